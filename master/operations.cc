@@ -98,6 +98,8 @@ Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& in
       return violation("Begin of a send that is not between this peer and another member");
     }
   }
+  if (info.sends.size() != info.receives.size())
+    return violation("Begin of " + text(info, op) + " with other parts to send than to receive");
   const auto at = table_.find(op);
   const bool begun = at != table_.end() && at->second.at[rank] != At::kNothing;
   if (begun && !at->second.restored) {
@@ -146,28 +148,30 @@ void Operations::judge(Table::iterator at, const std::vector<PeerId>& newcomers)
     const auto other = op.otherwise.find(rank);
     return other == op.otherwise.end() ? op.info : other->second;
   };
-  const protocol::OpInfo* right = nullptr;
+  const auto fits = [&](uint32_t rank, const std::vector<uint32_t>& others) {
+    return std::all_of(others.begin(), others.end(), [&](uint32_t other) {
+      return protocol::fit(described(rank), rank, described(other), other);
+    });
+  };
+  std::vector<uint32_t> right;
   bool all_have_begun = true, agree = true;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     if (!concerns(op, rank) || is_in(newcomers, rank)) continue;
     if (op.at[rank] == At::kNothing) {
       all_have_begun = false;
-    } else if (right == nullptr) {
-      right = &described(rank);
     } else {
-      agree = agree && described(rank) == *right;
+      agree = agree && fits(rank, right);
+      right.push_back(rank);
     }
   }
-  const bool nobody_to_compare = all_have_begun && right == nullptr;
+  const bool nobody_to_compare = all_have_begun && right.empty();
   if (!agree || nobody_to_compare) {
     return settle(at, protocol::Outcome::kAborted, Code::kMismatch, mismatch(op, at->first));
   }
   if (!all_have_begun) return;
-  PCCL_ASSERT(right != nullptr);
-  const std::string why = mismatch(op, at->first);
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    const bool wrong = op.at[rank] != At::kNothing && described(rank) != *right;
-    if (wrong) misfits_.push_back({members_[rank], why});
+    const bool wrong = op.at[rank] != At::kNothing && !fits(rank, right);
+    if (wrong) misfits_.push_back({members_[rank], mismatch(op, at->first)});
   }
 }
 
@@ -525,6 +529,10 @@ protocol::PeerText Operations::who() const {
 
 // Each variant with its ranks, the rarest first, where the mistake is likely to be.
 std::string Operations::mismatch(const Op& op, OpKey key) const {
+  const std::string disagree =
+      "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
+  const std::string parts = unlike_parts(op);
+  if (!parts.empty()) return disagree + parts;
   std::vector<std::pair<std::vector<uint32_t>, const protocol::OpInfo*>> variants;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     if (op.at[rank] == At::kNothing) continue;
@@ -538,12 +546,38 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
   PCCL_ASSERT(variants.size() > 1);
   std::stable_sort(variants.begin(), variants.end(),
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
-  std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
+  std::string out = disagree;
   for (const auto& [ranks, info] : variants) {
     if (info != variants.front().second) out += "; ";
     out += ranks_text(ranks, names_) + " called " + text(*info, who());
   }
   return out + ". All ranks must make the same calls, in the same order under one tag";
+}
+
+// The first part of which the two ends have different sizes; empty if all descriptions differ in
+// something else.
+std::string Operations::unlike_parts(const Op& op) const {
+  const auto described = [&op](uint32_t rank) -> const protocol::OpInfo& {
+    const auto other = op.otherwise.find(rank);
+    return other == op.otherwise.end() ? op.info : other->second;
+  };
+  for (uint32_t from = 0; from < members_.size(); ++from) {
+    for (uint32_t to = 0; to < members_.size(); ++to) {
+      if (op.at[from] == At::kNothing || op.at[to] == At::kNothing) continue;
+      const protocol::OpInfo &sender = described(from), &receiver = described(to);
+      if (sender.sends.size() != members_.size() || receiver.sends.size() != members_.size() ||
+          !protocol::same_but_for_parts(sender, receiver))
+        continue;
+      const uint64_t sent = protocol::sends_to(sender, to);
+      const uint64_t expected = protocol::receives_from(receiver, from);
+      if (sent == expected) continue;
+      return ranks_text({from}, names_) + " called " + text(sender.kind) + " with " +
+             count_text(sent, "element") + " for " + ranks_text({to}, names_) + ", which expects " +
+             std::to_string(expected) +
+             ". What a rank sends to another one must have the size that the other one receives";
+    }
+  }
+  return {};
 }
 
 // ---- Invariants ----

@@ -176,6 +176,7 @@ class Operations {
   std::string facing_text(const Op& op) const;  // empty if it faces no send
   protocol::PeerText who() const;
   Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
+  std::string unlike_parts(const Op& op) const;
   std::string mismatch(const Op& op, OpKey key) const;
   void judge(Table::iterator at, const std::vector<PeerId>& newcomers);
   bool is_in(const std::vector<PeerId>& peers, uint32_t rank) const;

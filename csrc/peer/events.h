@@ -77,12 +77,14 @@ struct OpRequest {
   protocol::OpKind kind = protocol::OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  uint64_t count = 0;  // elements of one rank's tensor
-  int32_t root = -1;   // kBroadcast: root; kSend: destination; kRecv: source
+  uint64_t count = 0;  // see OpInfo
+  int32_t root = -1;   // of kBroadcast, kReduce...; kSend: destination; kRecv: source
   std::string tag;
   Duration timeout{0};  // 0: none
   bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
   bool parked = false;  // its data is still to be staged: OpStaged follows
+  // kAllGather and kAllToAll with parts of different sizes: elements by rank, see OpInfo.
+  std::vector<uint64_t> sends{}, receives{};
 };
 
 // ---- Events: from the application ----
@@ -201,8 +203,8 @@ struct BeginEpoch {
 // `keys` of that joint call: the tensors themselves on the source, staging buffers on the
 // destination.
 //
-// In an all-gather, task.shape.rank is the ring index, and so is the index of a block. The
-// application's spans are in rank order: block i is the span of rank Topology::ring[i].
+// The application's spans are in rank order; the ring counts by ring index. arrange() puts them in
+// that order.
 struct StartOp {
   Handle handle = 0;
   ring::Task task;
@@ -210,7 +212,8 @@ struct StartOp {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;
   std::vector<uint32_t> keys;
-  uint64_t start = 0;  // elements of the application's tensor that come before the task
+  uint64_t start = 0;          // elements of the application's tensor that come before the task
+  std::vector<uint32_t> ring;  // ranks by ring index, for arrange()
 };
 struct UnparkOp {  // begins an operation that was started as parked
   OpKey op;

@@ -232,7 +232,8 @@ void Operations::start(OpKey key, Op& op) {
                         op.info.reduce,
                         static_cast<int>(membership_.world_size()),
                         {},
-                        op.info.start});
+                        op.info.start,
+                        membership_.topology().ring});
 }
 
 // ---- From the ring ----

@@ -13,6 +13,11 @@ ring::Pattern pattern_of(OpKind kind) {
     case OpKind::kAllReduce: return ring::Pattern::kAllReduce;
     case OpKind::kBroadcast: return ring::Pattern::kBroadcast;
     case OpKind::kAllGather: return ring::Pattern::kAllGather;
+    case OpKind::kReduce: return ring::Pattern::kReduce;
+    case OpKind::kReduceScatter: return ring::Pattern::kReduceScatter;
+    case OpKind::kGather:
+    case OpKind::kScatter:
+    case OpKind::kAllToAll: return ring::Pattern::kExchange;
     case OpKind::kSend: return ring::Pattern::kTransfer;
     case OpKind::kBarrier:
     case OpKind::kRecv: break;
@@ -20,8 +25,81 @@ ring::Pattern pattern_of(OpKind kind) {
   PCCL_ASSERT(false);
 }
 
-bool names_a_rank(OpKind kind) {
-  return kind == OpKind::kBroadcast || kind == OpKind::kSend || kind == OpKind::kRecv;
+// The form of the operation for small parts.
+ring::Pattern one_shot_pattern_of(OpKind kind) {
+  return protocol::reduces(kind) ? ring::Pattern::kOneShot : ring::Pattern::kOneShotExchange;
+}
+
+bool is_transfer(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
+bool names_a_rank(OpKind kind) { return protocol::has_root(kind) || is_transfer(kind); }
+
+// Whether the ranks have parts of different meaning, so that all of them have to be the same still.
+bool addresses_ranks(OpKind kind) {
+  return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter || kind == OpKind::kGather ||
+         kind == OpKind::kScatter || kind == OpKind::kAllToAll;
+}
+
+bool may_have_uneven_parts(OpKind kind) {
+  return kind == OpKind::kAllGather || kind == OpKind::kAllToAll;
+}
+
+// Elements that pass from the member with the rank `from` to the one with the rank `to`, both
+// included. `self` is one of them, and its description is `info`.
+uint64_t part_between(const protocol::OpInfo& info, uint32_t from, uint32_t to, uint32_t self,
+                      uint32_t root) {
+  switch (info.kind) {
+    case OpKind::kAllReduce: return from == to ? 0 : info.count - info.start;
+    case OpKind::kBroadcast: return from == root && to != root ? info.count : 0;
+    case OpKind::kReduce: return from != root && to == root ? info.count : 0;
+    case OpKind::kReduceScatter: return info.count;
+    case OpKind::kGather: return to == root ? info.count : 0;
+    case OpKind::kScatter: return from == root ? info.count : 0;
+    case OpKind::kAllGather:
+    case OpKind::kAllToAll:
+      return from == self ? protocol::sends_to(info, to) : protocol::receives_from(info, from);
+    case OpKind::kBarrier:
+    case OpKind::kSend:
+    case OpKind::kRecv: break;
+  }
+  PCCL_ASSERT(false);
+}
+
+std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
+                                 const Membership& membership) {
+  const uint32_t self = membership.topology().rank;
+  const uint32_t root = info.root ? membership.rank_of(info.root).value() : 0;
+  const uint64_t width = element_bytes(info.dtype);
+  std::vector<ring::Part> parts;
+  for (const uint32_t rank : membership.topology().ring) {
+    ring::Part part{.peer = membership.topology().members[rank].peer};
+    part.to = part_between(info, self, rank, self, root) * width;
+    part.from = part_between(info, rank, self, self, root) * width;
+    part.digest_to = protocol::digest_of_part(digest, part.to);
+    part.digest_from = protocol::digest_of_part(digest, part.from);
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+Status check_sizes(const std::vector<uint64_t>& sizes, const char* what, const OpRequest& request,
+                   uint32_t world) {
+  const auto invalid = [&](const std::string& why) {
+    return Status{Code::kInvalidArgument, std::string(text(request.kind)) + ": " + why, {}};
+  };
+  if (sizes.size() != world) {
+    return invalid("sizes of " + std::to_string(sizes.size()) + " parts to " + what +
+                   ", and the world size is " + std::to_string(world));
+  }
+  uint64_t left = protocol::kTensorBytesMax / element_bytes(request.dtype);
+  for (const uint64_t size : sizes) {
+    if (size > left) {
+      return invalid("the parts to " + std::string(what) + " are more than " +
+                     std::to_string(protocol::kTensorBytesMax) + " bytes");
+    }
+    left -= size;
+  }
+  return {};
 }
 
 }  // namespace
@@ -51,15 +129,30 @@ Status check(const OpRequest& request, const Membership& membership) {
     return invalid(std::string("on_loss=\"keep\" is for sums and averages, not for ") +
                    text(request.reduce));
   }
-  if (request.kind == OpKind::kAllReduce) return check_reducible(request.dtype, request.reduce);
-  if (!names_a_rank(request.kind)) return {};
+  if (protocol::reduces(request.kind)) {
+    const Status reducible = check_reducible(request.dtype, request.reduce);
+    if (!reducible.ok()) return reducible;
+  }
   const auto world = static_cast<uint32_t>(membership.seen().members.size());
+  if (addresses_ranks(request.kind) &&
+      request.count > protocol::kTensorBytesMax / element_bytes(request.dtype) / world) {
+    return invalid(std::to_string(world) + " parts of " + std::to_string(request.count) +
+                   " elements of " + text(request.dtype) + " are more than " +
+                   std::to_string(protocol::kTensorBytesMax) + " bytes");
+  }
+  if (!request.sends.empty() || !request.receives.empty()) {
+    PCCL_ASSERT(may_have_uneven_parts(request.kind) && request.count == 0);
+    Status status = check_sizes(request.sends, "send", request, world);
+    if (status.ok()) status = check_sizes(request.receives, "receive", request, world);
+    if (!status.ok()) return status;
+  }
+  if (!names_a_rank(request.kind)) return {};
   if (request.root < 0 || static_cast<uint32_t>(request.root) >= world) {
     return invalid("there is no rank " + std::to_string(request.root) + ": the world size is " +
                    std::to_string(world));
   }
   const bool self = static_cast<uint32_t>(request.root) == membership.seen().rank;
-  if (self && request.kind != OpKind::kBroadcast) {
+  if (self && is_transfer(request.kind)) {
     return invalid("rank " + std::to_string(request.root) + " is this process itself");
   }
   return {};
@@ -75,10 +168,10 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   if (request.kind == OpKind::kBarrier) return info;
   info.dtype = request.dtype;
   info.count = request.count;
-  if (request.kind == OpKind::kAllReduce) {
-    info.reduce = request.reduce;
-    info.keep = request.keep;
-  }
+  info.sends = request.sends;
+  info.receives = request.receives;
+  if (protocol::reduces(request.kind)) info.reduce = request.reduce;
+  if (request.kind == OpKind::kAllReduce) info.keep = request.keep;
   if (!names_a_rank(request.kind)) return info;
   const PeerId other = membership.seen().members[static_cast<uint32_t>(request.root)].peer;
   info.root = request.kind == OpKind::kSend ? membership.self() : other;
@@ -93,10 +186,10 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
   for (const PeerId peer : {info.root, info.receiver}) {
     if (peer && !membership.rank_of(peer)) changed.peer = peer;
   }
-  if (!changed.peer && info.kind != OpKind::kAllGather) return {};
+  if (!changed.peer && !addresses_ranks(info.kind)) return {};
   changed.message = std::string(text(info.kind)) + " was called while the membership changed: " +
                     (changed.peer ? "peer " + text(changed.peer) + " has left"
-                                  : "it gathers from ranks that are no longer the same") +
+                                  : "its ranks are no longer the same") +
                     "; look at the new ranks and call it again";
   return changed;
 }
@@ -104,7 +197,7 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership) {
   PCCL_ASSERT(info.kind != OpKind::kBarrier);
-  PCCL_ASSERT(info.kind != OpKind::kBroadcast || membership.rank_of(info.root));
+  PCCL_ASSERT(!protocol::has_root(info.kind) || membership.rank_of(info.root));
   PCCL_ASSERT(info.kind != OpKind::kSend ||
               (membership.rank_of(info.root) && membership.rank_of(info.receiver)));
   PCCL_ASSERT(info.start <= info.count && (info.start == 0 || info.keep));
@@ -132,19 +225,28 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.world = world;
   task.shape.rank = ring_index;
   const uint64_t bytes = task.shape.count * task.shape.element_bytes;
-  if (info.kind == OpKind::kAllReduce && bytes <= membership.topology().one_shot_bytes) {
-    task.shape.pattern = ring::Pattern::kOneShot;
-    for (uint32_t at = 0; at < world; ++at) task.members.push_back(membership.peer_at(at));
-    PCCL_ASSERT(task.members[ring_index] == membership.self());
+  // All members have to take the same form. They do not know the largest of all uneven parts.
+  const bool uneven = !info.sends.empty();
+  if (!uneven && bytes <= membership.topology().one_shot_bytes) {
+    task.shape.pattern = one_shot_pattern_of(info.kind);
+    task.parts = parts_of(info, task.digest, membership);
+  } else if (uneven || task.shape.pattern == ring::Pattern::kExchange) {
+    task.shape.pattern = ring::Pattern::kExchange;
+    task.shape.count = 0;
+    task.parts = parts_of(info, task.digest, membership);
+  }
+  if (!task.parts.empty()) {
+    PCCL_ASSERT(task.parts[ring_index].peer == membership.self());
     return task;
   }
   if (info.kind == OpKind::kAllReduce && world == 2 && task.shape.wan)
     task.shape.pattern = ring::Pattern::kPairwise;
-  if (info.kind == OpKind::kBroadcast) {
+  if (protocol::has_root(info.kind)) {
     const uint32_t root = membership.ring_index_of(*membership.rank_of(info.root));
-    task.shape.rank = (ring_index + world - root) % world;
+    const uint32_t first = info.kind == OpKind::kReduce ? root + 1 : root;
+    task.shape.rank = (ring_index + world + world - first) % world;
   }
-  const bool around = info.kind != OpKind::kBroadcast;  // the last member sends to the first
+  const bool around = !protocol::has_root(info.kind);  // the last member sends to the first
   if (world > 1 && (around || task.shape.rank > 0))
     task.upstream = membership.peer_at(ring_index + world - 1);
   if (world > 1 && (around || task.shape.rank < world - 1)) {

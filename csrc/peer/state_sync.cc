@@ -139,7 +139,7 @@ void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& 
     fetched_keys_.insert(fetched_keys_.end(), transfer.keys.begin(), transfer.keys.end());
   }
   context_.emit(
-      StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys, 0});
+      StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys, 0, {}});
 }
 
 void StateSync::enter(Running& transfer, State next) {

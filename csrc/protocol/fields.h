@@ -76,6 +76,7 @@ void fields(auto& wire, Is<Verdict> auto& m) {
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
   wire(shown(m.tag, kTagBytesMax), m.keep, m.start);
+  wire(bounded(m.sends, kMembersMax), bounded(m.receives, kMembersMax));
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
   wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);
@@ -184,7 +185,7 @@ constexpr LinkFault last(LinkFault) { return LinkFault::kOnlySmallPackets; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr Continuation last(Continuation) { return Continuation::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }
-constexpr OpKind last(OpKind) { return OpKind::kRecv; }
+constexpr OpKind last(OpKind) { return OpKind::kAllToAll; }
 constexpr JointKind last(JointKind) { return JointKind::kSyncSharedState; }
 constexpr SyncStrategy last(SyncStrategy) { return SyncStrategy::kReceiveOnly; }
 

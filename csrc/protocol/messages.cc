@@ -21,7 +21,22 @@ std::string lower(std::string text) {
   return text;
 }
 
+// Whether `count` is that of one of several parts of a tensor.
+bool has_parts(OpKind kind) {
+  return kind == OpKind::kReduceScatter || kind == OpKind::kGather || kind == OpKind::kScatter ||
+         kind == OpKind::kAllToAll;
+}
+
 }  // namespace
+
+bool reduces(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+
+bool has_root(OpKind kind) {
+  return kind == OpKind::kBroadcast || kind == OpKind::kReduce || kind == OpKind::kGather ||
+         kind == OpKind::kScatter;
+}
 
 uint64_t digest(const OpInfo& info) {
   uint64_t hash = 0;
@@ -36,18 +51,51 @@ uint64_t digest(const OpInfo& info) {
   hash = mix(hash, tag_id(info.tag).value);
   hash = mix(hash, info.keep ? 1 : 0);
   hash = mix(hash, info.start);
+  hash = mix(hash, info.sends.size());
   return hash == 0 ? 1 : hash;
+}
+
+uint64_t digest_of_part(uint64_t digest, uint64_t bytes) {
+  const uint64_t hash = mix(digest, bytes);
+  return hash == 0 ? 1 : hash;
+}
+
+uint64_t sends_to(const OpInfo& info, uint32_t rank) {
+  return info.sends.empty() ? info.count : info.sends.at(rank);
+}
+
+uint64_t receives_from(const OpInfo& info, uint32_t rank) {
+  return info.receives.empty() ? info.count : info.receives.at(rank);
+}
+
+bool same_but_for_parts(OpInfo a, OpInfo b) {
+  const bool uneven = a.sends.empty() == b.sends.empty();
+  a.sends = a.receives = b.sends = b.receives = {};
+  return uneven && a == b;
+}
+
+bool fit(const OpInfo& a, uint32_t rank_a, const OpInfo& b, uint32_t rank_b) {
+  if (!same_but_for_parts(a, b)) return false;
+  if (a.sends.size() != a.world_size || b.sends.size() != b.world_size) return true;
+  return sends_to(a, rank_b) == receives_from(b, rank_a) &&
+         sends_to(b, rank_a) == receives_from(a, rank_b);
 }
 
 std::string text(const OpInfo& info, const PeerText& who) {
   const auto name = [&who](PeerId peer) { return who ? who(peer) : "peer " + text(peer); };
   std::string what = text(info.kind);
   what += "(";
-  if (info.kind == OpKind::kAllReduce) what += lower(text(info.reduce)) + ", ";
-  if (info.kind != OpKind::kBarrier) {
-    what += std::string(text(info.dtype)) + ", " + count_text(info.count, "element") + ", ";
+  if (reduces(info.kind)) what += lower(text(info.reduce)) + ", ";
+  if (info.kind != OpKind::kBarrier) what += std::string(text(info.dtype)) + ", ";
+  if (!info.sends.empty()) {
+    what += "parts of different sizes, ";
+  } else if (info.kind != OpKind::kBarrier) {
+    what += count_text(info.count, "element") + (has_parts(info.kind) ? " a part, " : ", ");
   }
-  if (info.kind == OpKind::kBroadcast) what += "from " + name(info.root) + ", ";
+  if (info.kind == OpKind::kBroadcast || info.kind == OpKind::kScatter)
+    what += "from " + name(info.root) + ", ";
+  if (info.kind == OpKind::kReduce || info.kind == OpKind::kGather)
+    what += "to " + name(info.root) + ", ";
   if (info.kind == OpKind::kSend || info.kind == OpKind::kRecv) {
     what += "from " + name(info.root) + " to " + name(info.receiver) + ", ";
   }
@@ -85,6 +133,11 @@ const char* text(OpKind kind) {
     case OpKind::kBarrier: return "barrier";
     case OpKind::kSend: return "send";
     case OpKind::kRecv: return "recv";
+    case OpKind::kReduce: return "reduce";
+    case OpKind::kReduceScatter: return "reduce_scatter";
+    case OpKind::kGather: return "gather";
+    case OpKind::kScatter: return "scatter";
+    case OpKind::kAllToAll: return "all_to_all";
   }
   return "unknown";
 }

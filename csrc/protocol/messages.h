@@ -308,7 +308,12 @@ enum class OpKind : uint8_t {
   kAllGather = 2,
   kBarrier = 3,
   kSend = 4,
-  kRecv = 5
+  kRecv = 5,
+  kReduce = 6,
+  kReduceScatter = 7,
+  kGather = 8,
+  kScatter = 9,
+  kAllToAll = 10
 };
 
 // The properties of an operation on which all members must agree. For kSend and kRecv, `root` is
@@ -317,15 +322,31 @@ struct OpInfo {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  uint64_t count = 0;       // elements of one rank's tensor
-  PeerId root{};            // broadcast: the root; kSend: the sender
+  // Elements of one rank's tensor. kReduceScatter, kGather, kScatter, kAllToAll: of each part of
+  // it.
+  uint64_t count = 0;
+  PeerId root{};            // of kBroadcast, kReduce, kGather, kScatter; kSend: the sender
   PeerId receiver{};        // kSend only
   uint32_t world_size = 0;  // as the application saw it when it called
   std::string tag;
   bool keep = false;   // kAllReduce, sum or average: elements finished at a loss keep their result
   uint64_t start = 0;  // elements from the start that have their result from earlier epochs
+  // kAllGather and kAllToAll with parts of different sizes: elements of the part for each rank and
+  // of the part from each rank. `count` is 0 then. Empty: all parts have `count` elements.
+  std::vector<uint64_t> sends{}, receives{};
   bool operator==(const OpInfo&) const = default;
 };
+
+// The elements that the member with this description sends to a rank, and receives from it.
+// REQUIRES: kAllGather or kAllToAll, and a description of members_.size() ranks.
+uint64_t sends_to(const OpInfo& info, uint32_t rank);
+uint64_t receives_from(const OpInfo& info, uint32_t rank);
+// Whether nothing differs but the sizes of uneven parts.
+bool same_but_for_parts(OpInfo a, OpInfo b);
+// Whether the descriptions of two members fit together: each part has one size at both ends, and
+// all else is equal. An operation that was called while the membership changed may have parts for
+// another number of ranks. They fit everything, because its member asks for its abort.
+bool fit(const OpInfo& a, uint32_t rank_a, const OpInfo& b, uint32_t rank_b);
 
 // Peer -> master: the operation is posted. The peer awaits no answer.
 struct Begin {
@@ -521,12 +542,19 @@ using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial,
 // all are done. Nobody is done before all have called the operation, so a member that receives an
 // abort proposal for it knows it.
 inline bool agreed_among_members(const OpInfo& info) {
-  return (info.kind == OpKind::kAllReduce || info.kind == OpKind::kAllGather) && info.count > 0;
+  const bool all_to_each = info.kind == OpKind::kAllReduce || info.kind == OpKind::kAllGather ||
+                           info.kind == OpKind::kReduceScatter || info.kind == OpKind::kAllToAll;
+  return all_to_each && info.count > 0;
 }
 
 // The value that master and peers compare to find a mismatch: 64 bits over every field of OpInfo.
-// Never 0.
+// Never 0. The parts of different sizes are left out, because they differ between the members.
 uint64_t digest(const OpInfo& info);
+// The digest of the part of an operation that passes between two members.
+uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
+
+bool reduces(OpKind kind);
+bool has_root(OpKind kind);  // not kSend and kRecv, which have two peers
 
 // "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages. `who` names a
 // peer as the reader knows it ("rank 2"); without it, the peer has its id ("peer 1.3").

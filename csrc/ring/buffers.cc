@@ -13,6 +13,10 @@ namespace {
 
 // A multiple of every element's size: pieces are cut between cache lines.
 constexpr size_t kCacheLine = 64;
+// What is saved beside the chunks is cut into pieces of this size.
+constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
+
+bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
 
 }  // namespace
 
@@ -24,14 +28,31 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
       undo_(pool) {
   // The schedule's credit depends on `restored`, the saving on `save`.
   PCCL_ASSERT(!schedule_.overtakes() || shape.restored == memory_.save);
-  if (memory_.spans.size() == 1) {
-    PCCL_ASSERT(memory_.spans[0].size() >= schedule_.total_bytes());
-    return;
+  check_room(shape);
+}
+
+void OpBuffers::check_room(const Shape& shape) const {
+  const auto& [spans, inputs, dtype, reduce, contributors, save] = memory_;
+  if (schedule_.scatters()) {
+    PCCL_ASSERT(spans.size() == 1 && spans[0].size() == schedule_.block_bytes(0));
+    PCCL_ASSERT(inputs.size() == shape.world);
+    for (const auto& block : inputs) PCCL_ASSERT(block.size() == spans[0].size());
+  } else if (is_direct() && !in_place()) {
+    PCCL_ASSERT(inputs.size() == shape.world);
+    PCCL_ASSERT(spans.size() == (row_of(shape.pattern).reduces ? 1 : shape.world));
+  } else if (spans.size() == 1) {
+    PCCL_ASSERT(spans[0].size() >= schedule_.total_bytes());
+  } else {
+    PCCL_ASSERT(spans.size() == schedule_.block_count());
+    for (uint32_t index = 0; index < schedule_.block_count(); ++index)
+      PCCL_ASSERT(spans[index].size() >= schedule_.block_bytes(index));
   }
-  PCCL_ASSERT(memory_.spans.size() == schedule_.block_count());
-  for (uint32_t index = 0; index < schedule_.block_count(); ++index) {
-    PCCL_ASSERT(memory_.spans[index].size() >= schedule_.block_bytes(index));
-  }
+}
+
+// Whether its bytes pass directly between the members.
+bool OpBuffers::is_direct() const {
+  return travels(schedule_.shape(), Travel::kContributions) ||
+         travels(schedule_.shape(), Travel::kParts);
 }
 
 Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory memory,
@@ -47,8 +68,10 @@ Status OpBuffers::reserve() {
   const uint64_t slots = schedule_.slot_count();
   const uint64_t scratch_bytes = slots / slots_per_slab_ * memory::Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
-  saves_ = schedule_.receives() && (memory_.save || schedule_.overtakes());
-  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.chunk_count()))
+  saves_ = saved_bytes() > 0;
+  const uint64_t apart = schedule_.shape().world + saved_bytes() / kSavedPieceBytes;
+  if (scratch_.reserve(scratch_bytes) &&
+      undo_.reserve(saved_bytes(), schedule_.chunk_count() + apart))
     return {};
   const std::string scratch =
       std::to_string(scratch_bytes + (memory_.save ? 0 : saved_bytes())) + " bytes of scratch";
@@ -59,22 +82,43 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// The whole tensor if it is to be restored. Otherwise as many bytes as upstream may be ahead of
-// what has been sent; the row is then used as a ring buffer.
+// What is written if it is to be restored. Otherwise, where chunks overtake others, as many bytes
+// as upstream may be ahead of what has been sent; the row is then used as a ring buffer.
 uint64_t OpBuffers::saved_bytes() const {
-  if (!saves_) return 0;
-  if (memory_.save) return schedule_.total_bytes();
-  return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
+  const Shape& shape = schedule_.shape();
+  if (!memory_.save) {
+    if (!schedule_.overtakes() || !schedule_.receives()) return 0;
+    return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
+  }
+  if (is_direct()) {
+    uint64_t bytes = 0;
+    for (const auto& span : memory_.spans) bytes += span.size();
+    if (in_place()) return 0;  // the slot of this rank has the old bytes
+    return travels(shape, Travel::kParts) ? memory_.spans[shape.rank].size() : bytes;
+  }
+  if (schedule_.scatters()) return memory_.spans[0].size();
+  const bool own_block = row_of(shape.pattern).layout == Layout::kPerRank && !in_place();
+  return schedule_.receives() || own_block ? schedule_.total_bytes() : 0;
 }
 
 uint64_t OpBuffers::saved_at(const Chunk& chunk) const {
+  if (schedule_.scatters()) return chunk.offset - schedule_.block_offset(chunk.block);
   if (memory_.save) return chunk.offset;
   return chunk.offset % (uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
 }
 
 std::byte* OpBuffers::memory_of(const Chunk& chunk) const {
+  if (schedule_.scatters()) {
+    PCCL_DCHECK(chunk.block == schedule_.shape().rank);
+    return memory_.spans[0].data() + (chunk.offset - schedule_.block_offset(chunk.block));
+  }
   if (memory_.spans.size() == 1) return memory_.spans[0].data() + chunk.offset;
   return memory_.spans[chunk.block].data() + (chunk.offset - schedule_.block_offset(chunk.block));
+}
+
+const std::byte* OpBuffers::operand_of(const Chunk& chunk) const {
+  if (!schedule_.scatters()) return memory_of(chunk);
+  return memory_.inputs[chunk.block].data() + (chunk.offset - schedule_.block_offset(chunk.block));
 }
 
 std::byte* OpBuffers::slot(uint32_t index) const {
@@ -87,7 +131,7 @@ std::byte* OpBuffers::slot(uint32_t index) const {
 std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
   PCCL_DCHECK(!overtakes() && sent.encoding == memory::Encoding::kPlain);
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
-  return {memory_of(sent), sent.bytes};
+  return {operand_of(sent), sent.bytes};
 }
 
 void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
@@ -122,47 +166,110 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   if (whole <= landing.reduced) return;
   const size_t piece = whole - landing.reduced;
   const size_t elements = piece / element_bytes(memory_.dtype);
-  std::byte* const tensor = memory_of(chunk) + landing.reduced;
+  const std::byte* const operand = operand_of(chunk) + landing.reduced;
   std::byte* const partial = landing.where.data() + landing.reduced;
   if (landing.action == Action::kAccumulate) {
-    memory::reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
+    memory::reduce_into(memory_.dtype, memory_.reduce, partial, operand, elements);
   } else {
-    if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, tensor, piece);
+    std::byte* const result = memory_of(chunk) + landing.reduced;
+    if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, result, piece);
     const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
-    memory::reduce_out(memory_.dtype, memory_.reduce, tensor, own_first ? tensor : partial,
-                       own_first ? partial : tensor, elements);
-    memory::finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
+    memory::reduce_out(memory_.dtype, memory_.reduce, result, own_first ? operand : partial,
+                       own_first ? partial : operand, elements);
+    memory::finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
   }
   landing.reduced = whole;
 }
 
-std::span<std::byte> OpBuffers::tensor() const {
-  return memory_.spans[0].first(schedule_.total_bytes());
+// ---- What does not travel as chunks ----
+
+void OpBuffers::begin() {
+  const Shape& shape = schedule_.shape();
+  if (is_direct() && in_place()) {
+    if (schedule_.slot_count() > 0)
+      std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
+  } else if (is_direct() && !row_of(shape.pattern).reduces) {
+    copy_own(memory_.inputs[shape.rank], memory_.spans[shape.rank], 0);
+  } else if (!in_place() && row_of(shape.pattern).reduces) {
+    if (shape.world == 1) copy_own(memory_.inputs[0], memory_.spans[0], 0);
+  } else if (!in_place()) {
+    const uint64_t at = schedule_.block_offset(shape.rank), bytes = memory_.inputs[0].size();
+    const bool one = memory_.spans.size() == 1;
+    copy_own(memory_.inputs[0],
+             one ? memory_.spans[0].subspan(at, bytes) : memory_.spans[shape.rank], at);
+  }
 }
 
-void OpBuffers::keep_own() {
-  if (schedule_.is_one_shot() && schedule_.slot_count() > 0)
-    std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
+void OpBuffers::copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at) {
+  PCCL_ASSERT(from.size() == to.size());
+  if (from.empty() || from.data() == to.data()) return;
+  save_apart(to, at);
+  std::memcpy(to.data(), from.data(), to.size());
+}
+
+void OpBuffers::save_apart(std::span<std::byte> bytes, uint64_t at) {
+  if (!saves_) return;
+  while (!bytes.empty()) {
+    const std::span<std::byte> piece = bytes.first(std::min(bytes.size(), kSavedPieceBytes));
+    const uint64_t id = schedule_.chunk_count() + saved_apart_.size();
+    undo_.save(id, at, piece.data(), piece.size());
+    saved_apart_.push_back({at, piece.data()});
+    bytes = bytes.subspan(piece.size());
+    at += piece.size();
+  }
+}
+
+std::span<const std::byte> OpBuffers::contribution(uint32_t to, size_t bytes) const {
+  if (in_place()) return {slot(schedule_.shape().rank), bytes};
+  return memory_.inputs[to].first(bytes);
 }
 
 void OpBuffers::combine() {
-  PCCL_ASSERT(!combined_);
-  combined_ = true;
-  const size_t elements = tensor().size() / element_bytes(memory_.dtype);
-  std::byte* const result = tensor().data();
-  memory::reduce_out(memory_.dtype, memory_.reduce, result, slot(0), slot(1), elements);
+  const Shape& shape = schedule_.shape();
+  if (row_of(shape.pattern).reduces) return combine_reduced();
+  uint64_t at = memory_.spans[shape.rank].size();  // begin() has saved what this rank has itself
+  for (uint32_t ring_index = 0; ring_index < shape.world; ++ring_index) {
+    const std::span<std::byte> to = memory_.spans[ring_index];
+    if (ring_index == shape.rank || to.empty()) continue;
+    save_apart(to, at);
+    std::memcpy(to.data(), slot(ring_index), to.size());
+    at += to.size();
+  }
+}
+
+void OpBuffers::combine_reduced() {
+  const uint32_t own = schedule_.shape().rank;
+  const std::span<std::byte> to = memory_.spans[0].first(schedule_.total_bytes());
+  const auto operand = [&](uint32_t ring_index) -> const std::byte* {
+    if (ring_index == own && !in_place()) return memory_.inputs[own].data();
+    return slot(ring_index);
+  };
+  if (in_place()) {
+    PCCL_ASSERT(!combined_);
+    combined_ = true;
+  } else {
+    save_apart(to, 0);
+  }
+  const size_t elements = to.size() / element_bytes(memory_.dtype);
+  memory::reduce_out(memory_.dtype, memory_.reduce, to.data(), operand(0), operand(1), elements);
   for (uint32_t ring_index = 2; ring_index < schedule_.slot_count(); ++ring_index)
-    memory::reduce_into(memory_.dtype, memory_.reduce, result, slot(ring_index), elements);
-  memory::finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
+    memory::reduce_into(memory_.dtype, memory_.reduce, to.data(), operand(ring_index), elements);
+  memory::finish(memory_.dtype, memory_.reduce, to.data(), elements, memory_.contributors);
 }
 
 void OpBuffers::restore(uint64_t from) {
   if (!memory_.save) return;
-  if (combined_ && from == 0) std::memcpy(tensor().data(), own().data(), own().size());
+  if (combined_ && from == 0) {
+    std::memcpy(memory_.spans[0].data(), slot(schedule_.shape().rank), schedule_.total_bytes());
+  }
   for (uint64_t id = 0; id < schedule_.chunk_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
     const Chunk chunk = schedule_.chunk_received(id);
-    undo_.restore(id, chunk.offset, memory_of(chunk), from - std::min(from, chunk.offset));
+    undo_.restore(id, saved_at(chunk), memory_of(chunk), from - std::min(from, chunk.offset));
+  }
+  for (uint64_t index = 0; index < saved_apart_.size(); ++index) {
+    const auto& [at, bytes] = saved_apart_[index];
+    undo_.restore(schedule_.chunk_count() + index, at, bytes);
   }
 }
 

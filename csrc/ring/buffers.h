@@ -35,16 +35,19 @@ class OpBuffers {
   static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory,
                                                  memory::Pool& pool);
 
+  // The operation begins: copies what this rank has for itself to its place. In a one-shot
+  // operation in place it copies this rank's tensor, which other members may still need when the
+  // result has overwritten it. Call it once, before anything moves.
+  void begin();
   // The bytes of a chunk to send. REQUIRES: !overtakes().
   std::span<const std::byte> source(const Chunk& sent) const;
   // True if a landing chunk may overwrite a chunk before or while it is sent. Such a chunk is sent
   // from a copy of the old bytes; copy_source() makes it.
   bool overtakes() const { return schedule_.overtakes(); }
   void copy_source(const Chunk& sent, std::span<std::byte> to) const;
-  // kOneShot: own() is this rank's tensor before the operation. keep_own() copies it, once and
-  // before anything moves. combine() computes the result of all contributions, in ring order.
-  void keep_own();
-  std::span<const std::byte> own() const { return {slot(schedule_.shape().rank), tensor().size()}; }
+  // One-shot: the contribution of `bytes` bytes for the member with ring index `to`. combine()
+  // computes the results of all contributions, in ring order. REQUIRES: begin() was called.
+  std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
   void combine();
 
   // A chunk that is landing.
@@ -72,8 +75,16 @@ class OpBuffers {
   Status reserve();
   uint64_t saved_bytes() const;
   uint64_t saved_at(const Chunk& chunk) const;
-  std::byte* memory_of(const Chunk& chunk) const;
-  std::span<std::byte> tensor() const;  // kOneShot
+  std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
+  const std::byte* operand_of(const Chunk& chunk) const;  // what it is reduced with, or sent from
+  bool in_place() const { return memory_.inputs.empty(); }
+  bool is_direct() const;
+  void check_room(const Shape& shape) const;
+  void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);
+  // Saves bytes that are about to be overwritten, and that no chunk of the schedule covers. They
+  // belong at `at` in the row.
+  void save_apart(std::span<std::byte> bytes, uint64_t at);
+  void combine_reduced();
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;
@@ -82,7 +93,12 @@ class OpBuffers {
   memory::Slabs scratch_;
   memory::Undo undo_;
   bool saves_ = false;
-  bool combined_ = false;
+  bool combined_ = false;  // in place
+  struct SavedApart {
+    uint64_t at;  // in the row
+    std::byte* bytes;
+  };
+  std::vector<SavedApart> saved_apart_;
 };
 
 }  // namespace pccl::ring

@@ -133,14 +133,14 @@ void RingCore::on(const LinkDown& event, Effects& effects) {
   }
   for (const auto& [op, contribution] : link->contributions)
     effects.push_back(DropUnexpected{event.peer, {op}});
-  for (auto& [key, operation] : operations_) {
+  operations_.each([&](Operation& operation) {
     operation.one_shot.lost(event.peer);
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
     if (operation.task.downstream == event.peer) {
       operation.downstream_lost = true;
       operation.queued = false;
     }
-  }
+  });
   links_.erase(event.peer);
 }
 
@@ -213,7 +213,7 @@ void RingCore::on_open(LaneId id, Link& link, const protocol::FrameHeader& heade
   lane.open_received = header.epoch;
   if (!ready(link, lane)) return;
   for (auto& [key, operation] : operations_) {
-    if (operation.task.upstream == id.peer) grant(operation, effects);
+    if (Operation* const receiving = operation.from(id.peer)) grant(*receiving, effects);
   }
   queue_contributions(id.peer, link, effects);
   serve(id.peer, link, effects);
@@ -239,16 +239,17 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
                     " operations that were not called here",
                 effects);
   }
-  if (header.digest != operation->task.digest)
-    return;  // the master reports the mismatch to all members
-  if (asks) return on_requested(peer, link, *operation, effects);
-  if (operation->task.downstream != peer) {
+  if (asks) return on_requested(peer, link, *operation, header.digest, effects);
+  // The master reports a mismatch to all members.
+  Operation* const sending = operation->to(peer);
+  if (header.digest != (sending == nullptr ? operation : sending)->task.digest) return;
+  if (sending == nullptr) {
     return fail(peer, link,
                 "credit for " + text(header.op) + " from a peer that is not downstream of it",
                 effects);
   }
-  operation->allowed = std::max(operation->allowed, header.value);
-  enqueue(*operation, effects);
+  sending->allowed = std::max(sending->allowed, header.value);
+  enqueue(*sending, effects);
 }
 
 // Ignores an operation that has ended here or has another digest: the master settles it.
@@ -308,12 +309,15 @@ std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& 
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   }
-  Operation* const found = operations_.find(header.op);
+  Operation* found = operations_.find(header.op);
   if (found == nullptr && !duplicates_.contains(header.op))
     return judge_unexpected(link, header, landing);
-  if (found == nullptr || found->task.digest != header.digest) return {};
-  if (found->task.upstream != id.peer)
+  if (found == nullptr) return {};
+  Operation* const receiving = found->from(id.peer);
+  if ((receiving == nullptr ? found : receiving)->task.digest != header.digest) return {};
+  if (receiving == nullptr)
     return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
+  found = receiving;
   // Upstream gave up in the middle of a chunk, or its link went down: the rest is discarded.
   if (found->upstream_lost || found->voided) return {};
   uint64_t chunk = 0;
@@ -416,6 +420,13 @@ void RingCore::begin(const Task& task, Effects& effects) {
     return begin_one_shot(operation, effects);
   }
   for (auto& [peer, link] : links_) drop_contribution(peer, link, task.op, effects);
+  operation.each([&](Operation& one) { begin_chunks(one, effects); });
+  take_all_unexpected(operation, effects);
+  announce_if_transferred(operation, effects);
+}
+
+void RingCore::begin_chunks(Operation& operation, Effects& effects) {
+  const Task& task = operation.task;
   Link* const downstream = find_link(task.downstream);
   if (downstream != nullptr) {
     const bool requested = downstream->unexpected.contains(task.op);
@@ -425,8 +436,6 @@ void RingCore::begin(const Task& task, Effects& effects) {
   }
   grant(operation, effects);
   enqueue(operation, effects);
-  take_all_unexpected(operation, effects);
-  announce_if_transferred(operation, effects);
 }
 
 void RingCore::on(const OpEnded& event, Effects& effects) {
@@ -446,6 +455,11 @@ void RingCore::drain_parked(OpKey op, Effects& effects) {
   const auto at = parked_.find(op);
   kStageTransitions.step(Stage::kParked, Stage::kDrained);
   effects.push_back(Release{at->second.handle});
+  for (const Part& part : at->second.parts) {
+    for (const uint64_t handle : {part.handle_to, part.handle_from}) {
+      if (handle > 0) effects.push_back(Release{handle});
+    }
+  }
   effects.push_back(OpDrained{at->second.epoch, op});
   parked_.erase(at);
 }
@@ -566,8 +580,11 @@ void RingCore::announce_progress(Operation& operation, Effects& effects) {
 }
 
 void RingCore::announce_if_transferred(Operation& operation, Effects& effects) {
-  const bool finished = operation.progress.finished() && operation.one_shot.finished();
-  if (operation.announced_transferred || !finished) return;
+  if (operation.whole != nullptr) {
+    if (operation.progress.finished()) announce_if_transferred(*operation.whole, effects);
+    return;
+  }
+  if (operation.announced_transferred || !operation.finished()) return;
   operation.announced_transferred = true;
   effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
 }
@@ -578,9 +595,26 @@ void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
 }
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
-  const Task& task = operation.task;
   kStageTransitions.step(Stage::kInFlight, Stage::kDrained);
   if (operation.one_shot.active()) drain_one_shot(operation, effects);
+  std::vector<PeerId> served;
+  operation.each([&](Operation& one) {
+    drain_chunks(one, end, effects);
+    if (one.task.downstream) served.push_back(one.task.downstream);
+  });
+  effects.push_back(OpDrained{operation.task.epoch, operation.task.op});
+  const bool exchanged = operation.one_shot.active();
+  operations_.remove(operation.task.op);
+  if (exchanged) {  // this operation may have kept others from sending
+    for (auto& [peer, link] : links_) serve_contributions(peer, link, effects);
+  }
+  for (const PeerId peer : served) {
+    if (Link* const link = find_link(peer)) serve(peer, *link, effects);
+  }
+}
+
+void RingCore::drain_chunks(Operation& operation, const OpEnded& end, Effects& effects) {
+  const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);
   for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
     InFlightChunk& landing = upstream->lanes[index].landing;
@@ -604,13 +638,6 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   } else {
     effects.push_back(Release{task.handle});
   }
-  effects.push_back(OpDrained{task.epoch, task.op});
-  const bool exchanged = operation.one_shot.active();
-  operations_.remove(task.op);
-  if (exchanged) {  // this operation may have kept others from sending
-    for (auto& [peer, link] : links_) serve_contributions(peer, link, effects);
-  }
-  if (downstream != nullptr) serve(next, *downstream, effects);
 }
 
 }  // namespace pccl::ring

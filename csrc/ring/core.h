@@ -19,7 +19,7 @@
 //      OpDrained follows.
 //  (5) Data on a link that went down is lost. The operations of that link stay until they are
 //      ended, but they send and receive nothing more through that peer, not even on a new link.
-//  (6) The contributions of a one-shot all-reduce need no credit. They need room in one of the
+//  (6) The contributions of a one-shot operation need no credit. They need room in one of the
 //      link's two windows: one is for unrequested contributions, the other for those that the
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
 //      operation is posted is kept (one_shot.h, core_one_shot.cc).
@@ -99,7 +99,7 @@ class RingCore {
     EagerBudget eager_budget;
     UnexpectedChunks unexpected_chunks;
     SendQueue queue;
-    // One-shot all-reduces: windows for unrequested and for requested contributions, the operations
+    // One-shot operations: windows for unrequested and for requested contributions, the operations
     // whose contribution waits to be sent, and the contributions that came before their operation
     // was posted.
     struct Contribution {
@@ -146,12 +146,12 @@ class RingCore {
                                InFlightChunk& landing);
   void unexpected_arrived(LaneId lane, Link& link, UnexpectedId unexpected, bool valid,
                           Effects& effects);
-  void take_all_unexpected(Operation& operation, Effects& effects);
+  void take_all_unexpected(Operation& whole, Effects& effects);
   void take_unexpected(PeerId peer, Link& link, Operation& operation, uint32_t index,
                        Effects& effects);
   void drop_unexpected(PeerId peer, Link& link, OpKey op, Effects& effects);
 
-  // ---- One-shot all-reduces: core_one_shot.cc ----
+  // ---- One-shot operations: core_one_shot.cc ----
   void begin_one_shot(Operation& operation, Effects& effects);
   void drain_one_shot(const Operation& operation, Effects& effects);
   std::string judge_contribution(LaneId lane, Link& link, const protocol::FrameHeader& header,
@@ -163,7 +163,8 @@ class RingCore {
   void serve_contributions(PeerId peer, Link& link, Effects& effects);
   bool send_contribution(PeerId peer, Link& link, Operation& operation, bool requested,
                          Effects& effects);
-  void on_requested(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void on_requested(PeerId peer, Link& link, Operation& operation, uint64_t digest,
+                    Effects& effects);
   void on_window(LaneId lane, Link& link, const protocol::FrameHeader& header, Effects& effects);
   void request(PeerId peer, Link& link, Operation& operation, Effects& effects);
   void request_all(PeerId peer, Link& link, Effects& effects);
@@ -181,18 +182,20 @@ class RingCore {
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
   void begin(const Task& task, Effects& effects);
+  void begin_chunks(Operation& operation, Effects& effects);
   void drain_parked(OpKey op, Effects& effects);
   void announce_progress(Operation& operation, Effects& effects);
   void announce_if_transferred(Operation& operation, Effects& effects);
   void announce_if_agreed(Operation& operation, Effects& effects);
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
+  void drain_chunks(Operation& operation, const OpEnded& end, Effects& effects);
   void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 
   // ---- Invariants: core_check.cc ----
   const Link* find_link(PeerId peer) const;
   void check_link(PeerId peer, const Link& link) const;
   void check_lane(PeerId peer, const Link& link, uint32_t index) const;
-  void check_kept(const Link& link) const;
+  void check_kept(PeerId peer, const Link& link) const;
   void check_unsent(PeerId peer, const Link& link) const;
   void check_operation(const Operation& operation) const;
   void check_to_come(const Operation& operation) const;

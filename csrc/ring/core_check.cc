@@ -51,10 +51,10 @@ void RingCore::check() const {
     in_queues += link.queue.size();
   }
   operations_.check();
-  for (const auto& [key, operation] : operations_) {
+  operations_.each([&](const Operation& operation) {
     check_operation(operation);
     if (operation.queued) ++queued;
-  }
+  });
   PCCL_ASSERT(queued == in_queues);  // so no queue holds an operation that has ended
   for (const auto& [peer, link] : links_) link.queue.check();
 }
@@ -70,7 +70,7 @@ void RingCore::check_link(PeerId peer, const Link& link) const {
   link.unexpected_chunks.check();
   link.window.check();
   link.requested.check();
-  check_kept(link);
+  check_kept(peer, link);
   check_unsent(peer, link);
 }
 
@@ -111,7 +111,7 @@ void RingCore::check_lane(PeerId peer, const Link& link, uint32_t index) const {
 
 // Messages for operations that are not posted here. If the link has failed, what has begun to
 // arrive may stay incomplete until LinkDown.
-void RingCore::check_kept(const Link& link) const {
+void RingCore::check_kept(PeerId peer, const Link& link) const {
   const auto may_be_kept = [this](OpKey op) {
     return !duplicates_.contains(op) || operations_.find(op) != nullptr;
   };
@@ -127,8 +127,9 @@ void RingCore::check_kept(const Link& link) const {
     const Operation* const operation = operations_.find(op);
     PCCL_ASSERT(may_be_kept(op));
     PCCL_ASSERT(operation == nullptr || !contribution.here);
+    const Part* const part = operation == nullptr ? nullptr : operation->part_of(peer);
     PCCL_ASSERT(operation == nullptr ||
-                (operation->task.digest == contribution.digest && operation->one_shot.active()));
+                (part != nullptr && part->digest_from == contribution.digest));
     room += Window::cost(contribution.bytes);
     if (contribution.here) continue;
     const auto lanes = landing_lanes({op});
@@ -139,8 +140,9 @@ void RingCore::check_kept(const Link& link) const {
   for (const auto& [op, kept] : link.unexpected_chunks.all()) {
     const Operation* const operation = operations_.find(op);
     PCCL_ASSERT(may_be_kept(op));
+    const Operation* const receiving = operation == nullptr ? nullptr : operation->from(peer);
     PCCL_ASSERT(operation == nullptr ||
-                (operation->task.digest == kept.digest && !operation->one_shot.active()));
+                (receiving != nullptr && receiving->task.digest == kept.digest));
     for (const auto& [index, chunk] : kept.chunks) {
       PCCL_ASSERT(operation == nullptr || !chunk.counted);
       PCCL_ASSERT(operation == nullptr || !chunk.here || link.failed);
@@ -207,7 +209,8 @@ void RingCore::check_to_come(const Operation& operation) const {
   for (uint32_t ring_index = 0; ring_index < members.size(); ++ring_index) {
     if (ring_index == operation.one_shot.own_ring_index()) continue;
     const OneShot::Other& member = members[ring_index];
-    const Link* const link = find_link(member.peer);
+    const Link* const link = find_link(member.part.peer);
+    if (member.part.from == 0) continue;
     if (!member.coming) {
       ++least;
       ++most;

@@ -39,7 +39,8 @@ std::string RingCore::judge_unexpected(Link& link, const protocol::FrameHeader& 
 void RingCore::unexpected_arrived(LaneId lane, Link& link, UnexpectedId unexpected, bool valid,
                                   Effects& effects) {
   UnexpectedChunks::Kept& kept = *link.unexpected_chunks.find(unexpected.op);
-  Operation* const operation = operations_.find(unexpected.op);
+  Operation* const whole = operations_.find(unexpected.op);
+  Operation* const operation = whole == nullptr ? nullptr : whole->from(lane.peer);
   if (!valid) {
     kept.voided = true;
     if (operation != nullptr) operation->voided = true;
@@ -52,16 +53,17 @@ void RingCore::unexpected_arrived(LaneId lane, Link& link, UnexpectedId unexpect
     take_unexpected(lane.peer, link, *operation, unexpected.index, effects);
 }
 
-void RingCore::take_all_unexpected(Operation& operation, Effects& effects) {
-  const OpKey op = operation.task.op;
+void RingCore::take_all_unexpected(Operation& whole, Effects& effects) {
+  const OpKey op = whole.task.op;
   for (auto& [peer, link] : links_) {
     UnexpectedChunks::Kept* const kept = link.unexpected_chunks.find(op);
     if (kept == nullptr) continue;
-    const bool of_it = peer == operation.task.upstream && kept->digest == operation.task.digest;
-    if (!of_it) {
+    Operation* const receiving = whole.from(peer);
+    if (receiving == nullptr || kept->digest != receiving->task.digest) {
       drop_unexpected(peer, link, op, effects);
       continue;
     }
+    Operation& operation = *receiving;
     link.unexpected_chunks.requested(op);
     operation.voided |= kept->voided;
     std::vector<uint32_t> here;

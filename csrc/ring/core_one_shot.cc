@@ -1,4 +1,4 @@
-// The part of RingCore for one-shot all-reduces (one_shot.h). A contribution at its sender:
+// The part of RingCore for one-shot operations (one_shot.h). A contribution at its sender:
 //   posted         the link is ready, the window has room        SendContribution posted
 //   the link is not ready, or has no room         waits in Link::unsent waiting        kOpen,
 //   kWindow; kCredit, which requests it    SendContribution, when there is room
@@ -28,13 +28,14 @@ std::string text(const protocol::FrameHeader& header) {
 void RingCore::begin_one_shot(Operation& operation, Effects& effects) {
   const OpKey op = operation.task.op;
   for (const OneShot::Other& member : operation.one_shot.members()) {
-    Link* const link = find_link(member.peer);
+    const PeerId peer = member.part.peer;
+    Link* const link = find_link(peer);
     if (link == nullptr) continue;  // this peer, or on_open() does it later
-    const bool requested = link->unexpected.take(op, operation.task.digest) > 0;
-    (requested ? link->unsent_requested : link->unsent).push_back(&operation);
-    serve_contributions(member.peer, *link, effects);
-    take_contribution(member.peer, *link, operation, effects);
-    request(member.peer, *link, operation, effects);
+    const bool requested = link->unexpected.take(op, member.part.digest_to) > 0;
+    if (!member.sent) (requested ? link->unsent_requested : link->unsent).push_back(&operation);
+    serve_contributions(peer, *link, effects);
+    take_contribution(peer, *link, operation, effects);
+    request(peer, *link, operation, effects);
   }
   combine_if_here(operation, effects);
 }
@@ -60,7 +61,7 @@ void RingCore::serve_contributions(PeerId peer, Link& link, Effects& effects) {
     const Window& window = requested ? link.requested : link.window;
     while (!waiting.empty()) {
       Operation& operation = *waiting.front();
-      if (!window.fits(operation.schedule.total_bytes())) break;
+      if (!window.fits(operation.part_of(peer)->to)) break;
       if (!send_contribution(peer, link, operation, requested, effects)) return;
       waiting.pop_front();
       announce_if_transferred(operation, effects);
@@ -73,26 +74,31 @@ bool RingCore::send_contribution(PeerId peer, Link& link, Operation& operation, 
                                  Effects& effects) {
   const auto lane = free_lane(link);
   if (!lane) return false;
+  const uint32_t ring_index = *operation.one_shot.ring_index_of(peer);
+  const Part& part = operation.task.parts[ring_index];
   protocol::FrameHeader header;
   header.type = protocol::FrameType::kChunk;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
-  header.digest = operation.task.digest;
+  header.digest = part.digest_to;
   header.round = kOneShotRound;
   header.block = operation.one_shot.own_ring_index();
-  header.length = operation.contribution_of(header.block).wire_bytes;
+  header.length = static_cast<uint32_t>(part.to);
   header.value = requested ? 1 : 0;
   link.next = *lane + 1;
   (requested ? link.requested : link.window).sent(header.length);
-  operation.one_shot.sent(*operation.one_shot.ring_index_of(peer));
-  effects.push_back(SendContribution{{peer, *lane}, header, operation.task.handle});
+  operation.one_shot.sent(ring_index);
+  effects.push_back(SendContribution{{peer, *lane}, header, operation.task.handle, ring_index});
   return true;
 }
 
 // The other end has posted the operation, and needs our contribution before all others.
-void RingCore::on_requested(PeerId peer, Link& link, Operation& operation, Effects& effects) {
-  const auto ring_index = operation.one_shot.ring_index_of(peer);
-  if (!ring_index) {
+void RingCore::on_requested(PeerId peer, Link& link, Operation& operation, uint64_t digest,
+                            Effects& effects) {
+  const Part* const part = operation.part_of(peer);
+  // The master reports a mismatch to all members.
+  if (digest != (part == nullptr ? operation.task.digest : part->digest_to)) return;
+  if (part == nullptr) {
     return fail(peer, link, "requests a contribution to an operation that it takes no part in",
                 effects);
   }
@@ -141,10 +147,13 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
     request_all(peer, link, effects);
     return {};
   }
-  if (operation != nullptr && operation->task.digest == header.digest) {
+  const Part* const part = operation == nullptr ? nullptr : operation->part_of(peer);
+  const uint64_t digest = part != nullptr        ? part->digest_from
+                          : operation == nullptr ? 0
+                                                 : operation->task.digest;
+  if (operation != nullptr && digest == header.digest) {
     const auto ring_index = operation->one_shot.ring_index_of(peer);
-    const bool fits = ring_index && *ring_index == header.block &&
-                      operation->contribution_of(*ring_index).wire_bytes == header.length;
+    const bool fits = ring_index && *ring_index == header.block && part->from == header.length;
     if (!fits) return text(header) + "is none of it";
     const OneShot::Other& member = operation->one_shot.members()[*ring_index];
     if (member.coming) return text(header) + "came twice";
@@ -177,11 +186,11 @@ void RingCore::take_contribution(PeerId peer, Link& link, Operation& operation, 
   const auto at = link.contributions.find(op);
   if (at == link.contributions.end()) return;
   const Link::Contribution contribution = at->second;
-  if (contribution.digest != operation.task.digest)
+  const Part* const part = operation.part_of(peer);
+  if (part == nullptr || contribution.digest != part->digest_from)
     return drop_contribution(peer, link, op, effects);
   const auto ring_index = operation.one_shot.ring_index_of(peer);
-  if (!ring_index || contribution.ring_index != *ring_index ||
-      contribution.bytes != operation.contribution_of(*ring_index).wire_bytes) {
+  if (!ring_index || contribution.ring_index != *ring_index || contribution.bytes != part->from) {
     drop_contribution(peer, link, op, effects);
     return fail(peer, link, "a contribution that is none of its operation's", effects);
   }
@@ -239,7 +248,7 @@ void RingCore::request(PeerId peer, Link& link, Operation& operation, Effects& e
   header.round = kOneShotRound;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
-  header.digest = operation.task.digest;
+  header.digest = operation.task.parts[*ring_index].digest_from;
   header.value = 1;
   effects.push_back(SendFrame{{peer, *lane}, header});
 }
@@ -255,7 +264,11 @@ void RingCore::combine_if_here(Operation& operation, Effects& effects) {
   PCCL_ASSERT(operation.one_shot.active());
   if (!operation.one_shot.all_here() || operation.combined) return;
   operation.combined = true;
-  effects.push_back(Combine{operation.task.handle});
+  const auto& parts = operation.task.parts;
+  const bool receives = std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+    return part.from > 0 && &part != &parts[operation.task.shape.rank];
+  });
+  if (receives) effects.push_back(Combine{operation.task.handle});
   announce_if_transferred(operation, effects);
 }
 

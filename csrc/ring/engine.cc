@@ -22,6 +22,9 @@ struct Engine::Impl {
   void drive(Event event);
   bool still_true(const Event& event);
   OneLane* find(LaneId lane);
+  using Buffers = std::map<uint64_t, std::unique_ptr<OpBuffers>>;  // by handle
+  Status make_buffers(uint64_t handle, const Shape& shape, Memory memory, Buffers& made);
+  Status make_parts(Task& task, const Memory& memory, Buffers& made);
   OpBuffers& buffers_of(uint64_t handle);
   void end_kept(const OpEnded& end);
   void end_failed(OpKey op);
@@ -35,7 +38,7 @@ struct Engine::Impl {
   void apply(Discard&) {}  // a lane without a landing discards
   void apply(TakeUnexpected& effect);
   void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
-  void apply(Unpark& effect) { buffers_of(effect.handle).keep_own(); }
+  void apply(Unpark& effect) { buffers_of(effect.handle).begin(); }
   void apply(Combine& effect) { buffers_of(effect.handle).combine(); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
@@ -53,7 +56,7 @@ struct Engine::Impl {
   const Callbacks callbacks;
   RingCore core;
   memory::Pool pool;
-  std::map<uint64_t, std::unique_ptr<OpBuffers>> buffers;
+  Buffers buffers;
   struct Kept {
     Epoch epoch;                                      // the last epoch it was posted in
     std::vector<std::unique_ptr<OpBuffers>> buffers;  // one per epoch
@@ -203,6 +206,39 @@ Engine::Impl::OneLane* Engine::Impl::find(LaneId lane) {
   return found->known ? found : nullptr;
 }
 
+Status Engine::Impl::make_buffers(uint64_t handle, const Shape& shape, Memory memory,
+                                  Buffers& made) {
+  Result<std::unique_ptr<OpBuffers>> one = OpBuffers::make(shape, std::move(memory), pool);
+  if (!one.ok()) return one.status();
+  made.emplace(handle, std::move(one.value()));
+  return {};
+}
+
+// The parts of an exchange have buffers of their own, and each only its own bytes.
+Status Engine::Impl::make_parts(Task& task, const Memory& memory, Buffers& made) {
+  if (row_of(task.shape.pattern).travel != Travel::kParts) return {};
+  for (uint32_t index = 0; index < task.parts.size(); ++index) {
+    Part& part = task.parts[index];
+    if (index == task.shape.rank) continue;
+    for (const bool sends : {true, false}) {
+      const uint64_t bytes = sends ? part.to : part.from;
+      if (bytes == 0) continue;
+      Memory own;
+      own.save = memory.save && !sends;
+      // A part that is sent is only read.
+      std::byte* const data =
+          sends ? const_cast<std::byte*>(memory.inputs[index].data()) : memory.spans[index].data();
+      own.spans = {{data, bytes}};
+      uint64_t& handle = sends ? part.handle_to : part.handle_from;
+      handle = handles + made.size() + 1;
+      const Shape shape = shape_of_part(task.shape, bytes, sends);
+      const Status status = make_buffers(handle, shape, std::move(own), made);
+      if (!status.ok()) return status;
+    }
+  }
+  return {};
+}
+
 OpBuffers& Engine::Impl::buffers_of(uint64_t handle) {
   const auto at = buffers.find(handle);
   PCCL_ASSERT(at != buffers.end());
@@ -253,9 +289,10 @@ void Engine::Impl::apply(SendChunk& effect) {
 void Engine::Impl::apply(SendContribution& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  const std::span<const std::byte> own = buffers_of(effect.handle).own();
-  counters.bytes_sent += own.size();
-  lane->port.send_copy(effect.header, own);
+  const std::span<const std::byte> bytes =
+      buffers_of(effect.handle).contribution(effect.to, effect.header.length);
+  counters.bytes_sent += bytes.size();
+  lane->port.send_copy(effect.header, bytes);
 }
 
 void Engine::Impl::apply(Land& effect) {
@@ -354,16 +391,20 @@ void Engine::rest(PeerId peer, protocol::LaneBits lanes) {
 
 void Engine::post(Task task, Memory memory) {
   task.shape.restored = memory.save;
-  Result<std::unique_ptr<OpBuffers>> made =
-      OpBuffers::make(task.shape, std::move(memory), impl_->pool);
-  if (!made.ok()) {
+  Impl::Buffers made;
+  Status status = impl_->make_parts(task, memory, made);
+  if (status.ok()) {
+    task.handle = impl_->handles + made.size() + 1;
+    status = impl_->make_buffers(task.handle, task.shape, std::move(memory), made);
+  }
+  if (!status.ok()) {
     impl_->failed.emplace(task.op, task.epoch);
-    impl_->callbacks.on_failed(task.epoch, task.op, made.status());
+    impl_->callbacks.on_failed(task.epoch, task.op, status);
     return;
   }
-  if (!task.parked) made.value()->keep_own();
-  task.handle = ++impl_->handles;
-  impl_->buffers.emplace(task.handle, std::move(made.value()));
+  if (!task.parked) made.at(task.handle)->begin();
+  impl_->handles = task.handle;
+  impl_->buffers.merge(made);
   impl_->drive(OpPosted{std::move(task)});
 }
 
@@ -384,12 +425,19 @@ void Engine::check() const {
   const Impl& impl = *impl_;
   PCCL_ASSERT(!impl.stepping && impl.waiting.empty() && impl.effects.empty());
   impl.core.check();
-  PCCL_ASSERT(impl.buffers.size() == impl.core.operations_open());
-  for (const auto& [key, operation] : impl.core.operations()) {
-    PCCL_ASSERT(impl.buffers.contains(operation.task.handle) && !impl.failed.contains(key));
-  }
-  for (const auto& [key, task] : impl.core.parked())
+  size_t buffers = 0;
+  impl.core.operations().each([&](const Operation& operation) {
+    ++buffers;
+    PCCL_ASSERT(impl.buffers.contains(operation.task.handle));
+    PCCL_ASSERT(!impl.failed.contains(operation.task.op));
+  });
+  for (const auto& [key, task] : impl.core.parked()) {
+    ++buffers;
+    for (const Part& part : task.parts)
+      buffers += (part.handle_to > 0 ? 1 : 0) + (part.handle_from > 0 ? 1 : 0);
     PCCL_ASSERT(impl.buffers.contains(task.handle) && !impl.failed.contains(key));
+  }
+  PCCL_ASSERT(impl.buffers.size() == buffers);
   PCCL_ASSERT(impl.unexpected.size() == impl.core.kept_messages());
   for (const auto& [peer, lanes] : impl.links) {
     PCCL_ASSERT(lanes.size() == impl.core.lanes(peer));

@@ -95,11 +95,13 @@ struct SendChunk {
   uint64_t handle;
   Chunk chunk;
 };
-// sends this rank's contribution to a one-shot all-reduce; no ChunkSent follows
+// sends this rank's contribution to a one-shot operation, for the member with ring index `to`; no
+// ChunkSent follows
 struct SendContribution {
   LaneId lane;
   protocol::FrameHeader header;
   uint64_t handle;
+  uint32_t to;
 };
 struct Land {  // first possible answer to ChunkArriving
   LaneId lane;
@@ -138,7 +140,7 @@ struct DropUnexpected {
 struct Unpark {  // the data of a parked operation is here, and the operation begins
   uint64_t handle;
 };
-struct Combine {  // all contributions are here: compute the result of the one-shot all-reduce
+struct Combine {  // all contributions are here: compute the results of the one-shot operation
   uint64_t handle;
 };
 struct Revoke {

@@ -10,10 +10,17 @@
 
 namespace pccl::ring {
 
-// One span per block if blocks are separate tensors (all-gather, transfers). Otherwise a single
-// span, which the schedule cuts into blocks (all-reduce, broadcast, an all-gather into one tensor).
+// `spans` is what the operation writes. In place it is also what it reads: then `inputs` is empty.
+//  - One tensor (all-reduce, broadcast, reduce): one span.
+//  - All-gather: a span per block. `inputs`: the block of this rank, if it is elsewhere.
+//  - Transfers: a span per block, or one span with all of them.
+//  - Reduce-scatter: one span with the result. `inputs`: a span per block.
+//  - A one-shot operation that is not in place, and an exchange: by ring index, a span for what
+//    comes from each member, and in `inputs` one for what goes to it. A part of no bytes may have
+//    any span. What this member has for itself is copied. A one-shot reduce-scatter has one span.
 struct Memory {
   std::vector<std::span<std::byte>> spans;
+  std::vector<std::span<const std::byte>> inputs = {};
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;  // divisor of AVG

@@ -14,28 +14,32 @@ namespace pccl::ring {
 
 // ---- OneShot ----
 
-OneShot::OneShot(const std::vector<PeerId>& members, uint32_t own_ring_index)
-    : own_ring_index_(own_ring_index),
-      to_come_(static_cast<uint32_t>(members.size()) - 1),
-      to_send_(to_come_) {
-  PCCL_ASSERT(own_ring_index < members.size());
-  for (const PeerId peer : members) members_.push_back({peer});
+OneShot::OneShot(const std::vector<Part>& parts, uint32_t own_ring_index)
+    : own_ring_index_(own_ring_index) {
+  PCCL_ASSERT(own_ring_index < parts.size());
+  for (const Part& part : parts) {
+    const bool own = members_.size() == own_ring_index;
+    PCCL_ASSERT(std::max(part.to, part.from) <= protocol::kOneShotBytesMax);
+    members_.push_back({part, own || part.to == 0, own, own || part.from == 0});
+    if (!members_.back().sent) ++to_send_;
+    if (!members_.back().coming) ++to_come_;
+  }
 }
 
 std::optional<uint32_t> OneShot::ring_index_of(PeerId peer) const {
   for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
-    if (members_[ring_index].peer == peer && ring_index != own_ring_index_) return ring_index;
+    if (members_[ring_index].part.peer == peer && ring_index != own_ring_index_) return ring_index;
   }
   return std::nullopt;
 }
 
 bool OneShot::wants_to_send(uint32_t ring_index) const {
-  return ring_index != own_ring_index_ && !members_[ring_index].sent && !members_[ring_index].lost;
+  return !members_[ring_index].sent && !members_[ring_index].lost;
 }
 
 bool OneShot::may_request(uint32_t ring_index) const {
   const Other& other = members_[ring_index];
-  return ring_index != own_ring_index_ && !other.requested && !other.coming && !other.lost;
+  return !other.requested && !other.coming && !other.lost;
 }
 
 void OneShot::sent(uint32_t ring_index) {
@@ -96,10 +100,7 @@ void OneShot::check() const {
   uint32_t unsent = 0, expected = 0, coming = 0;
   for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
     const Other& other = members_[ring_index];
-    if (ring_index == own_ring_index_) {
-      PCCL_ASSERT(!other.sent && !other.requested && !other.coming && !other.lost);
-      continue;
-    }
+    PCCL_ASSERT(ring_index != own_ring_index_ || (other.sent && other.coming && !other.lost));
     if (!other.sent) ++unsent;
     ++(other.coming ? coming : expected);
   }

@@ -1,9 +1,8 @@
-// OneShot: the state of one one-shot all-reduce, the form of all-reduce for small tensors. Every
-// member sends its whole tensor directly to all others. A member keeps the contributions in scratch
-// and reduces them in ring order: one hop instead of 2(N-1), and the same bits everywhere
-// (docs/design.md, section 7).
-// These classes are plain data that belong to RingCore; RingCore alone changes them.
-// Invariants:
+// OneShot: the state of one one-shot operation, the form of a collective for small tensors. Every
+// member sends each other one its part directly, in an all-reduce its whole tensor. A member keeps
+// the contributions in scratch, and reduces them in ring order or stores them: one hop instead of
+// up to 2(N-1), and the same bits everywhere (docs/design.md, section 7). These classes are plain
+// data that belong to RingCore; RingCore alone changes them. Invariants:
 //  (1) A contribution needs no credit. It leaves as soon as its operation is posted and the Window
 //      has room.
 //  (2) A contribution that arrives before its operation is posted is kept, within the limit of the
@@ -28,24 +27,25 @@
 
 #include "csrc/base/ids.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/task.h"
 
 namespace pccl::ring {
 
-// The round of every frame of a one-shot all-reduce. In a contribution, the block is the ring index
+// The round of every frame of a one-shot operation. In a contribution, the block is the ring index
 // of the sender, and the value is 1 if the contribution was requested.
 inline constexpr uint16_t kOneShotRound = UINT16_MAX;
 
 // The state of one operation towards each of the other members, by ring index.
 class OneShot {
  public:
-  OneShot() = default;  // for an operation that goes around the ring: finished from the start
-  OneShot(const std::vector<PeerId>& members, uint32_t own_ring_index);
+  OneShot() = default;  // for an operation without contributions: finished from the start
+  OneShot(const std::vector<Part>& parts, uint32_t own_ring_index);
 
   struct Other {
-    PeerId peer;
-    bool sent = false;
+    Part part;
+    bool sent = false;       // nothing is left to send there
     bool requested = false;  // its contribution was requested
-    bool coming = false;     // its contribution is arriving or here
+    bool coming = false;     // its contribution is arriving or here, or there is none
     bool lost = false;       // its link went down: nothing more goes there or comes from there
   };
   uint32_t own_ring_index() const { return own_ring_index_; }
@@ -62,7 +62,7 @@ class OneShot {
   void lost(PeerId peer);
 
   bool all_here() const { return to_come_ == 0; }
-  // Its operation is a one-shot all-reduce.
+  // Its operation has contributions.
   bool active() const { return !members_.empty(); }
   bool finished() const { return to_come_ == 0 && to_send_ == 0; }
   uint32_t to_come() const { return to_come_; }

@@ -9,12 +9,18 @@
 //      that again: RingCore looks once more before it sends.
 //  (5) The transfer is announced when all is sent and received, and only then. Contributions are
 //      combined when all are here, and only then.
+//  (6) An exchange has no chunks. It consists of parts, one for each direction in which bytes pass
+//      between this member and another one. A part is an operation of these two, a broadcast, with
+//      the key of the exchange and a digest of its own. Only the exchange is in the table.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "csrc/base/ids.h"
 #include "csrc/ring/one_shot.h"
@@ -35,8 +41,27 @@ struct Operation {
   // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
-  // One-shot all-reduce: the contribution of the member with ring index `ring_index`, as a chunk.
+  // One-shot: the contribution of the member with ring index `ring_index`, as a chunk.
   Chunk contribution_of(uint64_t ring_index) const;
+  // One-shot: what passes between this member and `peer`. Null if it has no contributions, or if
+  // `peer` is no other member.
+  const Part* part_of(PeerId peer) const;
+  // All is sent and received, that of its parts included.
+  bool finished() const;
+  // This operation, or its part, that receives chunks from this peer, or sends chunks to it. Null
+  // if there is none.
+  Operation* from(PeerId peer);
+  const Operation* from(PeerId peer) const { return const_cast<Operation*>(this)->from(peer); }
+  Operation* to(PeerId peer);
+  // Itself, then its parts.
+  void each(auto&& visit) {
+    visit(*this);
+    for (const auto& part : parts) visit(*part);
+  }
+  void each(auto&& visit) const {
+    visit(*this);
+    for (const auto& part : parts) visit(std::as_const(*part));
+  }
   void check() const;  // asserts the invariants
 
   const Task task;
@@ -52,10 +77,12 @@ struct Operation {
   bool announced_transferred = false;
   bool done_here = false;
   std::vector<PeerId> done_at;  // other members that have announced kDone
-  bool combined = false;        // one-shot all-reduce: Combine was emitted
+  bool combined = false;        // one-shot: Combine was emitted
   bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
-  bool voided = false;  // upstream gave up in the middle of a chunk
+  bool voided = false;         // upstream gave up in the middle of a chunk
+  Operation* whole = nullptr;  // of a part: the exchange
+  std::vector<std::unique_ptr<Operation>> parts;
 };
 
 class OpTable {
@@ -71,6 +98,13 @@ class OpTable {
   auto end() { return operations_.end(); }
   auto begin() const { return operations_.begin(); }
   auto end() const { return operations_.end(); }
+  // All operations, and their parts.
+  void each(auto&& visit) {
+    for (auto& [key, operation] : operations_) operation.each(visit);
+  }
+  void each(auto&& visit) const {
+    for (const auto& [key, operation] : operations_) operation.each(visit);
+  }
   const Operation* find(OpKey op) const;
   bool holds(const Operation* operation) const;  // whether the pointer leads to one of them
   void check() const;                            // asserts the invariants

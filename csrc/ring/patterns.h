@@ -8,8 +8,16 @@
 //  - Broadcast: goes around the ring from the root, in one round, one block.
 //  - Transfer (send/recv, shared state): goes from its source to its destination, in one round, one
 //    block after another.
-//  - One-shot all-reduce (kOneShot, one_shot.h): does not go around the ring. It has no chunks,
-//    only one scratch slot for the whole tensor of each member.
+//  - Reduce-scatter: the first N-1 rounds of an all-reduce, with the blocks numbered so that the
+//    last block that a rank receives is its own.
+//  - Reduce: goes along the ring to the root, in one round, one block. Each rank adds its tensor to
+//    the partial sum that passes.
+//  - One-shot (kOneShot, kOneShotExchange; one_shot.h): for small tensors. It does not go around
+//    the ring. Each member sends each other one its part directly. There are no chunks, only one
+//    scratch slot for the part of each member. The parts are reduced, or stored as they are.
+//  - Exchange (kExchange): the same for large parts that are stored as they are: all-to-all, gather
+//    and scatter. Each part from one member to another is an operation of its own in the ring, a
+//    broadcast of two ranks (op_table.h).
 //  - Pairwise exchange (kPairwise) of two members on a wan path: does not go around the ring. In
 //    one round each member sends its whole tensor and reduces the whole tensor of the other. That
 //    moves as many bytes as two rounds of halves, but crosses the path once instead of twice, and
@@ -22,19 +30,31 @@
 
 namespace pccl::ring {
 
-enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kOneShot, kPairwise };
+enum class Pattern : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kBroadcast,
+  kTransfer,
+  kOneShot,
+  kPairwise,
+  kReduceScatter,
+  kReduce,
+  kOneShotExchange,
+  kExchange
+};
 
 // The way that the bytes take.
 //  - kRing: around the ring in pipelined rounds; every rank sends and receives.
 //  - kChain: from rank 0 to the last rank, in one round.
 //  - kBothWays: each of two ranks sends all that it has, in one round.
-//  - kContributions: each rank sends its whole tensor to each other, outside the schedule.
-enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions };
+//  - kContributions: each rank sends its part directly to each other, outside the schedule.
+//  - kParts: the same, as operations of two ranks.
+enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions, kParts };
 
 // How the memory is cut into blocks.
 //  - kSliced: one tensor; each slice of it has a block for each rank.
 //  - kPerRank: a block of Shape::count elements for each rank.
-//  - kWhole: one tensor, which is one block.
+//  - kWhole: one tensor, which is one block; for contributions, the largest part.
 //  - kListed: the blocks of Shape::block_bytes.
 enum class Layout : uint8_t { kSliced, kPerRank, kWhole, kListed };
 
@@ -47,13 +67,17 @@ struct PatternRow {
   bool eager;    // on wan paths, chunks may leave before downstream has granted credit
 };
 
-inline constexpr std::array<PatternRow, 6> kPatterns{{
+inline constexpr std::array<PatternRow, 10> kPatterns{{
     {Pattern::kAllReduce, Travel::kRing, Layout::kSliced, true, true, true},
     {Pattern::kAllGather, Travel::kRing, Layout::kPerRank, false, true, true},
     {Pattern::kBroadcast, Travel::kChain, Layout::kWhole, false, false, true},
     {Pattern::kTransfer, Travel::kChain, Layout::kListed, false, false, false},
     {Pattern::kOneShot, Travel::kContributions, Layout::kWhole, true, false, false},
     {Pattern::kPairwise, Travel::kBothWays, Layout::kWhole, true, false, true},
+    {Pattern::kReduceScatter, Travel::kRing, Layout::kPerRank, true, false, true},
+    {Pattern::kReduce, Travel::kChain, Layout::kWhole, true, false, true},
+    {Pattern::kOneShotExchange, Travel::kContributions, Layout::kWhole, false, false, false},
+    {Pattern::kExchange, Travel::kParts, Layout::kWhole, false, false, false},
 }};
 
 // REQUIRES: `pattern` is one of the list above.

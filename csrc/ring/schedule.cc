@@ -62,6 +62,7 @@ uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan,
 Schedule::Schedule(Shape shape) : shape_(std::move(shape)), row_(row_of(shape_.pattern)) {
   PCCL_ASSERT(shape_.world >= 1 && shape_.rank < shape_.world && shape_.element_bytes >= 1);
   PCCL_ASSERT(!is_listed() || shape_.world == 2);
+  PCCL_ASSERT(row_.travel != Travel::kParts || shape_.count == 0);
   lay_out();
   cut();
   if (shape_.world == 1 || slices_ == 0 || is_one_shot()) return;
@@ -238,34 +239,39 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
 Chunk Schedule::chunk_sent_for(uint64_t id) const {
   if (!in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % rounds_);
-  return chunk(id, (shape_.rank + shape_.world - round % shape_.world) % shape_.world);
+  const uint32_t first = shape_.rank + shape_.world - (scatters() ? 1 : 0);
+  return chunk(id, (first + shape_.world - round % shape_.world) % shape_.world);
 }
 
 Chunk Schedule::chunk_received(uint64_t id) const {
   if (!in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % rounds_);
-  return chunk(id, (shape_.rank + 2 * shape_.world - 1 - round % shape_.world) % shape_.world);
+  const uint32_t first = shape_.rank + shape_.world - (scatters() ? 2 : 1);
+  return chunk(id, (first + shape_.world - round % shape_.world) % shape_.world);
 }
 
 Action Schedule::action(const Chunk& received) const {
   if (overtakes()) return Action::kFinish;
+  if (adds_on()) return shape_.rank + 1 < shape_.world ? Action::kAccumulate : Action::kFinish;
   if (received.round >= reducing_rounds()) return Action::kStore;
   return received.round + 1u < reducing_rounds() ? Action::kAccumulate : Action::kFinish;
 }
 
 bool Schedule::from_scratch(const Chunk& sent) const {
+  if (adds_on()) return shape_.rank > 0;
   return sent.round >= 1 && sent.round < reducing_rounds();
 }
 
 uint32_t Schedule::slot_count() const {
   if (is_one_shot()) return total_bytes_ > 0 ? shape_.world : 0;
-  if (reducing_rounds() == 0 || rounds_ == 0) return 0;
-  return depth_ * slots_per_step();
+  const bool accumulates = adds_on() ? sends() && receives() : reducing_rounds() > 0;
+  return accumulates && rounds_ > 0 ? depth_ * slots_per_step() : 0;
 }
 
 // The accumulating rounds of one step are consecutive, and at most as many as there are slices.
 // Modulo that number they never share a slot.
 uint32_t Schedule::slots_per_step() const {
+  if (in_chain()) return 1;
   return static_cast<uint32_t>(std::min<uint64_t>(shape_.world - 2, slices_));
 }
 
@@ -277,6 +283,7 @@ uint32_t Schedule::slot(const Chunk& received) const {
 
 uint32_t Schedule::slot_sent(const Chunk& sent) const {
   PCCL_DCHECK(from_scratch(sent));
+  if (adds_on()) return static_cast<uint32_t>(sent.step % depth_);  // where it has landed
   return static_cast<uint32_t>((sent.step - 1) % depth_) * slots_per_step() +
          (sent.round - 1) % slots_per_step();
 }
@@ -288,7 +295,8 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
     const uint64_t both = received.at_end ? sent.step : std::min(sent.step, received.step);
     return std::min(step_count(), both + depth_);
   }
-  if (reducing_rounds() <= 1) return step_count();  // it has no scratch slots
+  if (slot_count() == 0) return step_count();
+  if (adds_on()) return std::min(step_count(), sent.step + depth_);
   return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + depth_);
 }
 

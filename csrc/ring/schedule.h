@@ -42,8 +42,8 @@ class Schedule {
   // Its bytes travel as contributions (one_shot.h): it has no chunks.
   bool is_one_shot() const { return row_.travel == Travel::kContributions; }
 
-  // All blocks, laid end to end. REQUIRES for the last three: not kAllReduce, whose tensor is in
-  // one piece.
+  // All blocks, laid end to end. REQUIRES for the last three: not kSliced, whose tensor is in one
+  // piece.
   uint64_t total_bytes() const { return total_bytes_; }
   uint32_t block_count() const;
   uint64_t block_bytes(uint32_t block) const;
@@ -88,6 +88,9 @@ class Schedule {
   // The action of a received chunk; whether a sent chunk comes from scratch.
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
+  // kReduceScatter: the results are one block, apart from the tensor. Its chunks are those of the
+  // block of this rank.
+  bool scatters() const { return in_ring() && row_.reduces && !row_.gathers; }
   // Whether a landing chunk may overwrite a chunk that has not been sent yet.
   bool overtakes() const { return row_.travel == Travel::kBothWays; }
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
@@ -119,6 +122,8 @@ class Schedule {
   bool in_ring() const { return row_.travel == Travel::kRing; }
   bool is_sliced() const { return row_.layout == Layout::kSliced; }
   bool is_listed() const { return row_.layout == Layout::kListed; }
+  bool in_chain() const { return row_.travel == Travel::kChain; }
+  bool adds_on() const { return in_chain() && row_.reduces; }  // what passes is reduced on its way
   uint32_t reducing_rounds() const;  // kRing: they come first, then those that gather
   void lay_out();
   void cut();
@@ -128,14 +133,14 @@ class Schedule {
 
   Shape shape_;
   PatternRow row_;
-  uint64_t block_stride_ = 0;  // kAllGather, kBroadcast, kPairwise: bytes of a block
+  uint64_t block_stride_ = 0;  // kPerRank, kWhole: bytes of a block
   uint64_t total_bytes_ = 0;   // bytes of all blocks
   uint32_t chunk_bytes_ = 64;
-  uint32_t last_chunk_bytes_ = 64;  // kAllReduce: bytes of a chunk in the last slice
+  uint32_t last_chunk_bytes_ = 64;  // kSliced: bytes of a chunk in the last slice
   uint32_t depth_ = kDepth;
   uint64_t rounds_ = 0;  // 0: nothing is sent at all
-  uint64_t slices_ = 0;  // kTransfer: chunks of all blocks
-  // kTransfer: the byte offset of each block, and the step of its first chunk.
+  uint64_t slices_ = 0;  // kListed: chunks of all blocks
+  // kListed: the byte offset of each block, and the step of its first chunk.
   std::vector<uint64_t> block_offsets_;
   std::vector<uint64_t> first_steps_;  // one entry per block, and the end
 };

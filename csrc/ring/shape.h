@@ -12,12 +12,13 @@ namespace pccl::ring {
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  // Ring index (kAllReduce, kAllGather, kOneShot, kPairwise); distance from the root (kBroadcast);
-  // 0 for the source and 1 for the destination (kTransfer).
+  // The ring index; for a chain, the distance from its first rank: from the root (kBroadcast), from
+  // the rank after the root (kReduce), from the source (kTransfer).
   uint32_t rank = 0;
   uint32_t world = 1;  // number of ranks; 2 for kTransfer, kPairwise
   uint64_t element_bytes = 1;
-  // Elements of the whole tensor; for kAllGather, elements of one rank's tensor.
+  // Elements of the whole tensor; for kAllGather and kReduceScatter, elements of one block; for a
+  // one-shot operation, elements of the largest part; 0 for kExchange.
   uint64_t count = 0;
   memory::Encoding encoding = memory::Encoding::kPlain;
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block

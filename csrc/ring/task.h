@@ -9,6 +9,15 @@
 
 namespace pccl::ring {
 
+// What passes directly between this member and another one. Bytes and digest are the same at both
+// ends, unless the members disagree: then the digests differ, too.
+struct Part {
+  PeerId peer{};
+  uint64_t to = 0, from = 0;  // bytes; 0: nothing passes
+  uint64_t digest_to = 0, digest_from = 0;
+  uint64_t handle_to = 0, handle_from = 0;  // kExchange: of its memory in the Engine, given by it
+};
+
 // An operation as the ring needs it. `handle` identifies its memory in the Engine.
 struct Task {
   Epoch epoch;
@@ -16,11 +25,22 @@ struct Task {
   uint64_t digest = 0;
   uint64_t handle = 0;
   Shape shape;
-  PeerId upstream{};              // unset: receives nothing
-  PeerId downstream{};            // unset: sends nothing
-  std::vector<PeerId> members{};  // kOneShot: all members, by ring index
-  bool keep = false;              // OpProgressed is emitted for it
-  bool parked = false;            // its data is still to be staged: OpStaged follows
+  PeerId upstream{};    // unset: receives nothing
+  PeerId downstream{};  // unset: sends nothing
+  // kOneShot, kOneShotExchange, kExchange: of all members, by ring index, this one included.
+  std::vector<Part> parts{};
+  bool keep = false;    // OpProgressed is emitted for it
+  bool parked = false;  // its data is still to be staged: OpStaged follows
 };
+
+// The shape of a part of an exchange that has this shape.
+inline Shape shape_of_part(const Shape& exchange, uint64_t bytes, bool sends) {
+  return {.pattern = Pattern::kBroadcast,
+          .rank = sends ? 0u : 1u,
+          .world = 2,
+          .count = bytes,
+          .block_bytes = {},
+          .wan = exchange.wan};
+}
 
 }  // namespace pccl::ring

@@ -45,28 +45,36 @@ class PcclBackend : public c10d::Backend {
                           const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  // In newer torch only, hence no `override`.
+  virtual WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                     const c10d::GatherOptions& options);
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  // Blocks until all ranks have called it. OperationTimeoutError names those that have not.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
 
   // Not implemented yet: each raises NotImplementedError.
   WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
-  WorkPtr allgather_coalesced(TensorLists&, Tensors&, const c10d::AllgatherOptions&) override;
-  WorkPtr gather(TensorLists&, Tensors&, const c10d::GatherOptions&) override;
-  // In newer torch only, hence no `override`.
-  virtual WorkPtr gather_into_tensor(at::Tensor&, at::Tensor&, const c10d::GatherOptions&);
-  WorkPtr scatter(Tensors&, TensorLists&, const c10d::ScatterOptions&) override;
-  WorkPtr reduce_scatter(Tensors&, TensorLists&, const c10d::ReduceScatterOptions&) override;
-  WorkPtr _reduce_scatter_base(at::Tensor&, at::Tensor&,
-                               const c10d::ReduceScatterOptions&) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors&, Tensors&,
-                                          const c10d::ReduceScatterOptions&) override;
-  WorkPtr alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&,
-                        const c10d::AllToAllOptions&) override;
-  WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override;
   WorkPtr recvAnysource(Tensors&, int) override;
-  void monitoredBarrier(const c10d::BarrierOptions&, bool) override;
 
   // Beyond torch's interface. Joint calls block. REQUIRES: their caller does not hold the GIL.
   int rank() const;
@@ -89,7 +97,10 @@ class PcclBackend : public c10d::Backend {
   WorkPtr post(Call call);
   bool begin_staging(Call& call);
   void watch_staging(const std::shared_ptr<PostedOperation>& operation, peer::Handle handle);
-  WorkPtr reduce_in_place(Call call, const Tensors& tensors, const c10d::AllreduceOptions& options);
+  WorkPtr reduce_in_place(Call call, const Tensors& tensors, const c10d::ReduceOp& reduce_op,
+                          bool writes);
+  WorkPtr post_reduce_scatter(Call call, at::ScalarType scalar, ReduceOp op,
+                              const Tensors& outputs);
   WorkPtr transfer(Call call, const Tensors& tensors, int other, int tag);
   peer::JointResult finish_joint(Result<peer::JointResult> result, bool was_interrupted);
   int checked_rank(const char* call, const char* what, int64_t rank) const;

@@ -97,18 +97,15 @@ void BorrowedTensors::admit(const Tensors& tensors, Use use) {
   for (const at::Tensor& tensor : tensors) check(tensor, use);
 }
 
-void BorrowedTensors::fill(Bytes block, const Tensors& inputs) {
-  if (on_device()) {
-    const BelowAutograd guard;
-    for (const at::Tensor& input : inputs) {
-      stage(input, block.first(input.nbytes()), Use::kRead);
-      block = block.subspan(input.nbytes());
-    }
-    return;
+Bytes BorrowedTensors::lend_own(Bytes block, const Tensors& inputs) {
+  if (!on_device()) return lend_flat(inputs, Use::kRead);
+  const BelowAutograd guard;
+  Bytes rest = block;
+  for (const at::Tensor& input : inputs) {
+    stage(input, rest.first(input.nbytes()), Use::kRead);
+    rest = rest.subspan(input.nbytes());
   }
-  const Bytes from = lend_flat(inputs, Use::kRead);
-  if (block.data() != from.data() && !from.empty())
-    std::memcpy(block.data(), from.data(), from.size());
+  return block;
 }
 
 Bytes BorrowedTensors::lend(const at::Tensor& tensor, Use use) {
@@ -160,40 +157,85 @@ Bytes BorrowedTensors::lend_flat(const Tensors& tensors, Use use) {
   return bytes_of(stage, Use::kUpdate);
 }
 
-Bytes BorrowedTensors::lend_interleaved(const Tensors& outputs, int64_t world) {
-  if (outputs.size() == 1) return lend(outputs[0], Use::kWrite);
+Bytes BorrowedTensors::lend_flat(const Tensors& tensors, const Tensors& values) {
   int64_t count = 0;
-  for (const at::Tensor& output : outputs) {
-    check(output, Use::kWrite);
-    count += output.numel() / world;
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor, Use::kUpdate);
+    count += tensor.numel();
   }
   const BelowAutograd guard;
-  const at::ScalarType scalar = same_dtype(outputs);
-  if (on_device())
-    return stage_interleaved(outputs, world, static_cast<size_t>(count) * c10::elementSize(scalar));
-  const at::Tensor stage = at::empty({world, count}, at::TensorOptions().dtype(scalar));
+  const at::ScalarType scalar = same_dtype(tensors);
+  if (on_device()) {
+    const Bytes whole = pin(static_cast<size_t>(count) * c10::elementSize(scalar));
+    Bytes rest = whole;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Bytes bytes = rest.first(tensors[i].nbytes());
+      stage(values[i], bytes, Use::kRead);
+      stage(tensors[i], bytes, Use::kWrite);
+      rest = rest.subspan(bytes.size());
+    }
+    return whole;
+  }
+  const at::Tensor stage = at::empty({count}, at::TensorOptions().dtype(scalar));
   int64_t at = 0;
-  for (const at::Tensor& output : outputs) {
-    const int64_t mine = output.numel() / world;
-    const at::Tensor whole = is_plain(output) ? output : contiguous_like(output);
-    copies_.push_back({whole.view({world, mine}), stage.narrow(1, at, mine)});
-    if (!whole.is_same(output)) copies_.push_back({output.detach(), whole});
-    at += mine;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor part = stage.narrow(0, at, tensors[i].numel()).view(tensors[i].sizes());
+    at += tensors[i].numel();
+    part.copy_(values[i]);
+    copies_.push_back({tensors[i].detach(), part});
   }
   kept_.push_back(stage);
   return bytes_of(stage, Use::kUpdate);
 }
 
-// In host memory each output is one part of each of the `world` blocks.
-Bytes BorrowedTensors::stage_interleaved(const Tensors& outputs, int64_t world, size_t block) {
+Bytes BorrowedTensors::lend_interleaved(const Tensors& tensors, int64_t world, Use use) {
+  if (tensors.size() == 1) return lend(tensors[0], use);
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor, use);
+    count += tensor.numel() / world;
+  }
+  const BelowAutograd guard;
+  const at::ScalarType scalar = same_dtype(tensors);
+  if (on_device()) {
+    return stage_interleaved(tensors, world, static_cast<size_t>(count) * c10::elementSize(scalar),
+                             use);
+  }
+  const at::Tensor stage = at::empty({world, count}, at::TensorOptions().dtype(scalar));
+  int64_t at = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const int64_t mine = tensor.numel() / world;
+    const at::Tensor part = stage.narrow(1, at, mine);
+    at += mine;
+    if (use == Use::kRead) {
+      part.copy_(tensor.contiguous().view({world, mine}));
+      continue;
+    }
+    const at::Tensor whole = is_plain(tensor) ? tensor : contiguous_like(tensor);
+    copies_.push_back({whole.view({world, mine}), part});
+    if (!whole.is_same(tensor)) copies_.push_back({tensor.detach(), whole});
+  }
+  kept_.push_back(stage);
+  return bytes_of(stage, Use::kUpdate);
+}
+
+// In host memory each tensor is one part of each of the `world` blocks.
+Bytes BorrowedTensors::stage_interleaved(const Tensors& tensors, int64_t world, size_t block,
+                                         Use use) {
   const Bytes whole = pin(static_cast<size_t>(world) * block);
   size_t at = 0;
-  for (const at::Tensor& output : outputs) {
-    const size_t mine = output.nbytes() / static_cast<size_t>(world);
+  for (const at::Tensor& tensor : tensors) {
+    const size_t mine = tensor.nbytes() / static_cast<size_t>(world);
     if (mine == 0) continue;
-    output.mutable_data_ptr();  // gives a lazy clone its own memory
-    staging_->add_in({std::make_shared<TensorMemory>(output, world, block),
-                      whole.subspan(at, (static_cast<size_t>(world) - 1) * block + mine)});
+    if (use == Use::kRead) {
+      const at::Tensor rows = tensor.contiguous().view({world, tensor.numel() / world});
+      for (int64_t row = 0; row < world; ++row)
+        stage(rows.select(0, row), whole.subspan(static_cast<size_t>(row) * block + at, mine), use);
+    } else {
+      tensor.mutable_data_ptr();  // gives a lazy clone its own memory
+      staging_->add_in({std::make_shared<TensorMemory>(tensor, world, block),
+                        whole.subspan(at, (static_cast<size_t>(world) - 1) * block + mine)});
+    }
     at += mine;
   }
   return whole;

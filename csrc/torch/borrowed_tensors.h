@@ -43,12 +43,16 @@ class BorrowedTensors {
   // All tensors one after another, as one span: staged, unless there is only one. REQUIRES:
   // same_dtype().
   Bytes lend_flat(const Tensors& tensors, Use use);
-  // For a coalesced all-gather: `world` blocks, each with a part for each of the outputs. REQUIRES:
-  // same_dtype().
-  Bytes lend_interleaved(const Tensors& outputs, int64_t world);
-  // Puts all inputs one after another into `block`, a part of what lend() or lend_interleaved() has
-  // returned: this rank's own part of an output. REQUIRES: admit() of each input.
-  void fill(Bytes block, const Tensors& inputs);
+  // The same for kUpdate, but what is read are `values`, which have the sizes and the dtype of the
+  // tensors.
+  Bytes lend_flat(const Tensors& tensors, const Tensors& values);
+  // For a coalesced all-gather or reduce-scatter: `world` blocks, each with a part of each of the
+  // tensors. REQUIRES: same_dtype(); kWrite or kRead.
+  Bytes lend_interleaved(const Tensors& tensors, int64_t world, Use use);
+  // The inputs one after another, which belong in `block`, a part of what lend() or
+  // lend_interleaved() has returned for kWrite. Tensors of a device are staged there at once, and
+  // the result is `block`. REQUIRES: admit() of each input.
+  Bytes lend_own(Bytes block, const Tensors& inputs);
   // Refuses a tensor that is unfit, before anything is written.
   void admit(const Tensors& tensors, Use use);
   // The dtype of all tensors. ValueError if their dtypes differ or if there are none.
@@ -74,7 +78,7 @@ class BorrowedTensors {
   void check_device(const at::Tensor& tensor);
   Bytes pin(size_t bytes);
   void stage(const at::Tensor& tensor, Bytes bytes, Use use);
-  Bytes stage_interleaved(const Tensors& outputs, int64_t world, size_t block);
+  Bytes stage_interleaved(const Tensors& tensors, int64_t world, size_t block, Use use);
 
   const char* call_;
   std::optional<c10::Device> first_;   // device of the first tensor

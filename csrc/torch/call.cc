@@ -22,6 +22,26 @@ void PcclBackend::Call::elements(at::ScalarType scalar, size_t bytes) {
   request.count = bytes / element_bytes(request.dtype);
 }
 
+void PcclBackend::Call::parts(at::ScalarType scalar, const std::vector<Bytes>& sent,
+                              const std::vector<Bytes>& received) {
+  request.dtype = dtype_of(scalar);
+  const size_t width = element_bytes(request.dtype);
+  for (const Bytes bytes : sent) request.sends.push_back(bytes.size() / width);
+  for (const Bytes bytes : received) request.receives.push_back(bytes.size() / width);
+}
+
+void PcclBackend::Call::write_blocks(Bytes whole, int blocks) {
+  const size_t bytes = whole.size() / static_cast<size_t>(blocks);
+  for (int block = 0; block < blocks; ++block)
+    spans.push_back(whole.subspan(static_cast<size_t>(block) * bytes, bytes));
+}
+
+void PcclBackend::Call::read_blocks(Bytes whole, int blocks) {
+  const size_t bytes = whole.size() / static_cast<size_t>(blocks);
+  for (int block = 0; block < blocks; ++block)
+    inputs.emplace_back(whole.subspan(static_cast<size_t>(block) * bytes, bytes));
+}
+
 void expect_one(const char* call, const Tensors& tensors) {
   if (tensors.size() == 1) return;
   raise_value_error(c10::str(call, " takes one tensor, not a list of ", tensors.size()));
@@ -36,6 +56,7 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
 
   ring::Memory memory;
   memory.spans = std::move(call.spans);
+  memory.inputs = std::move(call.inputs);
   // Staged bytes are a copy already. But an all-reduce that has to be repeated needs its operand.
   const bool needed = !call.borrowed->staged() || request.kind == OpKind::kAllReduce;
   memory.save = call.save && session_->restore() && needed;

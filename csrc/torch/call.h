@@ -17,15 +17,26 @@ using protocol::OpKind;
 struct PcclBackend::Call {
   Call(const char* call, OpKind op_kind, c10d::OpType op_type,
        Milliseconds limit = c10d::kUnsetTimeout);
-  // Sets dtype and count. `bytes`: of one rank's tensor. REQUIRES: whole elements of that dtype.
+  // Sets dtype and count. `bytes`: of one rank's tensor, or of each part of it. REQUIRES: whole
+  // elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes);
+  // The same for parts of different sizes, by rank: what is sent, and what is received.
+  void parts(at::ScalarType scalar, const std::vector<Bytes>& sent,
+             const std::vector<Bytes>& received);
+  // Adds what is only read.
+  void read(Bytes bytes) { inputs.emplace_back(bytes); }
+  // Cuts `whole` into blocks of equal size and appends them to spans or inputs.
+  void write_blocks(Bytes whole, int blocks);
+  void read_blocks(Bytes whole, int blocks);
 
   const char* name;
   c10d::OpType type;
   Milliseconds timeout;
   std::unique_ptr<BorrowedTensors> borrowed;
   peer::OpRequest request;
+  // See peer::arrange().
   std::vector<Bytes> spans;
+  std::vector<std::span<const std::byte>> inputs;
   bool save = false;  // restore the memory if the operation fails
 };
 

@@ -18,6 +18,7 @@ PcclBackend::WorkPtr PcclBackend::transfer(Call call, const Tensors& tensors, in
   if (tag != 0) call.request.tag += "#" + std::to_string(tag);  // torch's number after our text
   call.spans = {call.borrowed->lend(tensors[0], sends ? Use::kRead : Use::kWrite)};
   call.elements(tensors[0].scalar_type(), call.spans[0].size());
+  call.save = !sends;
   call.borrowed->results = tensors;
   return post(std::move(call));
 }

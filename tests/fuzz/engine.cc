@@ -129,7 +129,10 @@ class World {
                               .count = count,
                               .block_bytes = {},
                               .wan = chance_.once_in(2)}};
-    if (pattern == Pattern::kOneShot) task.members = {kUp, kSelf, kDown};
+    if (pattern == Pattern::kOneShot) {
+      for (const PeerId peer : {kUp, kSelf, kDown})
+        task.parts.push_back({peer, count * 4, count * 4, kDigest, kDigest});
+    }
     const ring::Schedule schedule(task.shape);
     if (schedule.receives()) task.upstream = kUp;
     if (schedule.sends()) task.downstream = kDown;

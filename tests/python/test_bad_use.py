@@ -85,7 +85,6 @@ REFUSALS = {
     "bits of floats": ("ValueError", "BXOR", "float32"),
     "bits of complex": ("ValueError", "complex"),
     "unknown op": ("ValueError", "median", "sum, avg, product"),
-    "premultiplied": ("NotImplementedError", "PREMUL_SUM"),
     "meta": ("NotImplementedError", "the CPU and of CUDA devices", "meta"),
     "meta to pccl": ("NotImplementedError", "the CPU and of CUDA devices", "meta"),
     "conjugated": ("ValueError", ".resolve_conj()"),

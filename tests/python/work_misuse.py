@@ -110,7 +110,6 @@ def wrong_arguments() -> dict[str, dict[str, Any]]:
         "bits of floats": lambda: pccl.all_reduce(one, op="bxor"),
         "bits of complex": lambda: dist.all_reduce(torch.ones(2) * 1j, dist.ReduceOp.MAX),
         "unknown op": lambda: pccl.all_reduce(one, op="median"),
-        "premultiplied": lambda: dist.all_reduce(one, dist._make_nccl_premul_sum(2.0)),
         "meta": lambda: group._get_backend(torch.device("cpu")).allreduce(
             [torch.ones(2, device="meta")]
         ),

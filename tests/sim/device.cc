@@ -37,9 +37,9 @@ void Device::move(const memory::DeviceCopy& copy, memory::FakeDevice::Direction 
 }
 
 void Device::called(peer::OpRequest& request, const ring::Memory& memory) {
-  if (memory.spans.empty() || random_.once_in(3)) return;  // on the CPU
+  if (random_.once_in(3)) return;  // on the CPU
   auto staged = std::make_unique<Staged>(device_);
-  for (const std::span<std::byte> span : memory.spans) {
+  const auto stage = [&](std::span<std::byte> span, bool out, bool in) {
     auto device = std::make_shared<Memory>();
     device->bytes.assign(span.begin(), span.end());
     device->before = device->bytes;
@@ -47,10 +47,14 @@ void Device::called(peer::OpRequest& request, const ring::Memory& memory) {
     staged->application.push_back(span);
     staged->pinned.push_back(pinned);
     staged->device.push_back(device);
-    if (span.empty()) continue;
-    if (request.kind != protocol::OpKind::kRecv) staged->staging.add_out({device, pinned});
-    if (request.kind != protocol::OpKind::kSend) staged->staging.add_in({device, pinned});
+    if (out && !span.empty()) staged->staging.add_out({device, pinned});
+    if (in && !span.empty()) staged->staging.add_in({device, pinned});
+  };
+  for (const std::span<std::byte> span : memory.spans) {
+    stage(span, request.kind != protocol::OpKind::kRecv, request.kind != protocol::OpKind::kSend);
   }
+  for (const std::span<const std::byte> input : memory.inputs)
+    stage({const_cast<std::byte*>(input.data()), input.size()}, true, false);  // it is only read
   const Status status = staged->staging.begin();
   PCCL_ASSERT(status.ok());
   request.parked = staged->staging.parked();
@@ -62,11 +66,9 @@ void Device::replace(peer::Handle handle, ring::Memory& memory) const {
   const auto at = operations_.find(handle);
   if (at == operations_.end()) return;
   const Staged& staged = *at->second;
-  for (std::span<std::byte>& span : memory.spans) {
-    size_t index = 0;
-    while (staged.application[index].data() != span.data()) ++index;
-    span = staged.pinned[index];
-  }
+  size_t index = 0;
+  for (std::span<std::byte>& span : memory.spans) span = staged.pinned[index++];
+  for (std::span<const std::byte>& input : memory.inputs) input = staged.pinned[index++];
 }
 
 bool Device::finish(const peer::FinishOp& result) {
@@ -113,7 +115,7 @@ void Device::poll(peer::Handle handle) {
   operations_.erase(at);
   for (size_t i = 0; i < over->device.size(); ++i) {
     const Memory& memory = *over->device[i];
-    if (news.finished) {
+    if (news.finished && !over->application[i].empty()) {
       std::copy(memory.bytes.begin(), memory.bytes.end(), over->application[i].begin());
     } else if (memory.bytes != memory.before) {
       callbacks_.on_violation("P2 a failed operation has written to its device tensor");

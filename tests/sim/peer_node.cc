@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/memory/state_hash.h"
+#include "csrc/peer/arrange.h"
 
 namespace pccl::sim {
 namespace {
@@ -250,9 +251,9 @@ void PeerNode::apply(peer::StartOp& start) {
   } else {
     memory = app_->memory(start.handle);
     if (device_ != nullptr) device_->replace(start.handle, memory);
-    if (start.start > 0) {
-      memory.spans[0] = memory.spans[0].subspan(start.start * start.task.shape.element_bytes);
-    }
+    auto arranged = peer::arrange(std::move(memory), start.task, start.start, start.ring);
+    PCCL_ASSERT(arranged.ok());
+    memory = std::move(arranged.value());
   }
   memory.dtype = start.dtype;
   memory.reduce = start.reduce;

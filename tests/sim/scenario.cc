@@ -150,7 +150,7 @@ ring::Memory AddressPublisher::memory(peer::Handle handle) {
   ring::Memory memory;
   auto& buffers = open_.at(handle).buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    memory.spans.emplace_back(buffers[buffers.size() > 1 ? topology_.ring[i] : i]);
+    memory.spans.emplace_back(buffers[i]);
   }
   return memory;
 }

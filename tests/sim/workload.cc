@@ -66,11 +66,17 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAvg};
   const auto world = static_cast<uint32_t>(topology_.members.size());
   Call call;
-  const uint64_t kind = random.below(10);
-  if (kind == 6) call.kind = protocol::OpKind::kBroadcast;
-  if (kind == 7) call.kind = protocol::OpKind::kAllGather;
-  if (kind == 8) call.kind = protocol::OpKind::kBarrier;
-  if (kind == 9 && world > 1) call.kind = protocol::OpKind::kSend;
+  constexpr protocol::OpKind kKinds[] = {
+      protocol::OpKind::kBroadcast,     protocol::OpKind::kAllGather, protocol::OpKind::kBarrier,
+      protocol::OpKind::kReduceScatter, protocol::OpKind::kReduce,    protocol::OpKind::kGather,
+      protocol::OpKind::kScatter,       protocol::OpKind::kAllToAll,  protocol::OpKind::kSend};
+  const uint64_t kind = random.below(2 * std::size(kKinds));  // half of all are all-reduces
+  if (kind < std::size(kKinds)) call.kind = kKinds[kind];
+  if (call.kind == protocol::OpKind::kSend && world == 1) call.kind = protocol::OpKind::kAllReduce;
+  call.apart = random.once_in(2);
+  const bool may_be_uneven =
+      call.kind == protocol::OpKind::kAllToAll || call.kind == protocol::OpKind::kAllGather;
+  call.uneven = random.once_in(3) && may_be_uneven;
   call.dtype = kDTypes[random.below(3)];
   call.reduce = kOps[random.below(call.dtype == DType::kFloat32 ? 4 : 3)];
   call.count = kCounts[random.below(std::size(kCounts))];
@@ -96,12 +102,14 @@ std::vector<Workload::Call> Workload::plan() const {
   if (random.once_in(3)) {
     calls.push_back(planned_call(random, count));
     calls.back().kind = protocol::OpKind::kAllReduce;
+    calls.back().uneven = false;
     calls.back().tag = "late";
     calls.back().late = true;
   }
   if (random.once_in(3)) {
     calls.push_back(planned_call(random, calls.size()));
     calls.back().kind = protocol::OpKind::kAllReduce;
+    calls.back().uneven = false;
     calls.back().tag = "crossing";
     calls.back().crossing = true;
   }
@@ -110,6 +118,7 @@ std::vector<Workload::Call> Workload::plan() const {
     calls.back().kind =
         random.once_in(2) ? protocol::OpKind::kAllReduce : protocol::OpKind::kAllGather;
     calls.back().keep &= calls.back().kind == protocol::OpKind::kAllReduce;
+    calls.back().uneven &= calls.back().kind == protocol::OpKind::kAllGather;
     calls.back().tag = "hasty";
     calls.back().hasty = true;
   }
@@ -166,11 +175,15 @@ void Workload::post(const Call& call) {
                           .keep = call.keep};
   if (sending && topology_.rank == call.root) request.root = static_cast<int32_t>(call.peer);
   if (sending && topology_.rank == call.peer) request.kind = protocol::OpKind::kRecv;
-  Posted posted{call, {}, {}};
-  const size_t blocks = call.kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
-  posted.buffers.resize(call.kind == protocol::OpKind::kBarrier ? 0 : blocks);
-  for (auto& buffer : posted.buffers) fill(buffer, topology_.members[topology_.rank].peer, call);
-  posted.before = posted.buffers;
+  if (call.uneven) {
+    request.count = 0;
+    for (uint32_t other = 0; other < topology_.members.size(); ++other) {
+      request.sends.push_back(part(call, topology_.rank, other));
+      request.receives.push_back(part(call, other, topology_.rank));
+    }
+  }
+  const Buffers outputs = outputs_of(call);
+  Posted posted{call, outputs, outputs, inputs_of(call, topology_.rank)};
   open_.emplace(request.handle, std::move(posted));
   node_.call(peer::OpCalled{request});
 }
@@ -297,6 +310,7 @@ void Workload::post_alone() {
   Random random(node_.id().value);
   Call call = planned_call(random, 0);
   call.kind = protocol::OpKind::kAllReduce;
+  call.uneven = false;
   call.tag = "nobody else has this tag";
   post(call);
 }
@@ -334,6 +348,7 @@ void Workload::make_mistake() {
       for (Call& call : first_collectives()) {
         call.count += 1;
         call.kind = protocol::OpKind::kAllReduce;
+        call.uneven = false;
         post(call);
       }
       break;
@@ -430,7 +445,8 @@ void Workload::on_op(const peer::FinishOp& result) {
     check_result(posted, result);
     const bool known_to_all = !posted.call.late && !posted.call.crossing && !posted.call.hasty &&
                               posted.call.kind != protocol::OpKind::kSend;
-    if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
+    if (known_to_all && same_on_all(posted.call))
+      batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
   } else {
     if (posted.buffers != posted.before)
       fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
@@ -453,8 +469,8 @@ void Workload::on_op(const peer::FinishOp& result) {
                  status.ok() ? "ok" : text(status.code));
   }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
-    std::string outcome = status.ok() ? "ok " + hex(hash_of(posted.buffers))
-                                      : "error " + std::string(text(status.code));
+    std::string outcome = !status.ok() ? "error " + std::string(text(status.code)) : "ok";
+    if (status.ok() && same_on_all(posted.call)) outcome += " " + hex(hash_of(posted.buffers));
     for (const peer::Part& part : result.parts) {
       outcome += " to " + std::to_string(part.end) + " over";
       for (const PeerId peer : part.contributors) outcome += " " + text(peer);
@@ -601,12 +617,8 @@ ring::Memory Workload::memory(peer::Handle handle) {
   ring::Memory memory;
   const auto found = open_.find(handle);
   PCCL_ASSERT(found != open_.end());
-  auto& buffers = found->second.buffers;
-  if (found->second.call.kind == protocol::OpKind::kAllGather) {
-    for (const uint32_t rank : topology_.ring) memory.spans.emplace_back(buffers[rank]);
-  } else {
-    for (auto& buffer : buffers) memory.spans.emplace_back(buffer);
-  }
+  for (auto& buffer : found->second.buffers) memory.spans.emplace_back(buffer);
+  for (const auto& input : found->second.inputs) memory.inputs.emplace_back(input);
   return memory;
 }
 

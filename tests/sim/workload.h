@@ -83,19 +83,27 @@ class Workload : public App {
     DType dtype = DType::kFloat32;
     ReduceOp reduce = ReduceOp::kSum;
     uint64_t count = 0;
-    uint32_t root = 0, peer = 0;  // ranks: broadcast's root, or the sender; the receiver
+    uint32_t root = 0, peer = 0;  // ranks: the root, or the sender; the receiver
     std::string tag, name;
+    bool uneven = false;    // parts of different sizes
+    bool apart = false;     // an all-gather whose input is not in its output
     bool keep = false;      // on_loss="keep"
     bool crossing = false;  // all post it before the topology update, and wait for it after
     bool hasty = false;     // its root may give up before it is over
     bool late = false;      // one rank posts it before the topology update, the others after
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
+  using Buffers = std::vector<std::vector<std::byte>>;
   struct Posted {
     Call call;
-    std::vector<std::vector<std::byte>> buffers;  // one per rank for all-gather, else one
-    std::vector<std::vector<std::byte>> before;
+    Buffers buffers;  // what the operation writes: one per rank, or one
+    Buffers before, inputs;
   };
+  static bool same_on_all(const Call& call);  // whether all ranks get the same result
+  uint64_t part(const Call& call, uint32_t from, uint32_t to) const;  // elements
+  Buffers inputs_of(const Call& call, uint32_t rank) const;
+  Buffers outputs_of(const Call& call) const;
+  std::vector<std::byte> block_of(const Call& call, uint32_t from, uint32_t to) const;
   std::vector<Call> plan() const;
   Call planned_call(Random& random, uint64_t index) const;
   void post(const Call& call);
@@ -126,7 +134,8 @@ class Workload : public App {
   uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
   void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
   double reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const;
-  std::vector<std::byte> expected(const Call& call, uint32_t block,
+  // What the span with the number `block` holds after a success.
+  std::vector<std::byte> expected(const Posted& posted, uint32_t block,
                                   const std::vector<peer::Part>& parts) const;
   std::string where() const;
 

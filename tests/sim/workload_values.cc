@@ -11,6 +11,9 @@
 #include "tests/sim/workload.h"
 
 namespace pccl::sim {
+
+using protocol::OpKind;
+
 namespace {
 
 void append_value(std::vector<std::byte>& out, DType dtype, double value) {
@@ -73,21 +76,97 @@ double Workload::reduced(const Call& call, const std::vector<PeerId>& over, uint
   return static_cast<float>(value) / static_cast<float>(over.size());
 }
 
-std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
-                                          const std::vector<peer::Part>& parts) const {
+// The elements that pass from one rank to another one, or stay with it.
+uint64_t Workload::part(const Call& call, uint32_t from, uint32_t to) const {
+  if (!call.uneven) return call.count;
+  const uint64_t target = call.kind == OpKind::kAllGather ? 0 : to;  // the same block for all
+  const uint64_t name = static_cast<uint8_t>(call.name.back());
+  return (from * 5 + target * 3 + name) % 4 * call.count / 2;
+}
+
+// The block that passes from one rank to another one.
+std::vector<std::byte> Workload::block_of(const Call& call, uint32_t from, uint32_t to) const {
+  const bool own_of_each = call.kind == OpKind::kReduceScatter || call.kind == OpKind::kScatter ||
+                           call.kind == OpKind::kAllToAll;
+  const uint64_t start = own_of_each ? to * call.count : 0;
   std::vector<std::byte> bytes;
-  if (call.kind == protocol::OpKind::kAllGather) {
-    fill(bytes, topology_.members[block].peer, call);
-  } else if (call.kind != protocol::OpKind::kAllReduce) {
-    fill(bytes, topology_.members[call.root].peer, call);
-  } else {
-    uint64_t start = 0;
-    for (const peer::Part& part : parts) {
-      append_values(bytes, call.dtype, std::exchange(start, part.end), part.end,
-                    [&](uint64_t i) { return reduced(call, part.contributors, i); });
+  append_values(bytes, call.dtype, start, start + part(call, from, to),
+                [&](uint64_t i) { return input(topology_.members[from].peer, call, i); });
+  return bytes;
+}
+
+Workload::Buffers Workload::inputs_of(const Call& call, uint32_t rank) const {
+  Buffers inputs;
+  switch (call.kind) {
+    case OpKind::kGather: return {block_of(call, rank, call.root)};
+    case OpKind::kAllGather:
+      if (call.apart) inputs.push_back(block_of(call, rank, rank));
+      return inputs;
+    case OpKind::kScatter:
+      if (rank != call.root) return inputs;
+      break;
+    case OpKind::kReduceScatter:
+    case OpKind::kAllToAll: break;
+    default: return inputs;
+  }
+  for (uint32_t to = 0; to < topology_.members.size(); ++to)
+    inputs.push_back(block_of(call, rank, to));
+  return inputs;
+}
+
+// Before the call. What is in place is the input, too.
+Workload::Buffers Workload::outputs_of(const Call& call) const {
+  const auto world = static_cast<uint32_t>(topology_.members.size());
+  const uint32_t self = topology_.rank;
+  Buffers outputs;
+  if (call.kind == OpKind::kBarrier) return outputs;
+  if (call.kind == OpKind::kGather && self != call.root) return outputs;
+  if (call.kind != OpKind::kAllGather && call.kind != OpKind::kGather &&
+      call.kind != OpKind::kAllToAll) {
+    fill(outputs.emplace_back(), topology_.members[self].peer, call);
+    return outputs;
+  }
+  for (uint32_t from = 0; from < world; ++from) {
+    std::vector<std::byte> own = block_of(call, self, self);
+    own.resize(part(call, from, self) * element_bytes(call.dtype));
+    outputs.push_back(std::move(own));
+  }
+  return outputs;
+}
+
+std::vector<std::byte> Workload::expected(const Posted& posted, uint32_t block,
+                                          const std::vector<peer::Part>& parts) const {
+  const Call& call = posted.call;
+  const uint32_t self = topology_.rank;
+  switch (call.kind) {
+    case OpKind::kAllGather:
+    case OpKind::kGather:
+    case OpKind::kAllToAll: return block_of(call, block, self);
+    case OpKind::kScatter: return block_of(call, call.root, self);
+    case OpKind::kReduce:
+      if (self != call.root) return posted.before[block];
+      break;
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter: break;
+    default: {
+      std::vector<std::byte> bytes;
+      fill(bytes, topology_.members[call.root].peer, call);
+      return bytes;
     }
   }
+  const uint64_t first = call.kind == OpKind::kReduceScatter ? self * call.count : 0;
+  std::vector<std::byte> bytes;
+  uint64_t start = 0;
+  for (const peer::Part& part : parts) {
+    append_values(bytes, call.dtype, first + std::exchange(start, part.end), first + part.end,
+                  [&](uint64_t i) { return reduced(call, part.contributors, i); });
+  }
   return bytes;
+}
+
+bool Workload::same_on_all(const Call& call) {
+  return call.kind == OpKind::kAllReduce || call.kind == OpKind::kBroadcast ||
+         call.kind == OpKind::kAllGather;
 }
 
 // The contributors are the members of the epoch in which the operation ended. A kept operation
@@ -108,7 +187,7 @@ void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
   if (parts.size() > 1) node_.world().note(node_.name(), posted.call.name + " was kept in part");
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
     const std::vector<std::byte>& result = posted.buffers[block];
-    const std::vector<std::byte> right = expected(posted.call, block, parts);
+    const std::vector<std::byte> right = expected(posted, block, parts);
     if (!same(result, right)) fail("P3 " + posted.call.name + ": wrong result");
   }
 }

@@ -6,6 +6,7 @@
 
 #include "csrc/net/address.h"
 #include "csrc/net/keys.h"
+#include "csrc/peer/arrange.h"
 
 namespace pccl::peer {
 namespace {
@@ -347,8 +348,7 @@ void Control::apply(EndOp& effect) {
   unposted_.erase(unposted);
 }
 
-// The memory that the ring will touch. Its blocks must have exactly the sizes that the schedule
-// expects.
+// The memory that the ring will touch.
 Result<ring::Memory> Control::memory_of(const StartOp& start) {
   const ring::Shape& shape = start.task.shape;
   if (!start.keys.empty()) {
@@ -360,42 +360,7 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
     memory.save = false;
     return memory;
   }
-  ring::Memory memory = operations_.at(start.handle).memory;
-  // Bytes of the application's tensor. Elements before start.start are final already and are not
-  // touched.
-  const uint64_t bytes = (start.start + shape.count) * shape.element_bytes;
-  size_t spans = 1;
-  const bool block_per_rank = ring::row_of(shape.pattern).layout == ring::Layout::kPerRank;
-  if (block_per_rank) {
-    spans = shape.world;
-    if (memory.spans.size() == 1 && memory.spans[0].size() == bytes * spans) {  // one tensor
-      const std::span<std::byte> whole = memory.spans[0];
-      memory.spans.clear();
-      for (size_t rank = 0; rank < spans; ++rank)
-        memory.spans.push_back(whole.subspan(rank * bytes, bytes));
-    }
-  }
-  if (memory.spans.size() != spans) {
-    return Status{Code::kMembershipChanged,
-                  "there are " + std::to_string(spans) + " ranks now, and room for " +
-                      std::to_string(memory.spans.size()) +
-                      ": look at the new ranks and call it again",
-                  {}};
-  }
-  for (const std::span<std::byte>& span : memory.spans) {
-    if (span.size() == bytes) continue;
-    return Status{Code::kInvalidArgument,
-                  "a tensor of " + std::to_string(bytes) + " bytes, given as " +
-                      std::to_string(span.size()) + " bytes of memory",
-                  {}};
-  }
-  memory.spans[0] = memory.spans[0].subspan(start.start * shape.element_bytes);
-  if (block_per_rank) {  // the ring counts blocks by ring index
-    const std::vector<std::span<std::byte>> by_rank = memory.spans;
-    for (size_t ring_index = 0; ring_index < spans; ++ring_index)
-      memory.spans[ring_index] = by_rank[topology_.ring[ring_index]];
-  }
-  return memory;
+  return arrange(operations_.at(start.handle).memory, start.task, start.start, start.ring);
 }
 
 // ---- The application ----

@@ -635,8 +635,8 @@ TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
                 left +
                 "tell Begin #1 all_gather(float32, 8 elements, world size 3)\n"
                 "tell AbortRequest #1, membership changed: all_gather was called while the "
-                "membership changed: it gathers from ranks that are "
-                "no longer the same; look at the new ranks and call it again\n"
+                "membership changed: its ranks are no longer "
+                "the same; look at the new ranks and call it again\n"
                 "tell Begin #2 broadcast(float32, 8 elements, from peer 1.1, world size 3)\n"
                 "start call 8 as #2: 1 of 3, from 1.1, to 1.4\n");
   EXPECT_EQ(t.decide(2, 0, {t.aborted(t.key(0), Code::kMembershipChanged, "so")}),

@@ -19,7 +19,7 @@ OpInfo info() {
 }
 
 TEST(Digest, EveryFieldCounts) {
-  std::vector<OpInfo> variants(9, info());
+  std::vector<OpInfo> variants(10, info());
   variants[1].kind = OpKind::kBroadcast;
   variants[2].dtype = DType::kFloat64;
   variants[3].reduce = ReduceOp::kMax;
@@ -28,6 +28,7 @@ TEST(Digest, EveryFieldCounts) {
   variants[6].receiver = PeerId{1};
   variants[7].world_size = 3;
   variants[8].tag = "layer.4";
+  variants[9].sends = variants[9].receives = {1, 2, 3, 4};
   std::set<uint64_t> digests;
   for (const OpInfo& variant : variants) digests.insert(digest(variant));
   EXPECT_EQ(digests.size(), variants.size());
@@ -36,7 +37,44 @@ TEST(Digest, EveryFieldCounts) {
 }
 
 // Peers of different builds compare digests, so the function is part of the protocol.
-TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 11879401720796607274u); }
+TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 10126776295663830821u); }
+
+// The sizes of uneven parts differ between the members. The digest of a part has its size.
+TEST(Digest, OfAPartHasItsSize) {
+  OpInfo one = info(), other = info();
+  one.sends = one.receives = {1, 2, 3, 4};
+  other.sends = other.receives = {4, 3, 2, 1};
+  EXPECT_EQ(digest(one), digest(other));
+  EXPECT_NE(digest_of_part(digest(one), 8), digest_of_part(digest(one), 16));
+  EXPECT_NE(digest_of_part(digest(one), 0), 0u);
+}
+
+TEST(Fit, EachPartHasOneSizeAtBothEnds) {
+  OpInfo a = info();
+  a.kind = OpKind::kAllToAll;
+  a.count = 0;
+  a.world_size = 2;
+  a.sends = {1, 2};
+  a.receives = {1, 3};
+  OpInfo b = a;
+  b.sends = {3, 5};
+  b.receives = {2, 5};
+  EXPECT_TRUE(fit(a, 0, b, 1) && fit(b, 1, a, 0) && fit(a, 0, a, 0));
+  OpInfo wrong = b;
+  wrong.receives = {4, 5};
+  EXPECT_FALSE(fit(a, 0, wrong, 1) || fit(wrong, 1, a, 0));
+  wrong.receives = {2, 6};
+  EXPECT_FALSE(fit(wrong, 1, wrong, 1)) << "its part for itself";
+  wrong = b;
+  wrong.dtype = DType::kInt8;
+  EXPECT_FALSE(fit(a, 0, wrong, 1));
+  wrong = b;
+  wrong.sends = wrong.receives = {};
+  EXPECT_FALSE(fit(a, 0, wrong, 1)) << "all its parts have one size";
+  wrong.sends = wrong.receives = {1, 2, 3};
+  EXPECT_TRUE(fit(a, 0, wrong, 1)) << "it is to be aborted";
+  EXPECT_TRUE(fit(info(), 0, info(), 1));
+}
 
 TEST(Text, SaysWhatAnOperationIs) {
   OpInfo op = info();

@@ -1,5 +1,6 @@
 // RingCore with eager data, both sent and received.
 #include "tests/cpp/ring/core_test.h"
+#include "tests/cpp/ring/parts.h"
 
 namespace pccl::ring {
 namespace {
@@ -112,7 +113,7 @@ TEST_F(Core, WhatCameTooEarlyOfAnotherCallIsDropped) {
   EXPECT_EQ(step(ChunkArriving{{kUp}, pairwise_chunk(0, 1)}), "discard from 1");
   Task small = pairwise(1, 10);
   small.shape.pattern = Pattern::kOneShot;
-  small.members = {kUp, PeerId{2}};
+  small.parts = parts_among({kUp, PeerId{2}}, 40, small.digest);
   step(ChunkArriving{{kUp}, pairwise_chunk(1, 0)});
   EXPECT_TRUE(step(OpPosted{small}).starts_with("revoke 1; drop 1.0 of 1; copy 1"));
 }

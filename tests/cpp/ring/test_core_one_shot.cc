@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "csrc/ring/core.h"
+#include "tests/cpp/ring/parts.h"
 #include "tests/cpp/ring/world.h"
 
 namespace pccl::ring {
@@ -193,7 +194,7 @@ struct Neighbour {
                   .element_bytes = 4,
                   .count = 16,
                   .block_bytes = {}};
-    task.members = {PeerId{1}, PeerId{2}};
+    task.parts = parts_among({PeerId{1}, PeerId{2}}, 64, 7);
     step(OpPosted{task});
   }
   void step(const Event& event) { core.step(event, effects); }

@@ -2,6 +2,7 @@
 
 #include "csrc/ring/core.h"
 #include "tests/cpp/ring/core_test.h"
+#include "tests/cpp/ring/parts.h"
 
 namespace pccl::ring {
 namespace {
@@ -84,7 +85,7 @@ TEST_F(Parked, AContributionWaitsForTheData) {
   begin();
   Task one_shot = task(0);
   one_shot.shape.pattern = Pattern::kOneShot;
-  one_shot.members = {kUp, PeerId{2}, kDown};
+  one_shot.parts = parts_among({kUp, PeerId{2}, kDown}, 40, one_shot.digest);
   one_shot.upstream = one_shot.downstream = {};
   one_shot.parked = true;
   EXPECT_EQ(step(OpPosted{one_shot}), "");

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/cpp/ring/parts.h"
+
 namespace pccl::ring {
 namespace {
 
 TEST(OneShot, IsFinishedWhenAllHaveComeAndGone) {
-  OneShot one_shot({{4}, {7}, {9}}, 1);
+  OneShot one_shot(parts_among({{4}, {7}, {9}}, 8, 1), 1);
   EXPECT_TRUE(one_shot.active());
   EXPECT_EQ(one_shot.ring_index_of({9}), 2u);
   EXPECT_EQ(one_shot.ring_index_of({7}), std::nullopt) << "itself";
@@ -30,8 +32,24 @@ TEST(OneShot, OneThatGoesAroundIsFinishedFromTheBeginning) {
   EXPECT_TRUE(OneShot().finished());
 }
 
+TEST(OneShot, APartOfNoBytesNeitherComesNorGoes) {
+  std::vector<Part> parts = parts_among({{4}, {7}, {9}}, 8, 1);
+  parts[0].to = parts[2].from = 0;
+  OneShot one_shot(parts, 1);
+  EXPECT_FALSE(one_shot.wants_to_send(0));
+  EXPECT_TRUE(one_shot.may_request(0));
+  EXPECT_TRUE(one_shot.wants_to_send(2));
+  EXPECT_FALSE(one_shot.may_request(2));
+  one_shot.sent(2);
+  one_shot.coming(0);
+  one_shot.arrived();
+  EXPECT_TRUE(one_shot.finished());
+  parts[2].to = parts[0].from = 0;
+  EXPECT_TRUE(OneShot(parts, 1).finished());
+}
+
 TEST(OneShot, NothingGoesToWhoIsLost) {
-  OneShot one_shot({{4}, {7}, {9}}, 0);
+  OneShot one_shot(parts_among({{4}, {7}, {9}}, 8, 1), 0);
   one_shot.lost({9});
   EXPECT_FALSE(one_shot.wants_to_send(2));
   EXPECT_FALSE(one_shot.may_request(2));
@@ -40,7 +58,7 @@ TEST(OneShot, NothingGoesToWhoIsLost) {
 }
 
 TEST(OneShot, IsAskedForOnceAndNotWhenItComes) {
-  OneShot one_shot({{4}, {7}, {9}}, 0);
+  OneShot one_shot(parts_among({{4}, {7}, {9}}, 8, 1), 0);
   EXPECT_TRUE(one_shot.may_request(1));
   one_shot.requested(1);
   EXPECT_FALSE(one_shot.may_request(1));

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -33,21 +34,25 @@ struct Call {
   Pattern pattern = Pattern::kAllReduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  uint64_t count = 0;                 // see Shape
-  uint32_t root = 0;                  // of a kBroadcast; source of a kTransfer to the next rank
+  uint64_t count = 0;  // see Shape
+  uint32_t root = 0;   // of a kBroadcast or kReduce; source of a kTransfer to the next rank
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
   bool keep = false;
   bool save = true;
   bool parked = false;  // engine().staged() begins it
   float scale = 1;      // of the values; with 1 all sums are exact
+  // Elements that pass from one rank to another, for kOneShotExchange and kExchange, and for a
+  // kOneShot that is not in place. `count` is the largest.
+  std::function<uint64_t(uint32_t from, uint32_t to)> part = {};
 };
 
 // The state of a call on one rank.
 struct Posted {
   Call call;
-  std::vector<Bytes> memory;
+  std::vector<Bytes> memory;  // what the operation writes
   std::vector<Bytes> before;
+  std::vector<Bytes> inputs;  // unless it is in place
   int transferred = 0;
   int drained = 0;
   int failed = 0;
@@ -122,9 +127,11 @@ class World {
   void post(uint32_t rank, const Call& call) {
     Posted& posted = nodes_[rank].calls[call.key];
     posted.call = call;
-    for (uint64_t bytes : sizes_of(Schedule(shape_of(rank, call)), call))
+    for (uint64_t bytes : sizes_of(rank, call, false))
       posted.memory.push_back(filled(bytes, call.dtype, call.scale));
     posted.before = posted.memory;
+    for (uint64_t bytes : sizes_of(rank, call, true))
+      posted.inputs.push_back(filled(bytes, call.dtype, call.scale));
     start(rank, posted);
   }
   void post(const Call& call) {
@@ -276,8 +283,9 @@ class World {
     task.shape.count -= posted.kept;
     task.keep = call.keep;
     task.parked = call.parked;
-    if (call.pattern == Pattern::kOneShot) {
-      for (uint32_t member = 0; member < size(); ++member) task.members.push_back({member + 1});
+    if (passes_directly(call)) {
+      for (uint32_t other = 0; other < size(); ++other)
+        task.parts.push_back(part(rank, other, call));
     }
     const Schedule schedule(task.shape);
     if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
@@ -288,6 +296,7 @@ class World {
                   .contributors = static_cast<int>(size()),
                   .save = call.save};
     for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
+    for (const Bytes& bytes : posted.inputs) memory.inputs.emplace_back(bytes);
     const size_t kept = posted.kept * element_bytes(call.dtype);
     if (kept > 0) memory.spans[0] = memory.spans[0].subspan(kept);
     engine(rank).post(std::move(task), std::move(memory));
@@ -302,6 +311,8 @@ class World {
                 .block_bytes = call.block_bytes,
                 .wan = wan || call.pattern == Pattern::kPairwise};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
+    if (call.pattern == Pattern::kReduce) shape.rank = (rank + 2 * size() - call.root - 1) % size();
+    if (call.pattern == Pattern::kExchange) shape.count = 0;
     if (call.pattern == Pattern::kTransfer) {
       shape.rank = rank == call.root ? 0 : 1;
       shape.world = 2;
@@ -309,11 +320,39 @@ class World {
     return shape;
   }
 
-  std::vector<uint64_t> sizes_of(const Schedule& schedule, const Call& call) const {
-    if (call.pattern != Pattern::kAllGather && call.pattern != Pattern::kTransfer) {
-      return {call.count * element_bytes(call.dtype)};
-    }
+  static bool passes_directly(const Call& call) {
+    const Travel travel = row_of(call.pattern).travel;
+    return travel == Travel::kContributions || travel == Travel::kParts;
+  }
+  Part part(uint32_t rank, uint32_t other, const Call& call) const {
+    const uint64_t width = element_bytes(call.dtype);
+    Part part{.peer = PeerId{other + 1}};
+    part.to = (call.part ? call.part(rank, other) : call.count) * width;
+    part.from = (call.part ? call.part(other, rank) : call.count) * width;
+    part.digest_to = call.digest + part.to;
+    part.digest_from = call.digest + part.from;
+    return part;
+  }
+
+  // Bytes of what it writes, or of its inputs.
+  std::vector<uint64_t> sizes_of(uint32_t rank, const Call& call, bool inputs) const {
+    const uint64_t bytes = call.count * element_bytes(call.dtype);
+    const PatternRow& row = row_of(call.pattern);
     std::vector<uint64_t> sizes;
+    const bool one_result = call.pattern == Pattern::kReduceScatter || (row.reduces && call.part);
+    if (one_result) {
+      return std::vector<uint64_t>(inputs ? size() : 1, bytes);
+    }
+    if (call.part) {
+      for (uint32_t other = 0; other < size(); ++other) {
+        const Part passes = part(rank, other, call);
+        sizes.push_back(inputs ? passes.to : passes.from);
+      }
+      return sizes;
+    }
+    if (inputs) return {};
+    if (row.layout == Layout::kSliced || row.layout == Layout::kWhole) return {bytes};
+    const Schedule schedule(shape_of(rank, call));
     for (uint32_t block = 0; block < schedule.block_count(); ++block)
       sizes.push_back(schedule.block_bytes(block));
     return sizes;

@@ -1,0 +1,114 @@
+#include "csrc/peer/arrange.h"
+
+#include <string>
+#include <utility>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::peer {
+namespace {
+
+Status other_ranks(size_t world, size_t room) {
+  return {Code::kMembershipChanged,
+          "there are " + std::to_string(world) + " ranks now, and room for " +
+              std::to_string(room) + ": look at the new ranks and call it again",
+          {}};
+}
+
+Status check_size(size_t given, uint64_t bytes) {
+  if (given == bytes) return {};
+  return {Code::kInvalidArgument,
+          "a tensor of " + std::to_string(bytes) + " bytes, given as " + std::to_string(given) +
+              " bytes of memory",
+          {}};
+}
+
+template <typename Span>
+Status check_one(const std::vector<Span>& spans, uint64_t bytes) {
+  if (spans.size() != 1) return other_ranks(1, spans.size());
+  return check_size(spans[0].size(), bytes);
+}
+
+// One span with the blocks of all ranks becomes a span per block.
+template <typename Span>
+void split(std::vector<Span>& spans, uint64_t block, size_t world) {
+  if (spans.size() != 1 || world == 1 || spans[0].size() != block * world) return;
+  const Span whole = spans[0];
+  spans.clear();
+  for (size_t rank = 0; rank < world; ++rank) spans.push_back(whole.subspan(rank * block, block));
+}
+
+template <typename Span>
+Status arrange_blocks(std::vector<Span>& spans, uint64_t bytes, const std::vector<uint32_t>& ring) {
+  split(spans, bytes, ring.size());
+  if (spans.size() != ring.size()) return other_ranks(ring.size(), spans.size());
+  for (const Span& span : spans) {
+    const Status status = check_size(span.size(), bytes);
+    if (!status.ok()) return status;
+  }
+  const std::vector<Span> by_rank = spans;
+  for (size_t index = 0; index < ring.size(); ++index) spans[index] = by_rank[ring[index]];
+  return {};
+}
+
+// A span for each part, of the size that `bytes_of` tells: one of a span per rank, or the only one.
+template <typename Span, typename BytesOf>
+Status arrange_parts(std::vector<Span>& spans, const ring::Task& task,
+                     const std::vector<uint32_t>& ring, BytesOf bytes_of) {
+  std::vector<Span> arranged;
+  for (size_t index = 0; index < ring.size(); ++index) {
+    const uint64_t bytes = bytes_of(task.parts[index]);
+    arranged.emplace_back();
+    if (bytes == 0) continue;
+    const size_t at = spans.size() == 1 ? 0 : ring[index];
+    const bool missing = spans.size() != 1 && spans.size() != ring.size();
+    if (missing) return other_ranks(ring.size(), spans.size());
+    const Status status = check_size(spans[at].size(), bytes);
+    if (!status.ok()) return status;
+    arranged.back() = spans[at];
+  }
+  spans = std::move(arranged);
+  return {};
+}
+
+Status arrange_direct(ring::Memory& memory, const ring::Task& task,
+                      const std::vector<uint32_t>& ring) {
+  const ring::Shape& shape = task.shape;
+  split(memory.spans, shape.count * shape.element_bytes, ring.size());
+  const uint32_t own = ring[shape.rank];
+  if (memory.inputs.empty() && !memory.spans.empty())  // what it sends is in its place
+    memory.inputs = {memory.spans[own < memory.spans.size() ? own : 0]};
+  const Status status =
+      arrange_parts(memory.inputs, task, ring, [](const ring::Part& part) { return part.to; });
+  if (!status.ok()) return status;
+  return arrange_parts(memory.spans, task, ring, [](const ring::Part& part) { return part.from; });
+}
+
+}  // namespace
+
+Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t start,
+                             const std::vector<uint32_t>& ring) {
+  const ring::Shape& shape = task.shape;
+  const ring::PatternRow& row = ring::row_of(shape.pattern);
+  // Of the application's tensor. Elements before `start` are final already and are not touched.
+  const uint64_t bytes = (start + shape.count) * shape.element_bytes;
+  const bool in_place = lent.inputs.empty();
+  PCCL_ASSERT(start == 0 || in_place);
+  Status status;
+  if (row.reduces && !in_place) {
+    status = arrange_blocks(lent.inputs, bytes, ring);
+    if (status.ok()) status = check_one(lent.spans, bytes);
+  } else if (!row.reduces && !task.parts.empty()) {
+    status = arrange_direct(lent, task, ring);
+  } else if (row.layout == ring::Layout::kPerRank) {
+    status = arrange_blocks(lent.spans, bytes, ring);
+    if (status.ok() && !in_place) status = check_one(lent.inputs, bytes);
+  } else {
+    status = check_one(lent.spans, bytes);
+    if (status.ok()) lent.spans[0] = lent.spans[0].subspan(start * shape.element_bytes);
+  }
+  if (!status.ok()) return status;
+  return lent;
+}
+
+}  // namespace pccl::peer

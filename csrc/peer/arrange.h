@@ -1,0 +1,30 @@
+// arrange: puts the memory that the application has lent to an operation into the order in which
+// the ring uses it. The application counts by rank, the ring by ring index, and the form that the
+// operation takes on the ring decides which spans it needs. A pure function.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "csrc/ring/lent_memory.h"
+#include "csrc/ring/task.h"
+
+namespace pccl::peer {
+
+// `lent` has, for the collective of the task:
+//   all_reduce, broadcast, reduce   spans: the tensor
+//   send, recv                      spans: the tensor
+//   all_gather                      spans: a block per rank, or one span with all of them.
+//                                   inputs: the block of this rank; none: it is in its place
+//   reduce_scatter                  spans: the result. inputs: a block per rank
+//   gather                          inputs: the tensor. spans, on the root: a block per rank
+//   scatter                         spans: the result. inputs, on the root: a block per rank
+//   all_to_all                      spans, inputs: a block per rank
+// The elements before `start` are not touched. `ring`: ranks by ring index.
+// kMembershipChanged if there is memory for another number of ranks; kInvalidArgument if a span has
+// another size than its block.
+Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t start,
+                             const std::vector<uint32_t>& ring);
+
+}  // namespace pccl::peer

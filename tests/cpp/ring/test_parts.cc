@@ -1,0 +1,145 @@
+// The operations whose tensors have parts: exchanges, one-shot operations that are not in place,
+// reduce-scatter and reduce.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "csrc/ring/engine.h"
+#include "tests/cpp/ring/expected.h"
+#include "tests/cpp/ring/world.h"
+
+namespace pccl::ring {
+namespace {
+
+OpKey numbered(uint64_t tag) { return {TagId{tag}, 0}; }
+
+class Parts : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Engine, Parts, ::testing::Range(1u, 9u));
+
+// Parts of a size of their own, also of none, with one-shot operations and with exchanges.
+TEST_P(Parts, PartsPassDirectly) {
+  for (const uint64_t count : {0, 1, 1001, 300007}) {
+    for (const Pattern pattern : {Pattern::kOneShotExchange, Pattern::kExchange}) {
+      if (pattern == Pattern::kOneShotExchange && count > 10000) continue;
+      for (const bool wan : {false, true}) {
+        World world(GetParam(), count + 1);
+        world.wan = wan;
+        const auto uneven = [count](uint32_t from, uint32_t to) {
+          return (from * 3 + to) % 4 * count / 3;
+        };
+        const auto to_one = [count](uint32_t, uint32_t to) { return to == 0 ? count : 0; };
+        const auto from_one = [count](uint32_t from, uint32_t) { return from == 0 ? count : 0; };
+        std::vector<Call> calls;
+        for (const std::function<uint64_t(uint32_t, uint32_t)>& part :
+             {std::function<uint64_t(uint32_t, uint32_t)>(uneven), {to_one}, {from_one}}) {
+          calls.push_back({.key = numbered(calls.size() + 1),
+                           .pattern = pattern,
+                           .count = count,
+                           .block_bytes = {},
+                           .part = part});
+        }
+        for (const Call& call : calls) world.post(call);
+        world.settle();
+        for (const Call& call : calls) commit(world, call);
+        expect_quiet(world);
+      }
+    }
+  }
+}
+
+TEST_P(Parts, ReduceScatterAndReduce) {
+  for (const uint64_t count : {0, 1, 1001, 300007}) {
+    for (const ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAvg}) {
+      for (const bool wan : {false, true}) {
+        World world(GetParam(), count + 1);
+        world.wan = wan;
+        std::vector<Call> calls = {{.key = numbered(1),
+                                    .pattern = Pattern::kReduceScatter,
+                                    .reduce = reduce,
+                                    .count = count,
+                                    .block_bytes = {}},
+                                   {.key = numbered(2),
+                                    .pattern = Pattern::kReduce,
+                                    .reduce = reduce,
+                                    .count = count,
+                                    .root = GetParam() / 2,
+                                    .block_bytes = {}}};
+        if (count < 10000) {
+          calls.push_back({.key = numbered(3),
+                           .pattern = Pattern::kOneShot,
+                           .reduce = reduce,
+                           .count = count,
+                           .block_bytes = {},
+                           .part = [count](uint32_t, uint32_t) { return count; }});
+        }
+        for (const Call& call : calls) world.post(call);
+        world.settle();
+        for (const Call& call : calls) commit(world, call);
+        expect_quiet(world);
+      }
+    }
+  }
+}
+
+// A call that is not over leaves no trace, whenever it is aborted.
+TEST(PartsOfThree, AnAbortRestoresWhatWasWritten) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    World world(3, seed);
+    const auto uneven = [](uint32_t from, uint32_t to) { return uint64_t{(from + to) % 3} * 9000; };
+    const auto even = [](uint32_t, uint32_t) { return uint64_t{500}; };
+    const std::vector<Call> calls = {
+        {.key = numbered(1), .pattern = Pattern::kExchange, .block_bytes = {}, .part = uneven},
+        {.key = numbered(2), .pattern = Pattern::kReduceScatter, .count = 90000, .block_bytes = {}},
+        {.key = numbered(3),
+         .pattern = Pattern::kReduce,
+         .count = 90000,
+         .root = 1,
+         .block_bytes = {}},
+        {.key = numbered(4),
+         .pattern = Pattern::kOneShotExchange,
+         .count = 500,
+         .block_bytes = {},
+         .part = even},
+        {.key = numbered(5),
+         .pattern = Pattern::kOneShot,
+         .count = 500,
+         .block_bytes = {},
+         .part = even}};
+    for (const Call& call : calls) world.post(call);
+    for (uint64_t moves = world.random() % 400; moves > 0 && world.move(); --moves) {
+    }
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (const Call& call : calls) world.end(rank, call.key, false);  // World looks at the memory
+    }
+    world.settle();
+    expect_quiet(world);
+  }
+}
+
+// Members that disagree about a part: nothing lands, and the link lives.
+TEST(PartsOfThree, APartOfAnotherSizeIsIgnored) {
+  for (const Pattern pattern : {Pattern::kExchange, Pattern::kOneShotExchange}) {
+    World world(3, 1);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      const uint64_t said_by_two = rank == 2 ? 300 : 200;
+      world.post(rank, {.key = numbered(1),
+                        .pattern = pattern,
+                        .count = 300,
+                        .block_bytes = {},
+                        .part = [said_by_two](uint32_t from, uint32_t) {
+                          return from == 2 ? said_by_two : 200;
+                        }});
+    }
+    world.settle();
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      if (rank < 2) EXPECT_EQ(world.at(rank, numbered(1)).transferred, 0) << rank;
+      world.end(rank, numbered(1), false);
+    }
+    expect_quiet(world);
+  }
+}
+
+}  // namespace
+}  // namespace pccl::ring
