@@ -134,7 +134,8 @@ TEST(PartsOfThree, APartOfAnotherSizeIsIgnored) {
     }
     world.settle();
     for (uint32_t rank = 0; rank < 3; ++rank) {
-      if (rank < 2) EXPECT_EQ(world.at(rank, numbered(1)).transferred, 0) << rank;
+      const bool misses_one = rank < 2;  // the part of rank 2 never fits
+      EXPECT_TRUE(!misses_one || world.at(rank, numbered(1)).transferred == 0) << rank;
       world.end(rank, numbered(1), false);
     }
     expect_quiet(world);
