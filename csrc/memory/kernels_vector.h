@@ -5,8 +5,8 @@
 // Vectors are compiler vectors (vector_size), lowered to the instructions that the machine has.
 // They are passed by reference only: passing them by value would change the calling convention. All
 // functions are inlined into callers that may use more instructions than the file was compiled for.
-// No product feeds an addition without passing through integers, so the compiler cannot fuse a
-// product and a sum into a multiply-add, which rounds differently.
+// A product that feeds an addition is exact, or passes through integers first. A compiler that
+// fuses a product and a sum into a multiply-add, which rounds only once, thus changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -33,16 +33,25 @@ using Block = Vector<uint32_t, kBlockBytes>;  // raw bytes
 
 // --- Operations: a = a (op) b --------------------------------------------------------------------
 
+// The numbers that AVG needs; the other operations use none of them.
+struct Averaging {
+  int contributors = 1;
+  // 16-bit floats. All sums are halved once more, so that none of them overflows in float32. The
+  // factors of `a` and `b` are powers of two; `divisor` undoes the halving, and divides at the end.
+  float factor_a = 0, factor_b = 0, divisor = 1;
+  float limit = 0;  // what the largest finite number is before the division
+};
+
 struct Sum {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a += b;
   }
 };
 
 struct Product {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a *= b;
   }
 };
@@ -51,44 +60,60 @@ struct Product {
 // unequal to itself.
 struct Min {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a = ((b < a) | (b != b)) ? b : a;
   }
 };
 
 struct Max {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a = ((b > a) | (b != b)) ? b : a;
   }
 };
 
 struct And {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a &= b;
   }
 };
 
 struct Or {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a |= b;
   }
 };
 
 struct Xor {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a ^= b;
   }
 };
 
-// a = a / contributors; `b` is not used.
-struct Divide {
+// The last step of AVG for floats of 32 bits and more. The steps before are those of SUM.
+struct SumAndDivide {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V&, int contributors) {
-    a /= static_cast<std::remove_cvref_t<decltype(a[0])>>(contributors);
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
+    a += b;
+    a /= static_cast<std::remove_cvref_t<decltype(a[0])>>(averaging.contributors);
+  }
+};
+
+// A step of AVG for 16-bit floats. Both products are exact (kMembersMax is far from the number of
+// contributors at which they would not be), so it does not matter whether the compiler fuses them
+// with the addition.
+struct Average {
+  template <typename V>
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
+    const V limit = V{} + averaging.limit;
+    const V sum = a * averaging.factor_a + b * averaging.factor_b;
+    const V below = sum > limit ? limit : sum;
+    const V within = below < -limit ? -limit : below;
+    // The difference is 0 for a finite sum, and NaN for infinities and NaN, which stay.
+    a = (sum - sum == 0 ? within : sum) / averaging.divisor;
   }
 };
 
@@ -108,10 +133,11 @@ struct Whole {
   using Elements = Vector<T, kBytes>;
 
   template <typename Op>
-  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b, int contributors) {
+  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b,
+                                const Averaging& averaging) {
     auto x = (Elements)a;
     const auto y = (Elements)b;
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     if constexpr (std::is_floating_point_v<T>) unify_nan<T>(x);
     a = (Block<kBytes>)x;
   }
@@ -123,10 +149,11 @@ struct Bool {
   using Elements = Vector<uint8_t, kBytes>;
 
   template <typename Op>
-  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b, int contributors) {
+  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b,
+                                const Averaging& averaging) {
     auto x = (Block<kBytes>)((Elements)a != 0);  // a true byte has all its bits set
     const auto y = (Block<kBytes>)((Elements)b != 0);
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     a = x & 0x01010101u;
   }
 };
@@ -188,16 +215,17 @@ struct Pairs {
   static constexpr size_t kBytes = kBlockBytes;
 
   template <typename Op>
-  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b, int contributors) {
+  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b,
+                                const Averaging& averaging) {
     Vector<float, kBytes> x, y;
     Block<kBytes> low, high;
     Format<kBytes>::widen(x, a & 0xffffu);
     Format<kBytes>::widen(y, b & 0xffffu);
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     Format<kBytes>::narrow(low, x);
     Format<kBytes>::widen(x, a >> 16);
     Format<kBytes>::widen(y, b >> 16);
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     Format<kBytes>::narrow(high, x);
     a = low | (high << 16);
   }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/memory/kernels.h"
 
 namespace pccl::ring {
 namespace {
@@ -19,6 +18,7 @@ constexpr size_t kCacheLine = 64;
 OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
     : schedule_(shape),
       memory_(std::move(memory)),
+      reduction_{memory_.dtype, memory_.reduce, memory_.contributors},
       slots_per_slab_(memory::Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
@@ -124,14 +124,14 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   const size_t elements = piece / element_bytes(memory_.dtype);
   std::byte* const tensor = memory_of(chunk) + landing.reduced;
   std::byte* const partial = landing.where.data() + landing.reduced;
+  const int held = chunk.round + 1;  // round 0 brings the contribution of upstream
   if (landing.action == Action::kAccumulate) {
-    memory::reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
+    memory::reduce(reduction_, held, partial, partial, tensor, elements);
   } else {
     if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, tensor, piece);
     const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
-    memory::reduce_out(memory_.dtype, memory_.reduce, tensor, own_first ? tensor : partial,
-                       own_first ? partial : tensor, elements);
-    memory::finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
+    memory::reduce(reduction_, held, tensor, own_first ? tensor : partial,
+                   own_first ? partial : tensor, elements);
   }
   landing.reduced = whole;
 }
@@ -150,10 +150,11 @@ void OpBuffers::combine() {
   combined_ = true;
   const size_t elements = tensor().size() / element_bytes(memory_.dtype);
   std::byte* const result = tensor().data();
-  memory::reduce_out(memory_.dtype, memory_.reduce, result, slot(0), slot(1), elements);
-  for (uint32_t ring_index = 2; ring_index < schedule_.slot_count(); ++ring_index)
-    memory::reduce_into(memory_.dtype, memory_.reduce, result, slot(ring_index), elements);
-  memory::finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
+  for (uint32_t ring_index = 1; ring_index < schedule_.slot_count(); ++ring_index) {
+    const std::byte* const partial = ring_index == 1 ? slot(0) : result;
+    memory::reduce(reduction_, static_cast<int>(ring_index), result, partial, slot(ring_index),
+                   elements);
+  }
 }
 
 void OpBuffers::restore(uint64_t from) {

@@ -72,7 +72,7 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   if (kind == 8) call.kind = protocol::OpKind::kBarrier;
   if (kind == 9 && world > 1) call.kind = protocol::OpKind::kSend;
   call.dtype = kDTypes[random.below(3)];
-  call.reduce = kOps[random.below(call.dtype == DType::kFloat32 ? 4 : 3)];
+  call.reduce = kOps[random.below(is_floating(call.dtype) ? 4 : 3)];
   call.count = kCounts[random.below(std::size(kCounts))];
   if (random.once_in(kLargeOneIn)) call.count = kCountLarge;
   if (call.kind == protocol::OpKind::kBarrier) call.count = 0;
