@@ -23,7 +23,6 @@ namespace {
 using namespace vector;
 
 constexpr size_t kPortableBytes = 16;  // every processor with vectors has these
-constexpr float kLargestFloat16 = 65504, kLargestBfloat16 = 0x1.fep127f;
 
 // --- The walk over a span ------------------------------------------------------------------------
 
@@ -148,12 +147,12 @@ Kernel integer_kernel(ReduceOp op) {
   return nullptr;
 }
 
-template <typename Type, typename AverageStep, typename LastAverageStep>
+template <typename Type, typename AverageStep>
 Kernel float_kernel(ReduceOp op, bool last) {
   switch (op) {
     case ReduceOp::kSum: return kernel<Type, Sum>();
     case ReduceOp::kAvg:
-      return last ? kernel<Type, LastAverageStep>() : kernel<Type, AverageStep>();
+      return last ? kernel<Type, AndDivide<AverageStep>>() : kernel<Type, AverageStep>();
     case ReduceOp::kProduct: return kernel<Type, Product>();
     case ReduceOp::kMin: return kernel<Type, Min>();
     case ReduceOp::kMax: return kernel<Type, Max>();
@@ -189,31 +188,23 @@ Kernel kernel_for(DType dtype, ReduceOp op, bool last) {
     case DType::kUint16: return integer_kernel<uint16_t>(op);
     case DType::kUint32: return integer_kernel<uint32_t>(op);
     case DType::kUint64: return integer_kernel<uint64_t>(op);
-    case DType::kFloat16: return float_kernel<PairsOf<Float16>, Average, Average>(op, last);
-    case DType::kBfloat16: return float_kernel<PairsOf<Bfloat16>, Average, Average>(op, last);
-    case DType::kFloat32: return float_kernel<WholeOf<float>, Sum, SumAndDivide>(op, last);
-    case DType::kFloat64: return float_kernel<WholeOf<double>, Sum, SumAndDivide>(op, last);
+    case DType::kFloat16: return float_kernel<PairsOf<Float16>, ScaledSum>(op, last);
+    case DType::kBfloat16: return float_kernel<PairsOf<Bfloat16>, ScaledSum>(op, last);
+    case DType::kFloat32: return float_kernel<WholeOf<float>, Sum>(op, last);
+    case DType::kFloat64: return float_kernel<WholeOf<double>, Sum>(op, last);
     case DType::kBool: return bool_kernel(op);
     case DType::kBytes: break;
   }
   return nullptr;
 }
 
-// The numbers of one step; `scale` is 2^-k of kernels.h.
 Averaging averaging_of(const Reduction& reduction, int held) {
-  const int contributors = reduction.contributors;
-  PCCL_ASSERT(1 <= held && held < contributors);
-  const float scale = 1.0f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(contributors)));
-  const float half = 0.5f;
-  const bool last = held + 1 == contributors;
-  Averaging averaging;
-  averaging.contributors = contributors;
-  averaging.factor_a = held == 1 ? half * scale : half;
-  averaging.factor_b = half * scale;
-  averaging.divisor = last ? half * scale * static_cast<float>(contributors) : half;
-  averaging.limit =
-      averaging.divisor * (reduction.dtype == DType::kFloat16 ? kLargestFloat16 : kLargestBfloat16);
-  return averaging;
+  PCCL_ASSERT(1 <= held && held < reduction.contributors);
+  const auto contributors = static_cast<float>(reduction.contributors);
+  if (element_bytes(reduction.dtype) > 2) return {.divisor = contributors};
+  const float scale =
+      1.0f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(reduction.contributors)));
+  return {held == 1 ? scale : 1, scale, scale * contributors};
 }
 
 // Sets round to nearest even with subnormals, whatever mode the thread had

@@ -10,12 +10,12 @@
 //   - Integers wrap around, signed ones too.
 //   - Floats round to nearest even once per step, subnormals included; nothing is fused.
 //   - 16-bit floats are widened to float32, combined, and rounded to their own type at each step.
-//   - AVG of 16-bit floats scales each contribution by 2^-k as it reads it, where 2^k is the least
-//     power of two that is not below the number of contributors. Thus no partial result is much
-//     larger than the largest contribution. What rounding adds beyond the largest finite number is
-//     cut off. So the average of finite numbers is finite. Its error is at most contributors x u x
-//     the mean of the magnitudes (u is 2^-11 for float16, 2^-8 for bfloat16), plus as many smallest
-//     subnormals as there are contributors.
+//   - AVG of 16-bit floats multiplies each contribution by 2^-k as it reads it, where 2^k is the
+//     least power of two that is not below the number of contributors. The average of finite
+//     numbers is finite: rounding never turns a smaller sum into a larger one, and with kMembersMax
+//     contributors or fewer even the largest number does not overflow (the tests try all). The
+//     error is at most contributors x u x the mean of the magnitudes (u is 2^-11 for float16, 2^-8
+//     for bfloat16), plus as many smallest subnormals as there are contributors.
 //   - A NaN in either operand gives NaN, in MIN and MAX too: always the positive quiet NaN without
 //     payload. -0 and +0 are equal, so MIN and MAX keep the first operand.
 //   - A bool is true if its byte is not 0; results are 0 or 1 (csrc/base/dtype.h).

@@ -35,11 +35,8 @@ using Block = Vector<uint32_t, kBlockBytes>;  // raw bytes
 
 // The numbers that AVG needs; the other operations use none of them.
 struct Averaging {
-  int contributors = 1;
-  // 16-bit floats. All sums are halved once more, so that none of them overflows in float32. The
-  // factors of `a` and `b` are powers of two; `divisor` undoes the halving, and divides at the end.
-  float factor_a = 0, factor_b = 0, divisor = 1;
-  float limit = 0;  // what the largest finite number is before the division
+  float factor_a = 1, factor_b = 1;  // 16-bit floats; powers of two
+  float divisor = 1;                 // of the last step
 };
 
 struct Sum {
@@ -93,27 +90,22 @@ struct Xor {
   }
 };
 
-// The last step of AVG for floats of 32 bits and more. The steps before are those of SUM.
-struct SumAndDivide {
+// A step of AVG for 16-bit floats; for others it is Sum. Both products are exact: float32 has enough
+// smaller subnormals for far more contributors than kMembersMax.
+struct ScaledSum {
   template <typename V>
   PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
-    a += b;
-    a /= static_cast<std::remove_cvref_t<decltype(a[0])>>(averaging.contributors);
+    a = a * averaging.factor_a + b * averaging.factor_b;
   }
 };
 
-// A step of AVG for 16-bit floats. Both products are exact (kMembersMax is far from the number of
-// contributors at which they would not be), so it does not matter whether the compiler fuses them
-// with the addition.
-struct Average {
+// The last step of AVG.
+template <typename Step>
+struct AndDivide {
   template <typename V>
   PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
-    const V limit = V{} + averaging.limit;
-    const V sum = a * averaging.factor_a + b * averaging.factor_b;
-    const V below = sum > limit ? limit : sum;
-    const V within = below < -limit ? -limit : below;
-    // The difference is 0 for a finite sum, and NaN for infinities and NaN, which stay.
-    a = (sum - sum == 0 ? within : sum) / averaging.divisor;
+    Step::apply(a, b, averaging);
+    a /= static_cast<std::remove_cvref_t<decltype(a[0])>>(averaging.divisor);
   }
 };
 

@@ -16,7 +16,7 @@ struct Memory {
   std::vector<std::span<std::byte>> spans;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  int contributors = 1;  // tensors that are reduced; AVG divides by it
+  int contributors = 1;  // number of reduced tensors; AVG divides by it
   bool save = true;      // keep the overwritten bytes until the outcome is known
 };
 

@@ -106,33 +106,19 @@ inline uint64_t combine_bools(ReduceOp op, bool a, bool b) {
   }
 }
 
-// A number with the 24 bits of a float32, but without an end of its range.
-inline double round_to_24_bits(double value) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  const int exponent = std::ilogb(value);
-  return std::ldexp(static_cast<double>(static_cast<float>(std::ldexp(value, -exponent))),
-                    exponent);
-}
-
-inline double largest(Format format) {
-  return std::ldexp(2 - std::ldexp(1, -format.mantissa), format.exponent_max);
-}
 inline double smallest(Format format) {
   return std::ldexp(1, format.exponent_min - format.mantissa);
 }
 
 inline uint16_t average_step(Format format, const Reduction& reduction, int held, uint64_t a,
                              uint64_t b) {
-  const double scale =
-      std::ldexp(1, -static_cast<int>(std::ceil(std::log2(reduction.contributors))));
-  const double x = decode(format, static_cast<uint16_t>(a)) * (held == 1 ? scale : 1),
-               y = decode(format, static_cast<uint16_t>(b)) * scale;
-  double result = round_to_24_bits(x + y);
-  if (!std::isfinite(result)) return encode(format, static_cast<float>(result));
-  if (held + 1 == reduction.contributors)
-    result = round_to_24_bits(result / (reduction.contributors * scale));
-  result = std::clamp(result, -largest(format), largest(format));
-  return encode(format, static_cast<float>(result));
+  int exponent = 0;
+  while ((1 << exponent) < reduction.contributors) ++exponent;
+  const float x = std::ldexp(decode(format, static_cast<uint16_t>(a)), held == 1 ? -exponent : 0),
+              y = std::ldexp(decode(format, static_cast<uint16_t>(b)), -exponent);
+  if (held + 1 < reduction.contributors) return encode(format, x + y);
+  return encode(format,
+                (x + y) / std::ldexp(static_cast<float>(reduction.contributors), -exponent));
 }
 
 template <typename T>

@@ -11,6 +11,7 @@
 
 #include "csrc/base/cpu.h"
 #include "csrc/base/reducible.h"
+#include "csrc/protocol/limits.h"
 #include "tests/cpp/memory/kernels_reference.h"
 
 #if PCCL_X86
@@ -109,8 +110,8 @@ std::vector<Pair> reducible_pairs() {
   return pairs;
 }
 
-// The steps of a reduction that differ from each other: the first of several, one in the middle, the
-// last, and the only one.
+// The steps of a reduction that differ from each other: the first of several, one in the middle,
+// the last, and the only one.
 struct Step {
   int held, contributors;
 };
@@ -302,31 +303,38 @@ void expect_close(DType dtype, const std::vector<Bytes>& contributions) {
   }
 }
 
-constexpr int kContributors[] = {2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 64, 127, 128};
-
-TEST_P(Kernels, TheAverageOfFiniteNumbersIsFinite) {
+// No numbers have a larger average, and rounding is monotone. So this shows that no finite numbers
+// overflow.
+TEST_P(Kernels, TheAverageOfTheLargestNumberDoesNotOverflow) {
   for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
-    for (const int contributors : kContributors) {
-      std::mt19937_64 random(static_cast<uint64_t>(contributors));
+    Bytes largest(2);
+    set_element(dtype, largest, 0, dtype == DType::kFloat16 ? 0x7bff : 0x7f7f);
+    for (size_t contributors = 2; contributors <= protocol::kMembersMax; ++contributors)
+      expect_close(dtype, std::vector(contributors, largest));
+  }
+}
+
+TEST_P(Kernels, AveragesOf16BitFloatsAreClose) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const size_t contributors : {2, 3, 4, 5, 6, 7, 8, 9, 31, 128}) {
+      std::mt19937_64 random(contributors);
       const uint64_t infinity = dtype == DType::kFloat16 ? 0x7c00 : 0x7f80;
       // The largest magnitudes, subnormals, all magnitudes.
       struct Range {
         uint64_t lowest, end;
       };
       for (const Range& range : {Range{infinity - 40, infinity}, {1, 0x80}, {0, infinity}}) {
-        std::vector<Bytes> same(static_cast<size_t>(contributors), Bytes(2 * 1000)), any = same;
+        std::vector<Bytes> contributions(contributors, Bytes(2 * 1000));
         for (size_t i = 0; i < 1000; ++i) {
-          const auto drawn = [&](uint64_t sign) {
-            return (range.lowest + random() % (range.end - range.lowest)) | (sign << 15);
-          };
-          const uint64_t sign = random() % 2, bits = drawn(sign);
-          for (Bytes& contribution : same) set_element(dtype, contribution, i, bits);
-          // All of one sign in one half of the elements, mixed in the other.
-          for (Bytes& contribution : any)
-            set_element(dtype, contribution, i, drawn(i % 2 == 0 ? sign : random() % 2));
+          const uint64_t sign = random() % 2;
+          for (Bytes& contribution : contributions) {
+            // All of one sign in one half of the elements, mixed in the other.
+            const uint64_t own_sign = i % 2 == 0 ? sign : random() % 2;
+            const uint64_t magnitude = range.lowest + random() % (range.end - range.lowest);
+            set_element(dtype, contribution, i, magnitude | (own_sign << 15));
+          }
         }
-        expect_close(dtype, same);
-        expect_close(dtype, any);
+        expect_close(dtype, contributions);
       }
     }
   }
@@ -424,7 +432,7 @@ TEST(KernelsDeathTest, WhatCannotBeReducedIsOurBug) {
   EXPECT_DEATH(reduce_with({DType::kBytes, ReduceOp::kSum, 2}, 1), "combine");
   EXPECT_DEATH(reduce_with({DType::kInt32, ReduceOp::kAvg, 2}, 1), "combine");
   EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kBxor, 2}, 1), "combine");
-  EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kAvg, 2}, 2), "held < contributors");
+  EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kAvg, 2}, 2), "held < reduction.contributors");
   EXPECT_DEATH(reduce_with({DType::kFloat16, ReduceOp::kAvg, 2}, 0), "1 <= held");
 }
 
