@@ -90,8 +90,8 @@ struct Xor {
   }
 };
 
-// A step of AVG for 16-bit floats; for others it is Sum. Both products are exact: float32 has enough
-// smaller subnormals for far more contributors than kMembersMax.
+// A step of AVG for 16-bit floats; for others it is Sum. Both products are exact: float32 has
+// smaller subnormals than both formats, enough for far more contributors than kMembersMax.
 struct ScaledSum {
   template <typename V>
   PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {

@@ -432,7 +432,7 @@ TEST(KernelsDeathTest, WhatCannotBeReducedIsOurBug) {
   EXPECT_DEATH(reduce_with({DType::kBytes, ReduceOp::kSum, 2}, 1), "combine");
   EXPECT_DEATH(reduce_with({DType::kInt32, ReduceOp::kAvg, 2}, 1), "combine");
   EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kBxor, 2}, 1), "combine");
-  EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kAvg, 2}, 2), "held < reduction.contributors");
+  EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kAvg, 2}, 2), "held < reduction");
   EXPECT_DEATH(reduce_with({DType::kFloat16, ReduceOp::kAvg, 2}, 0), "1 <= held");
 }
 

@@ -1,5 +1,5 @@
-// Averages of 16-bit floats through whole engines: each pattern tells the kernels which operand is a
-// contribution and which is a partial result (csrc/memory/kernels.h).
+// Averages of 16-bit floats through whole engines: each pattern tells the kernels which operand is
+// a contribution and which is a partial result (csrc/memory/kernels.h).
 #include <gtest/gtest.h>
 
 #include <cmath>
