@@ -314,7 +314,8 @@ def all_reduce(
         tensor: a CPU tensor of any shape, with the same dtype and number of elements on all
             members; integers, bool, floats from 16 bits, and complex for sums and averages.
         op: "sum", "avg" (floats and complex), "product", "min", "max", or "band", "bor", "bxor"
-            (integers and bool), or a `dist.ReduceOp`.
+            (integers and bool), or a `dist.ReduceOp`. In float16 and bfloat16 a sum can overflow;
+            an average of finite numbers is always finite.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
         on_loss: None: the group's policy applies (PCCL_ON_PEER_LOSS). "keep" (sums and averages):

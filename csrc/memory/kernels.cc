@@ -4,6 +4,7 @@
 // vectors.
 #include "csrc/memory/kernels.h"
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -25,32 +26,33 @@ constexpr size_t kPortableBytes = 16;  // every processor with vectors has these
 
 // --- The walk over a span ------------------------------------------------------------------------
 
+// Averaging comes by value: the compiler then knows that no store to `to` changes it.
 using Kernel = void (*)(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
-                        int contributors);
+                        Averaging averaging);
 
 template <typename Family, typename Op>
 PCCL_INLINE void run(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
-                     int contributors) {
+                     Averaging averaging) {
   Block<Family::kBytes> x, y;
   size_t at = 0;
   for (; at + sizeof x <= bytes; at += sizeof x) {
     std::memcpy(&x, a + at, sizeof x);
     std::memcpy(&y, b + at, sizeof y);
-    Family::template apply<Op>(x, y, contributors);
+    Family::template apply<Op>(x, y, averaging);
     std::memcpy(to + at, &x, sizeof x);
   }
   if (at == bytes) return;
   x = y = Block<Family::kBytes>{};
   std::memcpy(&x, a + at, bytes - at);
   std::memcpy(&y, b + at, bytes - at);
-  Family::template apply<Op>(x, y, contributors);
+  Family::template apply<Op>(x, y, averaging);
   std::memcpy(to + at, &x, bytes - at);
 }
 
 template <typename Family, typename Op>
 void portable(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
-              int contributors) {
-  run<Family, Op>(to, a, b, bytes, contributors);
+              Averaging averaging) {
+  run<Family, Op>(to, a, b, bytes, averaging);
 }
 
 #if PCCL_X86
@@ -58,17 +60,17 @@ constexpr size_t kWideBytes = 32;
 
 template <typename Family, typename Op>
 PCCL_WIDE void wide(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
-                    int contributors) {
-  run<Family, Op>(to, a, b, bytes, contributors);
+                    Averaging averaging) {
+  run<Family, Op>(to, a, b, bytes, averaging);
 }
 
 template <typename Op>
-PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, int contributors) {
+PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, Averaging averaging) {
   auto x = (Vector<float, kWideBytes>)_mm256_cvtph_ps(a);
   auto y = (Vector<float, kWideBytes>)_mm256_cvtph_ps(b);
   // A compiler that optimizes across this may compare before it widens, one element at a time.
   asm("" : "+x"(x), "+x"(y));
-  Op::apply(x, y, contributors);
+  Op::apply(x, y, averaging);
   unify_nan<float>(x);
   return _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
 }
@@ -77,20 +79,20 @@ PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, int contributors) {
 // faster.
 template <typename Op>
 PCCL_WIDE void wide_float16(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
-                            int contributors) {
+                            Averaging averaging) {
   __m128i x, y;
   size_t at = 0;
   for (; at + sizeof x <= bytes; at += sizeof x) {
     std::memcpy(&x, a + at, sizeof x);
     std::memcpy(&y, b + at, sizeof y);
-    x = combine_float16<Op>(x, y, contributors);
+    x = combine_float16<Op>(x, y, averaging);
     std::memcpy(to + at, &x, sizeof x);
   }
   if (at == bytes) return;
   x = y = __m128i{};
   std::memcpy(&x, a + at, bytes - at);
   std::memcpy(&y, b + at, bytes - at);
-  x = combine_float16<Op>(x, y, contributors);
+  x = combine_float16<Op>(x, y, averaging);
   std::memcpy(to + at, &x, bytes - at);
 }
 #endif
@@ -145,11 +147,12 @@ Kernel integer_kernel(ReduceOp op) {
   return nullptr;
 }
 
-template <typename Type>
-Kernel float_kernel(ReduceOp op) {
+template <typename Type, typename AverageStep>
+Kernel float_kernel(ReduceOp op, bool last) {
   switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg: return kernel<Type, Sum>();
+    case ReduceOp::kSum: return kernel<Type, Sum>();
+    case ReduceOp::kAvg:
+      return last ? kernel<Type, AndDivide<AverageStep>>() : kernel<Type, AverageStep>();
     case ReduceOp::kProduct: return kernel<Type, Product>();
     case ReduceOp::kMin: return kernel<Type, Min>();
     case ReduceOp::kMax: return kernel<Type, Max>();
@@ -174,7 +177,8 @@ Kernel bool_kernel(ReduceOp op) {
   return nullptr;
 }
 
-Kernel kernel_for(DType dtype, ReduceOp op) {
+// The kernel of a step; `last` says whether it adds the last contribution.
+Kernel kernel_for(DType dtype, ReduceOp op, bool last) {
   switch (dtype) {
     case DType::kUint8: return integer_kernel<uint8_t>(op);
     case DType::kInt8: return integer_kernel<int8_t>(op);
@@ -184,24 +188,23 @@ Kernel kernel_for(DType dtype, ReduceOp op) {
     case DType::kUint16: return integer_kernel<uint16_t>(op);
     case DType::kUint32: return integer_kernel<uint32_t>(op);
     case DType::kUint64: return integer_kernel<uint64_t>(op);
-    case DType::kFloat16: return float_kernel<PairsOf<Float16>>(op);
-    case DType::kBfloat16: return float_kernel<PairsOf<Bfloat16>>(op);
-    case DType::kFloat32: return float_kernel<WholeOf<float>>(op);
-    case DType::kFloat64: return float_kernel<WholeOf<double>>(op);
+    case DType::kFloat16: return float_kernel<PairsOf<Float16>, ScaledSum>(op, last);
+    case DType::kBfloat16: return float_kernel<PairsOf<Bfloat16>, ScaledSum>(op, last);
+    case DType::kFloat32: return float_kernel<WholeOf<float>, Sum>(op, last);
+    case DType::kFloat64: return float_kernel<WholeOf<double>, Sum>(op, last);
     case DType::kBool: return bool_kernel(op);
     case DType::kBytes: break;
   }
   return nullptr;
 }
 
-Kernel divide_kernel(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16: return kernel<PairsOf<Float16>, Divide>();
-    case DType::kBfloat16: return kernel<PairsOf<Bfloat16>, Divide>();
-    case DType::kFloat32: return kernel<WholeOf<float>, Divide>();
-    case DType::kFloat64: return kernel<WholeOf<double>, Divide>();
-    default: return nullptr;
-  }
+Averaging averaging_of(const Reduction& reduction, int held) {
+  PCCL_ASSERT(1 <= held && held < reduction.contributors);
+  const auto contributors = static_cast<float>(reduction.contributors);
+  if (element_bytes(reduction.dtype) > 2) return {.divisor = contributors};
+  const float scale =
+      1.0f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(reduction.contributors)));
+  return {held == 1 ? scale : 1, scale, scale * contributors};
 }
 
 // Sets round to nearest even with subnormals, whatever mode the thread had
@@ -246,26 +249,14 @@ class PlainFloatMode {
 
 }  // namespace
 
-void reduce_into(DType dtype, ReduceOp op, std::byte* destination, const std::byte* source,
-                 size_t elements) {
-  reduce_out(dtype, op, destination, destination, source, elements);
-}
-
-void reduce_out(DType dtype, ReduceOp op, std::byte* destination, const std::byte* a,
-                const std::byte* b, size_t elements) {
-  const Kernel combine = kernel_for(dtype, op);
+void reduce(const Reduction& reduction, int held, std::byte* destination, const std::byte* partial,
+            const std::byte* contribution, size_t elements) {
+  const auto [dtype, op, contributors] = reduction;
+  const Kernel combine = kernel_for(dtype, op, held + 1 == contributors);
   PCCL_ASSERT(combine != nullptr);
+  const Averaging averaging = op == ReduceOp::kAvg ? averaging_of(reduction, held) : Averaging{};
   const PlainFloatMode mode;
-  combine(destination, a, b, elements * element_bytes(dtype), 0);
-}
-
-void finish(DType dtype, ReduceOp op, std::byte* data, size_t elements, int contributors) {
-  PCCL_ASSERT(contributors > 0);
-  if (op != ReduceOp::kAvg) return;
-  const Kernel divide = divide_kernel(dtype);
-  PCCL_ASSERT(divide != nullptr);
-  const PlainFloatMode mode;
-  divide(data, data, data, elements * element_bytes(dtype), contributors);
+  combine(destination, partial, contribution, elements * element_bytes(dtype), averaging);
 }
 
 void save_past_cache(std::byte* to, const std::byte* from, size_t bytes) {

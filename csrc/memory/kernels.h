@@ -10,6 +10,12 @@
 //   - Integers wrap around, signed ones too.
 //   - Floats round to nearest even once per step, subnormals included; nothing is fused.
 //   - 16-bit floats are widened to float32, combined, and rounded to their own type at each step.
+//   - AVG of 16-bit floats multiplies each contribution by 2^-k as it reads it, where 2^k is the
+//     least power of two that is not below the number of contributors. The average of finite
+//     numbers is finite: rounding never turns a smaller sum into a larger one, and with kMembersMax
+//     contributors or fewer even the largest number does not overflow (the tests try all). The
+//     error is at most contributors x u x the mean of the magnitudes (u is 2^-11 for float16, 2^-8
+//     for bfloat16), plus as many smallest subnormals as there are contributors.
 //   - A NaN in either operand gives NaN, in MIN and MAX too: always the positive quiet NaN without
 //     payload. -0 and +0 are equal, so MIN and MAX keep the first operand.
 //   - A bool is true if its byte is not 0; results are 0 or 1 (csrc/base/dtype.h).
@@ -24,18 +30,21 @@
 
 namespace pccl::memory {
 
-// destination = destination (op) source. AVG only adds, until finish(). The spans do not overlap.
-void reduce_into(DType dtype, ReduceOp op, std::byte* destination, const std::byte* source,
-                 size_t elements);
+// A reduction of one tensor of each of `contributors` members. Only AVG depends on their number.
+struct Reduction {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int contributors = 1;
+};
 
-// destination = a (op) b. `destination` may be exactly `a` or `b`; no other overlap.
-void reduce_out(DType dtype, ReduceOp op, std::byte* destination, const std::byte* a,
-                const std::byte* b, size_t elements);
-
-// Last step of a reduction, after all contributions are in. AVG divides by `contributors`, once
-// (float64 in float64, all others in float32, then rounded to their type). Other operations do
-// nothing.
-void finish(DType dtype, ReduceOp op, std::byte* data, size_t elements, int contributors);
+// destination = partial (op) contribution, the step by which a reduction grows from `held`
+// contributions to held + 1. If `held` is 1, `partial` is itself a contribution; otherwise it is
+// the result of the step before. The step that adds the last contribution gives the result: there
+// AVG divides, in the precision of the sum. So a reduction of one contributor has no step.
+// `destination` may be exactly `partial` or `contribution`; no other overlap.
+// REQUIRES, for AVG: 1 <= held < contributors.
+void reduce(const Reduction& reduction, int held, std::byte* destination, const std::byte* partial,
+            const std::byte* contribution, size_t elements);
 
 // Copies without loading `to` into the cache, for bytes that are read only if an operation fails.
 // memcpy reads each line before it overwrites it, and takes nearly twice as long if `from` is in

@@ -5,8 +5,8 @@
 // Vectors are compiler vectors (vector_size), lowered to the instructions that the machine has.
 // They are passed by reference only: passing them by value would change the calling convention. All
 // functions are inlined into callers that may use more instructions than the file was compiled for.
-// No product feeds an addition without passing through integers, so the compiler cannot fuse a
-// product and a sum into a multiply-add, which rounds differently.
+// A product that feeds an addition is exact, or passes through integers first. A compiler that
+// fuses a product and a sum into a multiply-add, which rounds only once, thus changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -33,16 +33,22 @@ using Block = Vector<uint32_t, kBlockBytes>;  // raw bytes
 
 // --- Operations: a = a (op) b --------------------------------------------------------------------
 
+// The numbers that AVG needs; the other operations use none of them.
+struct Averaging {
+  float factor_a = 1, factor_b = 1;  // 16-bit floats; powers of two
+  float divisor = 1;                 // of the last step
+};
+
 struct Sum {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a += b;
   }
 };
 
 struct Product {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a *= b;
   }
 };
@@ -51,44 +57,55 @@ struct Product {
 // unequal to itself.
 struct Min {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a = ((b < a) | (b != b)) ? b : a;
   }
 };
 
 struct Max {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a = ((b > a) | (b != b)) ? b : a;
   }
 };
 
 struct And {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a &= b;
   }
 };
 
 struct Or {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a |= b;
   }
 };
 
 struct Xor {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V& b, int) {
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging&) {
     a ^= b;
   }
 };
 
-// a = a / contributors; `b` is not used.
-struct Divide {
+// A step of AVG for 16-bit floats; for others it is Sum. Both products are exact: float32 has
+// smaller subnormals than both formats, enough for far more contributors than kMembersMax.
+struct ScaledSum {
   template <typename V>
-  PCCL_INLINE static void apply(V& a, const V&, int contributors) {
-    a /= static_cast<std::remove_cvref_t<decltype(a[0])>>(contributors);
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
+    a = a * averaging.factor_a + b * averaging.factor_b;
+  }
+};
+
+// The last step of AVG.
+template <typename Step>
+struct AndDivide {
+  template <typename V>
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
+    Step::apply(a, b, averaging);
+    a /= static_cast<std::remove_cvref_t<decltype(a[0])>>(averaging.divisor);
   }
 };
 
@@ -108,10 +125,11 @@ struct Whole {
   using Elements = Vector<T, kBytes>;
 
   template <typename Op>
-  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b, int contributors) {
+  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b,
+                                const Averaging& averaging) {
     auto x = (Elements)a;
     const auto y = (Elements)b;
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     if constexpr (std::is_floating_point_v<T>) unify_nan<T>(x);
     a = (Block<kBytes>)x;
   }
@@ -123,10 +141,11 @@ struct Bool {
   using Elements = Vector<uint8_t, kBytes>;
 
   template <typename Op>
-  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b, int contributors) {
+  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b,
+                                const Averaging& averaging) {
     auto x = (Block<kBytes>)((Elements)a != 0);  // a true byte has all its bits set
     const auto y = (Block<kBytes>)((Elements)b != 0);
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     a = x & 0x01010101u;
   }
 };
@@ -188,16 +207,17 @@ struct Pairs {
   static constexpr size_t kBytes = kBlockBytes;
 
   template <typename Op>
-  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b, int contributors) {
+  PCCL_INLINE static void apply(Block<kBytes>& a, const Block<kBytes>& b,
+                                const Averaging& averaging) {
     Vector<float, kBytes> x, y;
     Block<kBytes> low, high;
     Format<kBytes>::widen(x, a & 0xffffu);
     Format<kBytes>::widen(y, b & 0xffffu);
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     Format<kBytes>::narrow(low, x);
     Format<kBytes>::widen(x, a >> 16);
     Format<kBytes>::widen(y, b >> 16);
-    Op::apply(x, y, contributors);
+    Op::apply(x, y, averaging);
     Format<kBytes>::narrow(high, x);
     a = low | (high << 16);
   }

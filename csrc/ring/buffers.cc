@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/memory/kernels.h"
 
 namespace pccl::ring {
 namespace {
@@ -23,6 +22,7 @@ bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).trav
 OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
     : schedule_(shape),
       memory_(std::move(memory)),
+      reduction_{memory_.dtype, memory_.reduce, memory_.contributors},
       slots_per_slab_(memory::Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
@@ -168,15 +168,15 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   const size_t elements = piece / element_bytes(memory_.dtype);
   const std::byte* const operand = operand_of(chunk) + landing.reduced;
   std::byte* const partial = landing.where.data() + landing.reduced;
+  const int held = schedule_.held(chunk);
   if (landing.action == Action::kAccumulate) {
-    memory::reduce_into(memory_.dtype, memory_.reduce, partial, operand, elements);
+    memory::reduce(reduction_, held, partial, partial, operand, elements);
   } else {
     std::byte* const result = memory_of(chunk) + landing.reduced;
     if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, result, piece);
     const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
-    memory::reduce_out(memory_.dtype, memory_.reduce, result, own_first ? operand : partial,
-                       own_first ? partial : operand, elements);
-    memory::finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
+    memory::reduce(reduction_, held, result, own_first ? operand : partial,
+                   own_first ? partial : operand, elements);
   }
   landing.reduced = whole;
 }
@@ -251,10 +251,11 @@ void OpBuffers::combine_reduced() {
     save_apart(to, 0);
   }
   const size_t elements = to.size() / element_bytes(memory_.dtype);
-  memory::reduce_out(memory_.dtype, memory_.reduce, to.data(), operand(0), operand(1), elements);
-  for (uint32_t ring_index = 2; ring_index < schedule_.slot_count(); ++ring_index)
-    memory::reduce_into(memory_.dtype, memory_.reduce, to.data(), operand(ring_index), elements);
-  memory::finish(memory_.dtype, memory_.reduce, to.data(), elements, memory_.contributors);
+  for (uint32_t ring_index = 1; ring_index < schedule_.slot_count(); ++ring_index) {
+    const std::byte* const partial = ring_index == 1 ? operand(0) : to.data();
+    memory::reduce(reduction_, static_cast<int>(ring_index), to.data(), partial,
+                   operand(ring_index), elements);
+  }
 }
 
 void OpBuffers::restore(uint64_t from) {

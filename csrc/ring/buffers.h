@@ -21,6 +21,7 @@
 
 #include "csrc/base/dtype.h"
 #include "csrc/base/result.h"
+#include "csrc/memory/kernels.h"
 #include "csrc/memory/pool.h"
 #include "csrc/memory/undo.h"
 #include "csrc/ring/lent_memory.h"
@@ -89,6 +90,7 @@ class OpBuffers {
 
   const Schedule schedule_;
   const Memory memory_;
+  const memory::Reduction reduction_;
   const size_t slots_per_slab_;
   memory::Slabs scratch_;
   memory::Undo undo_;

@@ -23,7 +23,7 @@ struct Memory {
   std::vector<std::span<const std::byte>> inputs = {};
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  int contributors = 1;  // divisor of AVG
+  int contributors = 1;  // number of reduced tensors; AVG divides by it
   bool save = true;      // keep the overwritten bytes until the outcome is known
 };
 

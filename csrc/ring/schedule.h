@@ -93,6 +93,10 @@ class Schedule {
   bool scatters() const { return in_ring() && row_.reduces && !row_.gathers; }
   // Whether a landing chunk may overwrite a chunk that has not been sent yet.
   bool overtakes() const { return row_.travel == Travel::kBothWays; }
+  // The number of contributions that a received chunk holds, if it is reduced.
+  int held(const Chunk& received) const {
+    return adds_on() ? static_cast<int>(shape_.rank) : received.round + 1;
+  }
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot all-reduce each member has a

@@ -24,6 +24,11 @@ def test_all_ranks_hold_the_same_bits(make_world: MakeWorld, size: int) -> None:
     make_world(size).run(work.rounded_sums, MIB // 4)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_an_average_of_16_bit_floats_does_not_overflow(make_world: MakeWorld, size: int) -> None:
+    make_world(size).run(work.averages_of_16_bit_floats)
+
+
 def test_many_elements(make_world: MakeWorld) -> None:
     make_world(2).run(work.many_elements, 16 * MIB)
 

@@ -158,6 +158,28 @@ def rounded_sums(size: int) -> None:
     everybody_has_the_same(tensor)
 
 
+def averages_of_16_bit_floats() -> None:
+    """Average numbers that are too large to be added: as finite as the numbers themselves."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    for dtype in (torch.float16, torch.bfloat16):
+        limits = torch.finfo(dtype)
+        numbers = torch.tensor([40000.0, -40000.0, limits.max, limits.min, limits.tiny])
+        for size in (numbers.numel(), 1 << 18):  # one-shot, then around the ring
+            want = numbers.repeat(size)[:size].to(dtype)
+            tensor = want.clone()
+            pccl.all_reduce(tensor, op="avg")
+            assert torch.isfinite(tensor).all(), (dtype, size)
+            error_max = want.double().abs() * world * limits.eps / 2
+            assert ((tensor.double() - want.double()).abs() <= error_max).all(), (dtype, size)
+            everybody_has_the_same(tensor)
+        tensor = torch.ones(3, dtype=dtype)
+        if rank == world - 1:
+            tensor = torch.tensor([torch.inf, -torch.inf, torch.nan], dtype=dtype)
+        pccl.all_reduce(tensor, op="avg")
+        want = torch.tensor([torch.inf, -torch.inf, torch.nan], dtype=dtype)
+        assert torch.equal(tensor.nan_to_num(1), want.nan_to_num(1)), tensor
+
+
 def complex_numbers() -> None:
     world, rank = dist.get_world_size(), dist.get_rank()
     tensor = torch.full((5,), complex(rank + 1, -rank))

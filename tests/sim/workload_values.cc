@@ -24,8 +24,11 @@ void append_value(std::vector<std::byte>& out, DType dtype, double value) {
   const auto single = static_cast<float>(value);
   if (dtype == DType::kFloat32) append(single);
   if (dtype == DType::kInt64) append(static_cast<int64_t>(value));
-  if (dtype == DType::kBfloat16)
-    append(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16));
+  if (dtype == DType::kBfloat16) {
+    // Rounds to the nearest; a tie goes to even.
+    const auto bits = std::bit_cast<uint32_t>(single);
+    append(static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+  }
 }
 
 // Inputs repeat with this period, and so do the values computed from them: see Workload::input().

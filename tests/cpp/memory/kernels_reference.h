@@ -1,4 +1,4 @@
-// kernels_reference: the functions of csrc/memory/kernels.h, one element at a time and as bits,
+// kernels_reference: the arithmetic of csrc/memory/kernels.h, one element at a time and as bits,
 // without regard to speed. The tests compare the kernels with it. 16-bit floats are decoded and
 // encoded by their definition, in double precision.
 #pragma once
@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "csrc/base/dtype.h"
+#include "csrc/memory/kernels.h"
 
 namespace pccl::memory::reference {
 
@@ -63,8 +64,7 @@ T combine_floats(ReduceOp op, T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return nan;
   T result = 0;
   switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg: result = a + b; break;
+    case ReduceOp::kSum: result = a + b; break;
     case ReduceOp::kProduct: result = a * b; break;
     case ReduceOp::kMin: result = b < a ? b : a; break;
     case ReduceOp::kMax: result = b > a ? b : a; break;
@@ -106,11 +106,36 @@ inline uint64_t combine_bools(ReduceOp op, bool a, bool b) {
   }
 }
 
-inline uint64_t combine(DType dtype, ReduceOp op, uint64_t a, uint64_t b) {
+inline double smallest(Format format) {
+  return std::ldexp(1, format.exponent_min - format.mantissa);
+}
+
+inline uint16_t average_step(Format format, const Reduction& reduction, int held, uint64_t a,
+                             uint64_t b) {
+  int exponent = 0;
+  while ((1 << exponent) < reduction.contributors) ++exponent;
+  const float x = std::ldexp(decode(format, static_cast<uint16_t>(a)), held == 1 ? -exponent : 0),
+              y = std::ldexp(decode(format, static_cast<uint16_t>(b)), -exponent);
+  if (held + 1 < reduction.contributors) return encode(format, x + y);
+  return encode(format,
+                (x + y) / std::ldexp(static_cast<float>(reduction.contributors), -exponent));
+}
+
+template <typename T>
+T float_step(const Reduction& reduction, int held, T a, T b) {
+  if (reduction.op != ReduceOp::kAvg) return combine_floats(reduction.op, a, b);
+  const T sum = combine_floats(ReduceOp::kSum, a, b);
+  if (std::isnan(sum) || held + 1 < reduction.contributors) return sum;
+  return sum / static_cast<T>(reduction.contributors);
+}
+
+inline uint64_t step(const Reduction& reduction, int held, uint64_t a, uint64_t b) {
+  const auto [dtype, op, contributors] = reduction;
   const auto brief = [&](Format format) {
+    if (reduction.op == ReduceOp::kAvg) return average_step(format, reduction, held, a, b);
     const float x = decode(format, static_cast<uint16_t>(a)),
                 y = decode(format, static_cast<uint16_t>(b));
-    return encode(format, combine_floats(op, x, y));
+    return encode(format, combine_floats(reduction.op, x, y));
   };
   switch (dtype) {
     case DType::kFloat16: return brief(kHalf);
@@ -118,31 +143,13 @@ inline uint64_t combine(DType dtype, ReduceOp op, uint64_t a, uint64_t b) {
     case DType::kFloat32: {
       const auto x = std::bit_cast<float>(static_cast<uint32_t>(a)),
                  y = std::bit_cast<float>(static_cast<uint32_t>(b));
-      return std::bit_cast<uint32_t>(combine_floats(op, x, y));
+      return std::bit_cast<uint32_t>(float_step(reduction, held, x, y));
     }
     case DType::kFloat64:
       return std::bit_cast<uint64_t>(
-          combine_floats(op, std::bit_cast<double>(a), std::bit_cast<double>(b)));
+          float_step(reduction, held, std::bit_cast<double>(a), std::bit_cast<double>(b)));
     case DType::kBool: return combine_bools(op, a != 0, b != 0);
     default: return combine_integers(op, a, b, element_bytes(dtype), text(dtype)[0] == 'i');
-  }
-}
-
-template <typename T>
-T divide_floats(T a, int contributors) {
-  return std::isnan(a) ? std::numeric_limits<T>::quiet_NaN() : a / static_cast<T>(contributors);
-}
-
-inline uint64_t divide(DType dtype, uint64_t a, int contributors) {
-  const auto bits = static_cast<uint16_t>(a);
-  switch (dtype) {
-    case DType::kFloat16: return encode(kHalf, divide_floats(decode(kHalf, bits), contributors));
-    case DType::kBfloat16: return encode(kBrain, divide_floats(decode(kBrain, bits), contributors));
-    case DType::kFloat32: {
-      const auto value = std::bit_cast<float>(static_cast<uint32_t>(a));
-      return std::bit_cast<uint32_t>(divide_floats(value, contributors));
-    }
-    default: return std::bit_cast<uint64_t>(divide_floats(std::bit_cast<double>(a), contributors));
   }
 }
 

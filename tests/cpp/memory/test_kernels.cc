@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "csrc/base/cpu.h"
 #include "csrc/base/reducible.h"
+#include "csrc/protocol/limits.h"
 #include "tests/cpp/memory/kernels_reference.h"
 
 #if PCCL_X86
@@ -21,8 +23,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-using reference::combine;
-using reference::divide;
+using reference::step;
 
 // --- Spans ---------------------------------------------------------------------------------------
 
@@ -109,6 +110,20 @@ std::vector<Pair> reducible_pairs() {
   return pairs;
 }
 
+// The steps of a reduction that differ from each other: the first of several, one in the middle,
+// the last, and the only one.
+struct Step {
+  int held, contributors;
+};
+constexpr Step kSteps[] = {{1, 3}, {2, 4}, {2, 3}, {1, 2}};
+
+// destination = destination (op) source, in that step.
+void reduce_into(Pair pair, Step step, std::byte* destination, const std::byte* source,
+                 size_t elements) {
+  reduce({pair.dtype, pair.op, step.contributors}, step.held, destination, destination, source,
+         elements);
+}
+
 std::string name(Pair pair) { return std::string(text(pair.op)) + " of " + text(pair.dtype); }
 
 constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
@@ -128,17 +143,19 @@ TEST_P(Kernels, EveryPairAgreesWithTheReference) {
   for (const Pair pair : reducible_pairs()) {
     const auto [a, b] = samples(pair.dtype, 1001);
     const size_t count = a.size() / element_bytes(pair.dtype);
-    Bytes result = a;
-    reduce_into(pair.dtype, pair.op, result.data(), b.data(), count);
-    size_t wrong = 0;
-    for (size_t i = 0; i < count && wrong < 3; ++i) {
-      const uint64_t x = element(pair.dtype, a, i), y = element(pair.dtype, b, i);
-      const uint64_t expected = combine(pair.dtype, pair.op, x, y),
-                     got = element(pair.dtype, result, i);
-      if (expected == got) continue;
-      ++wrong;
-      ADD_FAILURE() << name(pair) << std::hex << ": " << x << ", " << y << " -> " << got << ", not "
-                    << expected;
+    for (const Step at : kSteps) {
+      Bytes result = a;
+      reduce_into(pair, at, result.data(), b.data(), count);
+      size_t wrong = 0;
+      for (size_t i = 0; i < count && wrong < 3; ++i) {
+        const uint64_t x = element(pair.dtype, a, i), y = element(pair.dtype, b, i);
+        const uint64_t expected = step({pair.dtype, pair.op, at.contributors}, at.held, x, y),
+                       got = element(pair.dtype, result, i);
+        if (expected == got) continue;
+        ++wrong;
+        ADD_FAILURE() << name(pair) << ", " << at.held << " of " << at.contributors << std::hex
+                      << ": " << x << ", " << y << " -> " << got << ", not " << expected;
+      }
     }
   }
 }
@@ -147,31 +164,32 @@ TEST_P(Kernels, TheDestinationMayBeEitherOperand) {
   for (const Pair pair : reducible_pairs()) {
     const auto [a, b] = samples(pair.dtype, 333);
     const size_t count = a.size() / element_bytes(pair.dtype);
-    Bytes into = a, apart(a.size()), over_a = a, over_b = b;
-    reduce_into(pair.dtype, pair.op, into.data(), b.data(), count);
-    reduce_out(pair.dtype, pair.op, apart.data(), a.data(), b.data(), count);
-    reduce_out(pair.dtype, pair.op, over_a.data(), over_a.data(), b.data(), count);
-    reduce_out(pair.dtype, pair.op, over_b.data(), a.data(), over_b.data(), count);
-    EXPECT_TRUE(into == apart && into == over_a && into == over_b) << name(pair);
+    const Reduction reduction{pair.dtype, pair.op, 3};
+    Bytes apart(a.size()), over_a = a, over_b = b;
+    reduce(reduction, 2, apart.data(), a.data(), b.data(), count);
+    reduce(reduction, 2, over_a.data(), over_a.data(), b.data(), count);
+    reduce(reduction, 2, over_b.data(), a.data(), over_b.data(), count);
+    EXPECT_TRUE(apart == over_a && apart == over_b) << name(pair);
   }
 }
 
 // Neither the end of a chunk nor its address may affect the sum.
 TEST_P(Kernels, CutsAndAlignmentDoNotMatter) {
   std::mt19937_64 random(1);
+  constexpr Step kStep{2, 3};
   for (const Pair pair : reducible_pairs()) {
     const size_t size = element_bytes(pair.dtype);
     const auto [a, b] = samples(pair.dtype, 500);
     const size_t count = a.size() / size;
     Bytes whole = a;
-    reduce_into(pair.dtype, pair.op, whole.data(), b.data(), count);
+    reduce_into(pair, kStep, whole.data(), b.data(), count);
     for (size_t offset : {0, 1, 2, 3, 4, 15, 17}) {
       Bytes into(a.size() + offset), from(b.size() + 2 * offset);
       std::copy(a.begin(), a.end(), into.data() + offset);
       std::copy(b.begin(), b.end(), from.data() + 2 * offset);
       for (size_t done = 0; done < count;) {
         const size_t piece = std::min<size_t>(random() % 40, count - done);  // empty pieces too
-        reduce_into(pair.dtype, pair.op, into.data() + offset + done * size,
+        reduce_into(pair, kStep, into.data() + offset + done * size,
                     from.data() + 2 * offset + done * size, piece);
         done += piece;
       }
@@ -189,8 +207,7 @@ TEST_P(Kernels, NothingBeyondTheEndIsTouched) {
       const Bytes from(count * size,
                        // Exactly this long, so that a sanitizer sees a read beyond the end.
                        std::byte{0x11});
-      reduce_into(pair.dtype, pair.op, into.data(), from.data(), count);
-      finish(pair.dtype, pair.op, into.data(), count, 3);
+      reduce_into(pair, {2, 3}, into.data(), from.data(), count);
       const auto untouched = [](std::byte byte) { return byte == std::byte{0xA5}; };
       EXPECT_TRUE(
           std::all_of(into.begin() + static_cast<ptrdiff_t>(count * size), into.end(), untouched))
@@ -208,22 +225,27 @@ TEST_P(Kernels, All16BitFloats) {
     for (uint64_t bits : {0x3555, 0x4248, 0x1401, 0x0200, 0xc4e1}) others.push_back(bits);
     Bytes all(kAll * 2), other(kAll * 2), result(kAll * 2);
     for (size_t i = 0; i < kAll; ++i) set_element(dtype, all, i, i);
-    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
-      for (uint64_t bits : others) {
-        for (size_t i = 0; i < kAll; ++i) set_element(dtype, other, i, bits);
-        reduce_out(dtype, op, result.data(), all.data(), other.data(), kAll);
-        size_t wrong = 0;
-        for (size_t i = 0; i < kAll; ++i)
-          wrong += element(dtype, result, i) != combine(dtype, op, i, bits);
-        EXPECT_EQ(wrong, 0u) << name({dtype, op}) << " with 0x" << std::hex << bits;
-      }
+    const auto expect_right = [&](const Reduction& reduction, int held, uint64_t bits) {
+      for (size_t i = 0; i < kAll; ++i) set_element(dtype, other, i, bits);
+      reduce(reduction, held, result.data(), all.data(), other.data(), kAll);
+      size_t wrong = 0;
+      for (size_t i = 0; i < kAll; ++i)
+        wrong += element(dtype, result, i) != step(reduction, held, i, bits);
+      EXPECT_EQ(wrong, 0u) << name({dtype, reduction.op}) << " of " << reduction.contributors
+                           << ", the others hold " << held << ", with 0x" << std::hex << bits;
+    };
+    for (uint64_t bits : others) {
+      for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax})
+        expect_right({dtype, op}, 1, bits);
+      for (const auto [held, contributors] : {Step{1, 2}, Step{1, 3}, Step{2, 3}, Step{6, 7}})
+        expect_right({dtype, ReduceOp::kAvg, contributors}, held, bits);
     }
   }
 }
 
 TEST_P(Kernels, RoundsHalfwayToEven) {
   const auto add = [](DType dtype, uint16_t a, uint16_t b) {
-    reduce_into(dtype, ReduceOp::kSum, reinterpret_cast<std::byte*>(&a),
+    reduce_into({dtype, ReduceOp::kSum}, {1, 2}, reinterpret_cast<std::byte*>(&a),
                 reinterpret_cast<const std::byte*>(&b), 1);
     return a;
   };
@@ -242,34 +264,118 @@ TEST_P(Kernels, RoundsHalfwayToEven) {
   EXPECT_EQ(add(DType::kBfloat16, 0x0001, 0x007f), 0x0080);
 }
 
-TEST_P(Kernels, AverageDividesOnceByTheContributors) {
-  for (DType dtype : kFloats) {
-    const bool brief = element_bytes(dtype) == 2;
-    Bytes data = samples(dtype, 2000).first;
-    if (brief) {
-      data.resize(size_t{65536} * 2);
-      for (size_t i = 0; i < 65536; ++i) set_element(dtype, data, i, i);
+// --- Averages of 16-bit floats -------------------------------------------------------------------
+
+const reference::Format& format_of(DType dtype) {
+  return dtype == DType::kFloat16 ? reference::kHalf : reference::kBrain;
+}
+double decoded(DType dtype, const Bytes& data, size_t index) {
+  return reference::decode(format_of(dtype), static_cast<uint16_t>(element(dtype, data, index)));
+}
+
+// All members' contributions, and the average that the kernels compute of them.
+Bytes average(DType dtype, const std::vector<Bytes>& contributions) {
+  const Reduction reduction{dtype, ReduceOp::kAvg, static_cast<int>(contributions.size())};
+  Bytes result = contributions[0];
+  for (int held = 1; held < reduction.contributors; ++held) {
+    reduce(reduction, held, result.data(), result.data(),
+           contributions[static_cast<size_t>(held)].data(), result.size() / 2);
+  }
+  return result;
+}
+
+// Checks the bound of kernels.h. It holds for the largest numbers and for subnormals alike.
+void expect_close(DType dtype, const std::vector<Bytes>& contributions) {
+  const auto contributors = static_cast<double>(contributions.size());
+  const reference::Format format = format_of(dtype);
+  const Bytes result = average(dtype, contributions);
+  for (size_t i = 0; i < result.size() / 2; ++i) {
+    double sum = 0, magnitudes = 0;
+    for (const Bytes& contribution : contributions) {
+      sum += decoded(dtype, contribution, i);
+      magnitudes += std::fabs(decoded(dtype, contribution, i));
     }
-    const size_t count = data.size() / element_bytes(dtype);
-    for (int contributors : {1, 2, 3, 7, 10, 1000}) {
-      Bytes result = data;
-      finish(dtype, ReduceOp::kAvg, result.data(), count, contributors);
-      size_t wrong = 0;
-      for (size_t i = 0; i < count; ++i) {
-        wrong += element(dtype, result, i) != divide(dtype, element(dtype, data, i), contributors);
+    const double error_max =
+        std::ldexp(magnitudes, -format.mantissa - 1) + contributors * reference::smallest(format);
+    // An infinite result is not close to anything finite.
+    ASSERT_LE(std::fabs(decoded(dtype, result, i) - sum / contributors), error_max)
+        << text(dtype) << ", " << contributors << " contributors, element " << i;
+  }
+}
+
+// No numbers have a larger average, and rounding is monotone. So this shows that no finite numbers
+// overflow.
+TEST_P(Kernels, TheAverageOfTheLargestNumberDoesNotOverflow) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Bytes largest(2);
+    set_element(dtype, largest, 0, dtype == DType::kFloat16 ? 0x7bff : 0x7f7f);
+    for (size_t contributors = 2; contributors <= protocol::kMembersMax; ++contributors)
+      expect_close(dtype, std::vector(contributors, largest));
+  }
+}
+
+TEST_P(Kernels, AveragesOf16BitFloatsAreClose) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const size_t contributors : {2, 3, 4, 5, 6, 7, 8, 9, 31, 128}) {
+      std::mt19937_64 random(contributors);
+      const uint64_t infinity = dtype == DType::kFloat16 ? 0x7c00 : 0x7f80;
+      // The largest magnitudes, subnormals, all magnitudes.
+      struct Range {
+        uint64_t lowest, end;
+      };
+      for (const Range& range : {Range{infinity - 40, infinity}, {1, 0x80}, {0, infinity}}) {
+        std::vector<Bytes> contributions(contributors, Bytes(2 * 1000));
+        for (size_t i = 0; i < 1000; ++i) {
+          const uint64_t sign = random() % 2;
+          for (Bytes& contribution : contributions) {
+            // All of one sign in one half of the elements, mixed in the other.
+            const uint64_t own_sign = i % 2 == 0 ? sign : random() % 2;
+            const uint64_t magnitude = range.lowest + random() % (range.end - range.lowest);
+            set_element(dtype, contribution, i, magnitude | (own_sign << 15));
+          }
+        }
+        expect_close(dtype, contributions);
       }
-      EXPECT_EQ(wrong, 0u) << text(dtype) << " / " << contributors;
     }
   }
 }
 
-TEST_P(Kernels, FinishLeavesOtherOperationsAlone) {
-  for (const Pair pair : reducible_pairs()) {
-    if (pair.op == ReduceOp::kAvg) continue;
-    const Bytes before = samples(pair.dtype, 10).first;
-    Bytes data = before;
-    finish(pair.dtype, pair.op, data.data(), data.size() / element_bytes(pair.dtype), 3);
-    EXPECT_EQ(data, before) << name(pair);
+TEST_P(Kernels, TheAverageOfEqualNumbers) {
+  const auto expect_itself = [](uint64_t bits, size_t contributors) {
+    Bytes number(2);
+    set_element(DType::kFloat16, number, 0, bits);
+    const Bytes result = average(DType::kFloat16, std::vector(contributors, number));
+    EXPECT_EQ(element(DType::kFloat16, result, 0), bits) << contributors;
+  };
+  for (const size_t contributors : {2, 3, 4, 5}) {
+    for (const uint64_t bits : {0x78e2, 0x7bff, 0xfbff, 0x3c00}) expect_itself(bits, contributors);
+  }
+  // Two contributions are added in float32, so subnormals lose nothing either.
+  for (const uint64_t bits : {0x0001, 0x8001, 0x03ff}) expect_itself(bits, 2);
+}
+
+TEST_P(Kernels, AnAverageWithInfinityOrNan) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    const uint64_t infinity = dtype == DType::kFloat16 ? 0x7c00 : 0x7f80, minus = 0x8000,
+                   largest = infinity - 1, nan = dtype == DType::kFloat16 ? 0x7e00 : 0x7fc0;
+    for (const size_t contributors : {2, 3, 4, 9}) {
+      for (size_t first = 0; first < contributors; ++first) {
+        const size_t second = (first + 1) % contributors;
+        const auto with = [&](uint64_t one, uint64_t other) {
+          std::vector<Bytes> contributions(contributors, Bytes(2));
+          for (Bytes& contribution : contributions) set_element(dtype, contribution, 0, largest);
+          set_element(dtype, contributions[first], 0, one);
+          set_element(dtype, contributions[second], 0, other);
+          return element(dtype, average(dtype, contributions), 0);
+        };
+        EXPECT_EQ(with(infinity, largest), infinity);
+        EXPECT_EQ(with(infinity, infinity), infinity);
+        EXPECT_EQ(with(infinity | minus, largest), infinity | minus);
+        EXPECT_EQ(with(infinity, infinity | minus), nan);
+        EXPECT_EQ(with(nan | minus | 1, largest), nan);
+        EXPECT_EQ(with(nan, infinity), nan);
+      }
+    }
   }
 }
 
@@ -282,12 +388,10 @@ TEST_P(Kernels, TheCallersFloatModeIsIgnoredAndKept) {
       const auto [a, b] = samples(dtype, 1000);
       const size_t count = a.size() / element_bytes(dtype);
       Bytes expected = a, got = a;
-      reduce_into(dtype, op, expected.data(), b.data(), count);
-      finish(dtype, op, expected.data(), count, 3);
+      reduce_into({dtype, op}, {2, 3}, expected.data(), b.data(), count);
       constexpr unsigned kFlushAndRoundUp = 0x8040 | 0x4000;
       _mm_setcsr((plain & ~0x3fu) | kFlushAndRoundUp);
-      reduce_into(dtype, op, got.data(), b.data(), count);
-      finish(dtype, op, got.data(), count, 3);
+      reduce_into({dtype, op}, {2, 3}, got.data(), b.data(), count);
       const unsigned after = _mm_getcsr();
       _mm_setcsr(plain);
       EXPECT_EQ(got, expected) << name({dtype, op});
@@ -298,8 +402,8 @@ TEST_P(Kernels, TheCallersFloatModeIsIgnoredAndKept) {
 #endif
 
 TEST_P(Kernels, NothingIsAllowed) {
-  reduce_into(DType::kFloat32, ReduceOp::kSum, nullptr, nullptr, 0);
-  finish(DType::kFloat32, ReduceOp::kAvg, nullptr, 0, 2);
+  reduce({DType::kFloat32, ReduceOp::kSum}, 1, nullptr, nullptr, nullptr, 0);
+  reduce({DType::kFloat16, ReduceOp::kAvg, 2}, 1, nullptr, nullptr, nullptr, 0);
   save_past_cache(nullptr, nullptr, 0);
 }
 
@@ -322,11 +426,14 @@ TEST(SavePastCache, CopiesEveryByteAtAnyAlignment) {
 
 TEST(KernelsDeathTest, WhatCannotBeReducedIsOurBug) {
   std::byte data[16] = {};
-  EXPECT_DEATH(reduce_into(DType::kBytes, ReduceOp::kSum, data, data + 8, 1), "combine");
-  EXPECT_DEATH(reduce_into(DType::kInt32, ReduceOp::kAvg, data, data + 8, 1), "combine");
-  EXPECT_DEATH(reduce_into(DType::kFloat32, ReduceOp::kBxor, data, data + 8, 1), "combine");
-  EXPECT_DEATH(finish(DType::kInt32, ReduceOp::kAvg, data, 1, 2), "divide");
-  EXPECT_DEATH(finish(DType::kFloat32, ReduceOp::kAvg, data, 1, 0), "contributors");
+  const auto reduce_with = [&](const Reduction& reduction, int held) {
+    reduce(reduction, held, data, data, data + 8, 1);
+  };
+  EXPECT_DEATH(reduce_with({DType::kBytes, ReduceOp::kSum, 2}, 1), "combine");
+  EXPECT_DEATH(reduce_with({DType::kInt32, ReduceOp::kAvg, 2}, 1), "combine");
+  EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kBxor, 2}, 1), "combine");
+  EXPECT_DEATH(reduce_with({DType::kFloat32, ReduceOp::kAvg, 2}, 2), "held < reduction");
+  EXPECT_DEATH(reduce_with({DType::kFloat16, ReduceOp::kAvg, 2}, 0), "1 <= held");
 }
 
 }  // namespace

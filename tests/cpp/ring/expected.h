@@ -12,22 +12,22 @@ namespace pccl::ring {
 
 inline Bytes reduced(World& world, const Call& call) {
   Bytes out = world.at(0, call.key).before[0];
+  const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};
   for (uint32_t rank = 1; rank < world.size(); ++rank) {
-    memory::reduce_into(call.dtype, call.reduce, out.data(),
-                        world.at(rank, call.key).before[0].data(), call.count);
+    memory::reduce(reduction, static_cast<int>(rank), out.data(), out.data(),
+                   world.at(rank, call.key).before[0].data(), call.count);
   }
-  memory::finish(call.dtype, call.reduce, out.data(), call.count, static_cast<int>(world.size()));
   return out;
 }
 
 // Of the blocks that all ranks have for this one.
 inline std::vector<Bytes> scattered(World& world, const Call& call, uint32_t rank) {
   Bytes out = world.at(0, call.key).inputs[rank];
+  const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};
   for (uint32_t other = 1; other < world.size(); ++other) {
-    memory::reduce_into(call.dtype, call.reduce, out.data(),
-                        world.at(other, call.key).inputs[rank].data(), call.count);
+    memory::reduce(reduction, static_cast<int>(other), out.data(), out.data(),
+                   world.at(other, call.key).inputs[rank].data(), call.count);
   }
-  memory::finish(call.dtype, call.reduce, out.data(), call.count, static_cast<int>(world.size()));
   return {out};
 }
 
