@@ -294,7 +294,7 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             rank=options.group_rank,
             open_run=False,
             master=master,
-            token=access.drawn,
+            token=access.masters_token(settings),
         )
     finally:
         if teller is not None:
@@ -313,7 +313,7 @@ class _Access:
     """How the ranks of a fixed world prove to the hosted master that they belong to it.
 
     Rank 0 decides, and tells the others through the store of torch. A token that is drawn is as
-    secret as that store.
+    secret as that store. All ranks keep the token with which they begin.
 
     Attributes:
         kind: the way.

@@ -31,7 +31,8 @@ class ConnectionTest : public testing::Test {
 
   Context context_;
   Effects effects_;
-  Connection connection_{context_};
+  TokenChoice tokens_{context_};
+  Connection connection_{context_, tokens_};
 };
 
 TEST_F(ConnectionTest, PausesDoubleUpToASecond) {
