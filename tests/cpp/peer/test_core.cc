@@ -477,6 +477,15 @@ TEST(Core, RefusesAnOlderMaster) {
   EXPECT_EQ(t.wait(0.2), "connect\n");  // it tries again, to find a newer master
 }
 
+TEST(Core, ThatCannotListenLeaves) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
+  EXPECT_EQ(t.on(Listening{Status{Code::kSystem, "no port", {}}}),
+            "tell Leave\nclose\nfinish joint call 1: system: no port\ngone: system: no port\n");
+}
+
 TEST(Core, IsNotTakenBack) {
   for (const Code code : {Code::kKicked, Code::kInvalidState}) {
     Transcript t;
