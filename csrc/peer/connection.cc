@@ -37,6 +37,9 @@ const Transitions<ConnectionState, 8> kConnectionTransitions(
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(100);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
+// A member that is away for peer_timeout is lost, so an attempt that hangs must leave the time for
+// another one.
+constexpr int kAttempts = 2;
 
 }  // namespace
 
@@ -51,7 +54,7 @@ void Connection::open() {
 void Connection::attempt() {
   PCCL_ASSERT(!context_.linked);
   enter(State::kTrying);
-  context_.emit(ConnectMaster{tokens_.choose()});
+  context_.emit(ConnectMaster{tokens_.choose(), context_.options.peer_timeout / kAttempts});
 }
 
 void Connection::on_connected() {

@@ -173,7 +173,8 @@ using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCal
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
-  uint32_t token = 1;  // number of the token to show, if this peer has one
+  uint32_t token = 1;   // number of the token to show, if this peer has one
+  Duration at_most{0};  // time for the connection and for its TLS handshake together
 };
 struct CloseMaster {};  // after all sent messages have left; no MasterClosed follows
 struct ForgetTokens {   // those that were read before this one; they are never shown again

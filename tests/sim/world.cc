@@ -190,10 +190,9 @@ Duration World::control_delay() {
 }
 
 // A token is proven by a further round trip.
-void World::connect(PeerNode& peer, uint32_t token) {
+void World::connect(PeerNode& peer, uint32_t token, Duration at_most) {
   const Duration delay = options_.secured ? control_delay() + 2 * control_delay() : control_delay();
-  event_loop_.after(delay,
-                    [this, &peer, token] { try_to_connect(peer, token, peer.peer_timeout()); });
+  event_loop_.after(delay, [this, &peer, token, at_most] { try_to_connect(peer, token, at_most); });
 }
 
 void World::try_to_connect(PeerNode& peer, uint32_t token, Duration left) {

@@ -157,7 +157,7 @@ class World {
  private:
   friend class PeerNode;
   struct Connection;  // a control connection
-  void connect(PeerNode& peer, uint32_t token);
+  void connect(PeerNode& peer, uint32_t token, Duration at_most);
   void try_to_connect(PeerNode& peer, uint32_t token, Duration left);
   void connection_made(PeerNode& peer, uint32_t token);
   void forget_token(const PeerNode& peer, uint32_t token);

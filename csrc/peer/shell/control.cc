@@ -190,9 +190,9 @@ void Control::flush() {
 // ---- The connection to the master ----
 
 void Control::apply(ConnectMaster& effect) {
-  const Instant by = monotonic_now() + options_.peer_timeout;  // of the TLS handshake too
+  const Instant by = monotonic_now() + effect.at_most;
   connector_ = std::make_unique<net::Connector>(
-      loop_, master_, options_.peer_timeout,
+      loop_, master_, effect.at_most,
       [this, by, token = effect.token](Result<net::Socket> socket) {
         connected(std::move(socket), by, token);
         finish_turn();

@@ -49,6 +49,12 @@ TEST_F(ConnectionTest, PausesDoubleUpToASecond) {
   }
 }
 
+// A handshake that hangs does not cost a member its place.
+TEST_F(ConnectionTest, AnAttemptLeavesTimeForAnotherOne) {
+  connection_.open();
+  EXPECT_EQ(std::get<ConnectMaster>(effects_.at(0)).at_most, context_.options.peer_timeout / 2);
+}
+
 TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   connection_.open();
   connection_.on_closed();
