@@ -72,7 +72,7 @@ std::string wrong_head(const json& head) {
   return "is damaged in line 1: its tokens must be the number of the lines that follow";
 }
 
-// The number of tokens that the first line names. A keyring that a person has written may have none.
+// The number of tokens that the first line names. A person who has written it may leave that out.
 std::optional<uint64_t> count_of(const json& head) {
   if (!head.contains(kCountField)) return std::nullopt;
   return head[kCountField].get<uint64_t>();

@@ -402,10 +402,8 @@ Status PeerCore::Impl::on_message(const protocol::Farewell&) {
 
 void PeerCore::Impl::on(const Listening& event) {
   if (membership.out()) return;
-  if (!event.port.ok()) {
-    if (membership.welcomed()) context.send(protocol::Leave{});  // nobody has to wait for it
-    return end(event.port.status());
-  }
+  if (!event.port.ok() && membership.welcomed()) context.send(protocol::Leave{});
+  if (!event.port.ok()) return end(event.port.status());
   Result<uint16_t> port = event.port;
   registration.opened(port.value(), event.hosts);
   if (membership.phase() == Phase::kConnecting) return;  // it follows the next Hello

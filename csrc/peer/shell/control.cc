@@ -192,8 +192,7 @@ void Control::flush() {
 void Control::apply(ConnectMaster& effect) {
   const Instant by = monotonic_now() + effect.at_most;
   connector_ = std::make_unique<net::Connector>(
-      loop_, master_, effect.at_most,
-      [this, by, token = effect.token](Result<net::Socket> socket) {
+      loop_, master_, effect.at_most, [this, by, token = effect.token](Result<net::Socket> socket) {
         connected(std::move(socket), by, token);
         finish_turn();
       });
