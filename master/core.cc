@@ -57,6 +57,7 @@ struct MasterCore::Impl {
   void agree_on(const RunConfig& agreed);
   void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
   Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
+  void set_holder(Group& group, PeerId peer, const std::optional<Holder>& shown);
   std::optional<protocol::Reject> refuse_holder(const Group& group, ConnectionId id,
                                                 PeerId peer) const;
 
@@ -218,7 +219,7 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   // another process's.
   const Status status = group->check(resume);
   if (!status.ok()) return status;
-  group->set_holder(resume.peer, connections.find(id)->holder);
+  set_holder(*group, resume.peer, connections.find(id)->holder);
   const bool member = group->membership().is_member(resume.peer);
   const bool registered = group->membership().find(resume.peer)->order != 0;
   connections.admit(id, resume.peer, group->id(),
@@ -247,6 +248,16 @@ std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& gro
   }
   return protocol::Reject{Code::kAuthentication,
                           "peer " + text(peer) + " came with a token of another name"};
+}
+
+// The owner of the master may revoke the token before, once all its peers show another one.
+void MasterCore::Impl::set_holder(Group& group, PeerId peer, const std::optional<Holder>& shown) {
+  const std::optional<Holder> before = group.membership().find(peer)->holder;
+  group.set_holder(peer, shown);
+  if (before && shown && before->token != shown->token) {
+    context.log(LogLevel::kInfo, group.membership().describe(peer) + " shows the token " +
+                                     shown->token + " now, and no longer " + before->token);
+  }
 }
 
 void MasterCore::Impl::on(const Revoked& event) {

@@ -17,6 +17,7 @@ using nlohmann::json;
 
 constexpr int64_t kKeyringVersion = 1;
 constexpr const char* kVersionField = "pccl_keyring";
+constexpr const char* kCountField = "tokens";
 
 Status bad_keyring(std::string text) { return {Code::kInvalidArgument, std::move(text), {}}; }
 
@@ -55,17 +56,26 @@ std::optional<Secret> take_secret(json& entry) {
 }
 
 // Checks the first line. Returns a phrase about the file; empty if the line is right.
-std::string wrong_head(std::string_view line) {
-  const json head = parse_line(line);
+std::string wrong_head(const json& head) {
   const auto version = head.is_object() ? head.find(kVersionField) : head.end();
   if (version == head.end() || !version->is_number_integer()) {
     return std::string("is damaged in line 1, which must be {\"") + kVersionField +
            "\":1}: put back a whole copy, or move it away and make new tokens with `pccl token "
            "new`";
   }
-  if (*version == kKeyringVersion) return "";
-  return "is of version " + version->dump() + ", and this pccl reads version " +
-         std::to_string(kKeyringVersion) + ": install the pccl that has written it";
+  if (*version != kKeyringVersion) {
+    return "is of version " + version->dump() + ", and this pccl reads version " +
+           std::to_string(kKeyringVersion) + ": install the pccl that has written it";
+  }
+  const auto count = head.find(kCountField);
+  if (count == head.end() || count->is_number_unsigned()) return "";
+  return "is damaged in line 1: its tokens must be the number of the lines that follow";
+}
+
+// The number of tokens that the first line names. A person who has written it may leave that out.
+std::optional<uint64_t> count_of(const json& head) {
+  if (!head.contains(kCountField)) return std::nullopt;
+  return head[kCountField].get<uint64_t>();
 }
 
 // Adds the token of a line. Returns the reason why there is none; empty if there is one.
@@ -101,12 +111,15 @@ std::string add(std::string_view line, Keyring& keyring) {
 
 Result<Keyring> parse_keyring(std::string_view text) {
   Keyring keyring;
+  std::optional<uint64_t> count;
   for (size_t number = 1; number == 1 || !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (number == 1) {
-      std::string wrong = wrong_head(line);
+      const json head = parse_line(line);
+      std::string wrong = wrong_head(head);
       if (!wrong.empty()) return bad_keyring(std::move(wrong));
+      count = count_of(head);
       continue;
     }
     const std::string wrong = add(line, keyring);
@@ -115,7 +128,10 @@ Result<Keyring> parse_keyring(std::string_view text) {
                          ". Put back a whole copy, or remove the line, which revokes its token");
     }
   }
-  return keyring;
+  if (count.value_or(keyring.size()) == keyring.size()) return keyring;
+  return bad_keyring("has " + count_text(keyring.size(), "token") + ", and its first line says " +
+                     std::to_string(*count) +
+                     ": put back a whole copy, or correct the number if you have changed the file");
 }
 
 }  // namespace pccl::master

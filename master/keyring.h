@@ -2,10 +2,13 @@
 // a machine. It has a public id and a secret. `pccl token` writes the file, one JSON value a line,
 // and shell/keyring_file.h reads it:
 //
-//   {"pccl_keyring":1}
+//   {"pccl_keyring":1,"tokens":1}
 //   {"id":"k3v9x2mq7a1p","name":"alice","runs":null,"created":1764000000,"secret":"64 hex digits"}
 //
 //   runs: a list of names, or null for all runs. created: unix seconds.
+//   tokens: their number. Each line is valid alone, so without it a file that was cut between two
+//   lines, for example by a copy onto a full disk, would revoke the tokens of the rest. A keyring
+//   that a person has written may leave it out.
 //
 // pccl_backend/_keyring.py has the same rules. Pure: bytes in, a value or a refusal out. No refusal
 // repeats any text of the file, because a damaged file may have a secret in any place.

@@ -263,6 +263,13 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
     const bool local = pccl::master::is_loopback(at);
     std::printf("admits everybody%s, in plain text\n", local ? " on this machine" : "");
   } else {
+    if (shell.value()->token_count() == 0) {
+      pccl::log(pccl::LogLevel::kWarning,
+                "the keyring " + keyring +
+                    " has no token, so nobody can join. Make one with `pccl token new NAME "
+                    "--keyring " +
+                    keyring + "`: this master notices it within a second");
+    }
     const std::string tokens = pccl::count_text(shell.value()->token_count(), "token");
     std::printf("admits only peers with a token (%s in %s)\n", tokens.c_str(), keyring.c_str());
   }

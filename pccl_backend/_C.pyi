@@ -85,6 +85,8 @@ class HostedMaster:
     def __init__(self, *, host: str, port: int, token: str) -> None: ...
     @property
     def port(self) -> int: ...
+    def give_up(self) -> None:
+        """Make the `join` with this master end with an error. Any thread may call it."""
 
 @dataclass(kw_only=True)
 class JoinOptions:

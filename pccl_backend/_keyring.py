@@ -31,6 +31,7 @@ __all__ = ["Entry", "KeyringError", "add", "default_keyring", "read", "remove"]
 
 VERSION = 1
 VERSION_FIELD = "pccl_keyring"
+COUNT_FIELD = "tokens"
 FIELDS = {"id", "name", "runs", "created", "secret"}
 
 
@@ -152,7 +153,8 @@ def _content(path: Path) -> bytes:
 
 
 def _write(path: Path, entries: Sequence[Entry]) -> None:
-    lines: list[dict[str, Any]] = [{VERSION_FIELD: VERSION}, *map(_line, entries)]
+    head = {VERSION_FIELD: VERSION, COUNT_FIELD: len(entries)}
+    lines: list[dict[str, Any]] = [head, *map(_line, entries)]
     texts = (json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
     content = "".join(texts).encode()
     if len(content) > KEYRING_BYTES_MAX:
@@ -174,8 +176,9 @@ def _line(entry: Entry) -> dict[str, Any]:
 
 
 def _parse(path: Path, content: bytes) -> list[Entry]:
-    head, *lines = content.removesuffix(b"\n").split(b"\n")
-    _check_head(path, _decoded(head))
+    first, *lines = content.removesuffix(b"\n").split(b"\n")
+    head = _decoded(first)
+    _check_head(path, head)
     entries: list[Entry] = []
     for number, line in enumerate(lines, start=2):
         try:
@@ -188,6 +191,13 @@ def _parse(path: Path, content: bytes) -> list[Entry]:
                 "or remove the line, which revokes its token"
             ) from None
         entries.append(entry)
+    count = head.get(COUNT_FIELD, len(entries))
+    if count != len(entries):
+        tokens = f"{len(entries)} token" + ("" if len(entries) == 1 else "s")
+        raise KeyringError(
+            f"the keyring {path} has {tokens}, and its first line says {count}: put back a whole "
+            "copy, or correct the number if you have changed the file"
+        )
     return entries
 
 
@@ -213,6 +223,12 @@ def _check_head(path: Path, head: Any) -> None:
         raise KeyringError(
             f"the keyring {path} is of version {version}, and this pccl reads version {VERSION}: "
             "install the pccl that has written it"
+        )
+    count = head.get(COUNT_FIELD, 0)
+    if type(count) is not int or count < 0:
+        raise KeyringError(
+            f"the keyring {path} is damaged in line 1: its tokens must be the number of the lines "
+            "that follow"
         )
 
 

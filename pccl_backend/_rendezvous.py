@@ -16,6 +16,9 @@ is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). O
 local address that faces the store's host. If PCCL_ADVERTISE is set on rank 0, the master listens on
 every address, and the other ranks connect to the host that PCCL_ADVERTISE names.
 
+If another rank fails before all have joined, it tells rank 0 the reason through the store. Rank 0
+then fails with that reason, instead of waiting for a rank that will not come.
+
 Access to the hosted master: if it listens beyond loopback, the ranks have to prove a token, and all
 traffic is encrypted. Rank 0 draws the token and tells it through the store, unless all ranks have
 PCCL_SECRET_FILE.
@@ -23,6 +26,7 @@ PCCL_SECRET_FILE.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -41,13 +45,14 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 from pccl_backend import _C, _devices, _limits, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend._tokens import Token
-from pccl_backend.errors import TooFewPeersError
+from pccl_backend.errors import PcclError, TooFewPeersError
 
 __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
 POLL_S = 0.02
+TELL_S = 5.0  # how long a rank that fails at once looks for a rank 0 to tell it
 
 # Groups that a rendezvous has joined and torch has not requested yet, by the token in their store.
 _admitted: dict[str, _C.PcclGroup] = {}
@@ -265,40 +270,62 @@ def _join(
 
 
 def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
-    settings = PeerSettings.read(os.environ)
-    timeout_s = _C.checked_timeout(options.timeout.total_seconds())
-    master: _C.HostedMaster | None = None
-    teller: _Teller | None = None
     if options.group_rank == 0:
-        listen_on, tell = _choose_address(_store_host(base), settings)
-        access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
-        master = _C.HostedMaster(host=listen_on, port=0, token=access.masters_token(settings))
-        host, port = listen_on or LOOPBACK, master.port
-        answer = f"{tell} {port} {access.text()}"
-        teller = _Teller(options.store, options.group_size, answer)
-    else:
-        answer = _ask_for_master(options.store, options.group_rank, timeout_s)
-        host, port, access = _parse_answer(answer)
+        return _host_fixed_world(options, base)
+    with _Asker(options.store, options.group_rank) as asker:
+        settings, timeout_s = _settings_for(options)
+        host, port, access = _parse_answer(asker.ask(timeout_s))
         access.check(settings, options.group_rank)
+        return _join_hosted(options, settings, timeout_s, access, host=host, port=port)
+
+
+def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
+    settings, timeout_s = _settings_for(options)
+    listen_on, tell = _choose_address(_store_host(base), settings)
+    access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
+    master = _C.HostedMaster(host=listen_on, port=0, token=access.masters_token(settings))
+    answer = f"{tell} {master.port} {access.text()}"
+    host, port = listen_on or LOOPBACK, master.port
+    teller = _Teller(options.store, options.group_size, answer, master)
     try:
-        return _join(
-            settings,
-            timeout_s,
-            options.store,
-            host=host,
-            port=port,
-            run=f"group {options.group_id}" if options.global_ranks_in_group else "world",
-            peer_group=0,
-            founders=options.group_size,
-            min_peers=1,
-            rank=options.group_rank,
-            open_run=False,
-            master=master,
-            token=access.drawn,
-        )
+        return _join_hosted(options, settings, timeout_s, access, host=host, port=port, own=master)
+    except PcclError:
+        if teller.complaint is not None:
+            raise teller.complaint from None
+        raise
     finally:
-        if teller is not None:
-            teller.stop()
+        teller.stop()
+
+
+def _settings_for(options: Any) -> tuple[PeerSettings, float]:
+    return PeerSettings.read(os.environ), _C.checked_timeout(options.timeout.total_seconds())
+
+
+def _join_hosted(
+    options: Any,
+    settings: PeerSettings,
+    timeout_s: float,
+    access: _Access,
+    *,
+    host: str,
+    port: int,
+    own: _C.HostedMaster | None = None,
+) -> _C.PcclGroup:
+    return _join(
+        settings,
+        timeout_s,
+        options.store,
+        host=host,
+        port=port,
+        run=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+        peer_group=0,
+        founders=options.group_size,
+        min_peers=1,
+        rank=options.group_rank,
+        open_run=False,
+        master=own,
+        token=access.masters_token(settings),
+    )
 
 
 class _Kind(enum.Enum):
@@ -313,7 +340,7 @@ class _Access:
     """How the ranks of a fixed world prove to the hosted master that they belong to it.
 
     Rank 0 decides, and tells the others through the store of torch. A token that is drawn is as
-    secret as that store.
+    secret as that store. All ranks keep the token with which they begin.
 
     Attributes:
         kind: the way.
@@ -391,20 +418,35 @@ def _parse_answer(answer: str) -> tuple[str, int, _Access]:
         ) from None
 
 
+# The first word of a complaint.
+_WRONG_SETTINGS = "settings"  # a ValueError
+_OTHER_ERROR = "error"
+
+
 class _Teller:
     """Announces the master's address to every other rank until all have joined.
 
     A store may still hold what an earlier group of the same name wrote, for example after destroy
     and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
     its own, and the answer is stored under that number.
+
+    A rank that cannot join says so under its number, after it has its answer. A complaint that was
+    there before the answer is one of an earlier group.
+
+    Attributes:
+        complaint: of a rank that cannot join: the error to raise here; the join was stopped.
     """
 
-    def __init__(self, store: Store, size: int, address: str) -> None:
+    def __init__(self, store: Store, size: int, address: str, master: _C.HostedMaster) -> None:
+        self.complaint: Exception | None = None
         self._store = store
         self._size = size
         self._address = address
+        self._master = master
+        self._answered: dict[int, str] = {}
+        self._outdated: set[str] = set()  # numbers of an earlier group
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._answer, name="pccl-teller", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="pccl-teller", daemon=True)
         if size > 1:
             self._thread.start()
 
@@ -413,33 +455,72 @@ class _Teller:
         if self._size > 1:
             self._thread.join()
 
-    def _answer(self) -> None:
-        answered: dict[int, str] = {}
-        while not self._stop.wait(POLL_S):
+    def _serve(self) -> None:
+        while self.complaint is None and not self._stop.wait(POLL_S):
             try:
                 for rank in range(1, self._size):
-                    if not self._store.check([_question(rank)]):
-                        continue
-                    number = self._store.get(_question(rank)).decode()
-                    if answered.get(rank) != number:
-                        self._store.set(_reply(rank, number), self._address)
-                        answered[rank] = number
+                    if self._store.check([_question(rank)]):
+                        self._answer(rank, self._store.get(_question(rank)).decode())
             except dist.DistError:  # the store is gone: a rank without an answer reports it
                 return
+        if self.complaint is not None:
+            self._master.give_up()
+
+    def _answer(self, rank: int, number: str) -> None:
+        complains = self._store.check([_complaint(rank, number)])
+        if self._answered.get(rank) != number:
+            if complains:
+                self._outdated.add(number)
+            self._store.set(_reply(rank, number), self._address)
+            self._answered[rank] = number
+        elif complains and number not in self._outdated:
+            kind, _, text = self._store.get(_complaint(rank, number)).decode().partition(" ")
+            error_type = ValueError if kind == _WRONG_SETTINGS else PcclError
+            self.complaint = error_type(f"rank {rank} cannot join: {text}")
 
 
-def _ask_for_master(store: Store, rank: int, timeout_s: float) -> str:
-    number = secrets.token_hex(8)
-    store.set(_question(rank), number)
-    deadline = time.monotonic() + timeout_s
-    while not store.check([_reply(rank, number)]):  # store.wait would not react to Ctrl-C
-        if time.monotonic() > deadline:
+class _Asker:
+    """Asks rank 0 where the master is. An error inside the `with` block is told to rank 0."""
+
+    def __init__(self, store: Store, rank: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._number = secrets.token_hex(8)
+        self._answer = ""
+
+    def ask(self, timeout_s: float) -> str:
+        """Return the answer of rank 0."""
+        self._ask_within(timeout_s)
+        if not self._answer:
             raise TooFewPeersError(
-                f"rank {rank} asked in the store where rank 0 hosts the master and had no answer "
-                f"within {timeout_s:g} s: did rank 0 call init_process_group?"
+                f"rank {self._rank} asked in the store where rank 0 hosts the master and had no "
+                f"answer within {timeout_s:g} s: did rank 0 call init_process_group?"
             )
-        time.sleep(POLL_S)
-    return store.get(_reply(rank, number)).decode()
+        return self._answer
+
+    def _ask_within(self, timeout_s: float) -> None:
+        reply = _reply(self._rank, self._number)
+        deadline = time.monotonic() + timeout_s
+        self._store.set(_question(self._rank), self._number)
+        while not self._store.check([reply]):  # store.wait would not react to Ctrl-C
+            if time.monotonic() > deadline:
+                return
+            time.sleep(POLL_S)
+        self._answer = self._store.get(reply).decode()
+
+    def __enter__(self) -> _Asker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        asked_in_vain = kind is TooFewPeersError and not self._answer
+        if kind is None or not issubclass(kind, Exception) or asked_in_vain:
+            return
+        with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
+            if not self._answer:
+                self._ask_within(TELL_S)
+            if self._answer:
+                what = _WRONG_SETTINGS if issubclass(kind, ValueError) else _OTHER_ERROR
+                self._store.set(_complaint(self._rank, self._number), f"{what} {error}")
 
 
 def _question(rank: int) -> str:
@@ -448,6 +529,10 @@ def _question(rank: int) -> str:
 
 def _reply(rank: int, number: str) -> str:
     return f"pccl/the_master_is_at/{rank}/{number}"
+
+
+def _complaint(rank: int, number: str) -> str:
+    return f"pccl/cannot_join/{rank}/{number}"
 
 
 def _store_host(store: Store) -> str | None:

@@ -93,9 +93,10 @@ def _revoke(keyring: Path, options: argparse.Namespace) -> None:
         _tell_master(options.journal, [entry.token.id for entry in gone])
     except NoMasterError:
         print(
-            f"no master with the journal {options.journal} runs here. A running master that uses "
-            f"the keyring {keyring} notices the change within a second; a master on another "
-            "machine has a keyring of its own"
+            f"no master was told: none with the journal {options.journal} runs here. A running "
+            f"master that uses the keyring {keyring} notices the change within a second; a master "
+            "on another machine has a keyring of its own, which is as it was",
+            file=sys.stderr,
         )
     except MasterError as error:
         raise CommandError(f"the keyring is changed, but the master is not: {error}") from None
@@ -163,7 +164,9 @@ def _parser() -> argparse.ArgumentParser:
         "revoke",
         help="remove a token, or all tokens of a name",
         description="Remove a token from the keyring by its id, or all tokens of a name. A master "
-        "on this machine is told, by the socket beside its journal, to read its keyring again.",
+        "on this machine is told, by the socket beside its journal, to read its keyring again. The "
+        "exit status is 0 if the keyring is changed, even if no such master runs, which stderr "
+        "then says. It is 1 if the keyring is as it was, or if the master does not follow it.",
     )
     revoke.add_argument("token", metavar="NAME-or-ID", help="as `pccl token list` shows it")
     add_master_options(revoke)

@@ -26,8 +26,8 @@ const Transitions<ConnectionState, 8> kConnectionTransitions(
      {ConnectionState::kTrying, ConnectionState::kUp, "connected"},
      {ConnectionState::kTrying, ConnectionState::kWaiting, "the attempt failed"},
      {ConnectionState::kUp, ConnectionState::kWaiting,
-      "the connection closed; it is dropped, because the master is silent, breaks the protocol or "
-      "is an older one",
+      "the connection closed; it is dropped, because the master is silent, breaks the protocol, is "
+      "an older one or refuses the token, or because there is a new token",
       "CloseMaster if it is dropped"},
      {ConnectionState::kWaiting, ConnectionState::kTrying, "the pause is over", "ConnectMaster"},
      {ConnectionState::kTrying, ConnectionState::kIdle, "the peer is out of the run",
@@ -37,6 +37,9 @@ const Transitions<ConnectionState, 8> kConnectionTransitions(
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(100);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
+// A member that is away for peer_timeout is lost, so an attempt that hangs must leave the time for
+// another one.
+constexpr int kAttempts = 2;
 
 }  // namespace
 
@@ -51,7 +54,7 @@ void Connection::open() {
 void Connection::attempt() {
   PCCL_ASSERT(!context_.linked);
   enter(State::kTrying);
-  context_.emit(ConnectMaster{});
+  context_.emit(ConnectMaster{tokens_.choose(), context_.options.peer_timeout / kAttempts});
 }
 
 void Connection::on_connected() {
@@ -85,6 +88,7 @@ void Connection::welcomed() {
   PCCL_ASSERT(state_ == State::kUp && context_.linked);
   pings_ = true;
   pause_ = kPauseMin;
+  tokens_.proven();
 }
 
 Connection::Due Connection::on_time() {

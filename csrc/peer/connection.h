@@ -12,20 +12,22 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/peer/context.h"
+#include "csrc/peer/token_choice.h"
 #include "csrc/protocol/keepalive_timer.h"
 
 namespace pccl::peer {
 
 class Connection {
  public:
-  explicit Connection(Context& context) : context_(context) {}
+  Connection(Context& context, TokenChoice& tokens) : context_(context), tokens_(tokens) {}
 
   void open();  // connects immediately, and keeps trying until close()
   void on_connected();
   void on_closed();  // connects again after a pause, which doubles up to one second
   void close();      // for good
   void drop();       // closes the present connection, then acts as on_closed()
-  // Welcome or Resumed has come: pings start, and the pause is reset. REQUIRES: up.
+  // Welcome or Resumed has come: pings start, the pause is reset, the token is proven.
+  // REQUIRES: up.
   void welcomed();
   void received() {  // REQUIRES: up
     PCCL_ASSERT(up());
@@ -49,6 +51,7 @@ class Connection {
   void attempt();
 
   Context& context_;
+  TokenChoice& tokens_;
   State state_ = State::kIdle;
   Duration pause_{0};
   Instant retry_at_;

@@ -11,10 +11,12 @@
 #include "csrc/peer/connection.h"
 #include "csrc/peer/joining.h"
 #include "csrc/peer/joint.h"
+#include "csrc/peer/master_search.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/operation.h"
 #include "csrc/peer/registration.h"
 #include "csrc/peer/state_sync.h"
+#include "csrc/peer/token_choice.h"
 
 namespace pccl::peer {
 
@@ -55,6 +57,7 @@ struct PeerCore::Impl {
   void on(const MasterConnected& event);
   void on(const MasterClosed& event);
   void on(const MasterSent& event);
+  void on(const TokenRead& event) { tokens.read(event.number); }
   void on(const Listening& event);
   void on(const LinkChanged& event);
   void on(const OpTransferred& event);
@@ -101,7 +104,9 @@ struct PeerCore::Impl {
   void repeat_vote_when_restarted();
   protocol::Hello hello() const;
   void resume();
-  void connection_lost(const std::string& why);
+  void connection_lost(const std::string& why, bool planned = false);
+  bool may_change_token() const;
+  void change_token_if_due();
   void on_violation(const Status& what);
   void finish_joint_if_drained();
   void end(const Status& calls_fail_with, const Status& gone_with);
@@ -114,7 +119,9 @@ struct PeerCore::Impl {
   void check_joint() const;
 
   Context context;
-  Connection connection{context};
+  TokenChoice tokens{context};
+  Connection connection{context, tokens};
+  MasterSearch search{context};
   Membership membership{context};
   Joining joining{context, membership};
   Operations operations{context, membership};
@@ -122,10 +129,8 @@ struct PeerCore::Impl {
   StateSync sync{context, membership};
   Registration registration{context};
 
-  std::string closed_why;  // why the last attempt to connect failed, or the connection broke
-  std::optional<Instant> lost_at;  // since when this peer has been trying to resume
-  bool resuming = false;           // Resume was sent, and Resumed has not come
-  bool dismissed = false;          // the master has said farewell to this member
+  bool resuming = false;   // Resume was sent, and Resumed has not come
+  bool dismissed = false;  // the master has said farewell to this member
   // During a reconfiguration: the open vote is cast again once all operations have begun again.
   bool repeats_vote = false;
   int violations = 0;
@@ -219,7 +224,7 @@ protocol::Hello PeerCore::Impl::hello() const {
 }
 
 void PeerCore::Impl::resume() {
-  PCCL_ASSERT(!resuming && lost_at);
+  PCCL_ASSERT(!resuming && search.under_way());
   resuming = true;
   protocol::Resume resume;
   resume.versions = context.options.versions;
@@ -241,24 +246,30 @@ void PeerCore::Impl::on(const MasterClosed& event) {
   if (membership.out()) return;
   connection.on_closed();
   if (event.why.code == Code::kProtocol) return on_violation(event.why);
-  if (event.why.code == Code::kAuthentication && !membership.welcomed()) return end(event.why);
-  connection_lost(event.why.message);
+  const bool refused = event.why.code == Code::kAuthentication;
+  const bool planned = refused && tokens.refused(event.why.message);
+  if (refused && !planned && !membership.welcomed()) return end(event.why);
+  connection_lost(event.why.message, planned);
 }
 
-void PeerCore::Impl::connection_lost(const std::string& why) {
+// `planned`: the next connection shows another token, so a person has nothing to do.
+void PeerCore::Impl::connection_lost(const std::string& why, bool planned) {
   PCCL_ASSERT(!connection.up());
-  closed_why = why;
   resuming = false;
   if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
-  if (!membership.welcomed() || lost_at) return;
-  lost_at = context.now;
-  context.note(
-      LogLevel::kWarning,
-      "connection to the " + master() + " broke: " + why + "; trying again for " +
-          text(context.options.master_timeout) +
-          (context.options.hosted ? ". It is in the process of rank 0: if that process has ended, "
-                                    "the run is over"
-                                  : ""));
+  membership.welcomed() ? search.begin(why, planned) : search.failed(why);
+}
+
+// Only a peer that the master has answered is taken back when it connects again.
+bool PeerCore::Impl::may_change_token() const {
+  return connection.up() && membership.welcomed() && !resuming;
+}
+
+void PeerCore::Impl::change_token_if_due() {
+  if (!may_change_token() || !tokens.due()) return;
+  context.note(LogLevel::kInfo, "this peer has a new token, and shows it to the " + master());
+  connection.drop();
+  connection_lost("this peer has a new token", true);
 }
 
 // Closes the connection. It is then resumed, in case the fault was a temporary one. The peer ends
@@ -287,10 +298,13 @@ Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
   PCCL_ASSERT(resuming != (phase == Phase::kHandshaking));
   if (phase == Phase::kHandshaking) {
     end({reject.code == Code::kOk ? Code::kProtocol : reject.code, reject.text, {}});
+  } else if (reject.code == Code::kAuthentication && tokens.refused(reject.text)) {
+    connection.drop();
+    connection_lost(reject.text, true);
   } else if (phase != Phase::kMember) {
     end({Code::kMasterLost,
          "the connection to the " + master() + " broke while this process waited to be admitted (" +
-             closed_why + "), and the master has given it up (" + reject.text + "): join again",
+             search.why() + "), and the master has given it up (" + reject.text + "): join again",
          {}});
   } else if (reject.code == Code::kKicked) {
     end({Code::kKicked, removed_text(reject.text), {}});
@@ -333,7 +347,7 @@ Status PeerCore::Impl::on_message(const protocol::Ping& ping) {
 }
 
 Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
-  PCCL_ASSERT(resuming && lost_at);
+  PCCL_ASSERT(resuming && search.under_way());
   const bool restarted = resumed.incarnation > membership.incarnation();
   if (restarted) sync.master_restarted();
   if (!membership.accept_incarnation(resumed.incarnation)) {
@@ -348,11 +362,7 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   if (restarted) membership.master_restarted();
   if (resumed.accepting) context.emit(AcceptWith{{resumed.incarnation, *resumed.accepting}});
   connection.welcomed();
-  if (lost_at) {
-    context.note(LogLevel::kWarning,
-                 "the " + master() + " is back after " + text(context.now - *lost_at));
-  }
-  lost_at.reset();
+  search.found();
   if (membership.phase() == Phase::kRegistered) registration.tell();
   operations.repeat_requests();
   if (!repeats_vote) joint.repeat();
@@ -392,6 +402,7 @@ Status PeerCore::Impl::on_message(const protocol::Farewell&) {
 
 void PeerCore::Impl::on(const Listening& event) {
   if (membership.out()) return;
+  if (!event.port.ok() && membership.welcomed()) context.send(protocol::Leave{});
   if (!event.port.ok()) return end(event.port.status());
   Result<uint16_t> port = event.port;
   registration.opened(port.value(), event.hosts);
@@ -566,8 +577,7 @@ void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with)
 
 // This ends a search for the master, too.
 void PeerCore::Impl::end(const Status& why) {
-  if (lost_at)
-    context.note(LogLevel::kWarning, "the search for the master is over: " + why.message);
+  search.give_up(why);
   end(why, why);
 }
 
@@ -590,27 +600,18 @@ void PeerCore::Impl::finish_ending() {
 
 void PeerCore::Impl::on(const TimePassed&) {
   if (membership.phase() == Phase::kIdle || membership.out()) return;
-  if (const Status status = joining.on_time(closed_why); !status.ok()) return end(status);
+  if (const Status status = joining.on_time(search.why()); !status.ok()) return end(status);
   operations.on_time();
   joint.on_time();
-  if (lost_at && context.now - *lost_at >= context.options.master_timeout) {
-    return end({Code::kMasterLost,
-                "no " + master() + " for " + text(context.options.master_timeout) + " (" +
-                    closed_why + "); the tensors of unfinished operations are as before. " +
-                    (context.options.hosted
-                         ? "The master was in the process of rank 0: start the whole run again"
-                         : "Join again when the master is back"),
-                {}});
+  if (const Status status = search.on_time(); !status.ok()) return end(status);
+  const Connection::Due due = connection.on_time();
+  if (due == Connection::Due::kPing) {
+    context.send(protocol::Ping{++ping_counter, operations.verdicts_seen(), membership.epoch()});
+  } else if (due == Connection::Due::kSilent) {
+    connection.drop();
+    connection_lost("silent for " + text(context.options.peer_timeout));
   }
-  switch (connection.on_time()) {
-    case Connection::Due::kNothing: return;
-    case Connection::Due::kPing:
-      return context.send(
-          protocol::Ping{++ping_counter, operations.verdicts_seen(), membership.epoch()});
-    case Connection::Due::kSilent:
-      connection.drop();
-      return connection_lost("silent for " + text(context.options.peer_timeout));
-  }
+  change_token_if_due();
 }
 
 std::optional<Instant> PeerCore::Impl::deadline() const {
@@ -622,7 +623,8 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   also(joining.deadline());
   also(operations.deadline());
   also(joint.deadline());
-  if (lost_at) also(*lost_at + context.options.master_timeout);
+  if (may_change_token()) also(tokens.deadline());
+  also(search.deadline());
   return first;
 }
 
@@ -630,6 +632,8 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
 
 void PeerCore::Impl::check() const {
   connection.check();
+  tokens.check();
+  search.check();
   membership.check();
   operations.check();
   joint.check();
@@ -641,9 +645,8 @@ void PeerCore::Impl::check() const {
   PCCL_ASSERT((phase != Phase::kIdle && phase != Phase::kConnecting && !membership.out()) || !up);
   PCCL_ASSERT(!resuming || membership.out() || (up && membership.welcomed()));
   const bool awaits_master = membership.welcomed() && !dismissed;
-  PCCL_ASSERT(!awaits_master || lost_at.has_value() == (!up || resuming));
-  PCCL_ASSERT(!dismissed || (!up && !lost_at && operations.settled()));
-  PCCL_ASSERT(!lost_at || *lost_at <= context.now);
+  PCCL_ASSERT(!awaits_master || search.under_way() == (!up || resuming));
+  PCCL_ASSERT(!dismissed || (!up && !search.under_way() && operations.settled()));
   if (!membership.out()) return check_joint();
   PCCL_ASSERT(operations.settled() && !ended.ok());
   if (phase == Phase::kGone) {

@@ -6,6 +6,8 @@
 // (handles).
 // Its parts:
 //   connection   the connection to the master
+//   token_choice   which token it shows there
+//   master_search  the time without a connection
 //   membership   phases, epochs, links
 //   joining      the wait for the master and for the admission
 //   operation    the life of each collective

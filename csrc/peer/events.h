@@ -124,6 +124,11 @@ struct MasterClosed {  // the attempt to connect failed, or the connection broke
 struct MasterSent {
   protocol::Message message;
 };
+// The file of this peer's token has another token now. `number`: counts the tokens that were read,
+// and the one with which the peer began is 1.
+struct TokenRead {
+  uint32_t number = 0;
+};
 // ---- from the data plane ----
 struct Listening {
   Result<uint16_t> port;
@@ -166,11 +171,17 @@ struct TimePassed {};
 using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
                            MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
                            OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
-                           StateVerified, TimePassed, JointGivenUp, TopologySeen>;
+                           StateVerified, TimePassed, JointGivenUp, TopologySeen, TokenRead>;
 
 // ---- Effects, to be carried out in order ----
-struct ConnectMaster {};
+struct ConnectMaster {
+  uint32_t token = 1;   // number of the token to show, if this peer has one
+  Duration at_most{0};  // time for the connection and for its TLS handshake together
+};
 struct CloseMaster {};  // after all sent messages have left; no MasterClosed follows
+struct ForgetTokens {   // those that were read before this one; they are never shown again
+  uint32_t before = 0;
+};
 struct SendMaster {
   protocol::Message message;
 };
@@ -269,9 +280,10 @@ struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith,
-                            DialPeer, ForgetPeer, BeginEpoch, StartOp, UnparkOp, EndOp, SayDone,
-                            VerifyState, FinishOp, FinishJoint, Reconfigured, Gone, Log>;
+using Effect =
+    std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
+                 ForgetPeer, BeginEpoch, StartOp, UnparkOp, EndOp, SayDone, VerifyState, FinishOp,
+                 FinishJoint, Reconfigured, Gone, Log, ForgetTokens>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

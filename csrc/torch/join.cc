@@ -73,7 +73,11 @@ c10::intrusive_ptr<PcclGroup> join(const JoinOptions& options,
 
   const ReleaseGil no_gil;
   bool stop = false;
-  auto joined = PeerSession::join(std::move(request), [&] { return stop = interrupted(); });
+  const auto ends = [&] {
+    stop = interrupted();
+    return stop || (master != nullptr && master->is_in_vain);
+  };
+  auto joined = PeerSession::join(std::move(request), ends);
   if (stop) raise_interrupt();
   if (!joined.ok()) raise(joined.status());
   const auto backend = c10::make_intrusive<PcclBackend>(

@@ -5,6 +5,7 @@
 // that cannot be joined raises the error of its Status.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -52,6 +53,8 @@ struct HostedMaster {
   // `token`: the text of the token that all peers have; empty: they join in plain text.
   HostedMaster(const std::string& host, uint16_t port, const std::string& token);
   std::unique_ptr<master::Shell> shell;  // null after join() has taken it over
+  // Set by any thread: a rank cannot come, so join() gives up. Its caller knows the reason.
+  std::atomic<bool> is_in_vain{false};
 };
 
 // REQUIRES: the caller holds the GIL. `store` is what torch gets as the store of the group.

@@ -150,7 +150,8 @@ void bind(py::module_& m) {
       .def(py::init<const std::string&, uint16_t, const std::string&>(), py::kw_only(),
            py::arg("host"), py::arg("port"), py::arg("token"), NoGil())
       .def_property_readonly("port",
-                             [](const HostedMaster& master) { return master.shell->port(); });
+                             [](const HostedMaster& master) { return master.shell->port(); })
+      .def("give_up", [](HostedMaster& master) { master.is_in_vain = true; });
   m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("master"));
   m.def("checked_timeout", [](double seconds) {
     return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))

@@ -46,6 +46,12 @@ Status check(const peer::Options& options) {
   return check_size("the world size", options.founders, 0, protocol::kMembersMax);
 }
 
+// The other ranks wait for a world that cannot begin any more.
+void say_farewell(master::Shell& hosted) {
+  hosted.start_draining();
+  hosted.drain(kDrainTime);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
@@ -53,7 +59,10 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
   if (const Status status = check(request.peer); !status.ok()) return status;
   auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
                                  interrupted, std::move(request.token));
-  if (!joined.ok()) return joined.status();
+  if (!joined.ok()) {
+    if (request.hosted) say_farewell(*request.hosted);
+    return joined.status();
+  }
 
   std::shared_ptr<PeerSession> session(new PeerSession);
   session->peer_ = std::move(joined.value());

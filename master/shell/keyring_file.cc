@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "csrc/base/file_stamp.h"
 #include "csrc/base/log.h"
 #include "csrc/base/text.h"
 #include "master/shell/files.h"
@@ -94,20 +95,6 @@ Result<Keyring> read_keyring(const std::string& path) {
   return keyring;
 }
 
-// Tells one content of a file from the next: a keyring is replaced by a new file.
-struct Stamp {
-  uint64_t inode = 0, size = 0;
-  int64_t seconds = 0, nanoseconds = 0;
-  bool operator==(const Stamp&) const = default;
-
-  static Stamp of(const std::string& path) {
-    struct stat found {};
-    if (::stat(path.c_str(), &found) != 0) return {};
-    return {found.st_ino, static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec,
-            found.st_mtim.tv_nsec};
-  }
-};
-
 struct KeyringFile::Impl {
   Impl(net::Loop& on, std::string at, Keyring read, OnRevoked to)
       : loop(on),
@@ -131,7 +118,7 @@ struct KeyringFile::Impl {
   // file first and asks then. So a look in between must not take them from its answer.
   Revoked unreported;
   Instant unreported_until;
-  Stamp stamp;  // of what was read last; used by the reader thread only, once it runs
+  FileStamp stamp;  // of what was read last; used by the reader thread only, once it runs
   net::Loop reader{"pccl-keyring"};
 };
 
@@ -146,7 +133,7 @@ KeyringFile::Revoked KeyringFile::Impl::replace(Keyring next) {
 
 // Shared, since a posted task can be copied and a keyring cannot.
 void KeyringFile::Impl::read(std::function<void(Result<Revoked>)> then) {
-  stamp = Stamp::of(path);  // before the content, so that a change in between is found later
+  stamp = FileStamp::of(path);  // before the content, so that a change in between is found later
   auto result = std::make_shared<Result<Keyring>>(read_keyring(path));
   loop.post([this, here_still = std::weak_ptr(here), result, then = std::move(then)] {
     if (here_still.expired()) return;
@@ -157,7 +144,7 @@ void KeyringFile::Impl::read(std::function<void(Result<Revoked>)> then) {
 
 void KeyringFile::Impl::look() {
   reader.post([this] {
-    if (Stamp::of(path) == stamp) return;
+    if (FileStamp::of(path) == stamp) return;
     read([this](Result<Revoked> done) {
       if (!done.ok())
         return log(LogLevel::kWarning, done.status().message + ". This master keeps its tokens");
@@ -174,7 +161,7 @@ void KeyringFile::Impl::look() {
 
 Result<std::unique_ptr<KeyringFile>> KeyringFile::open(net::Loop& loop, const std::string& path,
                                                        OnRevoked on_revoked) {
-  const Stamp stamp = Stamp::of(path);
+  const FileStamp stamp = FileStamp::of(path);
   Result<Keyring> keyring = read_keyring(path);
   if (!keyring.ok()) return keyring.status();
   std::unique_ptr<KeyringFile> file(new KeyringFile());

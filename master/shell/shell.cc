@@ -111,7 +111,7 @@ struct Shell::Impl {
   std::optional<protocol::Reject> refuse_number() const;
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
   void warn_closed(ConnectionId id, const std::string& why);
-  void warn_token(ConnectionId id, const std::string& why);
+  void warn_refusal(ConnectionId id, const std::string& why);
   void send(ConnectionId id, const protocol::Message& message);
   void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
@@ -146,7 +146,7 @@ struct Shell::Impl {
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
   net::HandshakeRate handshakes;
-  net::NetworkWarnings refused_tokens;
+  net::NetworkWarnings refused_tokens, plain_texts;
   net::PendingConnections pending;
   std::map<uint64_t, ConnectionId> of_pending;  // by their key in `pending`
   uint64_t pending_seen = 0;
@@ -375,20 +375,29 @@ void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
 }
 
-// Anybody can show a token, so this is not in the log each time.
-void Shell::Impl::warn_token(ConnectionId id, const std::string& why) {
+// Anybody can do so, so this is not in the log each time. Plain text is counted apart: a program
+// that looks at ports does not hide a token that is refused.
+void Shell::Impl::warn_refusal(ConnectionId id, const std::string& why) {
   const Connection& connection = connections.at(id);
-  const net::Tls::Refusal refusal = connection.stream->refusal();
-  const bool unknown = refusal == net::Tls::Refusal::kUnknownIdentity;
-  if (!unknown && refusal != net::Tls::Refusal::kWrongKey) return;
+  const char* reason = nullptr;
+  switch (connection.stream->refusal()) {
+    case net::Tls::Refusal::kUnknownIdentity:
+      reason = " because of its token; the last one showed a token that is not in the keyring";
+      break;
+    case net::Tls::Refusal::kWrongKey:
+      reason = " because of its token; the last one did not know the secret of its token";
+      break;
+    case net::Tls::Refusal::kPlainText:
+      reason = " without a token: a peer that has no PCCL_SECRET_FILE, or another program";
+      break;
+    case net::Tls::Refusal::kOther: return;
+  }
+  const bool plain = connection.stream->refusal() == net::Tls::Refusal::kPlainText;
   const std::string network = net::network_of(connection.host);
-  const uint64_t count = refused_tokens.count(network, monotonic_now());
+  const uint64_t count = (plain ? plain_texts : refused_tokens).count(network, monotonic_now());
   if (count == 0) return;
   log(LogLevel::kWarning, "refused " + count_text(count, "connection") + " from " + network +
-                              " because of its token; the last one" +
-                              (unknown ? " showed a token that is not in the keyring"
-                                       : " did not know the secret of its token") +
-                              " (" + why + ")");
+                              reason + " (" + why + ")");
 }
 
 // The core gets Closed, as for any closed connection.
@@ -437,7 +446,7 @@ void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
   if (why.code == Code::kAuthentication) {
     log(LogLevel::kDebug, "closed a connection: " + why.message);
-    warn_token(id, why.message);
+    warn_refusal(id, why.message);
   }
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why.message});

@@ -1,16 +1,21 @@
-"""The address where a hosted master listens, and the host that the other ranks get."""
+"""Where a hosted master listens, the host that the other ranks get, and a rank that cannot join."""
 
 from __future__ import annotations
 
 import socket
+import threading
+from pathlib import Path
 
 import pytest
 import work_lifecycle as work
 from conftest import MakeWorld
-from world import free_port
+from keyrings import TEXT, TOKEN, written
+from torch.distributed import HashStore
+from world import Failed, free_port
 
 from pccl_backend import _rendezvous
 from pccl_backend._settings import PeerSettings
+from pccl_backend.errors import MasterLostError, PcclError, TooFewPeersError
 
 EVERYWHERE = ""
 MINE = "10.1.2.3"  # address of the machine that the tests simulate
@@ -87,3 +92,93 @@ def test_an_answer_of_rank_0() -> None:
     host, port, access = _rendezvous._parse_answer("::1 4000 drawn:pccl1.k3v9x2mq7a1p.xyz")
     assert (host, port, access.drawn) == ("::1", 4000, "pccl1.k3v9x2mq7a1p.xyz")
     assert "xyz" not in repr(access)
+
+
+# --- A rank that cannot join ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ([{}, {"PCCL_INSECURE": "1"}], "rank 0 has not set PCCL_INSECURE=1 and rank 1 has"),
+        ([{"PCCL_INSECURE": "1"}, {}], "rank 0 has set PCCL_INSECURE=1 and rank 1 has not"),
+        ([{}, {"PCCL_SECRET_FILE": "token"}], f"no token and rank 1 has the token {TOKEN.id}"),
+        ([{"PCCL_SECRET_FILE": "token"}, {}], f"the token {TOKEN.id} and rank 1 has no token"),
+        ([{}, {"PCCL_SECRET_FILE": "/nothing"}], "PCCL_SECRET_FILE=/nothing: the file does not ex"),
+        ([{}, {"PCCL_LANES": "no"}], "PCCL_LANES=no: "),
+    ],
+)
+def test_a_rank_with_other_settings_tells_rank_0(
+    tmp_path: Path, make_world: MakeWorld, own: list[dict[str, str]], says: str
+) -> None:
+    """Nobody waits for the timeout of the group, which is 30 minutes."""
+    token = str(written(tmp_path / "token", TEXT))
+    world = make_world(2)
+    port = free_port()
+    for rank, settings in enumerate(own):
+        variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        variables |= {name: value.replace("token", token) for name, value in settings.items()}
+        world.spawn(work.takes_environment, variables, setup="nothing", rank=rank)
+    at_0, at_1 = world.outcomes(30, expect_success=False)
+    assert isinstance(at_0, Failed), world.tails()
+    assert isinstance(at_1, Failed), world.tails()
+    assert says in str(at_1.error)
+    assert type(at_0.error) is ValueError
+    assert str(at_0.error) == f"rank 1 cannot join: {at_1.error}"
+
+
+def test_a_rank_without_a_port_tells_rank_0(make_world: MakeWorld) -> None:
+    """Every error counts, not only that of a setting; the other ranks end with rank 0."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        world = make_world(3)
+        meeting = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        for rank in range(3):
+            variables = {**meeting, **({"PCCL_PORT_RANGE": f"{port}-{port}"} if rank == 1 else {})}
+            world.spawn(work.takes_environment, variables, setup="nothing", rank=rank)
+        at_0, at_1, at_2 = world.outcomes(30, expect_success=False)
+    assert isinstance(at_0, Failed), world.tails()
+    assert isinstance(at_1, Failed), world.tails()
+    assert isinstance(at_2, Failed), world.tails()
+    assert type(at_2.error) is MasterLostError
+    assert type(at_0.error) is PcclError
+    assert str(at_0.error) == f"rank 1 cannot join: {at_1.error}"
+
+
+class Given:
+    """What a teller gets as its master; it says whether the teller has given up."""
+
+    def __init__(self) -> None:
+        self.up = threading.Event()
+
+    def give_up(self) -> None:
+        self.up.set()
+
+
+def test_a_complaint_in_an_earlier_group_is_not_heard() -> None:
+    store = HashStore()
+    master = Given()
+    store.set(_rendezvous._question(1), "old")
+    store.set(_rendezvous._complaint(1, "old"), "settings an old story")
+    teller = _rendezvous._Teller(store, 3, "here", master)
+    try:
+        assert store.get(_rendezvous._reply(1, "old")) == b"here"  # it waits for the reply
+        with pytest.raises(ValueError, match="it is wrong"), _rendezvous._Asker(store, 2):
+            raise ValueError("it is wrong")
+        assert master.up.wait(10)
+        assert str(teller.complaint) == "rank 2 cannot join: it is wrong"
+    finally:
+        teller.stop()
+
+
+def test_without_a_rank_0_there_is_nobody_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rendezvous, "TELL_S", 0.1)
+    store = HashStore()
+    with pytest.raises(ValueError, match="it is wrong"), _rendezvous._Asker(store, 2):
+        raise ValueError("it is wrong")
+    with (
+        pytest.raises(TooFewPeersError, match=r"no answer within 0\.1 s: did rank 0 call"),
+        _rendezvous._Asker(store, 2) as asker,
+    ):
+        asker.ask(0.1)
+    assert store.num_keys() == 1, "its question, and no complaint"

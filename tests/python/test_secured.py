@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet import Fleet, Remote, begin_all_reduce, check_sum
+from fleet import Fleet, Remote, begin_all_reduce, check_sum, wait_joined
 from world import plain_text, run_program
 
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
@@ -107,18 +108,40 @@ def test_a_revoked_token_removes_its_peers_and_no_others(fleet: Fleet) -> None:
     reduce(peers)
 
 
-def test_a_token_is_replaced_while_the_run_goes_on(fleet: Fleet) -> None:
-    peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
-    old = fleet.token.read_text().split(".")[1]
-    fleet.new_token("fleet")  # of the same name, in the same file
-    fleet.kill_master()
-    fleet.start_master()
-    reduce(peers)  # the peers came back with the new token
-    revoke(fleet, old)
-    reduce(peers)
-    for peer in peers:
-        peer.tell("update_topology")
-    assert [peer.answer()["world"] for peer in peers] == [2, 2]
+def reduce_until(peers: list[Remote], log: Path, says: str, count: int = 1) -> None:
+    """Go on with all-reduces until a log says something this often."""
+    deadline = time.monotonic() + 30
+    while log.read_text().count(says) < count:
+        assert time.monotonic() < deadline, log.read_text()
+        reduce(peers)
+
+
+def test_a_token_is_replaced_while_the_run_goes_on(tmp_path: Path) -> None:
+    log, own_log = tmp_path / "master.log", tmp_path / "peer.log"
+    with contextlib.closing(Fleet(secured=True, journal=tmp_path / "j", master_log=log)) as fleet:
+        peers = [fleet.spawn(log=own_log), fleet.spawn()]
+        for peer in peers:
+            peer.tell("join", url=fleet.url(min_peers=2, peer_timeout=PEER_TIMEOUT_S))
+        wait_joined(peers, 2)
+        old = fleet.token.read_text().split(".")[1]
+        fleet.token.write_text("half a tok")  # for a moment the file is wrong
+        reduce_until(peers, own_log, "is no token")
+        assert "This peer keeps the token that it has" in own_log.read_text()
+        fleet.new_token("fleet")  # of the same name, in the same file
+        new = fleet.token.read_text().split(".")[1]
+        reduce_until(peers, log, f"shows the token {new} now, and no longer {old}", count=2)
+        assert "0 peers removed" in revoke(fleet, old)
+        reduce(peers)
+        for peer in peers:
+            peer.tell("update_topology")
+        assert [(one["world"], one["joined"]) for one in (peer.answer() for peer in peers)] == [
+            (2, 0),
+            (2, 0),
+        ]
+        reduce(peers)
+        said = log.read_text()
+        assert "lost" not in said, said
+        assert own_log.read_text().count("warning") == 1, own_log.read_text()
 
 
 def test_a_token_for_another_run_does_not_open_this_one(fleet: Fleet) -> None:

@@ -147,11 +147,11 @@ def test_a_token_is_revoked_by_its_id_or_its_name(keyring: Path) -> None:
     first, second, bob = (new(keyring, name) for name in ("alice", "alice", "bob"))
     done = revoke(keyring, first.id)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (
-        f"revoked token {first.id} of alice\n"
-        f"no master with the journal {keyring.parent / 'nobody'} runs here. A running master that "
-        f"uses the keyring {keyring} notices the change within a second; a master on another "
-        "machine has a keyring of its own\n"
+    assert done.stdout == f"revoked token {first.id} of alice\n"
+    assert done.stderr == (
+        f"no master was told: none with the journal {keyring.parent / 'nobody'} runs here. A "
+        f"running master that uses the keyring {keyring} notices the change within a second; a "
+        "master on another machine has a keyring of its own, which is as it was\n"
     )
     third = new(keyring, "alice")
     assert revoke(keyring, "alice").stdout.splitlines()[:2] == [
@@ -224,6 +224,8 @@ def refusals(keyring: Path) -> list[str]:
         ([line()], "is damaged in line 1"),
         (["[1]"], "is damaged in line 1"),
         (['{"pccl_keyring":true}'], "is damaged in line 1"),
+        (['{"pccl_keyring":1,"tokens":"1"}', line()], "line 1: its tokens must be the number of"),
+        (['{"pccl_keyring":1,"tokens":-1}'], "line 1: its tokens must be the number of the lines"),
         (['{"pccl_keyring":2}'], "is of version 2, and this pccl reads version 1: install"),
         ([HEAD, line(), line()], "in line 3: an earlier line has the same id. Put back a whole"),
         ([HEAD, "", line()], "in line 2: it is no JSON object"),
@@ -255,6 +257,18 @@ def test_a_damaged_keyring(keyring: Path, lines: list[str], says: str) -> None:
     for said in refusals(written(keyring, *lines)):
         assert f"the keyring {keyring} is " in said
         assert says in said
+
+
+def test_a_keyring_that_was_cut_between_two_lines(keyring: Path) -> None:
+    """Each line that is left is right, and the tokens of the others would be gone."""
+    for name in ("alice", "bob", "carol"):
+        new(keyring, name)
+    lines = keyring.read_text().splitlines()
+    for left, tokens in ((3, "2 tokens"), (2, "1 token"), (1, "0 tokens")):
+        for said in refusals(written(keyring, *lines[:left])):
+            assert f"the keyring {keyring} has {tokens}, and its first line says 3: put " in said
+    written(keyring, HEAD, *lines[1:3])  # a person has written it
+    assert len(listed(keyring)) == 2
 
 
 def test_a_keyring_that_others_can_use(keyring: Path) -> None:
@@ -508,6 +522,17 @@ def test_a_master_whose_keyring_is_missing(keyring: Path) -> None:
     done = pccl("master", "--port", "0", "--keyring", keyring)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"there is no keyring {keyring}: `pccl token new` makes one" in done.stderr
+
+
+def test_a_master_whose_keyring_is_empty(keyring: Path, tmp_path: Path) -> None:
+    new(keyring, "alice")
+    for tokens in (1, 0):
+        with serving(tmp_path, "--keyring", keyring) as master:
+            assert master.line()
+            said = (tmp_path / "master.log").read_text()
+        warning = f"warning: the keyring {keyring} has no token, so nobody can join"
+        assert (warning in said) == (tokens == 0), said
+        revoke(keyring, "alice")
 
 
 def test_a_running_master_is_told(keyring: Path, tmp_path: Path) -> None:

@@ -275,7 +275,8 @@ def test_two_machines_encrypt_with_nothing_set(
             if said.startswith("encrypted"):
                 assert [program.wait(120) for program in programs] == [0, 0], logs[0].read_text()
             else:
-                assert programs[1].wait(120) != 0
+                assert [program.wait(120) != 0 for program in programs] == [True, True]
+                assert f"ValueError: rank 1 cannot join: {said}" in logs[0].read_text()
         finally:
             for program in programs:
                 program.end()

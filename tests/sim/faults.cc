@@ -73,6 +73,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"master stopped", 3, &Faults::stop_master},
       {"master's clock jumped", 1, &Faults::jump_master_clock},
       {"master connection reset", 3, &Faults::cut_master_connection},
+      {"its token was replaced", 3, &Faults::renew},
       {"master connection half open", 3, &Faults::half_cut_master_connection},
       {"link reset", 4, &Faults::break_link},
       {"link half open", 3, &Faults::half_break_link},
@@ -424,6 +425,21 @@ bool Faults::cut_master_connection() {
   if (cluster_.spared(*peer) && !sure) return false;
   cluster_.at_risk(*peer, kDeactivate);
   return world_.break_master_connection(*peer);
+}
+
+// The peer connects to the master again. A master may learn the token later than the peer; then the
+// peer shows it twice.
+bool Faults::renew() {
+  constexpr Duration kLearned = std::chrono::seconds(1);
+  PeerNode* const peer = any();
+  if (peer == nullptr || cluster_.rules().gentle || !world_.options().secured) return false;
+  const bool sure = cluster_.calm(peer->group().value) && master_is_stable();
+  if (cluster_.spared(*peer) && !sure) return false;
+  const bool early = !cluster_.spared(*peer) && chance_.once_in(4);
+  cluster_.at_risk(*peer, early ? kDeactivate + 4 * kLearned : kDeactivate);
+  world_.renew(*peer, early ? World::Renewal::kUnknown : World::Renewal::kKnown);
+  if (early) last(kLearned, [this, peer] { world_.learn(*peer); });
+  return true;
 }
 
 bool Faults::half_cut_master_connection() {

@@ -46,6 +46,7 @@ class Faults {
   bool jump_clock();
   bool leave();
   bool revoke();
+  bool renew();
   // ---- Newcomers ----
   bool newcomer();
   bool unreachable_newcomer();

@@ -149,7 +149,9 @@ void PeerNode::connection_closed(const std::shared_ptr<World::Connection>& which
   step(peer::MasterClosed{Status{Code::kSystem, why}});
 }
 
-void PeerNode::apply(peer::ConnectMaster&) { world_.connect(*this); }
+void PeerNode::apply(peer::ConnectMaster& effect) {
+  world_.connect(*this, effect.token, effect.at_most);
+}
 
 void PeerNode::apply(peer::CloseMaster&) {
   if (connection_) world_.close(std::exchange(connection_, nullptr), false, "closed by the peer");

@@ -42,6 +42,7 @@ class PeerNode {
   // Port to which the first of its addresses leads; 0: its own.
   uint16_t first_address = 0;
   bool cannot_listen = false;  // no port is left for it
+  uint32_t last_token = 1;     // number of the token that its file has
   bool foreign = false;        // it supports only later versions than the master
 
   // The addresses with which it registers.
@@ -71,8 +72,9 @@ class PeerNode {
  private:
   friend class World;
   void step(const peer::Event& event);  // runs on the control loop
-  void apply(peer::ConnectMaster&);
+  void apply(peer::ConnectMaster& effect);
   void apply(peer::CloseMaster&);
+  void apply(peer::ForgetTokens&) {}
   void apply(peer::SendMaster& effect);
   void apply(peer::Listen& effect);
   void apply(peer::AcceptAs& effect);

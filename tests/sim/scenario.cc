@@ -25,6 +25,11 @@ std::string word(const Arguments& with, const std::string& name) {
   return found == with.end() ? "" : found->second;
 }
 
+World::Renewal renewal(const std::string& as) {
+  if (as == "unknown") return World::Renewal::kUnknown;
+  return as == "another" ? World::Renewal::kOfAnother : World::Renewal::kKnown;
+}
+
 // The application of a scenario's peer: performs the commands, and writes their results.
 class AddressPublisher : public App {
  public:
@@ -318,8 +323,14 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
     nodes[0]->go_on();
   else if (verb == "leave")
     nodes[0]->leave();
+  else if (verb == "revoke" && with.contains("token"))
+    world_.revoke(*nodes[0], static_cast<uint32_t>(number(with, "token", 1)));
   else if (verb == "revoke")
     world_.revoke(*nodes[0]);
+  else if (verb == "renew")
+    world_.renew(*nodes[0], renewal(word(with, "as")));
+  else if (verb == "learn")
+    world_.learn(*nodes[0]);
   else if (verb == "unreachable")
     nodes[0]->unreachable = true;
   else if (verb == "closed")

@@ -21,7 +21,10 @@
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
 //       stop and go pause and resume a process; end: as the process that hosts it ends
-//   revoke NAME                            its token is no longer good
+//   revoke NAME [token=N]                  its tokens are no longer good, or only the Nth
+//   renew NAME [as=unknown|another]        its file has another token, which the master does not
+//                                          know, or which is the token of somebody else
+//   learn NAME                             the master knows all its tokens
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member
 //   cut NAME                               breaks its master connection

@@ -10,9 +10,10 @@
 namespace pccl::sim {
 
 struct World::Connection {
-  Connection(EventLoop& event_loop, PeerNode& of, master::ConnectionId named)
-      : peer(of), id(named), to_master(event_loop), to_peer(event_loop) {}
+  Connection(EventLoop& event_loop, PeerNode& of, uint32_t shown, master::ConnectionId named)
+      : peer(of), token(shown), id(named), to_master(event_loop), to_peer(event_loop) {}
   PeerNode& peer;
+  const uint32_t token;
   const master::ConnectionId id;
   Fifo to_master, to_peer;
   bool introduced = false;
@@ -189,37 +190,38 @@ Duration World::control_delay() {
 }
 
 // A token is proven by a further round trip.
-void World::connect(PeerNode& peer) {
+void World::connect(PeerNode& peer, uint32_t token, Duration at_most) {
   const Duration delay = options_.secured ? control_delay() + 2 * control_delay() : control_delay();
-  event_loop_.after(delay, [this, &peer] { try_to_connect(peer, peer.peer_timeout()); });
+  event_loop_.after(delay, [this, &peer, token, at_most] { try_to_connect(peer, token, at_most); });
 }
 
-void World::try_to_connect(PeerNode& peer, Duration left) {
+void World::try_to_connect(PeerNode& peer, uint32_t token, Duration left) {
   if (!peer.alive()) return;
-  if (network_.open_both_ways(peer.port(), Network::kMaster)) return connection_made(peer);
+  if (network_.open_both_ways(peer.port(), Network::kMaster)) return connection_made(peer, token);
   if (left <= Duration{0}) {
     return peer.run([&peer] {
       peer.step(peer::MasterClosed{Status{Code::kSystem, "connection timed out"}});
     });
   }
   const Duration pause = std::min(left, Network::kSynPause);
-  event_loop_.after(pause, [this, &peer, rest = left - pause] { try_to_connect(peer, rest); });
+  event_loop_.after(
+      pause, [this, &peer, token, rest = left - pause] { try_to_connect(peer, token, rest); });
 }
 
 // While the master is paused, its machine accepts connections for it.
-void World::connection_made(PeerNode& peer) {
+void World::connection_made(PeerNode& peer, uint32_t token) {
   if (!master_) {
     return peer.run([&peer] {
       peer.step(peer::MasterClosed{Status{Code::kSystem, "connection refused"}});
     });
   }
-  if (revoked_.contains(peer.port())) {
+  if (unknown_tokens_.contains({peer.port(), token})) {
     return peer.run([&peer] {
       peer.step(peer::MasterClosed{{Code::kAuthentication, "the master does not know the token"}});
     });
   }
   auto connection =
-      std::make_shared<Connection>(event_loop_, peer, master::ConnectionId{++connections_});
+      std::make_shared<Connection>(event_loop_, peer, token, master::ConnectionId{++connections_});
   open_[connection->id] = connection;
   peer.run([&peer, connection, elsewhere = options_.elsewhere] {
     peer.connection_ = connection;
@@ -227,17 +229,44 @@ void World::connection_made(PeerNode& peer) {
   });
 }
 
-// Each peer has a token of its own.
-master::Holder World::holder(const PeerNode& peer) {
-  return {"simtoken" + std::to_string(peer.port()), peer.name()};
+// Each peer has tokens of its own.
+master::Holder World::holder(const PeerNode& peer, uint32_t token) const {
+  const std::string later = token == 1 ? "" : "n" + std::to_string(token);
+  const bool another = tokens_of_another_.contains({peer.port(), token});
+  return {"simtoken" + std::to_string(peer.port()) + later, another ? "somebody" : peer.name()};
+}
+
+void World::revoke(PeerNode& peer) {
+  note("master", "revokes the token of " + peer.name());
+  for (uint32_t token = 1; token <= peer.last_token; ++token) forget_token(peer, token);
+}
+
+void World::revoke(PeerNode& peer, uint32_t token) {
+  note("master", "revokes token " + std::to_string(token) + " of " + peer.name());
+  forget_token(peer, token);
 }
 
 // The keyring of a later master has the token no longer, so it is not told.
-void World::revoke(PeerNode& peer) {
+void World::forget_token(const PeerNode& peer, uint32_t token) {
   PCCL_ASSERT(options_.secured);
-  note("master", "revokes the token of " + peer.name());
-  revoked_.insert(peer.port());
-  if (master_) run_master([this, &peer] { step_master(master::Revoked{{holder(peer).token}}); });
+  unknown_tokens_.insert({peer.port(), token});
+  const master::Revoked revoked{{holder(peer, token).token}};
+  if (master_) run_master([this, revoked] { step_master(revoked); });
+}
+
+void World::renew(PeerNode& peer, Renewal how) {
+  PCCL_ASSERT(options_.secured);
+  const std::pair<uint16_t, uint32_t> token{peer.port(), ++peer.last_token};
+  note(peer.name(), "its file has token " + std::to_string(token.second));
+  if (how == Renewal::kUnknown) unknown_tokens_.insert(token);
+  if (how == Renewal::kOfAnother) tokens_of_another_.insert(token);
+  peer.call(peer::TokenRead{token.second});
+}
+
+void World::learn(const PeerNode& peer) {
+  note("master", "knows all tokens of " + peer.name());
+  for (uint32_t token = 1; token <= peer.last_token; ++token)
+    unknown_tokens_.erase({peer.port(), token});
 }
 
 void World::send_to_master(const std::shared_ptr<Connection>& connection,
@@ -268,7 +297,7 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   if (!connection->introduced) {
     connection->introduced = true;
     master::Accepted accepted{connection->id, "127.0.0.1", true};
-    if (options_.secured) accepted.holder = holder(connection->peer);
+    if (options_.secured) accepted.holder = holder(connection->peer, connection->token);
     step_master(accepted);
   }
   connection->registered |= std::holds_alternative<protocol::Register>(message);

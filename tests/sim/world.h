@@ -118,8 +118,14 @@ class World {
   void widen(Network::Host from, Network::Host to);
   // SIGKILL of the master, with the pending writes of its disk; and its restart from that disk.
   void kill_master();
-  // The token of this peer is no longer good. REQUIRES: the run is secured.
+  // All tokens of this peer are no longer good. REQUIRES: the run is secured, as for the next ones.
   void revoke(PeerNode& peer);
+  void revoke(PeerNode& peer, uint32_t token);  // only this one of them
+  // The file of this peer's token has another one now: the master knows it; does not know it; or
+  // knows it under another name.
+  enum class Renewal { kKnown, kUnknown, kOfAnother };
+  void renew(PeerNode& peer, Renewal how);
+  void learn(const PeerNode& peer);  // the master knows all tokens of this peer
   // A credential for a link that the master has not asked for; none if the run is not secured.
   std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor);
   void start_master();
@@ -151,9 +157,10 @@ class World {
  private:
   friend class PeerNode;
   struct Connection;  // a control connection
-  void connect(PeerNode& peer);
-  void try_to_connect(PeerNode& peer, Duration left);
-  void connection_made(PeerNode& peer);
+  void connect(PeerNode& peer, uint32_t token, Duration at_most);
+  void try_to_connect(PeerNode& peer, uint32_t token, Duration left);
+  void connection_made(PeerNode& peer, uint32_t token);
+  void forget_token(const PeerNode& peer, uint32_t token);
   void run_master(std::function<void()> what);  // now, or when the master resumes
   Instant master_now() const { return event_loop_.now() + master_clock_ahead_; }
   void peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why);
@@ -183,11 +190,12 @@ class World {
   Disk disk_;
   Network network_;
   std::optional<protocol::Key> seed_of(uint32_t incarnation) const;
-  static master::Holder holder(const PeerNode& peer);
+  master::Holder holder(const PeerNode& peer, uint32_t token) const;
 
-  uint32_t incarnation_ = 0;                    // of the latest master
-  uint64_t credentials_ = 0;                    // that credential() has made
-  std::set<uint16_t> revoked_;                  // the ports of peers whose token was revoked
+  uint32_t incarnation_ = 0;  // of the latest master
+  uint64_t credentials_ = 0;  // that credential() has made
+  // Tokens, by the port of their peer and their number.
+  std::set<std::pair<uint16_t, uint32_t>> unknown_tokens_, tokens_of_another_;
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;

@@ -21,7 +21,6 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
                  TokenSource token, std::function<void(const Topology&)> on_reconfigured)
     : master_(std::move(master)),
       options_(options),
-      token_(std::move(token)),
       on_reconfigured_(std::move(on_reconfigured)),
       loop_("pccl-control"),
       core_(std::move(options)) {
@@ -35,9 +34,32 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       push(Event{TimePassed{}});  // through the inbox, behind the input that has come
     });
   });
+  if (token.any()) watch_token(std::move(token));
+}
+
+const Status& Control::status() const {
+  const bool watches = loop_.status().ok() && token_watch_ != nullptr;
+  return watches ? token_watch_->status() : loop_.status();
 }
 
 Control::~Control() = default;
+
+// The first token is number 1.
+void Control::watch_token(TokenSource token) {
+  PCCL_ASSERT(token.token != nullptr);
+  tokens_[++token_count_] = token.token;
+  if (token.path.empty()) return;
+  const auto take = [this](std::shared_ptr<const Token> next) {
+    push(std::function<void()>([this, next = std::move(next)] {
+      tokens_[++token_count_] = next;
+      step(TokenRead{token_count_});
+    }));
+  };
+  token_watch_ = std::make_unique<TokenWatch>(
+      std::move(token.path), std::move(token.token),
+      TokenWatch::Callbacks{
+          take, [this](const std::string& text) { log_.log(LogLevel::kWarning, text); }});
+}
 
 ring::Shell::Callbacks Control::data_callbacks() {
   return {
@@ -168,19 +190,19 @@ void Control::flush() {
 
 // ---- The connection to the master ----
 
-void Control::apply(ConnectMaster&) {
-  const Instant by = monotonic_now() + options_.peer_timeout;  // of the TLS handshake too
-  connector_ = std::make_unique<net::Connector>(loop_, master_, options_.peer_timeout,
-                                                [this, by](Result<net::Socket> socket) {
-                                                  connected(std::move(socket), by);
-                                                  finish_turn();
-                                                });
+void Control::apply(ConnectMaster& effect) {
+  const Instant by = monotonic_now() + effect.at_most;
+  connector_ = std::make_unique<net::Connector>(
+      loop_, master_, effect.at_most, [this, by, token = effect.token](Result<net::Socket> socket) {
+        connected(std::move(socket), by, token);
+        finish_turn();
+      });
 }
 
-void Control::connected(Result<net::Socket> socket, Instant by) {
+void Control::connected(Result<net::Socket> socket, Instant by, uint32_t token) {
   if (!socket.ok()) return step(MasterClosed{socket.status()});
   const MasterConnected event{.elsewhere = !socket.value().is_loopback()};
-  Result<net::Channel> made = channel(std::move(socket.value()), by);
+  Result<net::Channel> made = channel(std::move(socket.value()), by, token);
   if (!made.ok()) return step(MasterClosed{made.status()});
   const bool encrypted = made.value().encrypted();
   const uint64_t id = ++stream_count_;
@@ -204,10 +226,9 @@ void Control::connected(Result<net::Socket> socket, Instant by) {
   if (!encrypted) step(event);
 }
 
-// The file of the token is read anew, so that a token can be replaced.
-Result<net::Channel> Control::channel(net::Socket socket, Instant by) {
+Result<net::Channel> Control::channel(net::Socket socket, Instant by, uint32_t token) {
   token_id_.clear();
-  if (!token_.any()) {
+  if (tokens_.empty()) {
     if (options_.insecure || socket.is_loopback()) return net::Channel(std::move(socket));
     return Status{Code::kAuthentication,
                   "this peer has no token, and the master at " + text(master_) +
@@ -218,15 +239,9 @@ Result<net::Channel> Control::channel(net::Socket socket, Instant by) {
                       "PCCL_INSECURE=1 here, but only in a network that you trust",
                   {}};
   }
-  std::optional<Token> read;
-  if (token_.token == nullptr) {
-    Result<Token> token = read_token(token_.path);
-    if (!token.ok()) return token.status();
-    read = std::move(token.value());
-  }
-  const Token& token = read ? *read : *token_.token;
-  token_id_ = token.id;
-  Result<net::Tls> tls = net::Tls::dial(token.id, net::control_key(token.secret.bytes()));
+  const Token& shown = *tokens_.at(token);
+  token_id_ = shown.id;
+  Result<net::Tls> tls = net::Tls::dial(shown.id, net::control_key(shown.secret.bytes()));
   if (!tls.ok()) return tls.status();
   return net::Channel(std::move(socket), std::move(tls.value()), by);
 }
@@ -295,6 +310,10 @@ void Control::apply(CloseMaster&) {
   connector_.reset();
   if (stream_ != nullptr) stream_->close_after_flush();
   stream_ = nullptr;
+}
+
+void Control::apply(ForgetTokens& effect) {
+  tokens_.erase(tokens_.begin(), tokens_.lower_bound(effect.before));
 }
 
 void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_); }
@@ -482,6 +501,7 @@ void Control::end(Duration at_most) {
     const std::lock_guard lock(inbox_mutex_);
     closed_ = true;
   }
+  token_watch_.reset();
   loop_.post([this] { tear_down(); });
   loop_.stop();
 }

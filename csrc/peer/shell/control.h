@@ -44,12 +44,13 @@ class Control {
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
   // update_topology (policy retry).
-  // `token`: what it proves to the master, if options.secured.
+  // `token`: what it proves to the master, if options.secured: then it has a token, and the path of
+  // its file if that is to be watched.
   Control(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
           std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called
 
-  const Status& status() const { return loop_.status(); }  // kSystem: the loop could not start
+  const Status& status() const;  // kSystem: a thread could not start
   bool on_loop() const { return loop_.on_loop(); }
 
   // Calls. After end(), the completion is called immediately, or false is returned.
@@ -111,6 +112,7 @@ class Control {
   void apply(ConnectMaster& effect);
   void apply(CloseMaster& effect);
   void apply(SendMaster& effect);
+  void apply(ForgetTokens& effect);
   void apply(Listen& effect);
   void apply(AcceptAs& effect);
   void apply(DialPeer& effect);
@@ -128,8 +130,9 @@ class Control {
   void apply(Gone& effect);
   void apply(Log& effect);
 
-  void connected(Result<net::Socket> socket, Instant by);
-  Result<net::Channel> channel(net::Socket socket, Instant by);
+  void watch_token(TokenSource token);
+  void connected(Result<net::Socket> socket, Instant by, uint32_t token);
+  Result<net::Channel> channel(net::Socket socket, Instant by, uint32_t token);
   Status explain(const Status& why, net::Tls::Refusal refusal) const;
   void received(std::span<const std::byte> bytes);
   void closed(uint64_t stream, const Status& why);
@@ -143,7 +146,6 @@ class Control {
 
   const net::Endpoint master_;
   const Options options_;
-  const TokenSource token_;
   const std::function<void(const Topology&)> on_reconfigured_;
   LogContext log_;  // of both loops
   net::Loop loop_;
@@ -168,7 +170,10 @@ class Control {
       streams_;  // the current one to the master, and those closing
   uint64_t stream_count_ = 0;
   net::Stream* stream_ = nullptr;  // the current one to the master
-  std::string token_id_;           // that the current one has shown
+  // That the core may want to show, by number; empty: this peer has none.
+  std::map<uint32_t, std::shared_ptr<const Token>> tokens_;
+  uint32_t token_count_ = 0;  // that were read
+  std::string token_id_;      // that the current connection has shown
   protocol::Decoder decoder_;
   std::vector<std::byte> out_;
   std::vector<Item> taken_;
@@ -180,6 +185,8 @@ class Control {
   std::map<Handle, std::shared_ptr<WaitingCall>> calls_;
   std::map<OpKey, Epoch> unposted_;  // started by the core, refused here, not ended yet
   std::deque<Past> history_;
+
+  std::unique_ptr<TokenWatch> token_watch_;  // null: there is no file to watch
 };
 
 }  // namespace pccl::peer

@@ -163,6 +163,11 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   if (!status.ok()) return status;
   options.master_text = text(master);
   options.secured = token.any();
+  if (token.token == nullptr && token.any()) {
+    Result<Token> read = read_token(token.path);
+    if (!read.ok()) return read.status();
+    token.token = std::make_shared<const Token>(std::move(read.value()));
+  }
   std::unique_ptr<Peer> peer(new Peer(
       std::make_unique<Impl>(master, std::move(options), std::move(data), std::move(token))));
   Impl& impl = *peer->impl_;

@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace pccl::peer {
 namespace {
@@ -46,6 +48,10 @@ std::string read_content(int fd, Content& content) {
   return "has more than " + std::to_string(kBytesMax) + " bytes: is it the right file?";
 }
 
+bool same(const Token& a, const Token& b) {
+  return a.id == b.id && std::ranges::equal(a.secret.bytes(), b.secret.bytes());
+}
+
 }  // namespace
 
 Result<Token> read_token(const std::string& path) {
@@ -61,6 +67,36 @@ Result<Token> read_token(const std::string& path) {
   explicit_bzero(content.bytes.data(), content.bytes.size());
   if (!token.ok() && why.empty()) return refusal(token.status().message);
   return token;
+}
+
+TokenWatch::TokenWatch(std::string path, std::shared_ptr<const Token> token, Callbacks callbacks)
+    : path_(std::move(path)), callbacks_(std::move(callbacks)), token_(std::move(token)) {
+  loop_.post([this] {
+    timer_ = std::make_unique<net::Timer>(loop_, [this] { look(); });
+    look();
+  });
+}
+
+TokenWatch::~TokenWatch() {
+  loop_.post([this] { timer_.reset(); });
+  loop_.stop();
+}
+
+void TokenWatch::look() {
+  timer_->arm(monotonic_now() + kLook);
+  const FileStamp found = FileStamp::of(path_);  // before the content: see a change in between
+  if (stamp_ == found) return;
+  stamp_ = found;
+  Result<Token> token = read_token(path_);
+  if (!token.ok()) {
+    if (!std::exchange(warned_, true))
+      callbacks_.on_warning(token.status().message + ". This peer keeps the token that it has");
+    return;
+  }
+  warned_ = false;
+  if (same(token.value(), *token_)) return;
+  token_ = std::make_shared<const Token>(std::move(token.value()));
+  callbacks_.on_token(token_);
 }
 
 }  // namespace pccl::peer

@@ -1,17 +1,22 @@
 // token_file: reads the file of PCCL_SECRET_FILE, in which a peer has its token. pccl_backend reads
-// it once at the start and explains all that may be wrong with it. A peer reads it again at each
-// connection to the master, so that a token can be replaced while the run goes on.
+// it once at the start and explains all that may be wrong with it. Peer::join() reads it once more.
+// TokenWatch looks at it from then on, so that a token can be replaced while the run goes on.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "csrc/base/file_stamp.h"
 #include "csrc/base/result.h"
 #include "csrc/base/token.h"
+#include "csrc/net/loop.h"
 
 namespace pccl::peer {
 
-// Where a peer has its token: in a file, or in memory. Neither: it has none.
+// Where a peer has its token: in a file, which may change, or in memory. Neither: it has none.
 struct TokenSource {
   std::string path;
   std::shared_ptr<const Token> token;
@@ -21,5 +26,36 @@ struct TokenSource {
 // kSystem if the file cannot be read, is open to others, or holds no token. Does not block on a
 // FIFO.
 Result<Token> read_token(const std::string& path);
+
+// TokenWatch looks at the file of a token again and again. It has a thread of its own, since a disk
+// may be slow. The file is read only after a change. A file that is missing, unreadable or wrong
+// changes nothing. It is reported once, and again only after the file was good.
+class TokenWatch {
+ public:
+  static constexpr Duration kLook = std::chrono::seconds(1);  // interval of the looks
+
+  // Both are called on the thread of the watch.
+  struct Callbacks {
+    std::function<void(std::shared_ptr<const Token>)> on_token;  // the file has another token now
+    std::function<void(const std::string&)> on_warning;
+  };
+  // `token`: the present one.
+  TokenWatch(std::string path, std::shared_ptr<const Token> token, Callbacks callbacks);
+  ~TokenWatch();  // no callback is called any more
+
+  const Status& status() const { return loop_.status(); }  // kSystem: there is no thread
+
+ private:
+  void look();
+
+  const std::string path_;
+  const Callbacks callbacks_;
+  // On the loop only.
+  std::shared_ptr<const Token> token_;  // that the file had last
+  std::optional<FileStamp> stamp_;      // of what was read last
+  bool warned_ = false;                 // the file was wrong when it was read last
+  std::unique_ptr<net::Timer> timer_;
+  net::Loop loop_{"pccl-token"};
+};
 
 }  // namespace pccl::peer

@@ -60,6 +60,24 @@ TEST(Keyring, ItsFirstLineSaysItsVersion) {
             "is of version 2, and this pccl reads version 1: install the pccl that has written it");
 }
 
+// Each line that is left is right, so nothing else would tell that some are missing.
+TEST(Keyring, ItsFirstLineMaySayTheNumberOfTokens) {
+  const std::string two = token_line("first000", kSomeSecret) + token_line("second00", kSomeSecret);
+  const auto with = [&two](const std::string& count) {
+    return keyring_refusal("{\"pccl_keyring\":1,\"tokens\":" + count + "}\n" + two);
+  };
+  EXPECT_EQ(with("2"), "taken");
+  const std::string advice =
+      ": put back a whole copy, or correct the number if you have changed the file";
+  EXPECT_EQ(with("3"), "has 2 tokens, and its first line says 3" + advice);
+  EXPECT_EQ(with("1"), "has 2 tokens, and its first line says 1" + advice);
+  for (const std::string count : {"-1", "2.0", "\"2\"", "null", "true"}) {
+    EXPECT_EQ(with(count),
+              "is damaged in line 1: its tokens must be the number of the lines that follow")
+        << count;
+  }
+}
+
 TEST(Keyring, ADamagedLineIsNamed) {
   const std::string line_3 = "is damaged in line 3: ";
   for (const std::string line : {"", "7", "null", "[]", "{\"id\":", "\xff", "{}}"})

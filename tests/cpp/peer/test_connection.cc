@@ -31,7 +31,8 @@ class ConnectionTest : public testing::Test {
 
   Context context_;
   Effects effects_;
-  Connection connection_{context_};
+  TokenChoice tokens_{context_};
+  Connection connection_{context_, tokens_};
 };
 
 TEST_F(ConnectionTest, PausesDoubleUpToASecond) {
@@ -46,6 +47,12 @@ TEST_F(ConnectionTest, PausesDoubleUpToASecond) {
     EXPECT_TRUE(tried());
     EXPECT_EQ(connection_.deadline(), std::nullopt);  // the attempt has its own limit
   }
+}
+
+// A handshake that hangs does not cost a member its place.
+TEST_F(ConnectionTest, AnAttemptLeavesTimeForAnotherOne) {
+  connection_.open();
+  EXPECT_EQ(std::get<ConnectMaster>(effects_.at(0)).at_most, context_.options.peer_timeout / 2);
 }
 
 TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {

@@ -361,6 +361,42 @@ TEST_F(SecuredRun, ADialWithoutACredentialBreaksTheProtocol) {
   EXPECT_NE(out.find("Dial without a credential"), std::string::npos) << out;
 }
 
+TEST_F(SecuredRun, ANewTokenIsShownAtOnceAndIsNoLossOfTheMaster) {
+  t.hear(t.start_of(1, {1, 2, 3}));
+  t.on(TokenRead{2});
+  EXPECT_EQ(t.wait(0.05),
+            "info: this peer has a new token, and shows it to the master at host:1\nclose\n");
+  EXPECT_EQ(t.wait(0.05), "connect with token 2\n");
+  EXPECT_EQ(t.on(MasterConnected{}), "tell Resume in epoch 1.1, seen 0, answered 0\n");
+  EXPECT_EQ(t.hear(protocol::Resumed{1, protocol::Key{{1, 2, 3, 4}}}),
+            "accept with the key of 1\n"
+            "info: the master at host:1 has taken the new token of this peer\n"
+            "forget tokens before 2\n");
+}
+
+TEST_F(SecuredRun, ANewTokenThatIsRefusedCostsNothing) {
+  const std::string warning =
+      "warn: the master at host:1 refuses the new token of this peer (no): ";
+  t.hear(t.start_of(1, {1, 2, 3}));
+  t.on(TokenRead{2});
+  t.wait(0.1);
+  std::string story = t.on(MasterClosed{{Code::kAuthentication, "no", {}}});
+  EXPECT_TRUE(story.starts_with(warning)) << story;
+  EXPECT_EQ(story.find('\n') + 1, story.size()) << story;  // and nothing else
+  EXPECT_EQ(t.wait(0.2), "connect\n");
+  t.on(MasterConnected{});
+  EXPECT_EQ(t.hear(protocol::Resumed{1, protocol::Key{{1, 2, 3, 4}}}),
+            "accept with the key of 1\n");
+
+  t.on(TokenRead{3});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  story = t.hear(protocol::Reject{Code::kAuthentication, "no"});
+  EXPECT_TRUE(story.starts_with(warning)) << story;
+  EXPECT_TRUE(story.ends_with("\nclose\n")) << story;
+  EXPECT_EQ(t.wait(0.2), "connect\n");
+}
+
 TEST_F(SecuredRun, ARestartedMasterBringsAnotherKey) {
   t.hear(t.start_of(1, {1, 2, 3}));
   t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
@@ -439,6 +475,15 @@ TEST(Core, RefusesAnOlderMaster) {
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Resumed{0}), "close\n");
   EXPECT_EQ(t.wait(0.2), "connect\n");  // it tries again, to find a newer master
+}
+
+TEST(Core, ThatCannotListenLeaves) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
+  EXPECT_EQ(t.on(Listening{Status{Code::kSystem, "no port", {}}}),
+            "tell Leave\nclose\nfinish joint call 1: system: no port\ngone: system: no port\n");
 }
 
 TEST(Core, IsNotTakenBack) {

@@ -149,7 +149,12 @@ class Transcript {
   Instant now() const { return now_; }
 
   // ---- Effects as lines ----
-  static std::string line(const ConnectMaster&) { return "connect"; }
+  static std::string line(const ConnectMaster& what) {
+    return what.token == 1 ? "connect" : "connect with token " + std::to_string(what.token);
+  }
+  static std::string line(const ForgetTokens& what) {
+    return "forget tokens before " + std::to_string(what.before);
+  }
   static std::string line(const CloseMaster&) { return "close"; }
   static std::string line(const SendMaster& what) {
     return std::string("tell ") + protocol::name(what.message) +

@@ -45,6 +45,10 @@ TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
   forge::shown = {};
   const std::string warning = "refused 1 connection from 127.0.0.1 because of its token";
   EXPECT_NE(log.find(warning), std::string::npos) << log;
+  const std::string plain = "from 127.0.0.1 without a token: a peer that has no PCCL_SECRET_FILE";
+  const size_t first = log.find(plain);
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find(plain, first + 1), std::string::npos) << "once in 10 seconds: " << log;
 }
 
 }  // namespace

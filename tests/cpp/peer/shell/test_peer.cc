@@ -31,6 +31,15 @@ TEST(Shell, WorldsOfAllSizes) {
   }
 }
 
+TEST(Shell, AFileOfATokenThatIsMissingIsReportedAtOnce) {
+  const TokenSource nowhere{.path = "/nonexistent/token", .token = nullptr};
+  const Result<std::unique_ptr<Peer>> joined =
+      Peer::join({"127.0.0.1", 1}, World::options(1), {}, {}, nowhere);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.status().message,
+            "PCCL_SECRET_FILE /nonexistent/token cannot be opened: No such file or directory");
+}
+
 TEST(Shell, NoMaster) {
   Options options = World::options(1);
   options.peer_timeout = milliseconds(300);
