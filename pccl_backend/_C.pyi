@@ -174,5 +174,11 @@ def ended_before_call(work: Work) -> bool: ...
 def parts(work: Work) -> list[tuple[int, list[str]]]:
     """List the parts of a finished, kept all-reduce: (end element, names of the peers in it)."""
 
+def gradient_work(work: Work, gradient: Tensor) -> Work:
+    """Return a Work whose future is what a hook of DistributedDataParallel returns.
+
+    The future ends when `work` ends: with `gradient`, or with the error of `work`.
+    """
+
 def cuda_library() -> str: ...
 def set_log_level(name: str) -> bool: ...
