@@ -144,7 +144,8 @@ void bind(py::module_& m) {
           NoGil())
       .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
            py::arg("strategy"), py::arg("tensors"))
-      .def("run_info", &run_info);
+      .def("run_info", &run_info)
+      .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
   bind_join_options(m);
   bind_fake_cuda(m);
   py::class_<HostedMaster>(m, "HostedMaster")
