@@ -47,3 +47,33 @@ def test_retry_without_the_hook_is_smaller(
     world = make_open_world(3, min_peers=2, environment={"PCCL_ON_PEER_LOSS": "retry"})
     world.start(work.retried, Variant(hook=hook, buckets=buckets), tmp_path, 2 / 3)
     survivors(world)
+
+
+WAYS = {"pccl": {}, "allreduce": {}, "": {"reset": True}}
+RAISED = {
+    f"{name}, {hook or 'no hook'}": Variant(hook=hook, **way, **options)
+    for hook, way in WAYS.items()
+    for name, options in {
+        "one bucket": {},
+        "several buckets": {"buckets": True},
+        "static graph": {"static": True, "buckets": True},
+        "no_sync": {"accumulates": True, "buckets": True},
+        "first step": {"first": True},
+    }.items()
+}
+
+
+@pytest.mark.parametrize("variant", RAISED.values(), ids=RAISED)
+def test_raise_then_repeat(make_open_world: MakeWorld, tmp_path: Path, variant: Variant) -> None:
+    world = make_open_world(3, min_peers=2)
+    world.start(work.raised, variant, tmp_path, 1.0)
+    survivors(world)
+
+
+def test_raise_then_repeat_without_a_hook_is_smaller(
+    make_open_world: MakeWorld, tmp_path: Path
+) -> None:
+    """torch keeps the divisor of a backward pass that failed, for one more."""
+    world = make_open_world(3, min_peers=2)
+    world.start(work.raised, Variant(hook=""), tmp_path, 2 / 3)
+    survivors(world)

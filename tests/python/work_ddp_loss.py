@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from work_ddp import Net, batches
 from work_membership import assemble
+from world import expected
 
 import pccl_backend as pccl
 
@@ -30,6 +31,7 @@ class Variant:
         buckets: whether the gradients are in several buckets.
         static: static_graph.
         accumulates: each step has a second batch, under no_sync.
+        reset: torch's state of the model is reset after the loss.
         first: the first step of the model is the one with the loss.
         dtype: of the model.
     """
@@ -38,6 +40,7 @@ class Variant:
     buckets: bool = False
     static: bool = False
     accumulates: bool = False
+    reset: bool = False
     first: bool = False
     dtype: torch.dtype = torch.float32
 
@@ -127,3 +130,28 @@ def retried(variant: Variant, folder: Path, scale: float) -> None:
     variant.forward(model, rank).backward()
     variant.check(model, range(VICTIM))
     assert dist.get_world_size() == VICTIM
+
+
+def raised(variant: Variant, folder: Path, scale: float) -> None:
+    """Under raise, the interrupted step fails; the gradients of its repetition are checked."""
+    assemble(VICTIM + 1)
+    rank = dist.get_rank()
+    model = variant.model()
+    if not variant.first:
+        for _ in range(3):
+            variant.forward(model, rank).backward()
+            variant.check(model, range(VICTIM + 1))
+    # torch turns an error into text if it passes through a Python callback.
+    kind = RuntimeError if variant.hook == "allreduce" else pccl.PeerLostError
+    loss = variant.forward(model, rank)
+    with expected(kind, "lost"):
+        loses_a_peer(variant, loss, model.module, rank, folder)
+    assert type(pccl.last_error()) is pccl.PeerLostError
+    assert pccl.update_topology().world_size == VICTIM
+    if variant.reset:
+        model._update_process_group(model.process_group)
+    variant.forward(model, rank).backward()
+    variant.check(model, range(VICTIM), scale)
+    for _ in range(2):
+        variant.forward(model, rank).backward()
+        variant.check(model, range(VICTIM))
