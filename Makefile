@@ -32,7 +32,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc cuda master ! -name '*.md')
 
-.PHONY: help fast setup cuda demo test sim scenarios wheel diagrams stress bench compare compare-base lint fmt types \
+.PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress bench compare compare-base lint fmt types \
   gpu-bundle asan tsan fuzz ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -132,6 +132,13 @@ test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tid
 	build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
 	  $(BIN)/pytest -n $$(($(JOBS) + 1)) || { kill $$simulation 2>/dev/null || true; exit 1; }; \
 	  wait $$simulation && broken=0 || broken=1; cat build/sim.log; exit $$broken
+
+# TESTS selects by a part of a test's name. UPDATE=1 rewrites the list of expected results, in tests/conformance/expected.
+WORLD ?= 4
+MODE ?= pccl as-gloo as-mpi
+conformance: setup   ## torch's own tests of a backend: WORLD=n, MODE="pccl as-gloo as-mpi gloo", TESTS=text, UPDATE=1
+	broken=0; for mode in $(MODE); do $(BIN)/python tests/conformance/run.py --mode $$mode --world $(WORLD) \
+	  $(if $(TESTS),--tests $(TESTS)) $(if $(UPDATE),--update) || broken=1; done; exit $$broken
 
 # --- Checking ------------------------------------------------------------------------------------------------------
 # clang-tidy parses the code as clang does, so its run replaces a build with the second compiler. It gets a few large

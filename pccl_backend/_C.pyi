@@ -35,6 +35,7 @@ class PcclGroup(ProcessGroup):
         self, *, revision: int, strategy: int, tensors: Sequence[tuple[str, Tensor]]
     ) -> dict[str, int]: ...
     def run_info(self) -> dict[str, Any]: ...
+    def raise_last_error(self) -> None: ...
 
 @dataclass(kw_only=True)
 class FakeOptions:
@@ -175,6 +176,12 @@ def set_call_options(*, tag: str | None, keep: bool | None) -> tuple[str, bool]:
 def ended_before_call(work: Work) -> bool: ...
 def parts(work: Work) -> list[tuple[int, list[str]]]:
     """List the parts of a finished, kept all-reduce: (end element, names of the peers in it)."""
+
+def gradient_work(work: Work, gradient: Tensor) -> Work:
+    """Return a Work whose future is what a hook of DistributedDataParallel returns.
+
+    The future ends when `work` ends: with `gradient`, or with the error of `work`.
+    """
 
 def cuda_library() -> str: ...
 def set_log_level(name: str) -> bool: ...

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         contributors,
         cuda_library,
         join,
+        last_error,
         run_info,
         sync_shared_state,
         tag,
         update_topology,
     )
+    from pccl_backend.ddp import ddp_hook
     from pccl_backend.errors import (
         AuthenticationError,
         CollectiveMismatchError,
@@ -70,12 +72,16 @@ __all__ = [
     "are_peers_pending",
     "contributors",
     "cuda_library",
+    "ddp_hook",
     "join",
+    "last_error",
     "run_info",
     "sync_shared_state",
     "tag",
     "update_topology",
 ]
+
+_HOMES = {"SharedState": "shared_state", "ddp_hook": "ddp"}  # modules of names that are not in api
 
 
 def __getattr__(name: str) -> object:
@@ -86,8 +92,7 @@ def __getattr__(name: str) -> object:
 
         value: object = version("pccl")
     else:
-        home = "errors" if name.endswith("Error") else "api"
-        home = "shared_state" if name == "SharedState" else home
+        home = "errors" if name.endswith("Error") else _HOMES.get(name, "api")
         value = getattr(import_module(f"pccl_backend.{home}"), name)
         _announce()
     globals()[name] = value

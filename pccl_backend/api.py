@@ -29,6 +29,7 @@ __all__ = [
     "contributors",
     "cuda_library",
     "join",
+    "last_error",
     "run_info",
     "sync_shared_state",
     "tag",
@@ -425,6 +426,30 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
         Contribution(start=start, stop=stop, peers=tuple(peers))
         for start, (stop, peers) in zip(starts, parts, strict=False)
     )
+
+
+def last_error(group: dist.ProcessGroup | None = None) -> Exception | None:
+    """Return the error with which the latest failed operation of the group ended. Not joint.
+
+    The result is None if no operation has failed since this process last called `update_topology`.
+    An error usually arrives with its own class. But if it passes through a Python callback of a
+    future, such as `Future.then` in a communication hook, torch makes a RuntimeError of it. This
+    call tells what it was.
+
+    Example:
+        >>> try:
+        ...     loss.backward()
+        ... except RuntimeError:
+        ...     if not isinstance(pccl.last_error(), pccl.PeerLostError):
+        ...         raise
+        ...     pccl.update_topology()
+    """
+    pccl_group = _resolve(group)
+    try:
+        pccl_group.raise_last_error()
+    except Exception as error:  # noqa: BLE001
+        return error.with_traceback(None)
+    return None
 
 
 def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "csrc/base/result.h"
+#include "csrc/torch/last_error.h"
 #include "csrc/torch/peer_session.h"
 #include "csrc/torch/work.h"
 
@@ -88,6 +89,8 @@ class PcclBackend : public c10d::Backend {
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                       const std::vector<Entry>& entries);
   peer::Info info();
+  // Raises the error of the latest operation that failed after the last call of update_topology().
+  void raise_last_error() const;
   // CUDA tensors belong to another backend of the group: each is refused. Call it before the first
   // collective.
   void refuse_cuda() { serves_cuda_ = false; }
@@ -107,6 +110,7 @@ class PcclBackend : public c10d::Backend {
   void refresh_rank_and_size();
 
   const std::shared_ptr<PeerSession> session_;
+  const std::shared_ptr<LastError> last_error_ = std::make_shared<LastError>();
   const uint64_t forks_;
   std::atomic<Milliseconds> timeout_;
   std::atomic<uint64_t> posted_{0};

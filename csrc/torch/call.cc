@@ -66,9 +66,12 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
   if (call.borrowed->on_device()) request.parked = begin_staging(call);
   auto operation = std::make_shared<PostedOperation>(std::move(call.borrowed), std::move(name));
   auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
-  const peer::Handle handle = peer.post(
-      std::move(request), std::move(memory),
-      [operation](peer::OpResult result) { PostedOperation::end(operation, std::move(result)); });
+  const peer::Handle handle =
+      peer.post(std::move(request), std::move(memory),
+                [operation, last_error = last_error_](peer::OpResult result) {
+                  if (!result.status.ok()) last_error->set(result.status);
+                  PostedOperation::end(operation, std::move(result));
+                });
   if (operation->staged()) watch_staging(operation, handle);
   return work;
 }

@@ -16,11 +16,16 @@ peer::JointResult PcclBackend::finish_joint(Result<peer::JointResult> result,
 
 peer::JointResult PcclBackend::update_topology() {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
+  last_error_->set({});  // before the call, because the call may end operations with an error
   bool stop = false;
   auto result =
       session_->peer().update_topology(timeout_.load(), [&] { return stop = interrupted(); });
   refresh_rank_and_size();
   return finish_joint(std::move(result), stop);
+}
+
+void PcclBackend::raise_last_error() const {
+  if (const Status status = last_error_->get(); !status.ok()) raise(status);
 }
 
 void PcclBackend::refresh_rank_and_size() {

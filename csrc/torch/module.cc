@@ -10,6 +10,7 @@
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/fake_device.h"
+#include "csrc/torch/gradient_work.h"
 #include "csrc/torch/join.h"
 #include "csrc/torch/kernels_library.h"
 #include "csrc/torch/process_group.h"
@@ -143,7 +144,8 @@ void bind(py::module_& m) {
           NoGil())
       .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
            py::arg("strategy"), py::arg("tensors"))
-      .def("run_info", &run_info);
+      .def("run_info", &run_info)
+      .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
   bind_join_options(m);
   bind_fake_cuda(m);
   py::class_<HostedMaster>(m, "HostedMaster")
@@ -163,6 +165,7 @@ void bind(py::module_& m) {
     const auto* const ours = dynamic_cast<PcclWork*>(work.get());
     return ours != nullptr && ours->ended_before_call();
   });
+  m.def("gradient_work", &gradient_work, py::arg("work"), py::arg("gradient"));
   m.def(
       "cuda_library", [] { return kernels_library().state; }, NoGil());
   m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });

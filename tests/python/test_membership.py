@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import work_membership as work
+import work_repeat
 from conftest import MakeWorld
 from world import Lost, Returned
 
@@ -43,3 +44,11 @@ def test_a_newcomer_gets_the_state(make_open_world: MakeWorld) -> None:
     world.spawn(work.newcomer_gets_the_state)
     world.spawn(work.newcomer_gets_the_state)
     world.outcomes(30)
+
+
+def test_every_collective_is_repeated_after_a_loss(make_open_world: MakeWorld) -> None:
+    world = make_open_world(3, min_peers=2)
+    world.start(work_repeat.repeats_each)
+    outcomes = world.outcomes(30, expect_success=False)
+    returned = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+    assert sorted(returned) == [0, 1], world.tails()

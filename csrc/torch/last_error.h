@@ -1,0 +1,29 @@
+// LastError: the error with which the latest failed operation of a group ended. Operations end on
+// the control loop, and other threads ask; any thread may call its functions.
+#pragma once
+
+#include <mutex>
+#include <utility>
+
+#include "csrc/base/status.h"
+
+namespace pccl::torch_layer {
+
+class LastError {
+ public:
+  // `status` may be ok: there is none then.
+  void set(Status status) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+  }
+  Status get() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Status status_;
+};
+
+}  // namespace pccl::torch_layer
