@@ -1,8 +1,9 @@
 // state_hash: the hash by which peers agree on shared state. Its 64 bits tell whether two tensors
 // hold the same bytes, at nearly the speed of memory. The value is the same on every machine, for
 // any number of threads, on a CPU and on a GPU.
-// It may be called from any thread and allocates nothing. StateHasher takes the bytes in pieces. If built with OpenMP, it uses the OpenMP
-// team of the calling thread and does not change its settings.
+// It may be called from any thread and allocates nothing. If built with OpenMP, it uses the OpenMP
+// team of the calling thread and does not change its settings. StateHasher takes the bytes in
+// pieces.
 // It is not a secret hash: it finds accidental differences, and members of a run trust each other.
 //
 // The definition never changes, because shared state of past runs is identified by it. All numbers

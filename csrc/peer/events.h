@@ -198,8 +198,8 @@ struct BeginEpoch {
 };
 // Posts an operation to the data plane. Its memory is that of the application for `handle`. For
 // shared state (task.shape.pattern is kTransfer and `keys` is not empty) the memory is the entries
-// `keys` of that joint call: on the source the tensors themselves, or their copies from a device; on
-// the destination staging buffers.
+// `keys` of that joint call: on the source the tensors themselves, or their copies from a device;
+// on the destination staging buffers.
 //
 // In an all-gather, task.shape.rank is the ring index, and so is the index of a block. The
 // application's spans are in rank order: block i is the span of rank Topology::ring[i].

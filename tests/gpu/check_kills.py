@@ -26,7 +26,7 @@ import pccl_backend as pccl
 
 OPERATIONS = 1000
 KILLS = int(os.environ.get("GPU_CHECK_KILLS", "100"))
-WORKERS = 5
+WORKERS = 8
 LIMIT_S = 85.0
 ELEMENTS = 1 << 18
 PAUSE_MAX_S = 0.3  # between a start that is complete and a kill

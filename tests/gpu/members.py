@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -21,6 +21,9 @@ import torch
 
 import pccl_backend
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
+from programs import Program
+
 os.environ["PCCL_LOG"] = "error"  # of all processes: losses are what is checked
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch", "torch.distributed"])
@@ -31,15 +34,8 @@ def master() -> Iterator[str]:
     """Start a master; yield the start of its URLs. It remembers nothing."""
     port = ranks.free_port()
     program = Path(pccl_backend.__file__).parent / "bin" / "pccl-master"
-    process = subprocess.Popen(
-        [program, "--port", str(port), "--no-journal"],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
+    with Program([str(program), "--port", str(port), "--no-journal"]):
         yield f"pccl://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait(timeout=10)
 
 
 class Member:
@@ -69,9 +65,8 @@ class Member:
         return kind, value
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """End it with SIGKILL. Its end is not awaited: CUDA takes a while to clear up."""
         self.process.kill()
-        self.process.join(timeout=10)
         self.end.close()
 
 

@@ -33,7 +33,8 @@ def test_a_device_that_fails_ends_the_call_for_all(make_world: MakeWorld) -> Non
         elif types == ["SharedStateError"] * 3:
             assert len({error["text"] for error in errors}) == 1
             assert "rank 1 (peer" in errors[0]["text"]
-            assert 'entr' in errors[0]["text"] and '"' in errors[0]["text"]
+            assert "entr" in errors[0]["text"]
+            assert '"' in errors[0]["text"]
             assert all(error["before"] for error in errors)
         else:  # the device failed when it was given what had been agreed on
             assert types == ["nothing", "OSError", "nothing"], errors
@@ -58,7 +59,7 @@ def test_a_device_that_is_busy_without_end(make_world: MakeWorld) -> None:
 
 def test_a_wait_for_a_device_can_be_interrupted(make_world: MakeWorld) -> None:
     other, stopped = make_world(2).run(work.interrupted)
-    assert stopped["type"] == "Stopped"
+    assert stopped["type"] == "StoppedError"
     assert other["type"] in ("OperationTimeoutError", "SharedStateError")
     assert max(stopped["seconds"], other["seconds"]) < 10
 
@@ -66,7 +67,10 @@ def test_a_wait_for_a_device_can_be_interrupted(make_world: MakeWorld) -> None:
 REFUSED = {
     "capture": ("InvalidStateError", "sync_shared_state cannot be captured in a CUDA graph"),
     "pinned": ("nothing", ""),
-    "no pinned memory": ("SharedStateError", 'entry "weights": no pinned memory of 64 bytes is left'),
+    "no pinned memory": (
+        "SharedStateError",
+        'entry "weights": no pinned memory of 64 bytes is left',
+    ),
     "strided": ("ValueError", "'weights' is not contiguous"),
     "meta": ("ValueError", "'weights' is on meta: pccl shares tensors on the CPU and on CUDA"),
 }

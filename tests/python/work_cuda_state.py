@@ -154,7 +154,7 @@ def stuck() -> dict[str, Any]:
     return found
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """What the handler of the signal raises."""
 
 
@@ -165,7 +165,7 @@ def interrupted() -> dict[str, Any]:
     placed = Placed(content(rank), [0] * 6)
 
     def stop(*_: object) -> None:
-        raise Stopped
+        raise StoppedError
 
     if rank == 1:
         signal.signal(signal.SIGALRM, stop)

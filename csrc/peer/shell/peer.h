@@ -47,8 +47,9 @@ struct StateSpan {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::span<std::byte> bytes;
-  memory::Device* device = nullptr;  // it outlives the process's peers; then `bytes` is empty
-  memory::DeviceBytesPtr on_device = nullptr;  // likewise
+  // Of an entry on a device; then `bytes` is empty. The device outlives the call.
+  memory::Device* device = nullptr;
+  memory::DeviceBytesPtr on_device = nullptr;
 
   size_t size() const { return on_device ? on_device->size() : bytes.size(); }
 };
@@ -109,11 +110,11 @@ class Peer {
   // Joint calls. kInvalidState if another one of this process is under way.
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
   Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
-  // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes what is
-  // in memory of the host, with its OpenMP team, and the devices hash the rest, after the work that
+  // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes what
+  // is in memory of the host, with its OpenMP team. The devices hash the rest, after the work that
   // this thread has given to them. A device that fails ends the call for all members, with an error
-  // that names the entry. If it fails when it writes what was agreed on, the call fails on this peer
-  // only, and the entries hold anything.
+  // that names the entry. If it fails while it takes what was agreed on, the call fails on this
+  // peer only, and its entries on that device hold anything.
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         const std::vector<StateSpan>& entries, Duration timeout,
                                         const Interrupted& interrupted);

@@ -1,6 +1,6 @@
 // PinnedPieces: copies between memory of a device and ordinary memory of the host. Both can be
-// large; the pinned memory between them cannot: it is two pieces of 32 MiB at most. While the device
-// copies one piece, the caller works on the other.
+// large. The pinned memory between them is two pieces of 32 MiB at most. While the device copies
+// one piece, the caller works on the other.
 // It belongs to one thread, which its methods block, for `limit` at most in each wait.
 // Failure: the error of the device, or kOperationTimeout, and the spans that it is about. A device
 // that does not finish in time may still use the memory of its copies. That memory is then kept

@@ -1,7 +1,7 @@
-// A call without devices: hash, lend the tensors themselves and the staging buffers, verify, install.
-// Entries on devices: their hashes come first, and while the devices work, the host hashes its own.
-// Entries to be sent are copied to the host before the ring gets them; fetched ones are copied to the
-// device by install().
+// A call without devices: hash, lend the tensors themselves and the staging buffers, verify,
+// install. Entries on devices: the devices begin to hash, and meanwhile the host hashes its own.
+// Entries to be sent are copied to the host before the ring gets them. Fetched ones are copied to
+// the device by install().
 // Failures:
 //   - A device fails to hash: the offer stands, and the first transfer fails (see failure()).
 //   - A device fails to copy out: the transfer fails, for all members.
@@ -266,7 +266,8 @@ Status SharedEntries::verify(const std::vector<uint32_t>& keys,
   return {};
 }
 
-// The devices come first: if one of them fails, the tensors in memory of the host stay as they were.
+// The devices come first: if one of them fails, the tensors in memory of the host stay as they
+// were.
 Status SharedEntries::install(const std::vector<uint32_t>& keys) {
   for (const Group& group : on_devices(keys)) {
     PinnedPieces pieces(*group.device, timeout_);

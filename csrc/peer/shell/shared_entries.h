@@ -1,10 +1,10 @@
 // SharedEntries is the memory of one sync_shared_state call: the application's tensors, staging
 // buffers for the entries that this peer fetches, and copies of those that it sends from a device.
-// It belongs to the calling thread, which may use its OpenMP team; the control loop asks that thread
-// to lend and to verify. It waits for devices, each time for `timeout` at most.
+// It belongs to the calling thread, which may use its OpenMP team. The control loop asks that
+// thread to lend and to verify. It waits for devices, each time for `timeout` at most.
 // Entries on a device: the device hashes them. If it cannot, the host hashes them piece by piece.
-// Only an entry that somebody asks for is copied to the host, and its memory is written by install()
-// alone (P2). Pinned memory: see PinnedPieces.
+// Only an entry that somebody asks for is copied to the host. The memory of an entry is written by
+// install() alone (P2). The pinned memory is that of PinnedPieces.
 // Failure: an error names the entry, or the first and the last of several on one device.
 #pragma once
 
