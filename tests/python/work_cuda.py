@@ -123,10 +123,7 @@ def refusals() -> dict[str, dict[str, Any]]:
 
 
 def foreign_cuda(backend: str) -> dict[str, Any]:
-    """Hand pccl a CUDA tensor of a group in which CUDA is another backend's.
-
-    A shared state is pccl's own affair, wherever its tensors are.
-    """
+    """Hand pccl a CUDA tensor of a group in which CUDA is another backend's."""
     dist.init_process_group(backend, timeout=timedelta(seconds=20), **place())
     device = fake()
     group = world()
@@ -136,9 +133,6 @@ def foreign_cuda(backend: str) -> dict[str, Any]:
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     assert (tensor == 2).all()
-    memory = torch.full((3,), float(dist.get_rank()))
-    pccl.sync_shared_state(pccl.SharedState({"weights": cuda(memory)}))
-    assert (memory == 0).all()
     settle(device)
     dist.destroy_process_group()
     return found
