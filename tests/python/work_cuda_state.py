@@ -181,10 +181,10 @@ def refusals() -> dict[str, dict[str, Any]]:
     device = fake(capturing=True)
     state = pccl.SharedState({"weights": cuda(torch.ones(3))})
     found = {"capture": error_of(lambda: pccl.sync_shared_state(state))}
-    device.set(fake_options(pinned_max=100, kernels=False))
-    found["pinned"] = error_of(lambda: pccl.sync_shared_state(state))
     device.set(fake_options(pinned_max=10, kernels=False))
     found["no pinned memory"] = error_of(lambda: pccl.sync_shared_state(state))
+    device.set(fake_options(pinned_max=100, kernels=False))
+    found["pinned"] = error_of(lambda: pccl.sync_shared_state(state))  # nothing was agreed on yet
     device.set(fake_options())
     strided = cuda(torch.ones(3, 4).t())
     found["strided"] = error_of(lambda: pccl.SharedState({"weights": strided}))
