@@ -47,6 +47,7 @@ class FakeOptions:
         delay_max: most looks at the device until a piece of work is done.
         pinned_max: bytes of pinned memory at a time.
         capturing: whether a graph is being captured.
+        kernels: whether it can hash; if not, the host hashes copies.
         stuck: nothing is done, as behind work without an end.
     """
 
@@ -55,6 +56,7 @@ class FakeOptions:
     delay_max: int
     pinned_max: int
     capturing: bool
+    kernels: bool
     stuck: bool
 
 class FakeCuda:
@@ -73,7 +75,11 @@ class FakeCuda:
     @property
     def pinned_bytes(self) -> int: ...
     @property
+    def pinned_bytes_max(self) -> int: ...
+    @property
     def copied_in(self) -> int: ...
+    @property
+    def bytes_out(self) -> int: ...
 
 class HostedMaster:
     """A master inside this process. `join` takes ownership of it.

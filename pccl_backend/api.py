@@ -207,13 +207,15 @@ def sync_shared_state(
     The others continue.
 
     Args:
-        state: this peer's tensors, with the same names, dtypes and shapes on all members.
+        state: this peer's tensors, with the same names, dtypes and shapes on all members; on the
+            CPU or on CUDA devices.
         strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
             win and must not be overwritten. "receive_only": it takes the winning state.
         group: the process group.
 
     Raises:
-        SharedStateError: no state can win, or a transfer failed; no tensor was written.
+        SharedStateError: no state can win, or a transfer or a device failed; no tensor was written.
+        OSError: a device failed while the agreed state was written to it; on this rank only.
         PeerLostError: a member was lost, or a newcomer was removed: call `update_topology`, then
             this again.
         KickedError: this peer is a newcomer, and its state does not fit the state of the others.

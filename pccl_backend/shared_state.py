@@ -16,7 +16,8 @@ class SharedState(Mapping[str, torch.Tensor]):
     """Named tensors with a revision, which `sync_shared_state` makes equal on all members.
 
     The tensors are shared, not copied: if this peer's state is out of date, a sync writes to the
-    tensors in place. They must be dense, contiguous CPU tensors, of any dtype and shape. Two names
+    tensors in place. They must be dense and contiguous, of any dtype and shape. Each may be on the
+    CPU or on a CUDA device, and the other peers may have the same tensor elsewhere. Two names
     may stand for the same tensor (tied weights). Such a tensor is shared once and must be tied in
     the same way on all peers. Add one to `revision` each time the tensors change together, for
     example after an optimizer step. All members must do so alike.
@@ -124,8 +125,10 @@ def _check(key: object, tensor: object) -> None:
         raise TypeError(f"{key!r} must be a tensor, not {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise ValueError(f"{key!r} must be a dense tensor: use .to_dense(), or .dequantize()")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{key!r} is on {tensor.device}: this version shares CPU tensors only")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(
+            f"{key!r} is on {tensor.device}: pccl shares tensors on the CPU and on CUDA devices"
+        )
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise ValueError(
             f"{key!r} is not contiguous (shape {tuple(tensor.shape)}, strides {tensor.stride()}) "

@@ -1,12 +1,14 @@
-// Device: an accelerator with memory of its own, as Staging sees it: it copies between its memory
-// and pinned memory of the host, and tells when that is done. It runs copies in the background, on
-// streams that nothing else uses: one for each direction. The caller's thread calls pinned() and
-// mark(), the thread that watches the copies calls the rest.
+// Device: an accelerator with memory of its own. It copies between its memory and pinned memory of
+// the host, hashes its memory, and tells when that is done. It works in the background, on streams
+// that nothing else uses: one for each direction, and one for work that waits for no mark. Any
+// thread may call it; for Staging, the caller's thread calls pinned() and mark(), and the thread
+// that watches the copies calls the rest.
 // Failure: a Status says what the device says. After a failed copy its target holds anything.
 // It knows no dtype, no operation and no verdict.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,6 +23,15 @@ class DeviceMemory {
   virtual ~DeviceMemory() = default;
 };
 
+// Memory on a device without gaps, of which parts can be copied.
+class DeviceBytes : public DeviceMemory {
+ public:
+  virtual size_t size() const = 0;
+  // It keeps the whole alive. REQUIRES: offset + bytes <= size().
+  virtual std::shared_ptr<DeviceMemory> part(size_t offset, size_t bytes) const = 0;
+};
+using DeviceBytesPtr = std::shared_ptr<DeviceBytes>;
+
 // Memory of the host that a device reads and writes in the background.
 class PinnedMemory {
  public:
@@ -34,6 +45,13 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
   // True once the device has done all work before this point. It never blocks.
   virtual Result<bool> reached() = 0;
+};
+
+// The state hashes (csrc/memory/state_hash.h) that a device computes.
+class DeviceHashes : public DeviceEvent {
+ public:
+  // In the order of the memory. REQUIRES: reached() has returned true.
+  virtual std::vector<uint64_t> values() = 0;
 };
 
 // One part of a copy, in either direction. Both sides have the same bytes in the same order.
@@ -53,12 +71,15 @@ class Device {
   virtual bool capturing() = 0;
   // The end of the work that this thread has given to the device so far.
   virtual Result<DeviceEventPtr> mark() = 0;
-  // Begin to copy after `mark` is reached. All memory stays valid until the returned event is
-  // reached. On failure nothing is being copied any more.
+  // Begin to copy after `mark` is reached; without a mark, at once. All memory stays valid until
+  // the returned event is reached. On failure nothing is being copied any more.
   virtual Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark,
                                           const DeviceCopies& copies) = 0;
   virtual Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark,
                                          const DeviceCopies& copies) = 0;
+  // Begins at once to hash each of `what`. All memory, and what is returned, stays valid until that
+  // is reached. Null: this device cannot hash. On failure nothing is being hashed any more.
+  virtual Result<std::unique_ptr<DeviceHashes>> hash(const std::vector<DeviceBytesPtr>& what) = 0;
 };
 
 }  // namespace pccl::memory

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/cpu.h"
 
 #if PCCL_X86
@@ -16,6 +17,7 @@ namespace {
 constexpr size_t kLanes = 32;
 constexpr size_t kRowBytes = kLanes * sizeof(uint64_t);
 constexpr size_t kTileBytes = 64 * kRowBytes;
+static_assert(StateHasher::kUnitBytes == kTileBytes);
 // 1 MiB: below that, waking a thread team costs more than the work.
 [[maybe_unused]] constexpr size_t kParallelTiles = 64;
 
@@ -138,18 +140,31 @@ uint64_t tile_value(const std::byte* data, size_t bytes, uint64_t tile,
 }  // namespace
 
 uint64_t state_hash(const std::byte* data, size_t bytes) {
+  StateHasher hasher;
+  hasher.add({data, bytes});
+  return hasher.value();
+}
+
+void StateHasher::add(std::span<const std::byte> piece) {
+  PCCL_ASSERT(bytes_ % kTileBytes == 0);
   const bool wide = has_wide_vectors();
+  const std::byte* const data = piece.data();
+  const size_t bytes = piece.size();
   const size_t tiles = bytes / kTileBytes + (bytes % kTileBytes != 0);
+  const uint64_t first = bytes_ / kTileBytes;
   uint64_t sum = 0;
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (tiles >= kParallelTiles)
 #endif
   for (size_t tile = 0; tile < tiles; ++tile) {
     const size_t at = tile * kTileBytes;
-    sum += tile_value(data + at, std::min(kTileBytes, bytes - at), tile, wide);
+    sum += tile_value(data + at, std::min(kTileBytes, bytes - at), first + tile, wide);
   }
-  return combine_hashes(sum, bytes);
+  sum_ += sum;
+  bytes_ += bytes;
 }
+
+uint64_t StateHasher::value() const { return combine_hashes(sum_, bytes_); }
 
 uint64_t combine_hashes(uint64_t so_far, uint64_t next) { return settle(merge(so_far, next)); }
 

@@ -2,7 +2,8 @@
 // hold the same bytes, at nearly the speed of memory. The value is the same on every machine, for
 // any number of threads, on a CPU and on a GPU.
 // It may be called from any thread and allocates nothing. If built with OpenMP, it uses the OpenMP
-// team of the calling thread and does not change its settings.
+// team of the calling thread and does not change its settings. StateHasher takes the bytes in
+// pieces.
 // It is not a secret hash: it finds accidental differences, and members of a run trust each other.
 //
 // The definition never changes, because shared state of past runs is identified by it. All numbers
@@ -35,10 +36,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace pccl::memory {
 
 uint64_t state_hash(const std::byte* data, size_t bytes);
+
+class StateHasher {
+ public:
+  // Each piece is a multiple of it, but the last.
+  static constexpr size_t kUnitBytes = 16384;
+  void add(std::span<const std::byte> piece);
+  uint64_t value() const;
+
+ private:
+  uint64_t sum_ = 0;  // of the values of the tiles
+  uint64_t bytes_ = 0;
+};
 
 // One hash for a list: start with 0 and combine in order. In the terms above it is
 // settle(merge(so_far, next)). The result always changes when one of the two arguments changes, and

@@ -211,8 +211,8 @@ struct BeginEpoch {
 };
 // Posts an operation to the data plane. Its memory is that of the application for `handle`. For
 // shared state (task.shape.pattern is kTransfer and `keys` is not empty) the memory is the entries
-// `keys` of that joint call: the tensors themselves on the source, staging buffers on the
-// destination.
+// `keys` of that joint call: on the source the tensors themselves, or their copies from a device;
+// on the destination staging buffers.
 //
 // The application's spans are in rank order; the ring counts by ring index. arrange() puts them in
 // that order.

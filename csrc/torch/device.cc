@@ -9,10 +9,12 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/kernels_library.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -74,29 +76,82 @@ class TorchEvent : public memory::DeviceEvent {
   c10::Event event_;
 };
 
+// The hashes of one launch, and the memory that the launch uses.
+class TorchHashes : public memory::DeviceHashes {
+ public:
+  TorchHashes(const KernelsLibrary& library, std::vector<memory::DeviceBytesPtr> what,
+              at::Tensor device_workspace, std::unique_ptr<memory::PinnedMemory> host_workspace)
+      : library_(library),
+        what_(std::move(what)),
+        device_workspace_(std::move(device_workspace)),
+        host_workspace_(std::move(host_workspace)) {}
+
+  // Gives the work to `stream`.
+  Status start(const c10::Stream& stream, void* handle);
+  Result<bool> reached() override { return done_->reached(); }
+  std::vector<uint64_t> values() override {
+    std::vector<uint64_t> values(what_.size());
+    library_.hash_values(host_workspace_->bytes().data(), values.size(), values.data());
+    return values;
+  }
+
+ private:
+  const KernelsLibrary& library_;
+  const std::vector<memory::DeviceBytesPtr> what_;
+  const at::Tensor device_workspace_;
+  const std::unique_ptr<memory::PinnedMemory> host_workspace_;
+  std::optional<TorchEvent> done_;
+};
+
+Status TorchHashes::start(const c10::Stream& stream, void* handle) {
+  std::vector<pccl_cuda_span> spans;
+  for (const memory::DeviceBytesPtr& one : what_) {
+    const at::Tensor& bytes = static_cast<const TensorBytes&>(*one).bytes;
+    spans.push_back({bytes.const_data_ptr(), bytes.nbytes()});
+  }
+  const int status = library_.hash(spans.data(), spans.size(), device_workspace_.mutable_data_ptr(),
+                                   host_workspace_->bytes().data(), stream.device_index(), handle);
+  if (status != 0) {
+    return {Code::kSystem,
+            c10::str("pccl cannot hash tensors on ", stream.device(), ": ",
+                     library_.error_text(status)),
+            {}};
+  }
+  done_.emplace(stream);
+  return {};
+}
+
 class TorchDevice : public memory::Device {
  public:
   explicit TorchDevice(c10::Device device)
-      : device_(device), impl_(device.type()), out_(make_stream()), in_(make_stream()) {}
+      : device_(device),
+        impl_(device.type()),
+        out_(make_stream()),
+        in_(make_stream()),
+        free_(make_stream()) {}
 
   Result<std::unique_ptr<memory::PinnedMemory>> pinned(size_t bytes) override;
   bool capturing() override;
   Result<DeviceEventPtr> mark() override;
   Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
-    return copy(out_, mark, copies);
+    return copy(mark ? out_ : free_, mark, copies, true);
   }
   Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
-    return copy(in_, mark, copies);
+    return copy(mark ? in_ : free_, mark, copies, false);
   }
+  Result<std::unique_ptr<memory::DeviceHashes>> hash(
+      const std::vector<memory::DeviceBytesPtr>& what) override;
 
  private:
   c10::Stream make_stream() const;
   Result<DeviceEventPtr> copy(const c10::Stream& stream, const DeviceEventPtr& mark,
-                              const DeviceCopies& copies);
+                              const DeviceCopies& copies, bool out);
+  void wait_for(const c10::Stream& stream);
 
   const c10::Device device_;
   const c10::impl::VirtualGuardImpl impl_;
   const c10::Stream out_, in_;
+  const c10::Stream free_;  // for what waits for no mark
 };
 
 // The priority is the lowest number, hence the highest priority: these copies are short, and a
@@ -161,14 +216,14 @@ Result<DeviceEventPtr> TorchDevice::mark() {
 }
 
 Result<DeviceEventPtr> TorchDevice::copy(const c10::Stream& stream, const DeviceEventPtr& mark,
-                                         const DeviceCopies& copies) {
+                                         const DeviceCopies& copies, bool out) {
   try {
     const BelowAutograd below;
     const c10::StreamGuard on_stream(stream);
-    static_cast<const TorchEvent&>(*mark).block(stream);
+    if (mark != nullptr) static_cast<const TorchEvent&>(*mark).block(stream);
     for (const memory::DeviceCopy& one : copies) {
       const auto& tensor = static_cast<const TensorMemory&>(*one.device);
-      if (&stream == &out_) {
+      if (out) {
         copy_to_host(tensor, one.host, true);
       } else {
         copy_from_host(one.host, tensor, true);
@@ -177,10 +232,41 @@ Result<DeviceEventPtr> TorchDevice::copy(const c10::Stream& stream, const Device
     return DeviceEventPtr(std::make_shared<TorchEvent>(stream));
   } catch (const std::exception& error) {
     const Status status = failed("pccl cannot copy tensors on", device_, error);
-    try {
-      stream.synchronize();
-    } catch (const std::exception&) {  // the device is lost: it copies nothing any more
-    }
+    wait_for(stream);
+    return status;
+  }
+}
+
+// After a failure: until nothing of what was begun runs any more.
+void TorchDevice::wait_for(const c10::Stream& stream) {
+  try {
+    stream.synchronize();
+  } catch (const std::exception&) {  // the device is lost: it does nothing any more
+  }
+}
+
+Result<std::unique_ptr<memory::DeviceHashes>> TorchDevice::hash(
+    const std::vector<memory::DeviceBytesPtr>& what) {
+  const KernelsLibrary& library = kernels_library();
+  if (!library.loaded()) return std::unique_ptr<memory::DeviceHashes>();
+  const size_t bytes = library.hash_workspace(what.size());
+  Result<std::unique_ptr<memory::PinnedMemory>> host = pinned(bytes);
+  if (!host.ok()) return host.status();
+  try {
+    const BelowAutograd below;
+    const c10::StreamGuard on_stream(free_);  // the workspace belongs to it
+    auto hashes = std::make_unique<TorchHashes>(
+        library, what,
+        at::empty({static_cast<int64_t>(bytes)},
+                  at::TensorOptions().dtype(at::kByte).device(device_)),
+        std::move(host.value()));
+    Status status = hashes->start(free_, impl_.getStreamNativeHandle(free_));
+    if (status.ok()) return std::unique_ptr<memory::DeviceHashes>(std::move(hashes));
+    wait_for(free_);
+    return status;
+  } catch (const std::exception& error) {
+    const Status status = failed("pccl cannot hash tensors on", device_, error);
+    wait_for(free_);
     return status;
   }
 }
@@ -201,6 +287,18 @@ at::Tensor host_tensor(std::byte* data, const at::Tensor& like) {
 
 TensorMemory::TensorMemory(const at::Tensor& whole, int64_t part_count, size_t part_pitch)
     : tensor(whole.detach()), storage(whole.storage()), parts(part_count), pitch(part_pitch) {}
+
+TensorBytes::TensorBytes(const at::Tensor& whole)
+    : bytes(at::for_blob(whole.mutable_data_ptr(), {static_cast<int64_t>(whole.nbytes())})
+                .deleter([memory = whole.storage()](void*) {})
+                .options(whole.options().dtype(at::kByte))
+                .target_device(whole.device())
+                .make_tensor()) {}
+
+std::shared_ptr<memory::DeviceMemory> TensorBytes::part(size_t offset, size_t count) const {
+  return std::make_shared<TensorMemory>(
+      bytes.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(count)));
+}
 
 void copy_to_host(const TensorMemory& from, std::span<std::byte> to, bool background) {
   PCCL_ASSERT(from.parts == 1);

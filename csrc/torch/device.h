@@ -1,9 +1,10 @@
 // device: the devices of tensors, behind the interface of csrc/memory/device.h. It uses torch's
 // device-neutral interface only, and a few functions of the CUDA runtime that torch has loaded, by
 // name. So one build serves a torch with CUDA and one without. Any thread may call it.
-// Copies run on two streams of our own for each device, one for each direction. The streams of
-// torch's pool are shared with others: a copy on one of them could wait for a kernel that waits for
-// another rank, which waits for this copy.
+// Work runs on three streams of our own for each device: one for the copies of each direction, and
+// one for what waits for no mark. The streams of torch's pool are shared with others: a copy on one
+// of them could wait for a kernel that waits for another rank, which waits for this copy.
+// Hashes come from the kernels library; a device without it computes none.
 // Failure: a Status with the first line of torch's message. device_of() raises RuntimeError if the
 // streams cannot be made.
 #pragma once
@@ -24,6 +25,15 @@ struct TensorMemory : memory::DeviceMemory {
   const c10::Storage storage;  // likewise
   const int64_t parts;
   const size_t pitch;
+};
+
+// A contiguous tensor as the bytes of its memory.
+struct TensorBytes : memory::DeviceBytes {
+  // REQUIRES: contiguous, and neither conjugated nor negated lazily.
+  explicit TensorBytes(const at::Tensor& whole);
+  size_t size() const override { return bytes.nbytes(); }
+  std::shared_ptr<memory::DeviceMemory> part(size_t offset, size_t count) const override;
+  const at::Tensor bytes;  // uint8, of one dimension; it keeps the memory of the whole alive
 };
 
 // Copy between a tensor and host memory. `background`: the current stream of the tensor's device

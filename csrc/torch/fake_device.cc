@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "csrc/memory/state_hash.h"
 #include "csrc/torch/device.h"
 
 namespace pccl::torch_layer {
@@ -26,12 +27,22 @@ void move(const memory::DeviceCopy& copy, FakeDevice::Direction direction) {
   }
 }
 
+std::vector<uint64_t> hash_all(const std::vector<memory::DeviceBytesPtr>& what) {
+  std::vector<uint64_t> hashes;
+  for (const memory::DeviceBytesPtr& one : what) {
+    const at::Tensor bytes = FakeCuda::on_host(static_cast<const TensorBytes&>(*one).bytes);
+    hashes.push_back(
+        memory::state_hash(static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()));
+  }
+  return hashes;
+}
+
 }  // namespace
 
 // The fake device, with a mutex for its threads.
 class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_this<Locked> {
  public:
-  explicit Locked(FakeDevice::Options options) : device_(options, move) {}
+  explicit Locked(FakeDevice::Options options) : device_(options, move, hash_all) {}
 
   Result<std::unique_ptr<memory::PinnedMemory>> pinned(size_t bytes) override {
     const std::lock_guard lock(mutex_);
@@ -50,11 +61,19 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
   }
   Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
     const std::lock_guard lock(mutex_);
-    return wrap(device_.copy_out(static_cast<const Event&>(*mark).inner, copies));
+    return wrap(device_.copy_out(inner_of(mark), copies));
   }
   Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
     const std::lock_guard lock(mutex_);
-    return wrap(device_.copy_in(static_cast<const Event&>(*mark).inner, copies));
+    return wrap(device_.copy_in(inner_of(mark), copies));
+  }
+  Result<std::unique_ptr<memory::DeviceHashes>> hash(
+      const std::vector<memory::DeviceBytesPtr>& what) override {
+    const std::lock_guard lock(mutex_);
+    auto inner = device_.hash(what);
+    if (!inner.ok() || inner.value() == nullptr) return inner;
+    return std::unique_ptr<memory::DeviceHashes>(
+        std::make_unique<Hashes>(shared_from_this(), std::move(inner.value())));
   }
   template <typename Function>
   auto with(Function function) {
@@ -84,6 +103,23 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
     const std::shared_ptr<Locked> device;
     const DeviceEventPtr inner;
   };
+  struct Hashes : memory::DeviceHashes {
+    Hashes(std::shared_ptr<Locked> owner, std::unique_ptr<memory::DeviceHashes> hashes)
+        : device(std::move(owner)), inner(std::move(hashes)) {}
+    Result<bool> reached() override {
+      const std::lock_guard lock(device->mutex_);
+      return inner->reached();
+    }
+    std::vector<uint64_t> values() override {
+      const std::lock_guard lock(device->mutex_);
+      return inner->values();
+    }
+    const std::shared_ptr<Locked> device;
+    const std::unique_ptr<memory::DeviceHashes> inner;
+  };
+  static DeviceEventPtr inner_of(const DeviceEventPtr& mark) {
+    return mark == nullptr ? nullptr : static_cast<const Event&>(*mark).inner;
+  }
   Result<DeviceEventPtr> wrap(Result<DeviceEventPtr> event) {
     if (!event.ok()) return event;
     return DeviceEventPtr(std::make_shared<Event>(shared_from_this(), std::move(event.value())));
@@ -119,6 +155,12 @@ void FakeCuda::set(FakeDevice::Options options) {
 }
 size_t FakeCuda::pinned_bytes() const {
   return device_->with([](FakeDevice& device) { return device.pinned_bytes(); });
+}
+size_t FakeCuda::pinned_bytes_max() const {
+  return device_->with([](FakeDevice& device) { return device.pinned_bytes_max(); });
+}
+uint64_t FakeCuda::bytes_out() const {
+  return device_->with([](FakeDevice& device) { return device.bytes_out(); });
 }
 uint64_t FakeCuda::copied_in() const {
   return device_->with([](FakeDevice& device) { return device.copied_in(); });

@@ -25,7 +25,9 @@ class FakeCuda {
   static at::Tensor on_host(const at::Tensor& tensor);
   void set(memory::FakeDevice::Options options);
   size_t pinned_bytes() const;
+  size_t pinned_bytes_max() const;
   uint64_t copied_in() const;
+  uint64_t bytes_out() const;
 
  private:
   class Locked;

@@ -1,11 +1,49 @@
 // The joint calls of a backend, and what it tells about its run.
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "csrc/torch/backend.h"
+#include "csrc/torch/device.h"
 #include "csrc/torch/errors.h"
 
 namespace pccl::torch_layer {
+namespace {
+
+// Borrows the tensors of a shared state. They may be on several devices, and the tensors of each
+// device are checked like those of a collective.
+class BorrowedState {
+ public:
+  peer::StateSpan lend(const PcclBackend::Entry& entry);
+
+ private:
+  std::map<std::string, BorrowedTensors> borrowed_;  // by device
+};
+
+peer::StateSpan BorrowedState::lend(const PcclBackend::Entry& entry) {
+  const at::Tensor& tensor = entry.tensor;
+  const c10::Device device = tensor.device();
+  BorrowedTensors& borrowed =
+      borrowed_.try_emplace(device.str(), "sync_shared_state").first->second;
+  borrowed.admit({tensor}, Use::kUpdate);
+  if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor())
+    raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");
+  const DType dtype = dtype_of(tensor.scalar_type());
+  peer::StateSpan span{entry.key, dtype, tensor.sizes().vec(), {}};
+  // The product of a shape must be the number of elements. For a dtype that is only moved, these
+  // are bytes, so its shape gets one more dimension.
+  if (dtype == DType::kBytes) span.shape.push_back(static_cast<int64_t>(tensor.element_size()));
+  if (device.is_cpu()) {
+    span.bytes = borrowed.lend(tensor, Use::kUpdate);
+  } else {
+    span.device = &device_of(device);
+    span.on_device = std::make_shared<TensorBytes>(tensor);
+  }
+  return span;
+}
+
+}  // namespace
 
 peer::JointResult PcclBackend::finish_joint(Result<peer::JointResult> result,
                                             bool was_interrupted) {
@@ -47,23 +85,10 @@ bool PcclBackend::are_peers_pending() {
 peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                                  const std::vector<Entry>& entries) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
-  BorrowedTensors borrowed("sync_shared_state");
+  const LeaveCapturesAlone guard;
+  BorrowedState borrowed;
   std::vector<peer::StateSpan> spans;
-  for (const Entry& entry : entries) {
-    if (!entry.tensor.device().is_cpu()) {
-      raise_value_error(c10::str("'", entry.key, "' is on ", entry.tensor.device(),
-                                 ": this version shares CPU tensors only"));
-    }
-    const Bytes bytes = borrowed.lend(entry.tensor, Use::kUpdate);
-    if (borrowed.staged())
-      raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");
-    const DType dtype = dtype_of(entry.tensor.scalar_type());
-    spans.push_back({entry.key, dtype, entry.tensor.sizes().vec(), bytes});
-    // The product of a shape must be the number of elements. For a dtype that is only moved, these
-    // are bytes, so its shape gets one more dimension.
-    if (dtype == DType::kBytes)
-      spans.back().shape.push_back(static_cast<int64_t>(entry.tensor.element_size()));
-  }
+  for (const Entry& entry : entries) spans.push_back(borrowed.lend(entry));
   bool stop = false;
   auto result = session_->peer().sync_shared_state(revision, strategy, spans, timeout_.load(),
                                                    [&] { return stop = interrupted(); });

@@ -120,14 +120,17 @@ void bind_fake_cuda(py::module_& m) {
   bind_record(m, "FakeOptions", Field{"seed", &Options::seed},
               Field{"fails_one_in", &Options::fails_one_in},
               Field{"delay_max", &Options::delay_max}, Field{"pinned_max", &Options::pinned_max},
-              Field{"capturing", &Options::capturing}, Field{"stuck", &Options::stuck});
+              Field{"capturing", &Options::capturing}, Field{"kernels", &Options::kernels},
+              Field{"stuck", &Options::stuck});
   py::class_<FakeCuda>(m, "FakeCuda")
       .def(py::init<Options>(), py::arg("options"))
       .def_static("tensor", &FakeCuda::tensor, py::arg("memory"), py::kw_only(), py::arg("index"))
       .def_static("on_host", &FakeCuda::on_host, py::arg("tensor"))
       .def("set", &FakeCuda::set, py::arg("options"))
       .def_property_readonly("pinned_bytes", &FakeCuda::pinned_bytes)
-      .def_property_readonly("copied_in", &FakeCuda::copied_in);
+      .def_property_readonly("pinned_bytes_max", &FakeCuda::pinned_bytes_max)
+      .def_property_readonly("copied_in", &FakeCuda::copied_in)
+      .def_property_readonly("bytes_out", &FakeCuda::bytes_out);
 }
 
 void bind(py::module_& m) {

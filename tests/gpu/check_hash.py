@@ -6,7 +6,7 @@ import random
 import time
 
 import torch
-from check import end, expect, report
+from check import end, expect, report, skip
 from kernels import Kernels, host_hash
 from tensors import Hasher, in_turn, microseconds, random_bytes
 
@@ -132,6 +132,8 @@ def wall_microseconds(hasher: Hasher, buffers: list[torch.Tensor]) -> float:
 
 
 def main() -> None:
+    if not torch.cuda.is_available():
+        skip("torch sees no GPU")
     kernels = Kernels()
     hasher = Hasher(kernels)
     check_golden(hasher)

@@ -71,7 +71,7 @@ def run(
     Args:
         bound: whether init_process_group gets a device_id.
     """
-    port = _free_port()
+    port = free_port()
     ends = [_context.Pipe() for _ in range(size)]
     processes = [
         _context.Process(
@@ -135,7 +135,7 @@ def _rank(
         end.send(("raised", f"rank {rank}: {traceback.format_exc()}"))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -40,6 +40,8 @@ STEPS = (
     Step(name="collectives", limit_s=150),
     Step(name="streams", limit_s=100),
     Step(name="loss", limit_s=100),
+    Step(name="state", limit_s=100),
+    Step(name="kills", limit_s=110),
     Step(name="speed", limit_s=100),
 )
 

@@ -27,7 +27,6 @@ def test_cpu_and_cuda_calls_without_tags_match(make_world: MakeWorld) -> None:
 REFUSED = {
     "two devices": ("ValueError", "all_gather was given tensors on cuda:0 and on cuda:1"),
     "host and device": ("ValueError", "was given tensors on cuda:0 and on cpu: all tensors of one"),
-    "shared state": ("ValueError", "'weights' is on cuda:0: this version shares CPU tensors only"),
     "capture": ("InvalidStateError", "all_reduce cannot be captured in a CUDA graph"),
     "pinned": ("OSError", "all_reduce: no pinned memory of 4000 bytes is left"),
 }

@@ -34,6 +34,7 @@ def fake_options(**options: Any) -> _C.FakeOptions:
         "delay_max": 3,
         "pinned_max": 1 << 40,
         "capturing": False,
+        "kernels": True,
         "stuck": False,
     }
     return _C.FakeOptions(**{**seed, **usual, **options})
@@ -101,15 +102,11 @@ def refusals() -> dict[str, dict[str, Any]]:
     device = fake()
     memory = torch.ones(1000)
     tensor = cuda(memory)
-    weights = torch.ones(3)
-    state = pccl.SharedState({"weights": weights})
-    weights.data = cuda(torch.ones(3))
     found = {
         "two devices": error_of(
             lambda: dist.all_gather([tensor, cuda(torch.ones(1000), 1)], tensor)
         ),
         "host and device": error_of(lambda: dist.all_gather_into_tensor(torch.ones(2000), tensor)),
-        "shared state": error_of(lambda: pccl.sync_shared_state(state)),
     }
     device.set(fake_options(capturing=True))
     found["capture"] = error_of(lambda: dist.all_reduce(tensor))
@@ -127,7 +124,7 @@ def refusals() -> dict[str, dict[str, Any]]:
 
 def foreign_cuda(backend: str) -> dict[str, Any]:
     """Hand pccl a CUDA tensor of a group in which CUDA is another backend's."""
-    dist.init_process_group(backend, timeout=timedelta(seconds=20), **_place())
+    dist.init_process_group(backend, timeout=timedelta(seconds=20), **place())
     device = fake()
     group = world()
     ours = group._get_backend(torch.device("cpu"))
@@ -141,7 +138,7 @@ def foreign_cuda(backend: str) -> dict[str, Any]:
     return found
 
 
-def _place() -> dict[str, Any]:
+def place() -> dict[str, Any]:
     import world as worlds
 
     job = worlds.current
@@ -236,6 +233,6 @@ def call_returns_at_once() -> float:
 
 def ends_while_stuck() -> None:
     """The program ends while its device is busy without end."""
-    dist.init_process_group("pccl", timeout=timedelta(seconds=20), **_place())
+    dist.init_process_group("pccl", timeout=timedelta(seconds=20), **place())
     globals()["kept"] = fake(stuck=True)
     dist.all_reduce(cuda(torch.ones(1000)), async_op=True)

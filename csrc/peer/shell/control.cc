@@ -347,39 +347,57 @@ void Control::apply(BeginEpoch& effect) {
 }
 
 void Control::apply(StartOp& effect) {
+  if (!effect.keys.empty()) return start_transfer(effect);
   const ring::Task& task = effect.task;
-  Result<ring::Memory> memory = memory_of(effect);
+  Result<ring::Memory> memory =
+      arrange(operations_.at(effect.handle).memory, task, effect.start, effect.ring);
   if (!memory.ok()) {
-    unposted_[task.op] = task.epoch;
+    unposted_[task.op] = {task.epoch};
     push(Event{OpFailed{task.epoch, task.op, memory.status()}});
     return;
   }
-  memory.value().dtype = effect.dtype;
-  memory.value().reduce = effect.reduce;
-  memory.value().contributors = effect.contributors;
-  data_->post(std::move(effect.task), std::move(memory.value()));
+  post_to_ring(effect, std::move(memory.value()));
+}
+
+void Control::post_to_ring(StartOp& start, ring::Memory memory) {
+  memory.dtype = start.dtype;
+  memory.reduce = start.reduce;
+  memory.contributors = start.contributors;
+  data_->post(std::move(start.task), std::move(memory));
+}
+
+// The caller's thread lends the entries, since it may have to wait for a device. Until then, this
+// peer is one that starts late.
+void Control::start_transfer(StartOp& start) {
+  const std::shared_ptr<WaitingCall> call = calls_.at(start.handle);
+  const uint64_t number = ++starts_;
+  unposted_[start.task.op] = {start.task.epoch, number};
+  call->waiter.work([this, call, start = std::move(start), number] {
+    auto spans = call->entries->lend(start.keys, start.task.shape.rank == 1);
+    push(std::function<void()>([this, start, number, spans = std::move(spans)]() mutable {
+      lent(start, number, std::move(spans));
+    }));
+  });
+}
+
+void Control::lent(StartOp& start, uint64_t number,
+                   Result<std::vector<std::span<std::byte>>> spans) {
+  if (data_ == nullptr) return;  // this peer has left
+  const auto at = unposted_.find(start.task.op);
+  if (at == unposted_.end() || at->second.number != number) return;  // it has ended
+  if (!spans.ok()) return step(OpFailed{start.task.epoch, start.task.op, spans.status()});
+  unposted_.erase(at);
+  ring::Memory memory;
+  memory.spans = std::move(spans.value());
+  memory.save = false;
+  post_to_ring(start, std::move(memory));
 }
 
 void Control::apply(EndOp& effect) {
   const auto unposted = unposted_.find(effect.op);
   if (unposted == unposted_.end()) return data_->end(effect);
-  push(Event{OpDrained{unposted->second, effect.op}});
+  push(Event{OpDrained{unposted->second.epoch, effect.op}});
   unposted_.erase(unposted);
-}
-
-// The memory that the ring will touch.
-Result<ring::Memory> Control::memory_of(const StartOp& start) {
-  const ring::Shape& shape = start.task.shape;
-  if (!start.keys.empty()) {
-    Result<std::vector<std::span<std::byte>>> spans =
-        calls_.at(start.handle)->entries->lend(start.keys, shape.rank == 1);
-    if (!spans.ok()) return spans.status();
-    ring::Memory memory;
-    memory.spans = std::move(spans.value());
-    memory.save = false;
-    return memory;
-  }
-  return arrange(operations_.at(start.handle).memory, start.task, start.start, start.ring);
 }
 
 // ---- The application ----

@@ -139,7 +139,9 @@ class Control {
   void flush();
   void notice_end();
   void tear_down();
-  Result<ring::Memory> memory_of(const StartOp& start);
+  void start_transfer(StartOp& start);
+  void lent(StartOp& start, uint64_t number, Result<std::vector<std::span<std::byte>>> spans);
+  void post_to_ring(StartOp& start, ring::Memory memory);
   protocol::OpInfo describe(const OpRequest& request) const;
   void set_log_context(std::optional<uint32_t> rank);
   ring::Shell::Callbacks data_callbacks();
@@ -183,7 +185,14 @@ class Control {
   bool gone_ = false;
   std::unordered_map<Handle, LentOperation> operations_;
   std::map<Handle, std::shared_ptr<WaitingCall>> calls_;
-  std::map<OpKey, Epoch> unposted_;  // started by the core, refused here, not ended yet
+  // Operations that the core has started and not ended, and that the ring does not have: they were
+  // refused here, or the caller's thread has not lent their memory yet.
+  struct Unposted {
+    Epoch epoch;
+    uint64_t number = 0;  // of this start
+  };
+  std::map<OpKey, Unposted> unposted_;
+  uint64_t starts_ = 0;  // of transfers, so far
   std::deque<Past> history_;
 
   std::unique_ptr<TokenWatch> token_watch_;  // null: there is no file to watch

@@ -241,7 +241,7 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
   out.revision = result->revision;
   out.state_hash = result->state_hash;
   if (call->entries != nullptr) {
-    call->entries->install(result->install);
+    if (Status status = call->entries->install(result->install); !status.ok()) return status;
     out.bytes_sent = call->entries->bytes_sent();
     out.bytes_received = call->entries->bytes_received();
   }
@@ -268,12 +268,28 @@ Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStr
                                             const Interrupted& interrupted) {
   const Status status = impl_->check_caller("sync_shared_state");
   if (!status.ok()) return status;
-  Result<std::shared_ptr<SharedEntries>> shared = SharedEntries::make(entries);
-  if (!shared.ok()) return shared.status();
-  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.value()->offer(), timeout};
+  bool stop = false;  // it stays true: the others wait for this peer's call, which is then given up
+  const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
+  Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, timeout, stopped);
+  if (!made.ok()) return made.status();
+  const std::shared_ptr<SharedEntries> shared = std::move(made.value());
+  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared->offer(), timeout};
   event.offer.revision = revision;
-  event.offer.strategy = strategy;
-  return impl_->joint(std::move(event), std::move(shared.value()), interrupted);
+  // A peer whose device has failed still makes the call. It cannot win, so it has to fetch what it
+  // cannot take, and this transfer fails for all members.
+  const Status& failure = shared->failure();
+  event.offer.strategy = failure.ok() ? strategy : protocol::SyncStrategy::kReceiveOnly;
+  Result<JointResult> result = impl_->joint(std::move(event), shared, stopped);
+  const Status why = failure;
+  shared->release();
+  if (why.ok() || stop) return result;
+  if (result.ok()) return why;
+  // The call may have ended before the transfer failed: if nobody else may send a state, or by a
+  // timeout.
+  Status error = result.status();
+  if (error.message.find(why.message) == std::string::npos)
+    error.message += "; this peer could not offer its state: " + why.message;
+  return error;
 }
 
 void Peer::leave(Duration at_most) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "csrc/base/result.h"
+#include "csrc/memory/device.h"
 #include "csrc/net/socket.h"
 #include "csrc/peer/events.h"
 #include "csrc/peer/shell/token_file.h"
@@ -40,12 +41,17 @@ struct OpResult {
 using Completion = std::function<void(OpResult)>;
 using Interrupted = std::function<bool()>;  // may be empty
 
-// One entry of a shared state in memory.
+// One entry of a shared state, in memory of the host or of a device.
 struct StateSpan {
   std::string key;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::span<std::byte> bytes;
+  // Of an entry on a device; then `bytes` is empty. The device outlives the call.
+  memory::Device* device = nullptr;
+  memory::DeviceBytesPtr on_device = nullptr;
+
+  size_t size() const { return on_device ? on_device->size() : bytes.size(); }
 };
 
 struct JointResult {
@@ -104,8 +110,11 @@ class Peer {
   // Joint calls. kInvalidState if another one of this process is under way.
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
   Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
-  // Hashes every entry on the calling thread with its OpenMP team, then votes. Stale entries are
-  // overwritten.
+  // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes what
+  // is in memory of the host, with its OpenMP team. The devices hash the rest, after the work that
+  // this thread has given to them. A device that fails ends the call for all members, with an error
+  // that names the entry. If it fails while it takes what was agreed on, the call fails on this
+  // peer only, and its entries on that device hold anything.
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         const std::vector<StateSpan>& entries, Duration timeout,
                                         const Interrupted& interrupted);

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "csrc/memory/state_hash.h"
+#include "csrc/peer/shell/shared_entries.h"
+#include "tests/cpp/peer/shell/device_memory.h"
 
 namespace pccl::cuda {
 namespace {
@@ -108,6 +110,33 @@ TEST_F(CudaStateHash, LaunchesNothingForNoBytes) {
   EXPECT_EQ(hash_all({{nullptr, 0}, {nullptr, 0}}),
             (std::vector<uint64_t>(2, memory::state_hash(nullptr, 0))));
   EXPECT_EQ(twin::device.launches, 0);
+}
+
+// The whole way of a shared state on a device: its entries, one launch, the offer.
+TEST_F(CudaStateHash, IsTheHashThatASharedStateOffers) {
+  const auto hash = [](const std::vector<memory::DeviceBytesPtr>& what) {
+    std::vector<pccl_cuda_span> spans;
+    for (const memory::DeviceBytesPtr& one : what)
+      spans.push_back({static_cast<const peer::DeviceVector&>(*one).bytes.data(), one->size()});
+    return hash_all(spans);
+  };
+  memory::FakeDevice device({}, peer::move, hash);
+  std::vector<peer::StateSpan> entries;
+  std::vector<uint64_t> expected;
+  for (const unsigned size : {1u, 0u, kTileBytes + 3, 300u}) {
+    Bytes data(size, static_cast<std::byte>(size));
+    expected.push_back(memory::state_hash(data.data(), size));
+    entries.push_back({std::to_string(entries.size()),
+                       DType::kUint8,
+                       {static_cast<int64_t>(size)},
+                       {},
+                       &device,
+                       std::make_shared<peer::DeviceVector>(std::move(data))});
+  }
+  const auto shared = peer::SharedEntries::make(std::move(entries)).value();
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(shared->offer().entries[i].hash, expected[i]) << i;
+  EXPECT_EQ(twin::device.launches, 1);
 }
 
 TEST_F(CudaStateHash, RestoresTheDevice) {

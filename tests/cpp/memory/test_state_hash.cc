@@ -129,6 +129,17 @@ TEST_P(StateHash, AlignmentDoesNotMatter) {
   }
 }
 
+TEST_P(StateHash, SameForAnyPieces) {
+  const Bytes data = random_bytes(9 * kTile + 777, 3);
+  for (size_t piece : {kTile, 4 * kTile, 100 * kTile}) {
+    StateHasher hasher;
+    for (size_t at = 0; at < data.size(); at += piece)
+      hasher.add(std::span(data).subspan(at, std::min(piece, data.size() - at)));
+    EXPECT_EQ(hasher.value(), definition::state_hash(data)) << piece;
+  }
+  EXPECT_EQ(StateHasher().value(), definition::state_hash({}));
+}
+
 TEST_P(StateHash, SameForAnyNumberOfThreads) {
   const Bytes data = random_bytes(200 * kTile + 12345, 2);
   const uint64_t expected = definition::state_hash(data);

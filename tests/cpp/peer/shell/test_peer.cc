@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
 #include <random>
 
+#include "tests/cpp/peer/shell/device_memory.h"
 #include "tests/cpp/peer/world.h"
 
 namespace pccl::peer {
@@ -517,6 +519,63 @@ TEST(Shell, AnInterruptedSyncReturnsOnlyWhenNothingIsLent) {
                                                kLong, [] { return true; })
                             .status();
   EXPECT_EQ(status.message, "sync_shared_state was interrupted");
+}
+
+// ---- Shared state on devices ----
+
+// A state on a device of its own.
+struct DeviceState {
+  explicit DeviceState(int value, memory::FakeDevice::Move mover = move)
+      : device({.seed = 3, .delay_max = 3}, std::move(mover), hash_all),
+        weights(std::make_shared<DeviceVector>(
+            std::vector<std::byte>(100000, static_cast<std::byte>(value)))) {}
+  std::vector<StateSpan> entries() {
+    return {{"weights", DType::kUint8, {100, 1000}, {}, &device, weights}};
+  }
+  bool holds(int value) const {
+    return weights->bytes == std::vector<std::byte>(100000, static_cast<std::byte>(value));
+  }
+  memory::FakeDevice device;
+  std::shared_ptr<DeviceVector> weights;
+};
+
+TEST(Shell, StatesOnDevicesAndOnTheHostAreOne) {
+  World world(3);
+  world.each([](Peer& peer, uint32_t rank) {
+    DeviceState state(5 + static_cast<int>(rank % 2));
+    std::vector<StateSpan> entries = state.entries();
+    if (rank == 2) entries[0] = {"weights", DType::kUint8, {100, 1000}, state.weights->bytes};
+    const auto synced =
+        peer.sync_shared_state(1, SyncStrategy::kEnforcePopular, entries, kLong, {});
+    ASSERT_TRUE(synced.ok()) << synced.status().message;
+    EXPECT_TRUE(state.holds(5));
+    EXPECT_EQ(state.device.copied_in(), rank == 1 ? 1u : 0u);
+  });
+}
+
+// The copy out takes longer than the call: nothing of it may reach the ring afterwards.
+TEST(Shell, ATransferCanEndBeforeItsMemoryIsLent) {
+  World world(2);
+  std::promise<void> timed_out;
+  const auto slow = [&, first = true](const memory::DeviceCopy& copy,
+                                      memory::FakeDevice::Direction direction) mutable {
+    if (std::exchange(first, false)) {
+      EXPECT_EQ(timed_out.get_future().wait_for(kLong), std::future_status::ready);
+    }
+    move(copy, direction);
+  };
+  world.each([&](Peer& peer, uint32_t rank) {
+    DeviceState state(static_cast<int>(rank), rank == 0 ? memory::FakeDevice::Move(slow) : move);
+    const SyncStrategy strategy = rank == 0 ? SyncStrategy::kSendOnly : SyncStrategy::kReceiveOnly;
+    const Duration timeout = rank == 0 ? kLong : Duration(std::chrono::milliseconds(300));
+    EXPECT_EQ(peer.sync_shared_state(1, strategy, state.entries(), timeout, {}).status().code,
+              Code::kOperationTimeout);
+    EXPECT_TRUE(state.holds(static_cast<int>(rank)));
+    if (rank == 1) timed_out.set_value();
+    const auto synced = peer.sync_shared_state(1, strategy, state.entries(), kLong, {});
+    ASSERT_TRUE(synced.ok()) << synced.status().message;
+    EXPECT_TRUE(state.holds(0));
+  });
 }
 
 // ---- Info and history ----
