@@ -208,7 +208,7 @@ Bytes BorrowedTensors::lend_interleaved(const Tensors& tensors, int64_t world, U
     const at::Tensor part = stage.narrow(1, at, mine);
     at += mine;
     if (use == Use::kRead) {
-      part.copy_(tensor.contiguous().view({world, mine}));
+      part.copy_(tensor.reshape({world, mine}));
       continue;
     }
     const at::Tensor whole = is_plain(tensor) ? tensor : contiguous_like(tensor);
@@ -228,7 +228,7 @@ Bytes BorrowedTensors::stage_interleaved(const Tensors& tensors, int64_t world, 
     const size_t mine = tensor.nbytes() / static_cast<size_t>(world);
     if (mine == 0) continue;
     if (use == Use::kRead) {
-      const at::Tensor rows = tensor.contiguous().view({world, tensor.numel() / world});
+      const at::Tensor rows = tensor.reshape({world, tensor.numel() / world});
       for (int64_t row = 0; row < world; ++row)
         stage(rows.select(0, row), whole.subspan(static_cast<size_t>(row) * block + at, mine), use);
     } else {

@@ -37,6 +37,7 @@ class Place:
 
     put: Callable[[torch.Tensor], torch.Tensor]
     fetch: Callable[[torch.Tensor], torch.Tensor]
+    computes: bool = True  # torch can compute with its tensors
 
 
 CPU = Place(put=lambda tensor: tensor, fetch=lambda tensor: tensor)
@@ -138,10 +139,72 @@ def ring(case: Case) -> Tensors:
     return [received]
 
 
+def uneven_all_gather(case: Case) -> Tensors:
+    outputs = [case.tensor(case.count + source) for source in range(case.size)]
+    dist.all_gather(outputs, case.tensor(case.count + case.rank), group=case.group)
+    return outputs
+
+
+def gather(case: Case) -> Tensors:
+    root = case.size - 1
+    outputs = [case.tensor() for _ in range(case.size)] if case.rank == root else None
+    dist.gather(case.tensor(), outputs, group_dst=root, group=case.group)
+    return outputs or []
+
+
+def scatter(case: Case) -> Tensors:
+    inputs = [case.tensor() for _ in range(case.size)] if case.rank == 0 else None
+    output = case.tensor()
+    dist.scatter(output, inputs, group_src=0, group=case.group)
+    return [output]
+
+
+def all_to_all_single(case: Case) -> Tensors:
+    output = case.tensor(case.count * case.size)
+    dist.all_to_all_single(output, case.tensor(case.count * case.size), group=case.group)
+    return [output]
+
+
+def all_to_all(case: Case) -> Tensors:
+    outputs = [case.tensor(case.count + case.rank + source) for source in range(case.size)]
+    inputs = [case.tensor(case.count + case.rank + target) for target in range(case.size)]
+    dist.all_to_all(outputs, inputs, group=case.group)
+    return outputs
+
+
+def reduce(case: Case) -> Tensors:
+    tensor = case.tensor()
+    dist.reduce(tensor, group_dst=case.size - 1, group=case.group)
+    return [tensor]
+
+
+def reduce_scatter(case: Case) -> Tensors:
+    output = case.tensor()
+    inputs = [case.tensor() for _ in range(case.size)]
+    dist.reduce_scatter(output, inputs, group=case.group)
+    return [output]
+
+
 def reduce_scatter_tensor(case: Case) -> Tensors:
     output = case.tensor()
     dist.reduce_scatter_tensor(output, case.tensor(case.count * case.size), group=case.group)
     return [output]
+
+
+def reduce_scatter_coalesced(case: Case) -> Tensors:
+    outputs = [case.tensor(count) for count in (case.count, 7)]
+    inputs = [case.tensor(count * case.size) for count in (case.count, 7)]
+    case.group.reduce_scatter_tensor_coalesced(outputs, inputs).wait()
+    return outputs
+
+
+def premultiplied(case: Case) -> Tensors:
+    tensor, output = case.tensor(), case.tensor()
+    half = dist._make_nccl_premul_sum(0.5)
+    dist.all_reduce(tensor, half, group=case.group)
+    whole = case.tensor(case.count * case.size)
+    dist.reduce_scatter_tensor(output, whole, half, group=case.group)
+    return [tensor, output]
 
 
 MOVING: dict[str, Collective] = {
@@ -151,22 +214,32 @@ MOVING: dict[str, Collective] = {
     "in_place": in_place,
     "coalesced": coalesced,
     "ring": ring,
+    "uneven_all_gather": uneven_all_gather,
+    "gather": gather,
+    "scatter": scatter,
+    "all_to_all_single": all_to_all_single,
+    "all_to_all": all_to_all,
 }
 REDUCING: dict[str, Collective] = {
     "sum": all_reduce(dist.ReduceOp.SUM),
     "max": all_reduce(dist.ReduceOp.MAX),
     "all_reduce_coalesced": all_reduce_coalesced,
+    "reduce": reduce,
+    "reduce_scatter": reduce_scatter,
     "reduce_scatter_tensor": reduce_scatter_tensor,
+    "reduce_scatter_coalesced": reduce_scatter_coalesced,
 }
 
 
-def calls(dtype: torch.dtype) -> Iterator[tuple[str, Collective]]:
+def calls(dtype: torch.dtype, place: Place) -> Iterator[tuple[str, Collective]]:
     yield from MOVING.items()
     if dtype not in REDUCED:
         return
     yield from REDUCING.items()
     if dtype.is_floating_point:
         yield "avg", all_reduce(dist.ReduceOp.AVG)
+        if place.computes and dtype.itemsize >= 4:  # device and host may round the product of small floats apart
+            yield "premultiplied", premultiplied
 
 
 def bits(tensors: Tensors, place: Place) -> list[bytes]:
@@ -187,7 +260,7 @@ def compare(
     """Return how many calls were compared, which collectives do not exist, and what differs."""
     compared, missing, wrong = 0, set(), []
     for dtype, count, strided in itertools.product(dtypes, counts, (False, True)):
-        for name, collective in calls(dtype):
+        for name, collective in calls(dtype, place):
             found = []
             for where in (CPU, place):
                 case = Case(group=group, dtype=dtype, count=count, strided=strided, place=where)

@@ -44,7 +44,7 @@ def cuda(tensor: torch.Tensor, index: int = 0) -> torch.Tensor:
     return _C.FakeCuda.tensor(tensor, index=index)
 
 
-FAKE = cases.Place(put=cuda, fetch=_C.FakeCuda.on_host)
+FAKE = cases.Place(put=cuda, fetch=_C.FakeCuda.on_host, computes=False)
 
 
 def world() -> dist.ProcessGroup:
@@ -67,7 +67,7 @@ def every_collective(dtypes: list[torch.dtype]) -> int:
         world(), FAKE, dtypes=dtypes, counts=(0, 1, 1000, 40_000)
     )
     assert not wrong, wrong
-    assert missing <= {"reduce_scatter_tensor"}
+    assert not missing
     assert device.copied_in > compared / 2
     settle(device)
     dist.barrier()  # rank 0 hosts the master
