@@ -9,7 +9,7 @@
 namespace pccl::master {
 namespace {
 
-// Bytes for one one-shot all-reduce at each member: the larger the group, the smaller the tensors.
+// Bytes for one one-shot operation at each member: the larger the group, the smaller the tensors.
 constexpr size_t kOneShotScratchBytes = 512u << 10;
 
 using Phase = Epochs::Phase;

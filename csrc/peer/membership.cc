@@ -137,7 +137,7 @@ std::string refuse(const protocol::EpochStart& start, PeerId self, const Topolog
   }
   if (start.one_shot_bytes > protocol::kOneShotBytesMax ||
       (start.one_shot_bytes > 0 && start.members.size() > protocol::kOneShotMembersMax)) {
-    return "has one-shot all-reduces of " + std::to_string(start.one_shot_bytes) + " bytes";
+    return "has one-shot operations of " + std::to_string(start.one_shot_bytes) + " bytes";
   }
   return {};
 }

@@ -105,8 +105,8 @@ inline constexpr size_t kFrameHeaderBytes = 64;
 inline constexpr size_t kFrameTrailerBytes = 8;
 // Payload bytes of one chunk. A larger chunk would leave the cache before it is reduced.
 inline constexpr size_t kChunkBytesMax = 4u << 20;
-// The largest one-shot all-reduce (section 6), in bytes, and the most members that use it. Each
-// member keeps the tensors of all others, and sends its own tensor to each of them.
+// The largest part of a one-shot operation (section 6), in bytes, and the most members that use it.
+// Each member keeps the tensors of all others, and sends its own tensor to each of them.
 inline constexpr uint32_t kOneShotBytesMax = 64u << 10;
 inline constexpr size_t kOneShotMembersMax = 32;
 // The RTT from which a path is a wan path. A wan path has several lanes, which pace their data, and

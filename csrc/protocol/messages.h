@@ -219,7 +219,7 @@ struct EpochStart {
   std::vector<PeerId> left;
   uint32_t min_peers = 1;
   std::vector<Settled> together;
-  uint32_t one_shot_bytes = 0;  // largest one-shot all-reduce; larger ones go around the ring
+  uint32_t one_shot_bytes = 0;  // largest part of a one-shot operation
   uint32_t rtt = 0;             // longest RTT between neighbours in the ring, in microseconds
   bool operator==(const EpochStart&) const = default;
 };

@@ -238,7 +238,8 @@ def calls(dtype: torch.dtype, place: Place) -> Iterator[tuple[str, Collective]]:
     yield from REDUCING.items()
     if dtype.is_floating_point:
         yield "avg", all_reduce(dist.ReduceOp.AVG)
-        if place.computes and dtype.itemsize >= 4:  # device and host may round the product of small floats apart
+        # Device and host may round the product of small floats in different ways.
+        if place.computes and dtype.itemsize >= 4:
             yield "premultiplied", premultiplied
 
 

@@ -328,7 +328,7 @@ def message(kind: int, fields: bytes) -> bytes:
 
 @plain_text
 def test_a_master_of_another_version(make_world: MakeWorld) -> None:
-    text = b"this master speaks version 10 of the protocol, the peer version 1"
+    text = b"this master speaks version 11 of the protocol, the peer version 1"
 
     def reject(connection: socket.socket) -> None:
         hello = receive(connection)
@@ -339,7 +339,7 @@ def test_a_master_of_another_version(make_world: MakeWorld) -> None:
 
     with a_server(reject) as port:
         found = join_in_a_process(make_world, init_method=f"pccl://127.0.0.1:{port}/r")
-    check(found, "PcclError", "version 10", "version 1")
+    check(found, "PcclError", "version 11", "version 1")
 
 
 @plain_text
@@ -350,7 +350,7 @@ def test_a_peer_of_another_version(master: Master) -> None:
     assert struct.unpack("<H", reject[:2]) == (REJECT,)
     text = reject[7:].decode()
     assert "this peer speaks versions 77 to 78" in text
-    assert "the master speaks version 10" in text
+    assert "the master speaks version 11" in text
     assert "install a later pccl for the master" in text
 
 

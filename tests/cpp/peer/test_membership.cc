@@ -44,7 +44,7 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
               "epoch 1.2 has a ring that is no permutation of its ranks");
   }
   EXPECT_EQ(refused([](auto& start) { start.one_shot_bytes = protocol::kOneShotBytesMax + 1; }),
-            "epoch 1.2 has one-shot all-reduces of 65537 bytes");
+            "epoch 1.2 has one-shot operations of 65537 bytes");
   EXPECT_EQ(refused([](auto& start) {
               for (uint32_t peer = 10; peer < 140; ++peer)
                 start.members.push_back({peer_id(peer), ""});
