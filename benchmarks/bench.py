@@ -29,6 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "wan"))
 
 import all_reduce
+import collectives
 import counters
 import curve
 import lab
@@ -200,6 +201,24 @@ PARTS = (
             ),
         ),
         render=render.held,
+    ),
+    Part(
+        name="collectives",
+        what="every collective beside Gloo",
+        minutes=1,
+        quick_minutes=0.3,
+        needs=STOCK_NEEDS,
+        runs=(
+            Run(
+                name="collectives",
+                script="collectives.py",
+                row=collectives.Row,
+                full="",
+                quick="--rounds 2 --worlds 2",
+                stock=True,
+            ),
+        ),
+        render=render.every_call,
     ),
     Part(
         name="atlantic",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import all_reduce
+import collectives
 import counters
 import curve
 import latency
@@ -189,6 +190,18 @@ def held(machine: Machine, results: Results) -> Body:
         "\n".join([memory.HEAD, *map(memory.line, rows)]) + "\n",
     ]
     return Body(text=section("Memory of an all-reduce", machine, results, *parts), pictures={})
+
+
+def every_call(machine: Machine, results: Results) -> Body:
+    """Render the collectives beside Gloo."""
+    rows: list[collectives.Row] = results["collectives"].record.rows
+    parts = [
+        "Both backends in the same processes, in turns: medians of the rounds. CPU is that of all\n"
+        "ranks. Peak is the most memory that a call adds to a rank, beyond its tensors. A call that\n"
+        "is one hop in Gloo is a hop and a commit here, and what it overwrites is saved first.\n",
+        "\n".join([collectives.HEAD, *map(collectives.line, rows)]) + "\n",
+    ]
+    return Body(text=section("Every collective", machine, results, *parts), pictures={})
 
 
 def atlantic(machine: Machine, results: Results) -> Body:
