@@ -206,7 +206,7 @@ PARTS = (
         name="collectives",
         what="every collective beside Gloo",
         minutes=1,
-        quick_minutes=0.3,
+        quick_minutes=0.1,
         needs=STOCK_NEEDS,
         runs=(
             Run(
@@ -214,7 +214,7 @@ PARTS = (
                 script="collectives.py",
                 row=collectives.Row,
                 full="",
-                quick="--rounds 2 --worlds 2",
+                quick="--rounds 1 --worlds 2 --bytes 1024",
                 stock=True,
             ),
         ),

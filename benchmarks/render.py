@@ -196,9 +196,10 @@ def every_call(machine: Machine, results: Results) -> Body:
     """Render the collectives beside Gloo."""
     rows: list[collectives.Row] = results["collectives"].record.rows
     parts = [
-        "Both backends in the same processes, in turns: medians of the rounds. CPU is that of all\n"
-        "ranks. Peak is the most memory that a call adds to a rank, beyond its tensors. A call that\n"
-        "is one hop in Gloo is a hop and a commit here, and what it overwrites is saved first.\n",
+        "Both backends in the same processes, in turns: medians of the rounds. CPU is that of\n"
+        "all ranks. Peak is the most memory that a call adds to a rank, beyond its tensors.\n"
+        "A call that is one hop in Gloo is a hop and a commit here, and what it overwrites is\n"
+        "saved first.\n",
         "\n".join([collectives.HEAD, *map(collectives.line, rows)]) + "\n",
     ]
     return Body(text=section("Every collective", machine, results, *parts), pictures={})
