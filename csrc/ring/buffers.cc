@@ -144,7 +144,7 @@ void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
 OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
   PCCL_DCHECK(chunk.encoding == memory::Encoding::kPlain);
   PCCL_DCHECK(action != Action::kFinish || spare.size() >= chunk.wire_bytes);
-  PCCL_DCHECK(undo_.saved(chunk.id) == 0);  // each chunk lands once
+  PCCL_DCHECK(action == Action::kGather || undo_.saved(chunk.id) == 0);  // it lands once
   switch (action) {
     case Action::kAccumulate:
       return {chunk, action, {slot(schedule_.slot(chunk)), chunk.wire_bytes}};
