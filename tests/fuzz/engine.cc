@@ -114,7 +114,9 @@ class World {
     constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kBroadcast, Pattern::kOneShot,
                                      Pattern::kAllReduce};
     const Pattern pattern = kPatterns[chance_.below(4)];
-    const uint64_t count = chance_.below(200) * (chance_.once_in(4) ? 600 : 1);
+    uint64_t count = chance_.below(200) * (chance_.once_in(4) ? 600 : 1);
+    if (pattern == Pattern::kOneShot)
+      count = std::min<uint64_t>(count, protocol::kOneShotBytesMax / 4);
     const OpKey key{TagId{1}, sequence_++};
     auto& posted = posted_[key] = std::make_unique<Posted>();
     posted->memory.assign(count * 4, std::byte{1});
