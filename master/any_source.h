@@ -31,6 +31,7 @@ class AnySource {
 
   // The receiver asks. Replaces its question about this tag.
   Status await(PeerId receiver, const protocol::AwaitSend& question);
+  bool asks(PeerId receiver) const { return questions_.contains(receiver); }
   // The questions of a receiver may not all be its last ones: it asks again.
   void forget_questions(PeerId receiver);
 

@@ -103,6 +103,7 @@ class Operations {
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
     return any_source_.await(peer, question);
   }
+  bool asks_for_sends(PeerId peer) const { return any_source_.asks(peer); }
   AnySource::Answers take_answers() { return any_source_.take_answers(); }
 
   // A joint update_topology: aborts the open operations that some member has not begun. The rest
