@@ -252,8 +252,6 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   return status;
 }
 
-Status Group::on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
-
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.
 // kMembershipChanged is nobody's mistake: after a loss the operation may no longer mean the same.
 Status Group::on(PeerId peer, const protocol::AbortRequest& message) {

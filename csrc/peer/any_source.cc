@@ -21,7 +21,7 @@ Status AnySource::check_room(const OpRequest& request) const {
           {}};
 }
 
-void AnySource::call(OpRequest request, bool held) {
+void AnySource::call(OpRequest request, Epoch members, bool held) {
   PCCL_ASSERT(request.kind == protocol::OpKind::kRecv && request.root == kAnySource);
   PCCL_ASSERT(receives_.empty() || receives_.rbegin()->first < request.handle);
   const Handle handle = request.handle;
@@ -31,6 +31,7 @@ void AnySource::call(OpRequest request, bool held) {
   if (held) ++tag.held;
   Receive& receive = receives_[handle];
   receive.request = std::move(request);
+  receive.members = members;
   receive.held = held;
   if (!held) start(receive);
 }
@@ -112,17 +113,21 @@ void AnySource::ask_again() {
   }
 }
 
-void AnySource::end(const Why& why, bool also_held) {
-  std::vector<Handle> handles;
+void AnySource::end(const Over& over) {
+  std::vector<std::pair<Handle, Status>> ended;
   for (const auto& [handle, receive] : receives_) {
-    if (also_held || !receive.held) handles.push_back(handle);
+    const Status status = over(receive);
+    if (!status.ok()) ended.emplace_back(handle, status);
   }
-  for (const Handle handle : handles) {
-    const Receive receive = remove(handle);
-    context_.emit(FinishOp{handle, why(any_source_name(receive.request)), {}, {}, {}});
+  for (const auto& [handle, status] : ended) {
+    remove(handle);
+    context_.emit(FinishOp{handle, status, {}, {}, {}});
   }
   std::erase_if(tags_, [](const auto& tag) { return tag.second.receives.empty(); });
-  for (auto& [name, tag] : tags_) tag.asked = 0;
+  // What was asked before belongs to an epoch that is over.
+  for (auto& [name, tag] : tags_) {
+    if (!waits(name)) tag.asked = 0;
+  }
 }
 
 void AnySource::on_time() {

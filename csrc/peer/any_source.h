@@ -6,6 +6,7 @@
 //   2. Receives under one tag are taken in the order of their calls.
 //   3. If a receive waits that is not held, the master has been asked under its tag, unless the
 //      epoch is ending. It is asked again after a reconnection and in the next epoch.
+//      It belongs to the members of its call: if they change, it fails, since a send may be missing.
 //   4. Held receives were called while a vote for update_topology was open. They wait for nothing
 //      but its answer.
 //   5. There are at most kAwaitedTagsMax tags.
@@ -33,13 +34,15 @@ class AnySource {
   struct Receive {
     OpRequest request;
     std::optional<Instant> deadline;
-    Status unfit;  // why its data cannot be staged
+    Status unfit;   // why its data cannot be staged
+    Epoch members;  // since this epoch the members are those of the call
     bool held = false;
   };
 
   // kInvalidState if it would be under one tag too many.
   Status check_room(const OpRequest& request) const;
-  void call(OpRequest request, bool held);           // REQUIRES: check() and check_room() were ok
+  void call(OpRequest request, Epoch members,
+            bool held);                              // REQUIRES: check() and check_room() were ok
   void open_posting();                               // held receives are held no longer
   bool staged(Handle handle, const Status& status);  // false: unknown
 
@@ -49,9 +52,9 @@ class AnySource {
   void answered(const std::string& tag);  // a SendBegun was handled, whether it was taken or not
   void ask_again();                       // a new connection to the master, or a new epoch
 
-  // Ends receives, all or only those that are not held.
-  using Why = std::function<Status(const std::string& name)>;
-  void end(const Why& why, bool also_held);
+  // Ends the receives for which `over` returns an error, with that error.
+  using Over = std::function<Status(const Receive&)>;
+  void end(const Over& over);
   void on_time();
   std::optional<Instant> deadline() const;
 

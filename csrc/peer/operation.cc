@@ -158,8 +158,8 @@ void Operations::open_posting() {
   std::deque<CalledOp> calls;
   calls.swap(held_);
   for (CalledOp& call : calls) release(std::move(call));
+  end_any_source();
   any_source_.open_posting();
-  end_any_source_if_broken();
 }
 
 void Operations::release(CalledOp call) {
@@ -494,13 +494,11 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
       at = abort(at, lost(at->second.info, at->first));
     }
   }
-  end_any_source_if_broken();
+  end_any_source();
 }
 
 void Operations::begin_generation() {
-  end_any_source({Code::kMembershipChanged,
-                  "it was ended by update_topology, and no rank had sent to it: call it again",
-                  {}});
+  end_any_source();
   PCCL_ASSERT(settled() && deadlines_.empty());
   PCCL_ASSERT(generation_ < membership_.generation());
   next_.clear();
@@ -562,6 +560,7 @@ void Operations::reconfigure() {
     if (changed) recheck(key);
     if (open_.contains(key)) restart(key);
   }
+  end_any_source();
   any_source_.ask_again();
 }
 
@@ -596,7 +595,8 @@ void Operations::end(const Status& why) {
   for (auto at = open_.begin(); at != open_.end();) {
     at = abort(at, outcome(name(at->second.info, at->first, membership_)));
   }
-  any_source_.end(outcome, true);
+  any_source_.end(
+      [&](const AnySource::Receive& receive) { return outcome(any_source_name(receive.request)); });
   for (const CalledOp& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
     uncount_tag(call.info);

@@ -149,8 +149,10 @@ class Operations {
   void call_any_source(const OpRequest& request);
   // A send that has ended before its call here takes its number, and nothing else.
   bool end_early(OpKey key, const protocol::OpInfo& info);
-  void end_any_source_if_broken();
-  void end_any_source(const Status& why);  // those that are not held
+  // The error of a receive from any source that has no send and was called by these members; ok if
+  // it may wait.
+  Status any_source_over(const OpRequest& request, Epoch members) const;
+  void end_any_source();  // if their group is broken, or is no longer that of their call
   // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
   // alike.
   void post(CalledOp call, const Status& refused = {});

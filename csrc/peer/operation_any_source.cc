@@ -9,19 +9,30 @@ namespace pccl::peer {
 using protocol::OpKind;
 
 void Operations::call_any_source(const OpRequest& request) {
-  any_source_.call(request, closed_);
-  if (!closed_) end_any_source_if_broken();
+  const Epoch members = membership_.seen_since();
+  const Status over = closed_ ? Status{} : any_source_over(request, members);
+  if (over.ok()) return any_source_.call(request, members, closed_);
+  context_.emit(FinishOp{request.handle, over, {}, {}, {}});
 }
 
-void Operations::end_any_source_if_broken() {
-  if (!membership_.broken().ok()) end_any_source(membership_.broken());
+// The sender for which a receive was called may be among those that have left.
+Status Operations::any_source_over(const OpRequest& request, Epoch members) const {
+  const Status& broken = membership_.broken();
+  const std::string name = any_source_name(request);
+  if (!broken.ok()) return {broken.code, name + ": " + broken.message, broken.peer};
+  if (members == membership_.members_since()) return {};
+  return {Code::kMembershipChanged,
+          name +
+              ": the membership has changed since it was called, and it had found no send: look at "
+              "the new ranks and call it again",
+          {}};
 }
 
-void Operations::end_any_source(const Status& why) {
-  const auto outcome = [&why](const std::string& what) {
-    return Status{why.code, what + ": " + why.message, why.peer};
-  };
-  any_source_.end(outcome, false);
+void Operations::end_any_source() {
+  any_source_.end([this](const AnySource::Receive& receive) {
+    const bool held = closed_ && receive.held;
+    return held ? Status{} : any_source_over(receive.request, receive.members);
+  });
 }
 
 bool Operations::end_early(OpKey key, const protocol::OpInfo& info) {

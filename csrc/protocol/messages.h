@@ -396,8 +396,8 @@ struct AwaitSend {
   bool operator==(const AwaitSend&) const = default;
 };
 
-// Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to this
-// peer under `tag`, and this peer has not begun it.
+// Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to
+// this peer under `tag`, and this peer has not begun it.
 struct SendBegun {
   Epoch epoch;
   PeerId sender;

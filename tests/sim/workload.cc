@@ -86,7 +86,8 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   call.peer =
       static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
   call.tag = random.once_in(3) ? "" : "t" + std::to_string(index);
-  call.any = call.kind == protocol::OpKind::kSend && random.once_in(2);
+  // Under policy retry a loss ends the receive alone, and the send would wait for ever.
+  call.any = random.once_in(2) && call.kind == protocol::OpKind::kSend && !rules_.retries;
   if (call.any) call.tag = "any" + std::to_string(index);  // no other send can be taken for it
   const bool may_keep = call.kind == protocol::OpKind::kAllReduce &&
                         (call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kAvg);

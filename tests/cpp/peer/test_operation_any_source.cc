@@ -109,16 +109,33 @@ TEST_F(OperationAnySourceTest, AVoteDoesNotStopTheOnesBefore) {
   EXPECT_NE(said.find(kAsk), std::string::npos) << said;
 }
 
-TEST_F(OperationAnySourceTest, UpdateTopologyEndsTheOnesBefore) {
+TEST_F(OperationAnySourceTest, UpdateTopologyEndsThoseThatHaveNoSend) {
   receive(5);
   t.joint(6, JointKind::kUpdateTopology);
   receive(7);
   const std::string said = t.hear(t.start_of(2, {1, 2, 3, 4}));
   const size_t ended = said.find("finish call 5: membership changed: " + kName);
-  const size_t updated = said.find("finish joint 6: ok");
+  const size_t updated = said.find("finish joint call 6: ok");
+  const size_t held = said.find("finish call 7: membership changed: " + kName);
   EXPECT_LT(ended, updated) << said;
-  EXPECT_NE(said.find("tell AwaitSend 1 under '' in 1.2\n"), std::string::npos) << said;
-  EXPECT_EQ(said.find("finish call 7"), std::string::npos) << said;
+  EXPECT_LT(updated, held) << said;
+  EXPECT_NE(held, std::string::npos) << said;
+  EXPECT_EQ(receive(8), "tell AwaitSend 1 under '' in 1.2\n");
+}
+
+TEST_F(OperationAnySourceTest, ALossWithinTheGenerationEndsIt) {
+  receive(5);
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
+  t.go_on(1);
+  protocol::EpochStart start = t.start_of(2, {1, 2});
+  start.generation = epoch_id(1);
+  start.left = {peer_id(3)};
+  const std::string said = t.hear(start);
+  EXPECT_NE(said.find("finish call 5: membership changed: " + kName), std::string::npos) << said;
+  EXPECT_NE(receive(6).find("finish call 6: membership changed: "), std::string::npos)
+      << "the application has not looked";
+  t.on(TopologySeen{epoch_id(2)});
+  EXPECT_EQ(receive(7), "tell AwaitSend 1 under '' in 1.2\n");
 }
 
 TEST_F(OperationAnySourceTest, LeavingEndsIt) {
