@@ -5,8 +5,8 @@
 //   1. A receive is here from its call until it is taken, ended by a failure, or timed out.
 //   2. Receives under one tag are taken in the order of their calls.
 //   3. If a receive waits that is not held, the master has been asked under its tag, unless the
-//      epoch is ending. It is asked again after a reconnection and in the next epoch.
-//      It belongs to the members of its call: if they change, it fails, since a send may be missing.
+//      epoch is ending. It is asked again after a reconnection and in the next epoch. A receive
+//      belongs to the members of its call: if they change, it fails, since a send may be missing.
 //   4. Held receives were called while a vote for update_topology was open. They wait for nothing
 //      but its answer.
 //   5. There are at most kAwaitedTagsMax tags.

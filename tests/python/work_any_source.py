@@ -127,7 +127,7 @@ def the_size_differs() -> None:
 
 
 def bad_calls() -> None:
-    with expected(ValueError, "contiguous"):
+    with expected(ValueError, "elements of this one share memory"):
         dist.recv(torch.ones(4, 4).expand(2, 4, 4))
     work = dist.all_reduce(torch.ones(1), async_op=True)
     work.wait()
@@ -144,6 +144,7 @@ def the_group_is_destroyed() -> None:
     tensor = torch.full((4,), 7.0)
     work = dist.irecv(tensor)
     dist.destroy_process_group()
-    with expected(pccl.InvalidStateError, "from any rank", "has left the run"):
+    # Another rank may have left before, or the master with rank 0.
+    with expected(pccl.PcclError, "recv(float32, 4 elements, from any rank)"):
         work.wait()
     assert torch.equal(tensor, torch.full((4,), 7.0))
