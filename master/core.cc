@@ -331,6 +331,7 @@ bool is_about_operations(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
          std::holds_alternative<protocol::AbortRequest>(message) ||
+         std::holds_alternative<protocol::AwaitSend>(message) ||
          std::holds_alternative<protocol::Ping>(message) ||
          std::holds_alternative<protocol::Pong>(message);
 }
@@ -340,6 +341,7 @@ bool is_decided(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
          std::holds_alternative<protocol::AbortRequest>(message) ||
+         std::holds_alternative<protocol::AwaitSend>(message) ||
          std::holds_alternative<protocol::StateReport>(message) ||
          std::holds_alternative<protocol::Vote>(message) ||
          std::holds_alternative<protocol::JointAbort>(message) ||

@@ -96,7 +96,9 @@ Status Epochs::check(Epoch epoch) const {
 
 Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
   PCCL_ASSERT(membership_.is_member(peer));
-  const bool counts = phase_ == Phase::kActive || phase_ == Phase::kFreezing;
+  // A receive from any source may begin late. While the group drains, its send has ended.
+  const bool late = phase_ == Phase::kDraining && operations_.knows(begin.op);
+  const bool counts = phase_ == Phase::kActive || phase_ == Phase::kFreezing || late;
   if (begin.epoch != current() || !counts) return check(begin.epoch);
   const size_t reserved = operations_.open_count() + announced_.current.verdicts.kept().size();
   const bool full =
@@ -671,11 +673,13 @@ void Epochs::flush() {
   for (auto& [member, proposal] : operations_.take_proposals()) {
     if (membership_.is_member(member)) connections_.send(member, std::move(proposal));
   }
-  if (announced_.current.verdicts.next_index() == first) return;
   const auto messages = announced_.current.verdicts.since(current(), first);
   PCCL_ASSERT(messages.has_value());
   for (const PeerId member : membership_.members()) {
     for (const protocol::Verdicts& some : *messages) connections_.send(member, some);
+  }
+  for (auto& [member, answer] : operations_.take_answers()) {
+    if (membership_.is_member(member)) connections_.send(member, std::move(answer));
   }
 }
 

@@ -89,6 +89,12 @@ class Epochs {
   Status done(PeerId peer, const protocol::Done& done);
   Status abort(PeerId peer, const protocol::AbortRequest& request,
                const Operations::Missing& missing = {});
+  // While an epoch ends, nothing is taken any more: the receiver asks again in the next one.
+  Status await_send(PeerId peer, const protocol::AwaitSend& question) {
+    const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
+    if (question.epoch != current() || !runs) return check(question.epoch);
+    return operations_.await_send(peer, question);
+  }
   Status report(PeerId peer, const protocol::StateReport& report);
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
   // Whether resume() or gather() would accept this; changes nothing.

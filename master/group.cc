@@ -242,16 +242,15 @@ void Group::lose_if_cut_off(PeerId peer) {
 // ---- Operations ----
 
 Status Group::on(PeerId peer, const protocol::Begin& message) {
-  if (ballot_.is_open(peer, JointKind::kUpdateTopology)) {
+  // A receive from any source was called before the vote, and has found its send since.
+  const bool answers = message.info.receiver == peer && epochs_.operations().knows(message.op);
+  if (ballot_.is_open(peer, JointKind::kUpdateTopology) && !answers)
     return violation("Begin after a vote for update_topology");
-  }
   const Status status = epochs_.begin(peer, message);
   if (status.ok())
     membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
   return status;
 }
-
-Status Group::on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.
 // kMembershipChanged is nobody's mistake: after a loss the operation may no longer mean the same.

@@ -46,6 +46,8 @@ std::string Group::absence_of(uint32_t rank) const {
   const std::optional<PeerId> peer = member_at(rank);
   if (!peer) return "which is lost";
   const Membership::Peer& about = *membership_.find(*peer);
+  const bool receives = about.connected && epochs_.operations().asks_for_sends(*peer);
+  if (receives && !is_in_last_call(*peer)) return "which waits for a send from any rank";
   return absence_text(about.last_call, {about.connected, is_in_last_call(*peer)}, context_.now);
 }
 

@@ -127,6 +127,11 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   }
   if (!known.settled && known.info != info) known.otherwise.emplace(rank, info);
   mark_begun(at, rank);
+  if (!awaits_receiver(op, known)) {
+    any_source_.taken(op);
+  } else if (!any_source_.knows(op)) {
+    any_source_.begun(epoch_, op, known.info);
+  }
   if (!known.otherwise.empty()) {
     judge(at, newcomers);
   } else if (known.settled) {
@@ -223,6 +228,11 @@ void Operations::mark_begun(Table::iterator at, uint32_t rank) {
   if (!op.restored) ++begun_by_[rank];
 }
 
+bool Operations::awaits_receiver(OpKey key, const Op& op) const {
+  return transfers(op.info) && !op.settled && op.at[rank(op.info.root)] != At::kNothing &&
+         !was_begun(op.info.receiver, key);
+}
+
 Status Operations::done(PeerId peer, OpKey op) {
   const uint32_t rank = this->rank(peer);
   const auto at = table_.find(op);
@@ -314,6 +324,7 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
   settled_.push_back(std::move(verdict));
   at->second.settled = true;
   begun_before_.erase(at->first);
+  any_source_.taken(at->first);
   --open_;
   forget_if_acknowledged(at);
 }
@@ -482,6 +493,7 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
 
 void Operations::catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled) {
   const uint32_t rank = this->rank(peer);
+  any_source_.forget_questions(peer);
   std::set<OpKey> not_begun;
   for (const protocol::Uncalled& op : uncalled) not_begun.insert(op.op);
   for (auto at = table_.begin(); at != table_.end();) {
@@ -589,12 +601,15 @@ bool Operations::is_of(Epoch epoch, const std::vector<protocol::Member>& members
 }
 
 void Operations::check() const {
-  size_t open = 0;
+  size_t open = 0, sends = 0;
+  any_source_.check();
   for (const auto& [key, op] : table_) {
     if (!op.settled) ++open;
+    PCCL_ASSERT(any_source_.knows(key) == awaits_receiver(key, op));
+    if (any_source_.knows(key)) ++sends;
     check(key, op);
   }
-  PCCL_ASSERT(open == open_);
+  PCCL_ASSERT(open == open_ && sends == any_source_.size());
   check_ranks();
   for (const auto& [key, members] : begun_before_) {
     const auto at = table_.find(key);

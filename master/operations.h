@@ -30,6 +30,7 @@
 #include "csrc/base/status.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
+#include "master/any_source.h"
 #include "master/newcomer.h"
 #include "master/records.h"
 #include "master/text_format.h"
@@ -98,6 +99,13 @@ class Operations {
   // that is no newcomer.
   bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
 
+  // A member asks for sends to it under a tag, whoever sends.
+  Status await_send(PeerId peer, const protocol::AwaitSend& question) {
+    return any_source_.await(peer, question);
+  }
+  bool asks_for_sends(PeerId peer) const { return any_source_.asks(peer); }
+  AnySource::Answers take_answers() { return any_source_.take_answers(); }
+
   // A joint update_topology: aborts the open operations that some member has not begun. The rest
   // continues.
   void drain();
@@ -116,7 +124,8 @@ class Operations {
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
   bool is_transfer(OpKey op) const;  // whether a known operation is a send
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
-  // A member has resumed: it has begun all settled operations but those that it has yet to call.
+  // A member has resumed: it has begun all settled operations but those that it has yet to call,
+  // and asks again for sends.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
   // An operation that was settled before a restart of the master. `not_begun`: the members that
   // have yet to call it. All others are assumed to have begun it. If one begins it, a report was
@@ -165,6 +174,8 @@ class Operations {
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // all members whose Done counts are done
   void mark_begun(Table::iterator at, uint32_t rank);
+  bool awaits_receiver(OpKey key,
+                       const Op& op) const;  // an open send that only its sender has begun
   void propose_abort(Op& op, const protocol::AbortRequest& request);
   void settle(Table::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
   void forget_if_acknowledged(Table::iterator at);
@@ -191,6 +202,7 @@ class Operations {
   RankNames names_;
   std::map<PeerId, uint32_t> ranks_;
   Table table_;
+  AnySource any_source_;
   size_t open_ = 0;               // operations that are not settled
   std::vector<size_t> begun_by_;  // table entries begun, by rank
   std::vector<protocol::Verdict> settled_;

@@ -89,6 +89,7 @@ struct PeerCore::Impl {
   Status on_message(const protocol::AbortProposal& what) {
     return operations.on_abort_proposal(what);
   }
+  Status on_message(const protocol::SendBegun& send) { return operations.on_send_begun(send); }
   Status on_message(const protocol::EpochEnd& end);
   Status on_message(const protocol::Answer& answer);
   Status on_message(const protocol::SyncPlan& plan);

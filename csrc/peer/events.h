@@ -68,6 +68,9 @@ struct Topology {
   bool wan = false;             // the longest path between neighbours is a wan path
 };
 
+// The root of a receive that takes a send from any rank.
+inline constexpr int32_t kAnySource = -1;
+
 // A collective as the application posts it. Root and peer are ranks of the topology that the
 // application sees. A collective that is called while a vote for update_topology is open is held
 // until the answer. Its timeout starts then, and it takes its number in the epoch in which it
@@ -78,7 +81,7 @@ struct OpRequest {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   uint64_t count = 0;  // see OpInfo
-  int32_t root = -1;   // of kBroadcast, kReduce...; kSend: destination; kRecv: source
+  int32_t root = -1;   // of kBroadcast, kReduce...; kSend: destination; kRecv: source or kAnySource
   std::string tag;
   Duration timeout{0};  // 0: none
   bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
@@ -253,6 +256,7 @@ struct FinishOp {  // returns the tensor to the application
   OpKey op;
   std::vector<Part> parts;         // of a committed operation with `keep`
   bool ended_before_call = false;  // its verdict came before its call here
+  int32_t source = -1;             // of a kRecv that succeeded: the rank of the sender
 };
 struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;

@@ -53,6 +53,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, x},  // Resumed
     {o, o, x, o},  // AbortProposal
     {o, x, x, o},  // Farewell
+    {o, o, o, o},  // AwaitSend
+    {o, o, x, o},  // SendBegun
 }};
 
 const char* text(Phase phase) {
@@ -284,6 +286,13 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
 void Membership::be_dismissed() {
   PCCL_ASSERT(phase_ == Phase::kMember && ended_ && !continues_ && !broken_.ok());
   broken_ = farewell();
+}
+
+int32_t Membership::seen_rank_of(PeerId peer) const {
+  const auto& members = seen_.members;
+  const auto at = std::find_if(members.begin(), members.end(),
+                               [peer](const protocol::Member& one) { return one.peer == peer; });
+  return at == members.end() ? -1 : static_cast<int32_t>(at - members.begin());
 }
 
 std::optional<uint32_t> Membership::rank_of(PeerId peer) const {

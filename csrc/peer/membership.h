@@ -95,6 +95,7 @@ class Membership {
   const Status& broken() const { return broken_; }
 
   std::optional<uint32_t> rank_of(PeerId peer) const;
+  int32_t seen_rank_of(PeerId peer) const;  // as the application sees it; -1: none
   // The epoch since which the members are the present ones, and the epoch since which they are
   // those that the application sees.
   Epoch members_since() const { return members_since_; }

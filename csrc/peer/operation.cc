@@ -93,8 +93,11 @@ void Operations::call(const OpRequest& request) {
                "that is not kept would be lost",
                {}};
   }
+  const bool from_any = request.kind == OpKind::kRecv && request.root == kAnySource;
   if (refused.ok()) refused = check_room(request);
+  if (refused.ok() && from_any) refused = any_source_.check_room(request);
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
+  if (from_any) return call_any_source(request);
   tag_bytes_ += request.tag.size();
   CalledOp call{request.handle, info_of(request, membership_), request.timeout,
                 membership_.seen_since(), request.parked};
@@ -107,6 +110,7 @@ void Operations::call(const OpRequest& request) {
 }
 
 void Operations::staged(Handle handle, const Status& status) {
+  if (any_source_.staged(handle, status)) return;
   for (CalledOp& call : held_) {
     if (call.handle != handle) continue;
     call.parked = false;
@@ -130,16 +134,17 @@ std::string Operations::unfit(const protocol::OpInfo& info, OpKey key, const Sta
 }
 
 Status Operations::check_room(const OpRequest& request) const {
-  if (open_.size() + held_.size() >= protocol::kOpsOpenMax) {
+  if (open_.size() + held_.size() + any_source_.size() >= protocol::kOpsOpenMax) {
     return {Code::kInvalidState,
             std::to_string(protocol::kOpsOpenMax) +
                 " operations of this process are in flight, the most there can be: wait for some "
                 "of them",
             {}};
   }
-  if (tag_bytes_ + request.tag.size() > kTagBytesOpenMax) {
+  const size_t tag_bytes = tag_bytes_ + any_source_.tag_bytes();
+  if (tag_bytes + request.tag.size() > kTagBytesOpenMax) {
     return {Code::kInvalidState,
-            "the tags of the operations in flight have " + std::to_string(tag_bytes_) +
+            "the tags of the operations in flight have " + std::to_string(tag_bytes) +
                 " bytes together, at most " + std::to_string(kTagBytesOpenMax) +
                 " are allowed: wait for some of them, or use shorter tags",
             {}};
@@ -153,6 +158,8 @@ void Operations::open_posting() {
   std::deque<CalledOp> calls;
   calls.swap(held_);
   for (CalledOp& call : calls) release(std::move(call));
+  end_any_source();
+  any_source_.open_posting();
 }
 
 void Operations::release(CalledOp call) {
@@ -190,6 +197,7 @@ void Operations::post(CalledOp call, const Status& refused) {
   op.timeout = call.timeout;
   op.parked = call.parked;
   if (op.parked) parked_.emplace(op.handle, key);
+  if ((op.deadline = call.deadline)) deadlines_.emplace(*op.deadline, key);
   if (!refused.ok()) {
     op.request = abort_request(key, refused.code, refused.message);
   } else if (!call.unfit.ok()) {
@@ -318,7 +326,9 @@ void Operations::hand_back(OpKey key, Op& op) {
   if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
   if (op.info.keep) add_part(op, op.info.count);
   if (op.info.kind != OpKind::kSend) context_.took_part(protocol::Standing::kCompared);
-  context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key, std::move(op.parts)});
+  FinishOp result{op.handle, {}, membership_.epoch(), key, std::move(op.parts)};
+  if (receives(op)) result.source = membership_.seen_rank_of(op.info.root);
+  context_.emit(std::move(result));
 }
 
 Operations::Open::iterator Operations::finish(Open::iterator at) {
@@ -484,9 +494,11 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
       at = abort(at, lost(at->second.info, at->first));
     }
   }
+  end_any_source();
 }
 
 void Operations::begin_generation() {
+  end_any_source();
   PCCL_ASSERT(settled() && deadlines_.empty());
   PCCL_ASSERT(generation_ < membership_.generation());
   next_.clear();
@@ -548,6 +560,8 @@ void Operations::reconfigure() {
     if (changed) recheck(key);
     if (open_.contains(key)) restart(key);
   }
+  end_any_source();
+  any_source_.ask_again();
 }
 
 // Called after a loss within the generation. An operation that no longer means the same ends.
@@ -581,6 +595,8 @@ void Operations::end(const Status& why) {
   for (auto at = open_.begin(); at != open_.end();) {
     at = abort(at, outcome(name(at->second.info, at->first, membership_)));
   }
+  any_source_.end(
+      [&](const AnySource::Receive& receive) { return outcome(any_source_name(receive.request)); });
   for (const CalledOp& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
     uncount_tag(call.info);
@@ -598,6 +614,7 @@ Status Operations::lost(const protocol::OpInfo& info, OpKey key) const {
 // ---- Time, reconnection ----
 
 void Operations::on_time() {
+  any_source_.on_time();
   while (!deadlines_.empty() && deadlines_.begin()->first <= context_.now) {
     const OpKey key = deadlines_.begin()->second;
     deadlines_.erase(deadlines_.begin());
@@ -613,8 +630,9 @@ void Operations::on_time() {
 }
 
 std::optional<Instant> Operations::deadline() const {
-  if (deadlines_.empty()) return std::nullopt;
-  return deadlines_.begin()->first;
+  const std::optional<Instant> first = any_source_.deadline();
+  if (deadlines_.empty()) return first;
+  return first ? std::min(*first, deadlines_.begin()->first) : deadlines_.begin()->first;
 }
 
 protocol::AbortRequest Operations::abort_request(OpKey key, Code code, std::string text) const {
@@ -652,11 +670,12 @@ void Operations::describe(protocol::Resume& resume) const {
   verdicts_.describe(resume);
 }
 
-void Operations::repeat_requests() const {
+void Operations::repeat_requests() {
   if (membership_.frozen()) return;
   for (const auto& [key, op] : open_) {
     if (op.request && op.begun) context_.send(*op.request);
   }
+  any_source_.ask_again();
 }
 
 }  // namespace pccl::peer

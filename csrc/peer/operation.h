@@ -25,7 +25,9 @@
 //  11. The numbers belong to the present generation, and the verdicts to the present epoch.
 //  12. An operation that is parked is on the ring as parked, or waits to be. It is parked until its
 //      data is staged, and an operation whose data cannot be staged has requested its abort.
-//  13. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
+//  13. A receive from any source is no operation and has no number until its send is found
+//      (any_source.h). It counts in 4 like an open operation.
+//  14. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
 //      that it has kept.
 #pragma once
 
@@ -38,6 +40,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/status.h"
+#include "csrc/peer/any_source.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/verdict_log.h"
 
@@ -46,7 +49,7 @@ namespace pccl::peer {
 class Operations {
  public:
   Operations(Context& context, const Membership& membership)
-      : context_(context), membership_(membership) {}
+      : context_(context), membership_(membership), any_source_(context, membership) {}
 
   void call(const OpRequest& request);  // REQUIRES: a member
   // See OpStaged.
@@ -69,6 +72,7 @@ class Operations {
   protocol::StateReport freeze();  // answer to Ask: what is not done stays so
   Status on_verdicts(const protocol::Verdicts& verdicts);
   Status on_abort_proposal(const protocol::AbortProposal& what);
+  Status on_send_begun(const protocol::SendBegun& send);
   Status check(const protocol::EpochEnd& end) const;
   // REQUIRES: check() was ok, Membership::end() was called
   void on_epoch_end(const protocol::EpochEnd& end);
@@ -88,10 +92,12 @@ class Operations {
   std::optional<Instant> deadline() const;
 
   void describe(protocol::Resume& resume) const;
-  void repeat_requests() const;  // after Resumed
+  void repeat_requests();  // after Resumed
 
   bool posting_closed() const { return closed_; }
-  size_t size() const { return open_.size() + held_.size() + draining_.size(); }
+  size_t size() const {
+    return open_.size() + held_.size() + draining_.size() + any_source_.size();
+  }
   void check() const;  // asserts the invariants
 
   enum class State {
@@ -127,7 +133,8 @@ class Operations {
     Duration timeout{0};
     Epoch members;  // since this epoch the members are those of the call
     bool parked = false;
-    Status unfit{};  // why its data cannot be staged
+    Status unfit{};                     // why its data cannot be staged
+    std::optional<Instant> deadline{};  // it counts from an earlier time
   };
   struct Draining {
     Handle handle = 0;
@@ -139,6 +146,13 @@ class Operations {
 
   static void enter(Op& op, State next);  // REQUIRES: the table in operation.cc allows it
   Status check_room(const OpRequest& request) const;
+  void call_any_source(const OpRequest& request);
+  // A send that has ended before its call here takes its number, and nothing else.
+  bool end_early(OpKey key, const protocol::OpInfo& info);
+  // The error of a receive from any source that has no send and was called by these members; ok if
+  // it may wait.
+  Status any_source_over(const OpRequest& request, Epoch members) const;
+  void end_any_source();  // if their group is broken, or is no longer that of their call
   // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
   // alike.
   void post(CalledOp call, const Status& refused = {});
@@ -183,6 +197,7 @@ class Operations {
 
   Context& context_;
   const Membership& membership_;
+  AnySource any_source_;
   bool closed_ = false;
   std::deque<CalledOp> held_;
   std::map<TagId, uint32_t> next_;

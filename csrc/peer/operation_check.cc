@@ -11,7 +11,8 @@ void Operations::check() const {
   PCCL_ASSERT(generation_ == membership_.generation());
   PCCL_ASSERT(verdicts_epoch_ == membership_.epoch());
   PCCL_ASSERT(closed_ || held_.empty());
-  PCCL_ASSERT(open_.size() + held_.size() <= protocol::kOpsOpenMax);
+  any_source_.check();
+  PCCL_ASSERT(open_.size() + held_.size() + any_source_.size() <= protocol::kOpsOpenMax);
   size_t tag_bytes = 0, deadlines = 0, restarts = 0, parked = 0;
   for (const CalledOp& call : held_) tag_bytes += call.info.tag.size();
   for (const auto& [key, op] : open_) {
@@ -23,7 +24,8 @@ void Operations::check() const {
     ++deadlines;
     PCCL_ASSERT(deadlines_.contains({*op.deadline, key}));
   }
-  PCCL_ASSERT(tag_bytes_ == tag_bytes && tag_bytes <= kTagBytesOpenMax);
+  PCCL_ASSERT(tag_bytes_ == tag_bytes);
+  PCCL_ASSERT(tag_bytes + any_source_.tag_bytes() <= kTagBytesOpenMax);
   PCCL_ASSERT(deadlines_.size() == deadlines && parked_.size() == parked);
   for (const auto& [id, draining] : draining_) {
     const auto& [epoch, key] = id;

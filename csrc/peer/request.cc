@@ -147,6 +147,9 @@ Status check(const OpRequest& request, const Membership& membership) {
     if (!status.ok()) return status;
   }
   if (!names_a_rank(request.kind)) return {};
+  if (request.kind == OpKind::kRecv && request.root == kAnySource) {
+    return world > 1 ? Status{} : invalid("from any rank: this process is alone in its group");
+  }
   if (request.root < 0 || static_cast<uint32_t>(request.root) >= world) {
     return invalid("there is no rank " + std::to_string(request.root) + ": the world size is " +
                    std::to_string(world));

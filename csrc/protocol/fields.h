@@ -147,6 +147,13 @@ void fields(auto& wire, Is<AbortProposal> auto& m) {
   wire(m.epoch, m.op, m.code, free_text(m.text));
 }
 
+void fields(auto& wire, Is<AwaitSend> auto& m) {
+  wire(m.epoch, shown(m.tag, kTagBytesMax), m.count);
+}
+void fields(auto& wire, Is<SendBegun> auto& m) {
+  wire(m.epoch, m.sender, shown(m.tag, kTagBytesMax), m.sequence);
+}
+
 void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch); }
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<Answer> auto& m) {
@@ -226,6 +233,8 @@ template <> inline constexpr Kind kKind<Resume>{26, "Resume"};
 template <> inline constexpr Kind kKind<Resumed>{27, "Resumed"};
 template <> inline constexpr Kind kKind<AbortProposal>{28, "AbortProposal"};
 template <> inline constexpr Kind kKind<Farewell>{29, "Farewell"};
+template <> inline constexpr Kind kKind<AwaitSend>{30, "AwaitSend"};
+template <> inline constexpr Kind kKind<SendBegun>{31, "SendBegun"};
 // clang-format on
 
 }  // namespace pccl::protocol

@@ -97,6 +97,11 @@ inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
 // Operations of a group that the master knows, including settled ones that some member has yet to
 // call. Beyond this limit the run ends.
 inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
+// Sends for which one AwaitSend asks. A peer that waits for more asks again when these have come.
+inline constexpr uint32_t kAwaitedSendsMax = 64;
+// Tags under which a peer waits for a send from any source. The master keeps an entry for each.
+// Beyond this limit, the receive fails with InvalidStateError.
+inline constexpr size_t kAwaitedTagsMax = 1024;
 // Ranks named one by one in an error text before it says "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
 

@@ -387,6 +387,25 @@ struct AbortProposal {
   bool operator==(const AbortProposal&) const = default;
 };
 
+// Peer -> master: `count` receives from any source wait here under `tag`. It replaces what the peer
+// said before about this tag. The answers are SendBegun, `count` of them at most.
+struct AwaitSend {
+  Epoch epoch;
+  std::string tag;
+  uint32_t count = 0;  // at most kAwaitedSendsMax
+  bool operator==(const AwaitSend&) const = default;
+};
+
+// Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to
+// this peer under `tag`, and this peer has not begun it.
+struct SendBegun {
+  Epoch epoch;
+  PeerId sender;
+  std::string tag;
+  uint32_t sequence = 0;
+  bool operator==(const SendBegun&) const = default;
+};
+
 // ---- Joint calls --------------------------------------------------------------------------------
 
 enum class JointKind : uint8_t { kUpdateTopology = 0, kArePeersPending = 1, kSyncSharedState = 2 };
@@ -533,10 +552,11 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
-using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
-                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
-                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
-                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell>;
+using Message =
+    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
+                 EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
+                 AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
+                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

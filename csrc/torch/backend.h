@@ -72,10 +72,11 @@ class PcclBackend : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  // Takes the oldest send to this rank under the tag. Its Work knows the sender: sourceRank().
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
   // Not implemented yet: each raises NotImplementedError.
   WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr recvAnysource(Tensors&, int) override;
 
   // Beyond torch's interface. Joint calls block. REQUIRES: their caller does not hold the GIL.
   int rank() const;

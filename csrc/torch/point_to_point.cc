@@ -10,7 +10,12 @@ namespace pccl::torch_layer {
 PcclBackend::WorkPtr PcclBackend::transfer(Call call, const Tensors& tensors, int other, int tag) {
   expect_one(call.name, tensors);
   const bool sends = call.request.kind == OpKind::kSend;
-  call.request.root = checked_rank(call.name, sends ? "dst" : "src", other);
+  const bool from_any = call.type == c10d::OpType::RECVANYSOURCE;
+  call.request.root = from_any ? other : checked_rank(call.name, sends ? "dst" : "src", other);
+  if (from_any && size() == 1) {
+    raise_value_error(
+        "recv without src: this rank is alone in its group, so no rank can send to it");
+  }
   if (other == rank()) {
     raise_value_error(
         c10::str(call.name, "(", sends ? "dst" : "src", "=", other, "): that is this rank itself"));
@@ -29,6 +34,11 @@ PcclBackend::WorkPtr PcclBackend::send(Tensors& tensors, int destination, int ta
 
 PcclBackend::WorkPtr PcclBackend::recv(Tensors& tensors, int source, int tag) {
   return transfer({"recv", OpKind::kRecv, c10d::OpType::RECV}, tensors, source, tag);
+}
+
+PcclBackend::WorkPtr PcclBackend::recvAnysource(Tensors& tensors, int tag) {
+  return transfer({"recv", OpKind::kRecv, c10d::OpType::RECVANYSOURCE}, tensors, peer::kAnySource,
+                  tag);
 }
 
 }  // namespace pccl::torch_layer

@@ -17,5 +17,4 @@ using WorkPtr = PcclBackend::WorkPtr;
 WorkPtr PcclBackend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
   not_here("all_reduce of sparse tensors");
 }
-WorkPtr PcclBackend::recvAnysource(Tensors&, int) { not_here("recv without src"); }
 }  // namespace pccl::torch_layer

@@ -33,6 +33,7 @@ PostedOperation::PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std:
 void PostedOperation::end(const std::shared_ptr<PostedOperation>& operation,
                           peer::OpResult result) {
   operation->ended_before_call_ = result.ended_before_call;
+  operation->source_ = result.source;
   const bool committed = result.status.ok();
   if (committed) operation->parts_ = std::move(result.parts);
   if (operation->staged_) operation->staged_->end(committed);
@@ -115,6 +116,8 @@ std::vector<peer::Part> PostedOperation::parts() const {
   return ended() && !error() ? parts_ : std::vector<peer::Part>();
 }
 
+int PostedOperation::source() const { return ended() && !error() ? source_ : -1; }
+
 bool PostedOperation::ended_before_call() const { return ended() && ended_before_call_; }
 
 c10::intrusive_ptr<c10::ivalue::Future> PostedOperation::future() {
@@ -154,6 +157,14 @@ PcclWork::~PcclWork() {
 
 bool PcclWork::isCompleted() { return operation_->ended(); }
 bool PcclWork::isSuccess() const { return operation_->ended() && !operation_->error(); }
+int PcclWork::sourceRank() const {
+  if (operation_->source() >= 0) return operation_->source();
+  raise({Code::kInvalidState,
+         "sourceRank() of " + operation_->text() +
+             ": only a receive that has succeeded knows its sender. Call wait() first",
+         {}});
+}
+
 std::exception_ptr PcclWork::exception() const { return operation_->error(); }
 std::vector<at::Tensor> PcclWork::result() { return operation_->results(); }
 c10::intrusive_ptr<c10::ivalue::Future> PcclWork::getFuture() { return operation_->future(); }

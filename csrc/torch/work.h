@@ -51,6 +51,7 @@ class PostedOperation {
   Tensors results() const;
   std::vector<peer::Part> parts() const;  // not empty only after success of an operation with keep
   bool ended_before_call() const;         // it was settled for all before it was called here
+  int source() const;                     // of a receive that succeeded: the rank of the sender
   void abandon();                         // the handle goes away
   const std::string& text() const { return text_; }
 
@@ -64,8 +65,9 @@ class PostedOperation {
   bool ended_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;
-  std::vector<peer::Part> parts_;  // constant once ended, like the next field
+  std::vector<peer::Part> parts_;  // constant once ended, like the next two fields
   bool ended_before_call_ = false;
+  int source_ = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::shared_ptr<BorrowedTensors> borrowed_;
 };
@@ -78,6 +80,8 @@ class PcclWork : public c10d::Work {
 
   bool isCompleted() override;
   bool isSuccess() const override;
+  // The rank of the sender. REQUIRES: a receive that has succeeded; otherwise it raises.
+  int sourceRank() const override;
   std::exception_ptr exception() const override;
   // Returns or raises when the operation has ended, raises KeyboardInterrupt on Ctrl-C, and raises
   // OperationTimeoutError after `timeout`. In the last two cases the operation goes on, and its

@@ -79,6 +79,7 @@ void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
       .tag = word(with, "tag"),
       .timeout = std::chrono::milliseconds(number(with, "timeout", 0)),
       .keep = word(with, "on_loss") == "keep"};
+  if (word(with, "root") == "any") request.root = peer::kAnySource;
   Operation operation{
       std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag), {}, {}};
   const size_t blocks = kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
@@ -126,6 +127,7 @@ void AddressPublisher::on_op(const peer::FinishOp& result) {
     line += operation.buffers == operation.before ? "tensor untouched: " : "TENSOR CHANGED: ";
     line += std::string(text(status.code)) + ": " + status.message;
   }
+  if (result.source >= 0) line += ", from rank " + std::to_string(result.source);
   for (const peer::Part& part : result.parts) {
     line += ", to " + std::to_string(part.end) + " over " +
             std::to_string(part.contributors.size()) + " peers";

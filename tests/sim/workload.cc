@@ -86,6 +86,9 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   call.peer =
       static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
   call.tag = random.once_in(3) ? "" : "t" + std::to_string(index);
+  // Under policy retry a loss ends the receive alone, and the send would wait for ever.
+  call.any = random.once_in(2) && call.kind == protocol::OpKind::kSend && !rules_.retries;
+  if (call.any) call.tag = "any" + std::to_string(index);  // no other send can be taken for it
   const bool may_keep = call.kind == protocol::OpKind::kAllReduce &&
                         (call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kAvg);
   call.keep = random.once_in(2) && may_keep;
@@ -174,7 +177,10 @@ void Workload::post(const Call& call) {
                           .timeout = patience(call),
                           .keep = call.keep};
   if (sending && topology_.rank == call.root) request.root = static_cast<int32_t>(call.peer);
-  if (sending && topology_.rank == call.peer) request.kind = protocol::OpKind::kRecv;
+  if (sending && topology_.rank == call.peer) {
+    request.kind = protocol::OpKind::kRecv;
+    if (call.any) request.root = peer::kAnySource;
+  }
   if (call.uneven) {
     request.count = 0;
     for (uint32_t other = 0; other < topology_.members.size(); ++other) {

@@ -86,6 +86,7 @@ class Workload : public App {
     uint32_t root = 0, peer = 0;  // ranks: the root, or the sender; the receiver
     std::string tag, name;
     bool uneven = false;    // parts of different sizes
+    bool any = false;       // a send that is received from any source
     bool apart = false;     // an all-gather whose input is not in its output
     bool keep = false;      // on_loss="keep"
     bool crossing = false;  // all post it before the topology update, and wait for it after

@@ -188,6 +188,9 @@ void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
       (rules_.retries && parts.back() != whole))
     return fail("P3 " + posted.call.name + ": contributors that make no sense");
   if (parts.size() > 1) node_.world().note(node_.name(), posted.call.name + " was kept in part");
+  const bool received = posted.call.kind == OpKind::kSend && topology_.rank == posted.call.peer;
+  if (ended.source != (received ? static_cast<int32_t>(posted.call.root) : -1))
+    fail("P1 " + posted.call.name + ": sent by rank " + std::to_string(ended.source));
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
     const std::vector<std::byte>& result = posted.buffers[block];
     const std::vector<std::byte> right = expected(posted, block, parts);

@@ -421,6 +421,7 @@ void Control::apply(FinishOp& effect) {
                       monotonic_now() - operation.posted_at});
   OpResult result(std::move(effect.status), std::move(effect.parts));
   result.ended_before_call = effect.ended_before_call;
+  result.source = effect.source;
   operation.completion(std::move(result));
 }
 

@@ -37,6 +37,7 @@ struct OpResult {
   Status status;
   std::vector<Part> parts;         // of a successful operation with `keep`
   bool ended_before_call = false;  // it was settled for all members before its call here
+  int32_t source = -1;             // of a successful receive: the rank of the sender
 };
 using Completion = std::function<void(OpResult)>;
 using Interrupted = std::function<bool()>;  // may be empty

@@ -303,6 +303,8 @@ class Harness {
       }
       return out;
     }
+    if (const auto* m = std::get_if<protocol::SendBegun>(&message))
+      return name + " " + m->tag + "#" + std::to_string(m->sequence) + " of " + who(m->sender);
     if (const auto* m = std::get_if<protocol::AbortProposal>(&message))
       return name + " #" + std::to_string(m->op.sequence);
     if (const auto* m = std::get_if<protocol::Answer>(&message)) {

@@ -51,6 +51,20 @@ TEST_F(GroupWaitsTest, TwoCallsThatDoNotMatchAreNamedAtEachRank) {
   EXPECT_EQ(std::count(log.begin(), log.end(), told("b")), 1);
 }
 
+TEST_F(GroupWaitsTest, ARankThatReceivesFromAnySourceIsSaidToDoSo) {
+  h.say("b", protocol::AwaitSend{epoch(1), "", 1});
+  begin("a", op(0), all_reduce(1));
+  begin("c", op(0), all_reduce(1));
+  wait(22);
+  EXPECT_EQ(told("a"),
+            "all_reduce(sum, float32, 1 element, world size 2) (#0) in epoch 1.1 has waited for "
+            "10 s for rank 1, which waits for a send from any rank");
+  h.say("b", protocol::AwaitSend{epoch(1), "", 0});
+  h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "late"});
+  EXPECT_NE(h.last<protocol::Verdicts>("a")->verdicts[0].text.find("has not called anything"),
+            std::string::npos);
+}
+
 TEST_F(GroupWaitsTest, TheEndOfAnAnnouncedWaitIsSaidToo) {
   h.vote("a", epoch(1), 0);
   wait(22);

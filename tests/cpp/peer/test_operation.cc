@@ -59,7 +59,7 @@ TEST(Operation, AReceiveReturnsAtOnceAndASendWithTheVerdict) {
             "start call 6 as ?#0: 1 of 2, from 1.3\n");
   const OpKey sent = transfer(2, 3), received = transfer(3, 2);
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), received}),
-            "tell Done ?#0\nend ?#0 committed\nfinish call 6: ok\n");
+            "tell Done ?#0\nend ?#0 committed\nfinish call 6: ok, from rank 2\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), sent}), "");
   EXPECT_EQ(t.decide(1, 0, {t.committed(sent)}), "end ?#0 committed\nfinish call 5: ok\n");
   EXPECT_EQ(t.decide(1, 1, {t.committed(received)}), "");

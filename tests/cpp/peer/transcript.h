@@ -207,6 +207,7 @@ class Transcript {
   }
   static std::string line(const FinishOp& what) {
     std::string out = "finish " + number(what.handle) + ": " + outcome(what.status);
+    if (what.source >= 0) out += ", from rank " + std::to_string(what.source);
     for (const Part& part : what.parts) {
       out += ", to " + std::to_string(part.end) + " over";
       for (const PeerId peer : part.contributors) out += " " + text(peer);
@@ -254,6 +255,9 @@ class Transcript {
   static std::string detail(const protocol::Done& what) {
     return " " + text(what.op) +
            (what.verdict_index > 0 ? ", seen " + std::to_string(what.verdict_index) : "");
+  }
+  static std::string detail(const protocol::AwaitSend& what) {
+    return " " + std::to_string(what.count) + " under '" + what.tag + "' in " + text(what.epoch);
   }
   static std::string detail(const protocol::AbortRequest& what) {
     return " " + text(what.op) + ", " + pccl::text(what.code) + ": " + what.text;

@@ -72,7 +72,7 @@ class Wild {
     OpRequest request;
     request.handle = ++handles_;
     request.kind = static_cast<protocol::OpKind>(below(6));
-    request.root = static_cast<int32_t>(below(4));
+    request.root = static_cast<int32_t>(below(5)) - 1;  // kAnySource, too
     request.count = below(3);
     if (below(3) == 0) request.tag = "a";
     if (below(4) == 0) request.timeout = std::chrono::seconds(1);
@@ -168,7 +168,7 @@ class Wild {
     }
     const bool reckless = below(200) == 0;  // sends what the protocol forbids now
     const bool updates = voted_ && vote_.kind == protocol::JointKind::kUpdateTopology;
-    switch (below(12)) {
+    switch (below(13)) {
       case 0: return protocol::Dial{peer_id(static_cast<uint32_t>(below(6))), "h", 1};
       case 1: return protocol::Forget{peer_id(static_cast<uint32_t>(below(6)))};
       case 2:
@@ -190,6 +190,13 @@ class Wild {
         if (reckless ||
             (voted_ && vote_.kind == protocol::JointKind::kSyncSharedState && !planned_ && !ended_))
           return plan();
+        break;
+      case 9:
+        if (awaited_ && !ended_ && !others_.empty()) {
+          ++counts_["send begun"];
+          return protocol::SendBegun{epoch_, others_[below(others_.size())], awaited_->tag,
+                                     static_cast<uint32_t>(below(6))};
+        }
         break;
       default:
         if (reckless || (was_member_ && !ended_)) return verdicts();
@@ -283,6 +290,7 @@ class Wild {
       ++counts_["resume"];
     }
     if (std::holds_alternative<protocol::Fetched>(message)) fetched_ = true;
+    if (const auto* await = std::get_if<protocol::AwaitSend>(&message)) awaited_ = *await;
     if (const auto* done = std::get_if<protocol::Done>(&message)) {
       done_.insert(done->op);
     }
@@ -365,6 +373,7 @@ class Wild {
   bool hello_ = false, resume_ = false;
   Epoch epoch_ = epoch_id(0);
   uint64_t verdicts_ = 0;
+  std::optional<protocol::AwaitSend> awaited_;  // the last question about a send
   std::set<OpKey> done_;
   protocol::Vote vote_;
   bool voted_ = false, planned_ = false, fetched_ = false, ended_ = false;

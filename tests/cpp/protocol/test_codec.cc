@@ -125,7 +125,7 @@ TEST(Codec, RefusesEveryTruncationAndIgnoresWhatALaterVersionAdds) {
 TEST(Codec, SaysWhichMessageIsBadAndWhy) {
   EXPECT_CONTAINS(refusal({}), "without a type");
   EXPECT_CONTAINS(refusal(bytes_of({0, 0})), "unknown type 0");
-  EXPECT_CONTAINS(refusal(bytes_of({30, 0})), "unknown type 30");
+  EXPECT_CONTAINS(refusal(bytes_of({99, 0})), "unknown type 99");
   Bytes bytes = body(LinkReport{PeerId{1}, LinkState::kDown, "", 1});
   bytes[10] = std::byte{3};
   EXPECT_CONTAINS(refusal(bytes), "bad LinkReport message: an enumerator of 3, at most 2");

@@ -1,0 +1,65 @@
+// AnySource: tells the members that receive from any source which sends wait for them (PROTOCOL.md,
+// section 3). It knows the open sends of the epoch that their receivers have not begun, and the
+// questions of the receivers that have no answer yet.
+// Operations owns it. It is pure.
+// Invariants:
+// 1. A send is here if and only if it is open, its sender has begun it, and its receiver has not,
+//    neither in this epoch nor before in the generation.
+// 2. Each question of a receiver gets the oldest sends first, and each send once.
+// 3. A receiver has at most kAwaitedTagsMax questions, each for at most kAwaitedSendsMax sends.
+// Failure: a question that is not allowed returns kProtocol.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+class AnySource {
+ public:
+  // The sender has begun this send, and the receiver has not.
+  void begun(Epoch epoch, OpKey op, const protocol::OpInfo& send);
+  // The receiver has begun it, or it has ended. Ignored if it is unknown.
+  void taken(OpKey op);
+  bool knows(OpKey op) const { return sends_.contains(op); }
+  size_t size() const { return sends_.size(); }
+
+  // The receiver asks. Replaces its question about this tag.
+  Status await(PeerId receiver, const protocol::AwaitSend& question);
+  bool asks(PeerId receiver) const { return questions_.contains(receiver); }
+  // The questions of a receiver may not all be its last ones: it asks again.
+  void forget_questions(PeerId receiver);
+
+  // The answers since the last call, with the receiver that each is for.
+  using Answers = std::vector<std::pair<PeerId, protocol::SendBegun>>;
+  Answers take_answers() { return std::exchange(answers_, {}); }
+  void check() const;  // asserts the invariants
+
+ private:
+  using Name = std::pair<PeerId, std::string>;  // receiver, tag
+  struct Queue {
+    std::map<uint64_t, OpKey> sends;  // in the order in which they began
+    uint32_t wanted = 0;              // answers that are still to come
+  };
+  struct Send {
+    Name name;
+    PeerId sender;
+    uint64_t order = 0;
+  };
+  void want(const Name& name, Queue& queue, uint32_t count);
+  void answer(Epoch epoch, OpKey op, const Send& send);
+  void forget_if_empty(const Name& name);
+
+  std::map<OpKey, Send> sends_;
+  std::map<Name, Queue> queues_;
+  std::map<PeerId, size_t> questions_;  // tags with `wanted` above zero
+  uint64_t next_order_ = 0;
+  Answers answers_;
+};
+
+}  // namespace pccl::master
