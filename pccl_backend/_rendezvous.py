@@ -7,9 +7,10 @@ world size, then for the group. The group is created at the first request. At th
 the store identifies that group.
 
 **All other starts** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
-Rank 0 of the group hosts a master inside its process and announces the master's address to the
-other ranks through the store. The store has no other use. All ranks begin together. After a loss
-the remaining ranks continue, even if only one is left.
+Rank 0 of the group hosts the group's run: the first time, its process starts a master, and later
+groups are further runs of this master. It announces the master's address and the name of the run to
+the other ranks through the store. The store has no other use. All ranks begin together. After a
+loss the remaining ranks continue, even if only one is left.
 
 Address of the hosted master: loopback if all ranks appear to be on this machine (the store's host
 is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). Otherwise it is the
@@ -21,7 +22,7 @@ then fails with that reason, instead of waiting for a rank that will not come.
 
 Access to the hosted master: if it listens beyond loopback, the ranks have to prove a token, and all
 traffic is encrypted. Rank 0 draws the token and tells it through the store, unless all ranks have
-PCCL_SECRET_FILE.
+PCCL_SECRET_FILE. A master keeps the token that was drawn for its first run.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
-POLL_S = 0.02
+POLL_FIRST_S, POLL_S = 0.0002, 0.02  # between two looks into the store: at first, and at most
 TELL_S = 5.0  # how long a rank that fails at once looks for a rank 0 to tell it
 
 # Groups that a rendezvous has joined and torch has not requested yet, by the token in their store.
@@ -233,7 +234,7 @@ def _join(
     rank: int,
     launch: str = "",
     open_run: bool,
-    master: _C.HostedMaster | None = None,
+    hosted: _C.HostedRun | None = None,
     token: str = "",
 ) -> _C.PcclGroup:
     _C.set_log_level(settings.log_level)
@@ -263,7 +264,7 @@ def _join(
         token=token,
         insecure=settings.insecure,
     )
-    return _C.join(options, store=store, master=master)
+    return _C.join(options, store=store, hosted=hosted)
 
 
 # --- A fixed world, with a master hosted by its rank 0 --------------------------------------------
@@ -274,21 +275,28 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
         return _host_fixed_world(options, base)
     with _Asker(options.store, options.group_rank) as asker:
         settings, timeout_s = _settings_for(options)
-        host, port, access = _parse_answer(asker.ask(timeout_s))
-        access.check(settings, options.group_rank)
-        return _join_hosted(options, settings, timeout_s, access, host=host, port=port)
+        place = _Place.parse(asker.ask(timeout_s))
+        place.access.check(settings, options.group_rank)
+        return _join_hosted(options, settings, timeout_s, place)
 
 
 def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
     settings, timeout_s = _settings_for(options)
     listen_on, tell = _choose_address(_store_host(base), settings)
     access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
-    master = _C.HostedMaster(host=listen_on, port=0, token=access.masters_token(settings))
-    answer = f"{tell} {master.port} {access.text()}"
-    host, port = listen_on or LOOPBACK, master.port
-    teller = _Teller(options.store, options.group_size, answer, master)
+    run = _C.HostedRun(
+        host=listen_on,
+        token=access.masters_token(settings),
+        drawn=access.kind is _Kind.DRAWN,
+        name=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+    )
+    if access.kind is _Kind.DRAWN:
+        access = dataclasses.replace(access, drawn=run.token)
+    place = _Place(tell, run.port, access, run.name)
+    own_place = dataclasses.replace(place, host=listen_on or LOOPBACK)
+    teller = _Teller(options.store, options.group_size, place.text(), run)
     try:
-        return _join_hosted(options, settings, timeout_s, access, host=host, port=port, own=master)
+        return _join_hosted(options, settings, timeout_s, own_place, hosted=run)
     except PcclError:
         if teller.complaint is not None:
             raise teller.complaint from None
@@ -305,26 +313,24 @@ def _join_hosted(
     options: Any,
     settings: PeerSettings,
     timeout_s: float,
-    access: _Access,
+    place: _Place,
     *,
-    host: str,
-    port: int,
-    own: _C.HostedMaster | None = None,
+    hosted: _C.HostedRun | None = None,
 ) -> _C.PcclGroup:
     return _join(
         settings,
         timeout_s,
         options.store,
-        host=host,
-        port=port,
-        run=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+        host=place.host,
+        port=place.port,
+        run=place.run,
         peer_group=0,
         founders=options.group_size,
         min_peers=1,
         rank=options.group_rank,
         open_run=False,
-        master=own,
-        token=access.masters_token(settings),
+        hosted=hosted,
+        token=place.access.masters_token(settings),
     )
 
 
@@ -402,20 +408,39 @@ class _Access:
             )
 
 
-def _parse_answer(answer: str) -> tuple[str, int, _Access]:
-    """Return the host and the port of the hosted master, and the way to prove who one is.
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a hosted run is: what rank 0 tells the others.
 
-    Raises:
-        ValueError: rank 0 has written it in another form.
+    Attributes:
+        host, port: the address of the master.
+        access: the way to prove that one belongs to the world.
+        run: the name of the run.
     """
-    try:
-        host, port, word = answer.split(" ")
-        return host, int(port), _Access.parse(word)
-    except ValueError:
-        raise ValueError(
-            "rank 0 runs another version of pccl, which says in another way where its master is: "
-            "install the same version for all ranks"
-        ) from None
+
+    host: str
+    port: int
+    access: _Access
+    run: str
+
+    def text(self) -> str:
+        return f"{self.host} {self.port} {self.access.text()} {self.run}"
+
+    @classmethod
+    def parse(cls, text: str) -> _Place:
+        """Read what `text` has written.
+
+        Raises:
+            ValueError: rank 0 has written it in another form.
+        """
+        try:
+            host, port, word, run = text.split(" ", 3)
+            return cls(host, int(port), _Access.parse(word), run)
+        except ValueError:
+            raise ValueError(
+                "rank 0 runs another version of pccl, which says in another way where its master "
+                "is: install the same version for all ranks"
+            ) from None
 
 
 # The first word of a complaint.
@@ -424,7 +449,7 @@ _OTHER_ERROR = "error"
 
 
 class _Teller:
-    """Announces the master's address to every other rank until all have joined.
+    """Tells every other rank where the run is, until all have joined.
 
     A store may still hold what an earlier group of the same name wrote, for example after destroy
     and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
@@ -437,12 +462,12 @@ class _Teller:
         complaint: of a rank that cannot join: the error to raise here; the join was stopped.
     """
 
-    def __init__(self, store: Store, size: int, address: str, master: _C.HostedMaster) -> None:
+    def __init__(self, store: Store, size: int, place: str, run: _C.HostedRun) -> None:
         self.complaint: Exception | None = None
         self._store = store
         self._size = size
-        self._address = address
-        self._master = master
+        self._place = place
+        self._run = run
         self._answered: dict[int, str] = {}
         self._outdated: set[str] = set()  # numbers of an earlier group
         self._stop = threading.Event()
@@ -456,7 +481,9 @@ class _Teller:
             self._thread.join()
 
     def _serve(self) -> None:
-        while self.complaint is None and not self._stop.wait(POLL_S):
+        for pause in _pauses():
+            if self.complaint is not None or self._stop.wait(pause):
+                break
             try:
                 for rank in range(1, self._size):
                     if self._store.check([_question(rank)]):
@@ -464,14 +491,14 @@ class _Teller:
             except dist.DistError:  # the store is gone: a rank without an answer reports it
                 return
         if self.complaint is not None:
-            self._master.give_up()
+            self._run.give_up()
 
     def _answer(self, rank: int, number: str) -> None:
         complains = self._store.check([_complaint(rank, number)])
         if self._answered.get(rank) != number:
             if complains:
                 self._outdated.add(number)
-            self._store.set(_reply(rank, number), self._address)
+            self._store.set(_reply(rank, number), self._place)
             self._answered[rank] = number
         elif complains and number not in self._outdated:
             kind, _, text = self._store.get(_complaint(rank, number)).decode().partition(" ")
@@ -502,10 +529,12 @@ class _Asker:
         reply = _reply(self._rank, self._number)
         deadline = time.monotonic() + timeout_s
         self._store.set(_question(self._rank), self._number)
-        while not self._store.check([reply]):  # store.wait would not react to Ctrl-C
+        for pause in _pauses():
+            if self._store.check([reply]):  # store.wait would not react to Ctrl-C
+                break
             if time.monotonic() > deadline:
                 return
-            time.sleep(POLL_S)
+            time.sleep(pause)
         self._answer = self._store.get(reply).decode()
 
     def __enter__(self) -> _Asker:
@@ -521,6 +550,14 @@ class _Asker:
             if self._answer:
                 what = _WRONG_SETTINGS if issubclass(kind, ValueError) else _OTHER_ERROR
                 self._store.set(_complaint(self._rank, self._number), f"{what} {error}")
+
+
+def _pauses() -> Iterator[float]:
+    """Yield how long to wait before each look into the store: ranks often come together."""
+    pause = POLL_FIRST_S
+    while True:
+        yield pause
+        pause = min(2 * pause, POLL_S)
 
 
 def _question(rank: int) -> str:

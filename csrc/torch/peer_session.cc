@@ -16,19 +16,32 @@ namespace {
 
 // Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
-// A hosted master ends when all peers have received its decisions and its farewell. This is the
-// most that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have
-// not received the farewell then search for a master.
+// A hosted run ends when all peers have received its decisions and its farewell. This is the most
+// that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have not
+// received the farewell then search for a master.
 constexpr Duration kDrainTime = std::chrono::seconds(5);
 
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<PeerSession>> peers;
+  // Of all peers of this process, from the first to the last.
+  std::weak_ptr<net::Loop> control;
+  std::weak_ptr<ring::DataThread> data;
 };
 // Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
 Registry* g_registry = new Registry;
 [[maybe_unused]] const int g_session_handler =
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
+
+peer::Loops shared_loops() {
+  const std::lock_guard lock(g_registry->mutex);
+  peer::Loops loops{g_registry->control.lock(), g_registry->data.lock()};
+  if (loops.control != nullptr && loops.data != nullptr) return loops;
+  loops = {};
+  g_registry->control = loops.control;
+  g_registry->data = loops.data;
+  return loops;
+}
 
 Status check_size(const char* name, size_t value, size_t min, size_t max) {
   if (value >= min && value <= max) return {};
@@ -47,9 +60,9 @@ Status check(const peer::Options& options) {
 }
 
 // The other ranks wait for a world that cannot begin any more.
-void say_farewell(master::Shell& hosted) {
-  hosted.start_draining();
-  hosted.drain(kDrainTime);
+void say_farewell(HostedRun& hosted) {
+  hosted.start_ending();
+  hosted.end(kDrainTime);
 }
 
 }  // namespace
@@ -58,7 +71,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
                                                        const peer::Interrupted& interrupted) {
   if (const Status status = check(request.peer); !status.ok()) return status;
   auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
-                                 interrupted, std::move(request.token));
+                                 interrupted, std::move(request.token), shared_loops());
   if (!joined.ok()) {
     if (request.hosted) say_farewell(*request.hosted);
     return joined.status();
@@ -80,7 +93,6 @@ PeerSession::~PeerSession() {
   if (forks_ == net::fork_count()) return;
   // The threads belong to the parent process. Ending them here would wait for ever.
   static_cast<void>(peer_.release());
-  static_cast<void>(hosted_.release());
 }
 
 Status PeerSession::usable() const {
@@ -99,10 +111,9 @@ Status PeerSession::usable() const {
 
 void PeerSession::leave() {
   if (forks_ != net::fork_count() || left_.exchange(true)) return;
-  if (hosted_) hosted_->start_draining();  // before the others can miss this peer
+  if (hosted_) hosted_->start_ending();  // before the others can miss this peer
   peer_->leave(kLeaveTime);
-  if (hosted_) hosted_->drain(kDrainTime);
-  hosted_.reset();
+  if (hosted_) hosted_->end(kDrainTime);
 }
 
 void PeerSession::leave_all() {

@@ -1,6 +1,5 @@
 // PeerSession: a peer::Peer inside a Python process. Such a process may fork, may exit without
-// leaving its group and, in rank 0 of an env:// start, hosts the master of its own run. The objects
-// of the process group share it with the exit handler. Any thread may call it. join() and leave()
+// leaving its group and, in rank 0 of an env:// start, hosts its own run. The objects of the process group share it with the exit handler. Any thread may call it. join() and leave()
 // block, and their caller should not hold the GIL. A forked child inherits the object but none of
 // its threads: there usable() fails, and leave() and the destructor do nothing.
 #pragma once
@@ -10,7 +9,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
-#include "master/shell/shell.h"
+#include "csrc/torch/hosted_run.h"
 
 namespace pccl::torch_layer {
 
@@ -21,7 +20,7 @@ class PeerSession {
     peer::Options peer;
     ring::Shell::Options data;
     bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
-    std::unique_ptr<master::Shell> hosted;  // ends after the peer has left
+    std::shared_ptr<HostedRun> hosted;  // ends after the peer has left; null: another's master
     peer::TokenSource token;
   };
   static Result<std::shared_ptr<PeerSession>> join(Request request,
@@ -46,7 +45,7 @@ class PeerSession {
   PeerSession() = default;
 
   std::unique_ptr<peer::Peer> peer_;
-  std::unique_ptr<master::Shell> hosted_;
+  std::shared_ptr<HostedRun> hosted_;
   bool restore_ = true;
   uint64_t forks_ = 0;
   std::atomic<bool> left_{false};

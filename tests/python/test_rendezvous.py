@@ -81,17 +81,20 @@ def test_a_world_beyond_loopback(make_world: MakeWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "10.0.0.1 4000", "h x local", "10.0.0.1 4000 else", "a b c d"]
+    "answer", ["", "10.0.0.1 4000 local", "h x local world", "10.0.0.1 4000 else world"]
 )
 def test_another_version_of_rank_0(answer: str) -> None:
     with pytest.raises(ValueError, match="rank 0 runs another version of pccl"):
-        _rendezvous._parse_answer(answer)
+        _rendezvous._Place.parse(answer)
 
 
 def test_an_answer_of_rank_0() -> None:
-    host, port, access = _rendezvous._parse_answer("::1 4000 drawn:pccl1.k3v9x2mq7a1p.xyz")
-    assert (host, port, access.drawn) == ("::1", 4000, "pccl1.k3v9x2mq7a1p.xyz")
-    assert "xyz" not in repr(access)
+    text = "::1 4000 drawn:pccl1.k3v9x2mq7a1p.xyz group 5 (2)"
+    place = _rendezvous._Place.parse(text)
+    assert (place.host, place.port, place.run) == ("::1", 4000, "group 5 (2)")
+    assert place.access.drawn == "pccl1.k3v9x2mq7a1p.xyz"
+    assert "xyz" not in repr(place)
+    assert place.text() == text
 
 
 # --- A rank that cannot join ----------------------------------------------------------------------

@@ -72,10 +72,11 @@ Status interrupted_status(const char* what) {
 }  // namespace
 
 struct Peer::Impl {
-  Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token)
+  Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
+       Loops loops)
       : retries(options.policy == protocol::LossPolicy::kRetry),
         control(std::move(master), std::move(options), std::move(data), std::move(token),
-                [this](const Topology& changed) { on_reconfigured(changed); }) {}
+                std::move(loops), [this](const Topology& changed) { on_reconfigured(changed); }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
@@ -158,7 +159,7 @@ Peer::~Peer() {
 
 Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
                                          ring::Shell::Options data, const Interrupted& interrupted,
-                                         TokenSource token) {
+                                         TokenSource token, Loops loops) {
   Status status = check(master, options);
   if (!status.ok()) return status;
   options.master_text = text(master);
@@ -168,8 +169,8 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
     if (!read.ok()) return read.status();
     token.token = std::make_shared<const Token>(std::move(read.value()));
   }
-  std::unique_ptr<Peer> peer(new Peer(
-      std::make_unique<Impl>(master, std::move(options), std::move(data), std::move(token))));
+  std::unique_ptr<Peer> peer(new Peer(std::make_unique<Impl>(
+      master, std::move(options), std::move(data), std::move(token), std::move(loops))));
   Impl& impl = *peer->impl_;
   if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::WaitingCall>();
