@@ -156,6 +156,17 @@ class JoinOptions:
     token: str
     insecure: bool
 
+def check_descriptors(size: int, *, hosts: bool) -> None:
+    """Check that this process can open the files that a group of `size` peers needs.
+
+    Args:
+        size: the number of peers.
+        hosts: the group is at the master of this process.
+
+    Raises:
+        OSError: it cannot; the message has the limit.
+    """
+
 def join(options: JoinOptions, *, store: Store, hosted: HostedRun | None) -> PcclGroup:
     """Connect to a master, wait for admission, and return the group.
 

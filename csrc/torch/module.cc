@@ -163,6 +163,13 @@ void bind(py::module_& m) {
       .def_property_readonly("name", &HostedRun::name)
       .def("give_up", &HostedRun::give_up);
   m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("hosted"));
+  m.def(
+      "check_descriptors",
+      [](size_t size, bool hosts) {
+        const Status status = PeerSession::check_descriptors(size, hosts);
+        if (!status.ok()) raise(status);
+      },
+      py::arg("size"), py::kw_only(), py::arg("hosts"), NoGil());
   m.def("checked_timeout", [](double seconds) {
     return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))
         .count();

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -16,10 +17,6 @@ namespace {
 
 // Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
-// A hosted run ends when all peers have received its decisions and its farewell. This is the most
-// that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have not
-// received the farewell then search for a master.
-constexpr Duration kDrainTime = std::chrono::seconds(5);
 
 struct Registry {
   std::mutex mutex;
@@ -62,7 +59,7 @@ Status check(const peer::Options& options) {
 // The other ranks wait for a world that cannot begin any more.
 void say_farewell(HostedRun& hosted) {
   hosted.start_ending();
-  hosted.end(kDrainTime);
+  hosted.end(PeerSession::kEndTime);
 }
 
 }  // namespace
@@ -88,6 +85,22 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
   return session;
 }
 
+Status PeerSession::check_descriptors(size_t size, bool hosts) {
+  constexpr size_t kListener = 2;  // one for IPv4 and one for IPv6
+  constexpr size_t kToMaster = 1;
+  constexpr size_t kSpare = 8;  // a store of torch needs some, and it carries the error to others
+  const size_t links = size > 1 ? size - 1 : 0;
+  const size_t at_master = hosts ? kListener + size : 0;
+  const size_t needed = kListener + kToMaster + links + at_master + kSpare;
+  if (net::has_room(needed)) return {};
+  return {Code::kSystem,
+          "too many open files: a group of " + std::to_string(size) + " needs " +
+              std::to_string(needed) + " more in this process, which may have " +
+              std::to_string(net::descriptors_max()) +
+              " open: raise that limit (ulimit -n), or destroy groups that are not needed",
+          {}};
+}
+
 PeerSession::~PeerSession() {
   leave();
   if (forks_ == net::fork_count()) return;
@@ -109,11 +122,11 @@ Status PeerSession::usable() const {
   return {};
 }
 
-void PeerSession::leave() {
+void PeerSession::leave(Duration at_most) {
   if (forks_ != net::fork_count() || left_.exchange(true)) return;
   if (hosted_) hosted_->start_ending();  // before the others can miss this peer
   peer_->leave(kLeaveTime);
-  if (hosted_) hosted_->end(kDrainTime);
+  if (hosted_) hosted_->end(at_most);
 }
 
 void PeerSession::leave_all() {
@@ -124,10 +137,15 @@ void PeerSession::leave_all() {
       if (auto peer = weak.lock()) peers.push_back(std::move(peer));
     }
   }
-  for (const auto& peer : peers) peer->leave();
+  // All hosted runs end at the same time, and have one limit together.
+  for (const auto& peer : peers) {
+    if (peer->usable().ok() && peer->hosted_) peer->hosted_->start_ending();
+  }
+  const Instant until = monotonic_now() + kEndTime;
+  for (const auto& peer : peers) peer->leave(std::max(until - monotonic_now(), Duration{0}));
   peers.clear();
-  DevicePoller::get().end(kDrainTime);
-  CompletionExecutor::get().drain(kDrainTime);
+  DevicePoller::get().end(kEndTime);
+  CompletionExecutor::get().drain(kEndTime);
 }
 
 }  // namespace pccl::torch_layer

@@ -15,6 +15,11 @@ namespace pccl::torch_layer {
 
 class PeerSession {
  public:
+  // A hosted run ends when all peers have received its decisions and its farewell. This is the most
+  // that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have not
+  // received the farewell then search for a master.
+  static constexpr Duration kEndTime = std::chrono::seconds(5);
+
   struct Request {
     net::Endpoint master;
     peer::Options peer;
@@ -23,6 +28,9 @@ class PeerSession {
     std::shared_ptr<HostedRun> hosted;  // ends after the peer has left; null: another's master
     peer::TokenSource token;
   };
+  // kSystem if this process cannot open the files that a group of `size` peers needs. `hosts`: it is
+  // at the master of this process.
+  static Status check_descriptors(size_t size, bool hosts);
   static Result<std::shared_ptr<PeerSession>> join(Request request,
                                                    const peer::Interrupted& interrupted);
   ~PeerSession();  // leaves
@@ -35,8 +43,8 @@ class PeerSession {
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
 
-  // Idempotent.
-  void leave();
+  // Idempotent. A hosted run gets `at_most` for its end.
+  void leave(Duration at_most = kEndTime);
   // Leaves every group that still exists, and waits for the DevicePoller and for the
   // CompletionExecutor, within bounds. For the end of the process.
   static void leave_all();

@@ -487,6 +487,7 @@ Info Control::info() {
   Info info;
   if (on_loop()) {
     info = look();
+    if (data_ == nullptr) return info;  // this peer has left, and others share the loop
   } else {
     std::promise<Info> promise;
     const bool accepted = push(std::function<void()>([&] { promise.set_value(look()); }));
