@@ -69,7 +69,7 @@ def threads_of_large_tensors() -> int:
 
 
 def own_threads() -> Counter[str]:
-    """Return pccl's threads of this process by name, after it has become a member of many groups."""
+    """Return how many threads of each name a process has that is a member of many groups."""
     made = [
         dist.new_group([1, 2]),  # rank 1 hosts it, and rank 0 is no member
         dist.new_group([1, 2]),
@@ -86,10 +86,15 @@ def own_threads() -> Counter[str]:
 
 def a_group_of_the_same_ranks_again() -> None:
     """A later group with the name of a destroyed one is a run of its own."""
+    runs, names = set(), set()
     for _ in range(5):
         group = dist.new_group([0, 1], use_local_synchronization=True)
         use([group])
+        runs.add(pccl.run_info(group)["run"])
+        names.add(group.group_name)
         dist.destroy_process_group(group)
+    assert len(runs) == 5, runs
+    assert len(names) == 1, names
 
 
 def without_descriptors(short: int) -> str:
