@@ -1,5 +1,5 @@
-// LoopShare: one owner's share of a Loop. The objects of several owners can be on one loop, and each
-// owner ends its own part without ending the loop. The loop ends with the last share.
+// LoopShare: one owner's share of a Loop. The objects of several owners can be on one loop, and
+// each owner ends its own part without ending the loop. The loop ends with the last share.
 // Any thread may call the methods, unless stated otherwise.
 //   1. Tasks run on the loop in the order of the post() calls.
 //   2. end() closes the share: it runs what was posted before, then its own task, and drops what is

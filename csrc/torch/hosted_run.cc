@@ -8,6 +8,7 @@
 #include "csrc/base/token.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/errors.h"
+#include "master/shell/shell.h"
 
 namespace pccl::torch_layer {
 

@@ -12,7 +12,6 @@
 #include <string>
 
 #include "csrc/base/clock.h"
-#include "master/shell/shell.h"
 
 namespace pccl::torch_layer {
 

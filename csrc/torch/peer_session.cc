@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "csrc/net/descriptors.h"
+#include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/shell/data_thread.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/device_poller.h"
 
@@ -34,7 +36,7 @@ peer::Loops shared_loops() {
   const std::lock_guard lock(g_registry->mutex);
   peer::Loops loops{g_registry->control.lock(), g_registry->data.lock()};
   if (loops.control != nullptr && loops.data != nullptr) return loops;
-  loops = {};
+  loops = peer::Loops::start();
   g_registry->control = loops.control;
   g_registry->data = loops.data;
   return loops;

@@ -1,7 +1,9 @@
 // PeerSession: a peer::Peer inside a Python process. Such a process may fork, may exit without
-// leaving its group and, in rank 0 of an env:// start, hosts its own run. The objects of the process group share it with the exit handler. Any thread may call it. join() and leave()
-// block, and their caller should not hold the GIL. A forked child inherits the object but none of
-// its threads: there usable() fails, and leave() and the destructor do nothing.
+// leaving its group and, in rank 0 of an env:// start, hosts its own run. All peers of a process
+// share their threads. The objects of the process group share the session with the exit handler.
+// Any thread may call it. join() and leave() block, and their caller should not hold the GIL. A
+// forked child inherits the object but none of its threads: there usable() fails, and leave() and
+// the destructor do nothing.
 #pragma once
 
 #include <atomic>
@@ -28,8 +30,8 @@ class PeerSession {
     std::shared_ptr<HostedRun> hosted;  // ends after the peer has left; null: another's master
     peer::TokenSource token;
   };
-  // kSystem if this process cannot open the files that a group of `size` peers needs. `hosts`: it is
-  // at the master of this process.
+  // kSystem if this process cannot open the files that a group of `size` peers needs. `hosts`: the
+  // run is at the master of this process.
   static Status check_descriptors(size_t size, bool hosts);
   static Result<std::shared_ptr<PeerSession>> join(Request request,
                                                    const peer::Interrupted& interrupted);

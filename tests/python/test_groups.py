@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import work_groups as work
 from conftest import MakeWorld
 from world import Lost
+
+from pccl_backend import _C
+from pccl_backend._tokens import Token
 
 
 def test_a_hundred_groups(make_world: MakeWorld) -> None:
@@ -26,8 +31,31 @@ def test_a_process_has_one_master_and_two_loops(make_world: MakeWorld) -> None:
         assert own == {"pccl-master": 1, "pccl-control": 1, "pccl-data": 1}
 
 
-def test_a_group_of_the_same_ranks_again(make_world: MakeWorld) -> None:
-    make_world(2).run(work.a_group_of_the_same_ranks_again)
+def host(token: Token | None = None, *, drawn: bool = False) -> _C.HostedRun:
+    text = token.text() if token is not None else ""
+    return _C.HostedRun(host="127.0.0.1", token=text, drawn=drawn, name="a run")
+
+
+def test_hosted_runs_share_a_master_that_admits_the_same_peers() -> None:
+    first, second = host(), host()
+    assert (first.name, second.name) == ("a run", "a run (2)")
+    assert first.port == second.port
+    one, other = Token.new(), Token.new()
+    drawn, again, given = host(one, drawn=True), host(other, drawn=True), host(other)
+    assert drawn.token == again.token == one.text(), "the master has one token for all its runs"
+    assert given.token == other.text()
+    assert drawn.port == again.port
+    assert len({first.port, drawn.port, given.port}) == 3
+
+
+def test_a_master_ends_with_its_last_run() -> None:
+    one, other = host(), host()
+    port = one.port
+    del one
+    socket.create_connection(("127.0.0.1", port)).close()
+    del other
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
 def test_a_program_with_many_groups_ends_without_destroy(make_world: MakeWorld) -> None:

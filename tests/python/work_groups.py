@@ -84,19 +84,6 @@ def own_threads() -> Counter[str]:
     return Counter(name.read_text().strip() for name in names)
 
 
-def a_group_of_the_same_ranks_again() -> None:
-    """A later group with the name of a destroyed one is a run of its own."""
-    runs, names = set(), set()
-    for _ in range(5):
-        group = dist.new_group([0, 1], use_local_synchronization=True)
-        use([group])
-        runs.add(pccl.run_info(group)["run"])
-        names.add(group.group_name)
-        dist.destroy_process_group(group)
-    assert len(runs) == 5, runs
-    assert len(names) == 1, names
-
-
 def without_descriptors(short: int) -> str:
     """Return the error of the rank that has too few descriptors, or of the others."""
     if dist.get_rank() == short:

@@ -16,6 +16,7 @@
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/control.h"
+#include "csrc/ring/shell/data_thread.h"
 
 namespace pccl::peer {
 namespace {
@@ -147,6 +148,10 @@ void Peer::Impl::look() {
   see(*changed);
 }
 
+Loops Loops::start() {
+  return {std::make_shared<net::Loop>("pccl-control"), std::make_shared<ring::DataThread>()};
+}
+
 Peer::Peer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Peer::~Peer() {
@@ -162,6 +167,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
                                          TokenSource token, Loops loops) {
   Status status = check(master, options);
   if (!status.ok()) return status;
+  if (loops.control == nullptr) loops = Loops::start();
   options.master_text = text(master);
   options.secured = token.any();
   if (token.token == nullptr && token.any()) {

@@ -28,6 +28,13 @@
 #include "csrc/peer/shell/token_file.h"
 #include "csrc/ring/shell/shell.h"
 
+namespace pccl::net {
+class Loop;
+}
+namespace pccl::ring {
+struct DataThread;
+}
+
 namespace pccl::peer {
 
 // How an operation ended.
@@ -80,15 +87,16 @@ struct Info {
 
 // The threads of a peer. All peers of a process may share them, and they end with the last of them.
 struct Loops {
-  std::shared_ptr<net::Loop> control = std::make_shared<net::Loop>("pccl-control");
-  std::shared_ptr<ring::DataThread> data = std::make_shared<ring::DataThread>();
+  std::shared_ptr<net::Loop> control;
+  std::shared_ptr<ring::DataThread> data;
+  static Loops start();
 };
 
 class Peer {
  public:
   // Connects to the master and waits for admission. Master and peers may start in any order: the
   // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
-  // options.master_text and options.secured.
+  // options.master_text and options.secured. Without `loops` it has threads of its own.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
                                             ring::Shell::Options data,
                                             const Interrupted& interrupted, TokenSource token = {},

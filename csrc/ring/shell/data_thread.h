@@ -1,5 +1,5 @@
-// DataThread: the data loop of a process, with the memory pool of the engines on it. All Shells of a
-// process may share it, and it ends with the last of them.
+// DataThread: the data loop of a process, with the memory pool of the engines on it. All Shells of
+// a process may share it, and it ends with the last of them.
 // Invariant: only the loop uses the pool.
 #pragma once
 

@@ -22,6 +22,7 @@
 #include "csrc/net/loop_share.h"
 #include "csrc/net/pending_connections.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/shell/data_thread.h"
 #include "csrc/ring/shell/lane_connection.h"
 
 namespace pccl::ring {
@@ -488,8 +489,10 @@ void Shell::Impl::tear_down() {
 
 // ---- Shell: posts to the data loop ----
 
-Shell::Shell(Options options, Callbacks callbacks, const std::shared_ptr<DataThread>& thread)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(callbacks), thread)) {}
+Shell::Shell(Options options, Callbacks callbacks, std::shared_ptr<DataThread> thread) {
+  if (thread == nullptr) thread = std::make_shared<DataThread>();
+  impl_ = std::make_unique<Impl>(std::move(options), std::move(callbacks), thread);
+}
 
 Shell::~Shell() {
   impl_->loop.end([impl = impl_.get()] { impl->tear_down(); });

@@ -1,6 +1,6 @@
-// Shell: the driver of a peer's data plane on the data loop: the listener that other peers dial, and
-// the links with their lanes, around one Engine and one LinkCore. All Shells of a process may share
-// the data loop.
+// Shell: the driver of a peer's data plane. It has the listener that other peers dial, and the
+// links with their lanes, around one Engine and one LinkCore. All Shells of a process may share the
+// data loop.
 // The control shell owns it (csrc/peer/shell/control.h). Its methods may be called from any thread:
 // they are posted to the data loop in order. Callbacks run on the data loop.
 // Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
@@ -27,9 +27,10 @@
 #include "csrc/ring/counters.h"
 #include "csrc/ring/events.h"
 #include "csrc/ring/lent_memory.h"
-#include "csrc/ring/shell/data_thread.h"
 
 namespace pccl::ring {
+
+struct DataThread;
 
 class Shell {
  public:
@@ -52,8 +53,8 @@ class Shell {
     uint32_t lanes = 0;           // PCCL_LANES, for a link between ring neighbours; 0: automatic
     std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: chosen by the path
   };
-  Shell(Options options, Callbacks callbacks,
-        const std::shared_ptr<DataThread>& thread = std::make_shared<DataThread>());
+  // Without a `thread` it has one of its own.
+  Shell(Options options, Callbacks callbacks, std::shared_ptr<DataThread> thread = {});
   // Ends its part of the data loop. After it returns no callback runs and no borrowed tensor is
   // touched. REQUIRES: not on the data loop.
   ~Shell();

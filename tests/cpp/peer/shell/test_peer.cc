@@ -353,7 +353,7 @@ size_t thread_count() {
   return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-// A process that is a member of several groups: one pair of loops serves all, and a peer that leaves
+// A process is a member of several groups: one pair of loops serves all, and a peer that leaves
 // takes only its own part with it.
 TEST(Shell, PeersShareTheirLoops) {
   const World master;
@@ -366,7 +366,7 @@ TEST(Shell, PeersShareTheirLoops) {
   std::vector<std::unique_ptr<Peer>> peers;  // of two processes, as it were
   const size_t before = thread_count();
   {
-    const Loops one, other;
+    const Loops one = Loops::start(), other = Loops::start();
     for (const std::string run : {"a", "b", "c"}) {
       auto joins = std::async(std::launch::async, [&] { return join(run, 1, other); });
       peers.push_back(join(run, 0, one));
