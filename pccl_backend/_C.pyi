@@ -81,19 +81,26 @@ class FakeCuda:
     @property
     def bytes_out(self) -> int: ...
 
-class HostedMaster:
-    """A master inside this process. `join` takes ownership of it.
+class HostedRun:
+    """A run at the master inside this process. All hosted runs of a process share one master.
 
     Args:
-        host, port: where it listens; "" is every address, and 0 any free port.
-        token: the text of the token that all its peers have; "": they join in plain text.
+        host: where the master listens; "" is every address.
+        token: the text of the token that all peers have; "": they join in plain text.
+        drawn: the token was made for this run. Then that of an earlier run serves as well.
+        name: the name of the run. The master adds a number if it had a run of this name before.
     """
 
-    def __init__(self, *, host: str, port: int, token: str) -> None: ...
+    def __init__(self, *, host: str, token: str, drawn: bool, name: str) -> None: ...
     @property
     def port(self) -> int: ...
+    @property
+    def token(self) -> str:
+        """The token that the peers have to prove."""
+    @property
+    def name(self) -> str: ...
     def give_up(self) -> None:
-        """Make the `join` with this master end with an error. Any thread may call it."""
+        """Make the `join` of this run end with an error. Any thread may call it."""
 
 @dataclass(kw_only=True)
 class JoinOptions:
@@ -149,13 +156,24 @@ class JoinOptions:
     token: str
     insecure: bool
 
-def join(options: JoinOptions, *, store: Store, master: HostedMaster | None) -> PcclGroup:
+def check_descriptors(size: int, *, hosts: bool) -> None:
+    """Check that this process can open the files that a group of `size` peers needs.
+
+    Args:
+        size: the number of peers.
+        hosts: the group is at the master of this process.
+
+    Raises:
+        OSError: it cannot; the message has the limit.
+    """
+
+def join(options: JoinOptions, *, store: Store, hosted: HostedRun | None) -> PcclGroup:
     """Connect to a master, wait for admission, and return the group.
 
     Args:
         options: how to join.
         store: the store that torch gets as the store of the group.
-        master: a master of this process that the run is at, if there is one.
+        hosted: the run, if it is at a master of this process. It ends when the group is destroyed.
 
     Raises:
         ValueError: an option is out of range.

@@ -7,9 +7,10 @@ world size, then for the group. The group is created at the first request. At th
 the store identifies that group.
 
 **All other starts** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
-Rank 0 of the group hosts a master inside its process and announces the master's address to the
-other ranks through the store. The store has no other use. All ranks begin together. After a loss
-the remaining ranks continue, even if only one is left.
+Rank 0 of the group hosts the group's run: the first time, its process starts a master, and later
+groups are further runs of this master. It announces the master's address and the name of the run to
+the other ranks through the store. The store has no other use. All ranks begin together. After a
+loss the remaining ranks continue, even if only one is left.
 
 Address of the hosted master: loopback if all ranks appear to be on this machine (the store's host
 is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). Otherwise it is the
@@ -17,11 +18,12 @@ local address that faces the store's host. If PCCL_ADVERTISE is set on rank 0, t
 every address, and the other ranks connect to the host that PCCL_ADVERTISE names.
 
 If another rank fails before all have joined, it tells rank 0 the reason through the store. Rank 0
-then fails with that reason, instead of waiting for a rank that will not come.
+then tells the other ranks, and all fail with that reason, instead of waiting for a rank that will
+not come. A rank 0 that cannot host the run tells the others in the same way.
 
 Access to the hosted master: if it listens beyond loopback, the ranks have to prove a token, and all
 traffic is encrypted. Rank 0 draws the token and tells it through the store, unless all ranks have
-PCCL_SECRET_FILE.
+PCCL_SECRET_FILE. A master keeps the token that was drawn for its first run.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
-POLL_S = 0.02
+POLL_FIRST_S, POLL_S = 0.00005, 0.02  # between two looks into the store: at first, and at most
 TELL_S = 5.0  # how long a rank that fails at once looks for a rank 0 to tell it
 
 # Groups that a rendezvous has joined and torch has not requested yet, by the token in their store.
@@ -93,6 +95,7 @@ def join_open_run(
         raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
     if timeout <= timedelta(0):  # the extension takes a very long negative time for an overflow
         raise ValueError(f"timeout is {timeout.total_seconds():g} s; it must be above 0")
+    _C.check_descriptors(max(run.founders, 1), hosts=False)
     return _join(
         run.peer,
         _C.checked_timeout(timeout.total_seconds()),
@@ -233,7 +236,7 @@ def _join(
     rank: int,
     launch: str = "",
     open_run: bool,
-    master: _C.HostedMaster | None = None,
+    hosted: _C.HostedRun | None = None,
     token: str = "",
 ) -> _C.PcclGroup:
     _C.set_log_level(settings.log_level)
@@ -263,7 +266,7 @@ def _join(
         token=token,
         insecure=settings.insecure,
     )
-    return _C.join(options, store=store, master=master)
+    return _C.join(options, store=store, hosted=hosted)
 
 
 # --- A fixed world, with a master hosted by its rank 0 --------------------------------------------
@@ -274,21 +277,40 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
         return _host_fixed_world(options, base)
     with _Asker(options.store, options.group_rank) as asker:
         settings, timeout_s = _settings_for(options)
-        host, port, access = _parse_answer(asker.ask(timeout_s))
-        access.check(settings, options.group_rank)
-        return _join_hosted(options, settings, timeout_s, access, host=host, port=port)
+        _C.check_descriptors(options.group_size, hosts=False)
+        place = _Place.parse(asker.ask(timeout_s))
+        place.access.check(settings, options.group_rank)
+        try:
+            return _join_hosted(options, settings, timeout_s, place)
+        except PcclError:
+            failure = asker.failure()
+            if failure is not None:
+                raise failure from None
+            raise
 
 
 def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
-    settings, timeout_s = _settings_for(options)
-    listen_on, tell = _choose_address(_store_host(base), settings)
-    access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
-    master = _C.HostedMaster(host=listen_on, port=0, token=access.masters_token(settings))
-    answer = f"{tell} {master.port} {access.text()}"
-    host, port = listen_on or LOOPBACK, master.port
-    teller = _Teller(options.store, options.group_size, answer, master)
     try:
-        return _join_hosted(options, settings, timeout_s, access, host=host, port=port, own=master)
+        settings, timeout_s = _settings_for(options)
+        listen_on, tell = _choose_address(_store_host(base), settings)
+        access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
+        _C.check_descriptors(options.group_size, hosts=True)
+        run = _C.HostedRun(
+            host=listen_on,
+            token=access.masters_token(settings),
+            drawn=access.kind is _Kind.DRAWN,
+            name=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+        )
+    except Exception as error:
+        _tell_that_rank_0_fails(options.store, options.group_size, error)
+        raise
+    if access.kind is _Kind.DRAWN:
+        access = dataclasses.replace(access, drawn=run.token)
+    place = _Place(tell, run.port, access, run.name)
+    own_place = dataclasses.replace(place, host=listen_on or LOOPBACK)
+    teller = _Teller(options.store, options.group_size, place.text(), run)
+    try:
+        return _join_hosted(options, settings, timeout_s, own_place, hosted=run)
     except PcclError:
         if teller.complaint is not None:
             raise teller.complaint from None
@@ -305,26 +327,24 @@ def _join_hosted(
     options: Any,
     settings: PeerSettings,
     timeout_s: float,
-    access: _Access,
+    place: _Place,
     *,
-    host: str,
-    port: int,
-    own: _C.HostedMaster | None = None,
+    hosted: _C.HostedRun | None = None,
 ) -> _C.PcclGroup:
     return _join(
         settings,
         timeout_s,
         options.store,
-        host=host,
-        port=port,
-        run=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+        host=place.host,
+        port=place.port,
+        run=place.run,
         peer_group=0,
         founders=options.group_size,
         min_peers=1,
         rank=options.group_rank,
         open_run=False,
-        master=own,
-        token=access.masters_token(settings),
+        hosted=hosted,
+        token=place.access.masters_token(settings),
     )
 
 
@@ -402,29 +422,84 @@ class _Access:
             )
 
 
-def _parse_answer(answer: str) -> tuple[str, int, _Access]:
-    """Return the host and the port of the hosted master, and the way to prove who one is.
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a hosted run is: what rank 0 tells the others.
 
-    Raises:
-        ValueError: rank 0 has written it in another form.
+    Attributes:
+        host, port: the address of the master.
+        access: the way to prove that one belongs to the world.
+        run: the name of the run.
     """
-    try:
-        host, port, word = answer.split(" ")
-        return host, int(port), _Access.parse(word)
-    except ValueError:
-        raise ValueError(
-            "rank 0 runs another version of pccl, which says in another way where its master is: "
-            "install the same version for all ranks"
-        ) from None
+
+    host: str
+    port: int
+    access: _Access
+    run: str
+
+    def text(self) -> str:
+        return f"{self.host} {self.port} {self.access.text()} {self.run}"
+
+    @classmethod
+    def parse(cls, text: str) -> _Place:
+        """Read what `text` has written.
+
+        Raises:
+            ValueError: rank 0 has written it in another form.
+        """
+        try:
+            host, port, word, run = text.split(" ", 3)
+            return cls(host, int(port), _Access.parse(word), run)
+        except ValueError:
+            raise ValueError(
+                "rank 0 runs another version of pccl, which says in another way where its master "
+                "is: install the same version for all ranks"
+            ) from None
 
 
-# The first word of a complaint.
+# The first word of a complaint and of a failure.
 _WRONG_SETTINGS = "settings"  # a ValueError
 _OTHER_ERROR = "error"
+_FAILED = "failed"  # in place of a place: rank 0 has failed, and _failure has the reason
+
+
+def _to_words(error: BaseException, what: str = "") -> str:
+    kind = _WRONG_SETTINGS if isinstance(error, ValueError) else _OTHER_ERROR
+    return f"{kind} {what}{error}"
+
+
+def _from_words(words: str, what: str = "") -> Exception:
+    kind, _, text = words.partition(" ")
+    error_type = ValueError if kind == _WRONG_SETTINGS else PcclError
+    return error_type(what + text)
+
+
+def _tell_that_rank_0_fails(store: Store, size: int, error: Exception) -> None:
+    """Tell it to the other ranks, until each of them has failed too, or TELL_S has passed."""
+    words = _to_words(error, "rank 0 cannot host the group: ")
+    told: dict[int, str] = {}
+    waiting = set(range(1, size))
+    deadline = time.monotonic() + TELL_S
+    with contextlib.suppress(dist.DistError):
+        for pause in _pauses():
+            if not waiting or time.monotonic() > deadline:
+                return
+            time.sleep(pause)
+            for rank in list(waiting):
+                if not store.check([_question(rank)]):
+                    continue
+                number = store.get(_question(rank)).decode()
+                complains = store.check([_complaint(rank, number)])
+                if told.get(rank) != number:
+                    told[rank] = "" if complains else number  # a complaint of an earlier group
+                    store.set(_failure(rank, number), words)
+                    store.set(_reply(rank, number), _FAILED)
+                elif complains:
+                    waiting.remove(rank)
 
 
 class _Teller:
-    """Announces the master's address to every other rank until all have joined.
+    """Tells every other rank where the run is, until all have joined.
 
     A store may still hold what an earlier group of the same name wrote, for example after destroy
     and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
@@ -437,12 +512,12 @@ class _Teller:
         complaint: of a rank that cannot join: the error to raise here; the join was stopped.
     """
 
-    def __init__(self, store: Store, size: int, address: str, master: _C.HostedMaster) -> None:
+    def __init__(self, store: Store, size: int, place: str, run: _C.HostedRun) -> None:
         self.complaint: Exception | None = None
         self._store = store
         self._size = size
-        self._address = address
-        self._master = master
+        self._place = place
+        self._run = run
         self._answered: dict[int, str] = {}
         self._outdated: set[str] = set()  # numbers of an earlier group
         self._stop = threading.Event()
@@ -456,7 +531,9 @@ class _Teller:
             self._thread.join()
 
     def _serve(self) -> None:
-        while self.complaint is None and not self._stop.wait(POLL_S):
+        for pause in _pauses():
+            if self.complaint is not None or self._stop.wait(pause):
+                break
             try:
                 for rank in range(1, self._size):
                     if self._store.check([_question(rank)]):
@@ -464,19 +541,21 @@ class _Teller:
             except dist.DistError:  # the store is gone: a rank without an answer reports it
                 return
         if self.complaint is not None:
-            self._master.give_up()
+            with contextlib.suppress(dist.DistError):
+                for rank, number in self._answered.items():
+                    self._store.set(_failure(rank, number), _to_words(self.complaint))
+            self._run.give_up()
 
     def _answer(self, rank: int, number: str) -> None:
         complains = self._store.check([_complaint(rank, number)])
         if self._answered.get(rank) != number:
             if complains:
                 self._outdated.add(number)
-            self._store.set(_reply(rank, number), self._address)
+            self._store.set(_reply(rank, number), self._place)
             self._answered[rank] = number
         elif complains and number not in self._outdated:
-            kind, _, text = self._store.get(_complaint(rank, number)).decode().partition(" ")
-            error_type = ValueError if kind == _WRONG_SETTINGS else PcclError
-            self.complaint = error_type(f"rank {rank} cannot join: {text}")
+            words = self._store.get(_complaint(rank, number)).decode()
+            self.complaint = _from_words(words, f"rank {rank} cannot join: ")
 
 
 class _Asker:
@@ -496,31 +575,54 @@ class _Asker:
                 f"rank {self._rank} asked in the store where rank 0 hosts the master and had no "
                 f"answer within {timeout_s:g} s: did rank 0 call init_process_group?"
             )
+        failure = self.failure() if self._answer == _FAILED else None
+        if failure is not None:
+            raise failure
         return self._answer
+
+    def failure(self) -> Exception | None:
+        """Return why rank 0 has failed, if it has said so."""
+        key = _failure(self._rank, self._number)
+        with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
+            if self._store.check([key]):
+                return _from_words(self._store.get(key).decode())
+        return None
 
     def _ask_within(self, timeout_s: float) -> None:
         reply = _reply(self._rank, self._number)
         deadline = time.monotonic() + timeout_s
         self._store.set(_question(self._rank), self._number)
-        while not self._store.check([reply]):  # store.wait would not react to Ctrl-C
+        for pause in _pauses():
+            time.sleep(pause)
+            if self._store.check([reply]):  # store.wait would not react to Ctrl-C
+                break
             if time.monotonic() > deadline:
                 return
-            time.sleep(POLL_S)
         self._answer = self._store.get(reply).decode()
 
     def __enter__(self) -> _Asker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         asked_in_vain = kind is TooFewPeersError and not self._answer
-        if kind is None or not issubclass(kind, Exception) or asked_in_vain:
+        if not isinstance(error, Exception) or asked_in_vain:
             return
         with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
             if not self._answer:
                 self._ask_within(TELL_S)
             if self._answer:
-                what = _WRONG_SETTINGS if issubclass(kind, ValueError) else _OTHER_ERROR
-                self._store.set(_complaint(self._rank, self._number), f"{what} {error}")
+                self._store.set(_complaint(self._rank, self._number), _to_words(error))
+
+
+def _pauses() -> Iterator[float]:
+    """Yield how long to wait before each look into the store: ranks often come together."""
+    yield 0.0
+    pause = POLL_FIRST_S
+    while True:
+        yield pause
+        pause = min(1.5 * pause, POLL_S)
 
 
 def _question(rank: int) -> str:
@@ -529,6 +631,10 @@ def _question(rank: int) -> str:
 
 def _reply(rank: int, number: str) -> str:
     return f"pccl/the_master_is_at/{rank}/{number}"
+
+
+def _failure(rank: int, number: str) -> str:
+    return f"pccl/rank_0_has_failed/{rank}/{number}"
 
 
 def _complaint(rank: int, number: str) -> str:

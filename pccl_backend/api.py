@@ -461,9 +461,9 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     `epoch`, `rank`, `world_size`, `min_peers`, `members` (peer and address, in rank order), `ring`
     (ranks), `joined`, `left`, `broken_by` (the loss that broke the epoch, until `update_topology`;
     else None), `peer_timeout` and `master_timeout` (seconds), `bytes_sent`, `bytes_received`,
-    `bytes_held` (scratch and saved bytes), `operations_open`, `links` (per peer: lanes, active
-    lanes, RTT in seconds, bytes, system calls), `history` (the last operations: name, outcome,
-    seconds).
+    `bytes_held` (scratch and saved bytes of all groups of this process), `operations_open`,
+    `links` (per peer: lanes, active lanes, RTT in seconds, bytes, system calls), `history` (the
+    last operations: name, outcome, seconds).
 
     Raises:
         InvalidStateError: this process has left the group, or is a fork of a process in the group.

@@ -1,5 +1,6 @@
 #include "csrc/net/descriptors.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "csrc/base/assert.h"
 
@@ -51,6 +53,20 @@ size_t descriptors_max() {
   rlimit files{};
   const bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY;
   return known ? files.rlim_cur : size_t{kDescriptorsMax};
+}
+
+// Opens them, and closes them again: the numbers of open descriptors may have gaps.
+bool has_room(size_t count) {
+  const ForkGuard guard;
+  std::vector<int> opened;
+  while (opened.size() < count) {
+    const int fd = opened.empty() ? open("/dev/null", O_RDONLY | O_CLOEXEC)
+                                  : fcntl(opened[0], F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) break;
+    opened.push_back(fd);
+  }
+  for (const int fd : opened) ::close(fd);
+  return opened.size() == count;
 }
 
 size_t pending_max(size_t wanted) { return std::clamp<size_t>(descriptors_max() / 4, 1, wanted); }

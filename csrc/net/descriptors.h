@@ -27,6 +27,9 @@ class ForkGuard {
 // The most descriptors that this process may have open, sockets and files together (ulimit -n).
 size_t descriptors_max();
 
+// Whether this process can open `count` descriptors now. Other threads may take them meanwhile.
+bool has_room(size_t count);
+
 // The most pending connections that a process keeps: a quarter of descriptors_max(), but at most
 // `wanted` and at least 1. The limit is needed because anybody can open such connections.
 size_t pending_max(size_t wanted);

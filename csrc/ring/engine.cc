@@ -15,7 +15,8 @@ namespace pccl::ring {
 
 struct Engine::Impl {
   class OneLane;
-  explicit Impl(Callbacks given) : callbacks(std::move(given)) {}
+  Impl(Callbacks given, std::shared_ptr<memory::Pool> memory)
+      : callbacks(std::move(given)), shared_pool(std::move(memory)) {}
 
   // Steps the core with `event`, then with all events that this caused. Runs at once, unless a step
   // is running: then the running step handles the event.
@@ -55,7 +56,8 @@ struct Engine::Impl {
 
   const Callbacks callbacks;
   RingCore core;
-  memory::Pool pool;
+  const std::shared_ptr<memory::Pool> shared_pool;
+  memory::Pool& pool = *shared_pool;
   Buffers buffers;
   struct Kept {
     Epoch epoch;                                      // the last epoch it was posted in
@@ -352,7 +354,8 @@ void Engine::Impl::apply(Withdraw& effect) {
 
 // ---- Engine ----
 
-Engine::Engine(Callbacks callbacks) : impl_(std::make_unique<Impl>(std::move(callbacks))) {}
+Engine::Engine(Callbacks callbacks, std::shared_ptr<memory::Pool> pool)
+    : impl_(std::make_unique<Impl>(std::move(callbacks), std::move(pool))) {}
 Engine::~Engine() = default;
 
 void Engine::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {

@@ -23,6 +23,7 @@
 #include <span>
 
 #include "csrc/base/status.h"
+#include "csrc/memory/pool.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/counters.h"
 #include "csrc/ring/events.h"
@@ -63,7 +64,9 @@ class Engine {
     // kSystem: there is no memory for the operation here. It must be ended like any other.
     std::function<void(Epoch, OpKey, Status why)> on_failed;
   };
-  explicit Engine(Callbacks callbacks);
+  // `pool`: for scratch and saved bytes. Engines on one thread may share it.
+  explicit Engine(Callbacks callbacks,
+                  std::shared_ptr<memory::Pool> pool = std::make_shared<memory::Pool>());
   ~Engine();
 
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers);

@@ -56,26 +56,18 @@ PeerSession::Request to_request(const JoinOptions& given) {
 
 }  // namespace
 
-HostedMaster::HostedMaster(const std::string& host, uint16_t port, const std::string& token) {
-  master::Tokens tokens;
-  if (!token.empty()) tokens.shared = token_of(token);
-  auto opened = master::Shell::open({host, port}, {}, {}, protocol::kSpoken, std::move(tokens));
-  if (!opened.ok()) raise(opened.status());
-  shell = std::move(opened.value());
-}
-
 c10::intrusive_ptr<PcclGroup> join(const JoinOptions& options,
                                    const c10::intrusive_ptr<c10d::Store>& store,
-                                   HostedMaster* master) {
+                                   std::shared_ptr<HostedRun> hosted) {
   PeerSession::Request request = to_request(options);
-  if (master != nullptr) request.hosted = std::move(master->shell);
+  request.hosted = hosted;
   const Duration timeout = request.peer.join_timeout;
 
   const ReleaseGil no_gil;
   bool stop = false;
   const auto ends = [&] {
     stop = interrupted();
-    return stop || (master != nullptr && master->is_in_vain);
+    return stop || (hosted != nullptr && hosted->in_vain());
   };
   auto joined = PeerSession::join(std::move(request), ends);
   if (stop) raise_interrupt();

@@ -1,11 +1,9 @@
-// join: how a Python process becomes a peer of a run. JoinOptions has what Python decides for that,
-// and a HostedMaster is the master that rank 0 of a fixed world brings along.
+// join: how a Python process becomes a peer of a run. JoinOptions has what Python decides for that.
 // join() blocks until the peer is admitted. It lets other threads run Python meanwhile, and raises
 // KeyboardInterrupt on Ctrl-C. Failure: options that are out of range raise ValueError, and a run
 // that cannot be joined raises the error of its Status.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,7 +11,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "master/shell/shell.h"
+#include "csrc/torch/hosted_run.h"
 
 namespace pccl::torch_layer {
 
@@ -47,20 +45,10 @@ struct JoinOptions {
   bool insecure = false;
 };
 
-// A master inside this process. The constructor blocks for the network, so its caller should not
-// hold the GIL. It raises OSError if the master cannot listen there.
-struct HostedMaster {
-  // `token`: the text of the token that all peers have; empty: they join in plain text.
-  HostedMaster(const std::string& host, uint16_t port, const std::string& token);
-  std::unique_ptr<master::Shell> shell;  // null after join() has taken it over
-  // Set by any thread: a rank cannot come, so join() gives up. Its caller knows the reason.
-  std::atomic<bool> is_in_vain{false};
-};
-
 // REQUIRES: the caller holds the GIL. `store` is what torch gets as the store of the group.
-// `master` may be null; otherwise join() takes it over, and it ends after the peer has left.
+// `hosted` may be null; otherwise it is the run to join, and it ends after the peer has left.
 c10::intrusive_ptr<PcclGroup> join(const JoinOptions& options,
                                    const c10::intrusive_ptr<c10d::Store>& store,
-                                   HostedMaster* master);
+                                   std::shared_ptr<HostedRun> hosted);
 
 }  // namespace pccl::torch_layer

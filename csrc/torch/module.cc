@@ -151,13 +151,25 @@ void bind(py::module_& m) {
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
   bind_join_options(m);
   bind_fake_cuda(m);
-  py::class_<HostedMaster>(m, "HostedMaster")
-      .def(py::init<const std::string&, uint16_t, const std::string&>(), py::kw_only(),
-           py::arg("host"), py::arg("port"), py::arg("token"), NoGil())
-      .def_property_readonly("port",
-                             [](const HostedMaster& master) { return master.shell->port(); })
-      .def("give_up", [](HostedMaster& master) { master.is_in_vain = true; });
-  m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("master"));
+  py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")
+      .def(py::init([](std::string host, std::string token, bool drawn, std::string name) {
+             return std::make_shared<HostedRun>(
+                 HostedRun::Options{std::move(host), std::move(token), drawn, std::move(name)});
+           }),
+           py::kw_only(), py::arg("host"), py::arg("token"), py::arg("drawn"), py::arg("name"),
+           NoGil())
+      .def_property_readonly("port", &HostedRun::port)
+      .def_property_readonly("token", &HostedRun::token)
+      .def_property_readonly("name", &HostedRun::name)
+      .def("give_up", &HostedRun::give_up);
+  m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("hosted"));
+  m.def(
+      "check_descriptors",
+      [](size_t size, bool hosts) {
+        const Status status = PeerSession::check_descriptors(size, hosts);
+        if (!status.ok()) raise(status);
+      },
+      py::arg("size"), py::kw_only(), py::arg("hosts"), NoGil());
   m.def("checked_timeout", [](double seconds) {
     return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))
         .count();

@@ -2,12 +2,15 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "csrc/net/descriptors.h"
+#include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/shell/data_thread.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/device_poller.h"
 
@@ -16,19 +19,28 @@ namespace {
 
 // Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
-// A hosted master ends when all peers have received its decisions and its farewell. This is the
-// most that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have
-// not received the farewell then search for a master.
-constexpr Duration kDrainTime = std::chrono::seconds(5);
 
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<PeerSession>> peers;
+  // Of all peers of this process, from the first to the last.
+  std::weak_ptr<net::Loop> control;
+  std::weak_ptr<ring::DataThread> data;
 };
 // Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
 Registry* g_registry = new Registry;
 [[maybe_unused]] const int g_session_handler =
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
+
+peer::Loops shared_loops() {
+  const std::lock_guard lock(g_registry->mutex);
+  peer::Loops loops{g_registry->control.lock(), g_registry->data.lock()};
+  if (loops.control != nullptr && loops.data != nullptr) return loops;
+  loops = peer::Loops::start();
+  g_registry->control = loops.control;
+  g_registry->data = loops.data;
+  return loops;
+}
 
 Status check_size(const char* name, size_t value, size_t min, size_t max) {
   if (value >= min && value <= max) return {};
@@ -47,9 +59,9 @@ Status check(const peer::Options& options) {
 }
 
 // The other ranks wait for a world that cannot begin any more.
-void say_farewell(master::Shell& hosted) {
-  hosted.start_draining();
-  hosted.drain(kDrainTime);
+void say_farewell(HostedRun& hosted) {
+  hosted.start_ending();
+  hosted.end(PeerSession::kEndTime);
 }
 
 }  // namespace
@@ -58,7 +70,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
                                                        const peer::Interrupted& interrupted) {
   if (const Status status = check(request.peer); !status.ok()) return status;
   auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
-                                 interrupted, std::move(request.token));
+                                 interrupted, std::move(request.token), shared_loops());
   if (!joined.ok()) {
     if (request.hosted) say_farewell(*request.hosted);
     return joined.status();
@@ -75,12 +87,27 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
   return session;
 }
 
+Status PeerSession::check_descriptors(size_t size, bool hosts) {
+  constexpr size_t kListener = 2;  // one for IPv4 and one for IPv6
+  constexpr size_t kToMaster = 1;
+  constexpr size_t kSpare = 8;  // a store of torch needs some, and it carries the error to others
+  const size_t links = size > 1 ? size - 1 : 0;
+  const size_t at_master = hosts ? kListener + size : 0;
+  const size_t needed = kListener + kToMaster + links + at_master + kSpare;
+  if (net::has_room(needed)) return {};
+  return {Code::kSystem,
+          "too many open files: a group of " + std::to_string(size) + " needs " +
+              std::to_string(needed) + " more in this process, which may have " +
+              std::to_string(net::descriptors_max()) +
+              " open: raise that limit (ulimit -n), or destroy groups that are not needed",
+          {}};
+}
+
 PeerSession::~PeerSession() {
   leave();
   if (forks_ == net::fork_count()) return;
   // The threads belong to the parent process. Ending them here would wait for ever.
   static_cast<void>(peer_.release());
-  static_cast<void>(hosted_.release());
 }
 
 Status PeerSession::usable() const {
@@ -97,12 +124,11 @@ Status PeerSession::usable() const {
   return {};
 }
 
-void PeerSession::leave() {
+void PeerSession::leave(Duration at_most) {
   if (forks_ != net::fork_count() || left_.exchange(true)) return;
-  if (hosted_) hosted_->start_draining();  // before the others can miss this peer
+  if (hosted_) hosted_->start_ending();  // before the others can miss this peer
   peer_->leave(kLeaveTime);
-  if (hosted_) hosted_->drain(kDrainTime);
-  hosted_.reset();
+  if (hosted_) hosted_->end(at_most);
 }
 
 void PeerSession::leave_all() {
@@ -113,10 +139,15 @@ void PeerSession::leave_all() {
       if (auto peer = weak.lock()) peers.push_back(std::move(peer));
     }
   }
-  for (const auto& peer : peers) peer->leave();
+  // All hosted runs end at the same time, and have one limit together.
+  for (const auto& peer : peers) {
+    if (peer->usable().ok() && peer->hosted_) peer->hosted_->start_ending();
+  }
+  const Instant until = monotonic_now() + kEndTime;
+  for (const auto& peer : peers) peer->leave(std::max(until - monotonic_now(), Duration{0}));
   peers.clear();
-  DevicePoller::get().end(kDrainTime);
-  CompletionExecutor::get().drain(kDrainTime);
+  DevicePoller::get().end(kEndTime);
+  CompletionExecutor::get().drain(kEndTime);
 }
 
 }  // namespace pccl::torch_layer

@@ -1,8 +1,9 @@
 // PeerSession: a peer::Peer inside a Python process. Such a process may fork, may exit without
-// leaving its group and, in rank 0 of an env:// start, hosts the master of its own run. The objects
-// of the process group share it with the exit handler. Any thread may call it. join() and leave()
-// block, and their caller should not hold the GIL. A forked child inherits the object but none of
-// its threads: there usable() fails, and leave() and the destructor do nothing.
+// leaving its group and, in rank 0 of an env:// start, hosts its own run. All peers of a process
+// share their threads. The objects of the process group share the session with the exit handler.
+// Any thread may call it. join() and leave() block, and their caller should not hold the GIL. A
+// forked child inherits the object but none of its threads: there usable() fails, and leave() and
+// the destructor do nothing.
 #pragma once
 
 #include <atomic>
@@ -10,20 +11,28 @@
 
 #include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
-#include "master/shell/shell.h"
+#include "csrc/torch/hosted_run.h"
 
 namespace pccl::torch_layer {
 
 class PeerSession {
  public:
+  // A hosted run ends when all peers have received its decisions and its farewell. This is the most
+  // that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have not
+  // received the farewell then search for a master.
+  static constexpr Duration kEndTime = std::chrono::seconds(5);
+
   struct Request {
     net::Endpoint master;
     peer::Options peer;
     ring::Shell::Options data;
     bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
-    std::unique_ptr<master::Shell> hosted;  // ends after the peer has left
+    std::shared_ptr<HostedRun> hosted;  // ends after the peer has left; null: another's master
     peer::TokenSource token;
   };
+  // kSystem if this process cannot open the files that a group of `size` peers needs. `hosts`: the
+  // run is at the master of this process.
+  static Status check_descriptors(size_t size, bool hosts);
   static Result<std::shared_ptr<PeerSession>> join(Request request,
                                                    const peer::Interrupted& interrupted);
   ~PeerSession();  // leaves
@@ -36,8 +45,8 @@ class PeerSession {
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
 
-  // Idempotent.
-  void leave();
+  // Idempotent. A hosted run gets `at_most` for its end.
+  void leave(Duration at_most = kEndTime);
   // Leaves every group that still exists, and waits for the DevicePoller and for the
   // CompletionExecutor, within bounds. For the end of the process.
   static void leave_all();
@@ -46,7 +55,7 @@ class PeerSession {
   PeerSession() = default;
 
   std::unique_ptr<peer::Peer> peer_;
-  std::unique_ptr<master::Shell> hosted_;
+  std::shared_ptr<HostedRun> hosted_;
   bool restore_ = true;
   uint64_t forks_ = 0;
   std::atomic<bool> left_{false};

@@ -81,6 +81,7 @@ void Runs::later(std::function<void()> what) {
 }
 
 uint64_t Runs::id(const Run& run) { return run.id; }
+const std::string& Runs::name(const Run& run) { return run.name; }
 
 // ---- Beginning ----
 
@@ -373,13 +374,14 @@ std::variant<Registry::Forget, std::string> Runs::forget(const std::string& run)
   return forgotten;
 }
 
-void Runs::drain() {
-  for (auto& [name, run] : runs_) step(*run, Draining{});
+void Runs::drain(const std::string& name) {
+  const auto run = runs_.find(name);
+  if (run != runs_.end()) step(*run->second, Draining{});
 }
 
-bool Runs::settled() const {
-  return std::all_of(runs_.begin(), runs_.end(),
-                     [](const auto& at) { return at.second->core.settled(); });
+bool Runs::settled(const std::string& name) const {
+  const auto run = runs_.find(name);
+  return run == runs_.end() || run->second->core.settled();
 }
 
 }  // namespace pccl::master

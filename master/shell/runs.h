@@ -60,6 +60,7 @@ class Runs {
   Found admit(const protocol::Hello& hello, const std::string& host);
   Found find(const protocol::Resume& resume);
   static uint64_t id(const Run& run);
+  static const std::string& name(const Run& run);
 
   // Adds a connection to the run. `first`: its first message.
   void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
@@ -70,10 +71,11 @@ class Runs {
 
   // Must be called at the end of every turn of the loop in which something was stepped.
   void finish_turn();
-  // The process is about to end. Ends the runs and asks their peers to confirm what they have
-  // received; settled() says whether they have, and are dismissed. Call it again after each turn.
-  void drain();
-  bool settled() const;
+  // The host of the run is about to leave it. Ends the run and asks its peers to confirm what they
+  // have received; settled() says whether they have, and are dismissed, or there is no such run.
+  // Call it again after each turn.
+  void drain(const std::string& name);
+  bool settled(const std::string& name) const;
 
   // ---- For the operator ----
   std::map<std::string, Registry::Listed> list() const;

@@ -82,6 +82,7 @@ struct Shell::Impl {
     Run* run = nullptr;    // null while it is pending, and once it is closing
     uint64_t pending = 0;  // its key in `pending`
     bool closing = false;
+    std::string was_of;  // once it is closing: the name of its run
   };
 
   Impl(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
@@ -96,7 +97,7 @@ struct Shell::Impl {
   void revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then);
   size_t remove_peers(const std::vector<TokenId>& revoked);
   void close_all();
-  std::future<void> drain();
+  std::future<void> drain(const std::string& run);
 
   // ---- Connections ----
   void accept(net::Socket socket);
@@ -109,6 +110,7 @@ struct Shell::Impl {
   std::optional<protocol::Reject> refuse_token(const Connection& connection,
                                                const std::string& run) const;
   std::optional<protocol::Reject> refuse_number() const;
+  std::optional<protocol::Reject> refuse_unannounced(const std::string& run) const;
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
   void warn_closed(ConnectionId id, const std::string& why);
   void warn_refusal(ConnectionId id, const std::string& why);
@@ -127,7 +129,7 @@ struct Shell::Impl {
   }
 
   void finish_turn();
-  bool has_drained() const;
+  bool has_drained(const std::string& run) const;
 
   const bool loopback_only;
   const Budgets budgets;
@@ -153,7 +155,8 @@ struct Shell::Impl {
   Holdings undecoded{budgets.undecoded};
   Holdings unsent{budgets.unsent};  // bytes when something was last sent
   uint64_t connections_made = 0;
-  std::vector<std::shared_ptr<std::promise<void>>> draining;
+  std::optional<std::set<std::string>> announced;           // none: every run is let in
+  std::multimap<std::string, std::promise<void>> draining;  // by the name of the run
   std::vector<std::byte> encoded;
 };
 
@@ -463,6 +466,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     if (!found.rejected) found.rejected = refuse_run(hello->run);
     if (!found.rejected) found.rejected = refuse_token(connection, run);
     if (!found.rejected) found.rejected = refuse_number();
+    if (!found.rejected) found.rejected = refuse_unannounced(run);
     if (!found.rejected) found = runs->admit(*hello, connection.host);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
     run = resume->run;
@@ -521,6 +525,12 @@ std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
                               "start another master"};
 }
 
+std::optional<protocol::Reject> Shell::Impl::refuse_unannounced(const std::string& run) const {
+  if (!announced || announced->contains(run)) return std::nullopt;
+  return protocol::Reject{Code::kMasterLost,
+                          "run \"" + run + "\" has ended: its rank 0, which hosted it, has left"};
+}
+
 void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject) {
   const std::string about = run.empty() ? "" : "run \"" + run + "\": ";
   log(LogLevel::kInfo, about + "refused a peer at " + connections.at(id).host + ": " + reject.text);
@@ -549,7 +559,9 @@ void Shell::Impl::close(ConnectionId id) {
 
 void Shell::Impl::leave_run(Connection& connection) {
   Run* run = std::exchange(connection.run, nullptr);
-  if (run != nullptr) runs->detach(*run);
+  if (run == nullptr) return;
+  connection.was_of = Runs::name(*run);
+  runs->detach(*run);
 }
 
 // Closes at once, without sending the rest.
@@ -564,25 +576,32 @@ void Shell::Impl::drop(ConnectionId id) {
 void Shell::Impl::finish_turn() {
   close_those_who_hold_much();
   runs->finish_turn();
-  if (draining.empty()) return;
-  runs->drain();
-  if (!has_drained()) return;
-  for (const auto& drained : draining) drained->set_value();
-  draining.clear();
+  for (auto at = draining.begin(); at != draining.end();) {
+    runs->drain(at->first);
+    if (has_drained(at->first)) {
+      at->second.set_value();
+      at = draining.erase(at);
+    } else {
+      ++at;
+    }
+  }
 }
 
 // ---- The end ----
 
-bool Shell::Impl::has_drained() const {
-  return runs->settled() && std::none_of(connections.begin(), connections.end(),
-                                         [](const auto& at) { return at.second.closing; });
+bool Shell::Impl::has_drained(const std::string& run) const {
+  return runs->settled(run) &&
+         std::none_of(connections.begin(), connections.end(), [&run](const auto& at) {
+           return at.second.closing && at.second.was_of == run;
+         });
 }
 
-std::future<void> Shell::Impl::drain() {
+std::future<void> Shell::Impl::drain(const std::string& run) {
   auto drained = std::make_shared<std::promise<void>>();
   std::future<void> done = drained->get_future();
-  loop.post([this, drained] {
-    draining.push_back(drained);
+  loop.post([this, run, drained] {
+    if (announced) announced->erase(run);
+    draining.emplace(run, std::move(*drained));
     finish_turn();
   });
   return done;
@@ -612,8 +631,15 @@ const std::vector<std::string>& Shell::remembered() const { return impl_->runs->
 
 size_t Shell::token_count() const { return impl_->token_count; }
 
-void Shell::start_draining() { static_cast<void>(impl_->drain()); }
+void Shell::announce(const std::string& run) {
+  impl_->loop.post([impl = impl_.get(), run] {
+    if (!impl->announced) impl->announced.emplace();
+    impl->announced->insert(run);
+  });
+}
 
-void Shell::drain(Duration at_most) { impl_->drain().wait_for(at_most); }
+void Shell::start_draining(const std::string& run) { static_cast<void>(impl_->drain(run)); }
+
+void Shell::drain(const std::string& run, Duration at_most) { impl_->drain(run).wait_for(at_most); }
 
 }  // namespace pccl::master

@@ -1,8 +1,9 @@
 // Shell: the runtime of a master, with a loop, a listener, a connection per peer, a MasterCore per
 // run, and the journal, if there is one. The first Hello that names a run creates it. A run is
 // forgotten when it has no peers and nothing to remember. With a journal, runs outlive the process.
-// The `pccl-master` executable owns one, or rank 0 of an env:// start embeds one. Any thread may
-// call the methods, except the loop's own.
+// The `pccl-master` executable owns one. A process that is rank 0 of fixed groups embeds one, which
+// serves these groups as runs (csrc/torch/hosted_run.h). Any thread may call the methods, except
+// the loop's own.
 // Failure: only open() fails. If a peer breaks the protocol, it loses its connection.
 #pragma once
 
@@ -66,12 +67,15 @@ class Shell {
   const std::vector<std::string>& remembered() const;
   // The number of tokens in the keyring at the start.
   size_t token_count() const;
-  // Ends all runs, as their hosting process is about to end. Losses that come later are announced
-  // as this end. Returns at once.
-  void start_draining();
-  // Waits until all runs have ended, all decisions have reached the peers and all peers are
+  // Lets peers into this run, and from the first call on into announced runs only. A hosted master
+  // announces the runs of its process, so a peer that comes after the end of its run is refused.
+  void announce(const std::string& run);
+  // Ends a run, as its host is about to leave it. Losses that come later are announced as this end,
+  // and nobody else is let in. Returns at once.
+  void start_draining(const std::string& run);
+  // Waits until the run has ended, all decisions have reached its peers and all of them are
   // dismissed (Farewell), or `at_most` has passed.
-  void drain(Duration at_most);
+  void drain(const std::string& run, Duration at_most);
 
  private:
   struct Impl;

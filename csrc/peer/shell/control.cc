@@ -18,18 +18,19 @@ Status left() { return {Code::kInvalidState, "this process has left the run", {}
 }  // namespace
 
 Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
-                 TokenSource token, std::function<void(const Topology&)> on_reconfigured)
+                 TokenSource token, Loops loops,
+                 std::function<void(const Topology&)> on_reconfigured)
     : master_(std::move(master)),
       options_(options),
       on_reconfigured_(std::move(on_reconfigured)),
-      loop_("pccl-control"),
+      loop_(std::move(loops.control)),
       core_(std::move(options)) {
   set_log_context({});
   data.peer_timeout = options_.peer_timeout;
   // The objects of the loop are created on the loop. Nothing is pushed before this.
-  loop_.post([this, data = std::move(data)] {
-    data_ = std::make_unique<ring::Shell>(data, data_callbacks());
-    timer_ = std::make_unique<net::Timer>(loop_, [this] {
+  loop_.post([this, data = std::move(data), thread = std::move(loops.data)] {
+    data_ = std::make_unique<ring::Shell>(data, data_callbacks(), thread);
+    timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] {
       armed_.reset();
       push(Event{TimePassed{}});  // through the inbox, behind the input that has come
     });
@@ -193,7 +194,8 @@ void Control::flush() {
 void Control::apply(ConnectMaster& effect) {
   const Instant by = monotonic_now() + effect.at_most;
   connector_ = std::make_unique<net::Connector>(
-      loop_, master_, effect.at_most, [this, by, token = effect.token](Result<net::Socket> socket) {
+      loop_.loop(), master_, effect.at_most,
+      [this, by, token = effect.token](Result<net::Socket> socket) {
         connected(std::move(socket), by, token);
         finish_turn();
       });
@@ -218,7 +220,7 @@ void Control::connected(Result<net::Socket> socket, Instant by, uint32_t token) 
     finish_turn();
   };
   auto stream = std::make_unique<net::Stream>(
-      loop_, std::move(made.value()),
+      loop_.loop(), std::move(made.value()),
       net::Stream::Callbacks{
           .on_bytes = on_bytes, .on_closed = on_closed, .on_established = on_established});
   stream_ = (streams_[id] = std::move(stream)).get();
@@ -486,6 +488,7 @@ Info Control::info() {
   Info info;
   if (on_loop()) {
     info = look();
+    if (data_ == nullptr) return info;  // this peer has left, and others share the loop
   } else {
     std::promise<Info> promise;
     const bool accepted = push(std::function<void()>([&] { promise.set_value(look()); }));
@@ -521,17 +524,27 @@ void Control::end(Duration at_most) {
     closed_ = true;
   }
   token_watch_.reset();
-  loop_.post([this] { tear_down(); });
-  loop_.stop();
+  // Other peers may share the control loop. So this thread, and not the loop, waits for the data
+  // loop.
+  if (loop_.status().ok()) {
+    std::promise<std::unique_ptr<ring::Shell>> data;
+    loop_.post([this, &data] { data.set_value(close_inputs()); });
+    data.get_future().get().reset();
+  }
+  loop_.end([this] { fail_what_is_left(); });
 }
 
-// Once the data plane is gone, nothing touches borrowed tensors, and open calls can be returned.
-void Control::tear_down() {
-  data_.reset();
+// After this, no event comes.
+std::unique_ptr<ring::Shell> Control::close_inputs() {
   timer_.reset();
   connector_.reset();
   stream_ = nullptr;
   streams_.clear();
+  return std::move(data_);
+}
+
+// Once the data plane is gone, nothing touches borrowed tensors, and open calls can be returned.
+void Control::fail_what_is_left() {
   std::vector<Item> late;
   {
     const std::lock_guard lock(inbox_mutex_);

@@ -1,7 +1,7 @@
-// Control is the control loop of a peer: it steps the PeerCore, carries out its effects, and holds
-// the memory and the completions of calls under way. Peer owns it. Its methods may be called from
-// any thread. Their input goes through one inbox, in order. All messages of one turn of the loop
-// leave in one send.
+// Control is a peer's part of the control loop: it steps the PeerCore, carries out its effects, and
+// holds the memory and the completions of calls under way. Peer owns it. Its methods may be called
+// from any thread. Their input goes through one inbox, in order. All messages of one turn of the
+// loop leave in one send.
 //
 // It connects to the master, decodes its messages, steps the core and encodes the core's messages.
 // It passes operations to the data plane, and completions to the application.
@@ -23,7 +23,7 @@
 
 #include "csrc/base/log.h"
 #include "csrc/base/result.h"
-#include "csrc/net/loop.h"
+#include "csrc/net/loop_share.h"
 #include "csrc/net/stream.h"
 #include "csrc/peer/core.h"
 #include "csrc/peer/shell/peer.h"
@@ -47,7 +47,7 @@ class Control {
   // `token`: what it proves to the master, if options.secured: then it has a token, and the path of
   // its file if that is to be watched.
   Control(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
-          std::function<void(const Topology&)> on_reconfigured);
+          Loops loops, std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called
 
   const Status& status() const;  // kSystem: a thread could not start
@@ -63,8 +63,8 @@ class Control {
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
-  // `at_most` has passed. Then ends both loops and fails what is left. REQUIRES: called once, and
-  // not on a loop.
+  // `at_most` has passed. Then ends its part of both loops and fails what is left. REQUIRES: called
+  // once, and not on a loop.
   void end(Duration at_most);
 
   // Leaves out the topology. REQUIRES: not after end().
@@ -138,7 +138,8 @@ class Control {
   void closed(uint64_t stream, const Status& why);
   void flush();
   void notice_end();
-  void tear_down();
+  std::unique_ptr<ring::Shell> close_inputs();
+  void fail_what_is_left();
   void start_transfer(StartOp& start);
   void lent(StartOp& start, uint64_t number, Result<std::vector<std::span<std::byte>>> spans);
   void post_to_ring(StartOp& start, ring::Memory memory);
@@ -149,8 +150,8 @@ class Control {
   const net::Endpoint master_;
   const Options options_;
   const std::function<void(const Topology&)> on_reconfigured_;
-  LogContext log_;  // of both loops
-  net::Loop loop_;
+  LogContext log_;  // of its parts of both loops
+  net::LoopShare loop_;
 
   std::atomic<Handle> handles_{0};  // of operations: handed out in the order of the inbox
   std::mutex inbox_mutex_;

@@ -16,6 +16,7 @@
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/control.h"
+#include "csrc/ring/shell/data_thread.h"
 
 namespace pccl::peer {
 namespace {
@@ -72,10 +73,11 @@ Status interrupted_status(const char* what) {
 }  // namespace
 
 struct Peer::Impl {
-  Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token)
+  Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
+       Loops loops)
       : retries(options.policy == protocol::LossPolicy::kRetry),
         control(std::move(master), std::move(options), std::move(data), std::move(token),
-                [this](const Topology& changed) { on_reconfigured(changed); }) {}
+                std::move(loops), [this](const Topology& changed) { on_reconfigured(changed); }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
@@ -146,6 +148,10 @@ void Peer::Impl::look() {
   see(*changed);
 }
 
+Loops Loops::start() {
+  return {std::make_shared<net::Loop>("pccl-control"), std::make_shared<ring::DataThread>()};
+}
+
 Peer::Peer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Peer::~Peer() {
@@ -158,9 +164,10 @@ Peer::~Peer() {
 
 Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
                                          ring::Shell::Options data, const Interrupted& interrupted,
-                                         TokenSource token) {
+                                         TokenSource token, Loops loops) {
   Status status = check(master, options);
   if (!status.ok()) return status;
+  if (loops.control == nullptr) loops = Loops::start();
   options.master_text = text(master);
   options.secured = token.any();
   if (token.token == nullptr && token.any()) {
@@ -168,8 +175,8 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
     if (!read.ok()) return read.status();
     token.token = std::make_shared<const Token>(std::move(read.value()));
   }
-  std::unique_ptr<Peer> peer(new Peer(
-      std::make_unique<Impl>(master, std::move(options), std::move(data), std::move(token))));
+  std::unique_ptr<Peer> peer(new Peer(std::make_unique<Impl>(
+      master, std::move(options), std::move(data), std::move(token), std::move(loops))));
   Impl& impl = *peer->impl_;
   if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::WaitingCall>();

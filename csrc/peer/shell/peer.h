@@ -1,6 +1,6 @@
-// Peer is one process's part in a run: the control loop with its PeerCore and master connection,
-// and the data plane (ring::Shell) beside it. It is all that csrc/torch needs to know of the layers
-// below.
+// Peer is one process's part in a run: its PeerCore and master connection on the control loop, and
+// the data plane (ring::Shell) beside it. It is all that csrc/torch needs to know of the layers
+// below. All peers of a process may share both loops.
 // Threads:
 //   - Every method may be called from any thread.
 //   - post() never blocks.
@@ -27,6 +27,13 @@
 #include "csrc/peer/events.h"
 #include "csrc/peer/shell/token_file.h"
 #include "csrc/ring/shell/shell.h"
+
+namespace pccl::net {
+class Loop;
+}
+namespace pccl::ring {
+struct DataThread;
+}
 
 namespace pccl::peer {
 
@@ -79,14 +86,22 @@ struct Info {
   Options options;  // with every derived time
 };
 
+// The threads of a peer. All peers of a process may share them, and they end with the last of them.
+struct Loops {
+  std::shared_ptr<net::Loop> control;
+  std::shared_ptr<ring::DataThread> data;
+  static Loops start();
+};
+
 class Peer {
  public:
   // Connects to the master and waits for admission. Master and peers may start in any order: the
   // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
-  // options.master_text and options.secured.
+  // options.master_text and options.secured. Without `loops` it has threads of its own.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
                                             ring::Shell::Options data,
-                                            const Interrupted& interrupted, TokenSource token = {});
+                                            const Interrupted& interrupted, TokenSource token = {},
+                                            Loops loops = {});
   // Leaves the run if that was not done. After that no completion is called any more: open
   // operations have failed.
   ~Peer();
@@ -120,8 +135,8 @@ class Peer {
                                         const std::vector<StateSpan>& entries, Duration timeout,
                                         const Interrupted& interrupted);
 
-  // Says good-bye to the master, fails open calls with kInvalidState, and ends both loops.
-  // Idempotent.
+  // Says good-bye to the master, fails open calls with kInvalidState, and ends its part of both
+  // loops. Idempotent.
   void leave(Duration at_most);
   Info info();
 

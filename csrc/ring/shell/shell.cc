@@ -19,9 +19,10 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handshake_rate.h"
 #include "csrc/net/keys.h"
-#include "csrc/net/loop.h"
+#include "csrc/net/loop_share.h"
 #include "csrc/net/pending_connections.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/shell/data_thread.h"
 #include "csrc/ring/shell/lane_connection.h"
 
 namespace pccl::ring {
@@ -66,7 +67,7 @@ struct Shell::Impl {
     std::optional<link::PathMonitor> monitor;  // wan path only: chooses the active lanes
   };
 
-  Impl(Options given, Callbacks called);
+  Impl(Options given, Callbacks called, const std::shared_ptr<DataThread>& thread);
 
   void listen(const std::string& host);
   void be(const link::Identity& identity);
@@ -99,11 +100,12 @@ struct Shell::Impl {
   void set_contended(PeerId peer);
   void defer_destroy(std::unique_ptr<LaneConnection> lane);
   Counters count() const;
+  void tear_down();
 
   const Options options;
   const Callbacks callbacks;
   const uint32_t lanes_max;  // of each link
-  net::Loop loop{"pccl-data"};
+  net::LoopShare loop;
 
   // On the data loop only:
   link::LinkCore core;
@@ -111,7 +113,7 @@ struct Shell::Impl {
   std::vector<net::Socket> early;   // connections that came before the identity
   std::deque<link::Event> waiting;  // events that came during a step
   bool stepping = false;
-  Engine engine;
+  std::unique_ptr<Engine> engine;
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> ticks, timer;
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
@@ -138,23 +140,26 @@ struct Shell::Impl {
   std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
 };
 
-Shell::Impl::Impl(Options given, Callbacks called)
+Shell::Impl::Impl(Options given, Callbacks called, const std::shared_ptr<DataThread>& thread)
     : options(std::move(given)),
       callbacks(std::move(called)),
       lanes_max(lanes_affordable()),
+      loop({thread, &thread->loop}),
       core({.peer_timeout = options.peer_timeout,
             .wan_rtt_min = options.wan_rtt_min,
             .lanes = options.lanes,
             .lanes_max = lanes_max}),
-      engine({.on_transferred = callbacks.on_transferred,
-              .on_progressed = callbacks.on_progressed,
-              .on_agreed = callbacks.on_agreed,
-              .on_drained = callbacks.on_drained,
-              .on_fail_link =
-                  [this](PeerId peer, const std::string& why) {
-                    step(link::Suspected{peer, why});
-                  },
-              .on_failed = callbacks.on_failed}) {
+      engine(std::make_unique<Engine>(
+          Engine::Callbacks{.on_transferred = callbacks.on_transferred,
+                            .on_progressed = callbacks.on_progressed,
+                            .on_agreed = callbacks.on_agreed,
+                            .on_drained = callbacks.on_drained,
+                            .on_fail_link =
+                                [this](PeerId peer, const std::string& why) {
+                                  step(link::Suspected{peer, why});
+                                },
+                            .on_failed = callbacks.on_failed},
+          std::shared_ptr<memory::Pool>(thread, &thread->pool))) {
   if (options.lanes <= lanes_max) return;
   callbacks.on_warning("PCCL_LANES is " + std::to_string(options.lanes) +
                        ", but this process may have " + std::to_string(net::descriptors_max()) +
@@ -168,7 +173,7 @@ void Shell::Impl::listen(const std::string& host) {
   Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
   for (uint32_t port = options.port_first; port <= options.port_last; ++port) {
     opened = net::Listener::open(
-        loop, {host, static_cast<uint16_t>(port)},
+        loop.loop(), {host, static_cast<uint16_t>(port)},
         [this](net::Socket socket) { accepted(std::move(socket)); }, callbacks.on_warning);
     if (opened.ok()) break;
   }
@@ -180,8 +185,8 @@ void Shell::Impl::listen(const std::string& host) {
   }
   if (!opened.ok()) return callbacks.on_listening(opened.status());
   listener = std::move(opened.value());
-  timer = std::make_unique<net::Timer>(loop, [this] { step(link::TimePassed{}); });
-  ticks = std::make_unique<net::Timer>(loop, [this] { on_tick(); });
+  timer = std::make_unique<net::Timer>(loop.loop(), [this] { step(link::TimePassed{}); });
+  ticks = std::make_unique<net::Timer>(loop.loop(), [this] { on_tick(); });
   ticks->arm(monotonic_now() + core.beat());
   callbacks.on_listening(listener->port());
 }
@@ -277,7 +282,7 @@ void Shell::Impl::shake_hands(const link::SendHello& send) {
 
 void Shell::Impl::add_lane(ConnectionId id, net::Channel channel, bool dialled) {
   lanes[id] = std::make_unique<LaneConnection>(
-      loop, std::move(channel), dialled,
+      loop.loop(), std::move(channel), dialled,
       LaneConnection::Callbacks{
           .on_hello =
               [this, id](const std::optional<protocol::LaneHello>& hello) {
@@ -364,8 +369,8 @@ void Shell::Impl::perform(const link::Connect& connect) {
       return step(link::Refused{connect.lane, result.status().message, own.mapped()->fault()});
     dialled(connect, std::move(result.value()));
   };
-  connectors[connect.lane] = std::make_unique<net::Connector>(loop, connect.to, connect.timeout,
-                                                              connected, connect.segment);
+  connectors[connect.lane] = std::make_unique<net::Connector>(
+      loop.loop(), connect.to, connect.timeout, connected, connect.segment);
 }
 
 void Shell::Impl::perform(const link::LimitAccepted& limit) {
@@ -388,7 +393,7 @@ void Shell::Impl::perform(const link::SendHello& send) {
   if (dialled_handshakes.contains(send.lane)) return shake_hands(send);
   LaneConnection& lane = *lanes.at(send.lane);
   lane.send_hello(send.answer, send.hello);
-  if (accepted_handshakes.contains(send.lane)) lane.open_early(engine, send.hello.other);
+  if (accepted_handshakes.contains(send.lane)) lane.open_early(*engine, send.hello.other);
 }
 
 void Shell::Impl::perform(const link::SendPing& ping) {
@@ -409,13 +414,13 @@ void Shell::Impl::perform(const link::LaneUp& up) {
   if (!up.further && up.wan) link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed);
   link.lanes.push_back(up.lane);
   carry(link, lane, up);
-  lane.join(engine, up.peer, up.same_machine);
-  if (up.further && link.monitor) engine.rest(up.peer, link.monitor->inactive());
+  lane.join(*engine, up.peer, up.same_machine);
+  if (up.further && link.monitor) engine->rest(up.peer, link.monitor->inactive());
 }
 
 void Shell::Impl::perform(const link::LinkDown& down) {
   links.erase(down.peer);
-  engine.link_down(down.peer);
+  engine->link_down(down.peer);
 }
 
 // Lanes on a local path are always active and are not measured.
@@ -429,7 +434,7 @@ void Shell::Impl::carry(LaneSet& link, LaneConnection& lane, const link::LaneUp&
   lane.watch([this, &link, peer = up.peer](const LaneConnection& sent) {
     if (!link.monitor->chunk_sent(sent, monotonic_now())) return;
     step(link::LanesLearnt{peer, link.monitor->lanes_wanted()});
-    engine.rest(peer, link.monitor->inactive());
+    engine->rest(peer, link.monitor->inactive());
   });
 }
 
@@ -445,7 +450,7 @@ void Shell::Impl::defer_destroy(std::unique_ptr<LaneConnection> lane) {
 }
 
 Shell::Counters Shell::Impl::count() const {
-  Counters counters{.engine = engine.counters(), .links = {}};
+  Counters counters{.engine = engine->counters(), .links = {}};
   for (const auto& [peer, seen] : core.links()) {
     Counters::OfLink& sum = counters.links.emplace_back();
     sum.peer = peer;
@@ -466,12 +471,32 @@ Shell::Counters Shell::Impl::count() const {
   return counters;
 }
 
+// Others may share the loop and the pool. So all that is on the loop, or has memory of the pool,
+// ends here.
+void Shell::Impl::tear_down() {
+  listener.reset();
+  timer.reset();
+  ticks.reset();
+  connectors.clear();
+  early.clear();
+  dialled_handshakes.clear();
+  for (const auto& [id, lane] : lanes) lane->close();
+  links.clear();
+  lanes.clear();
+  deferred.clear();
+  engine.reset();
+}
+
 // ---- Shell: posts to the data loop ----
 
-Shell::Shell(Options options, Callbacks callbacks)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(callbacks))) {}
+Shell::Shell(Options options, Callbacks callbacks, std::shared_ptr<DataThread> thread) {
+  if (thread == nullptr) thread = std::make_shared<DataThread>();
+  impl_ = std::make_unique<Impl>(std::move(options), std::move(callbacks), thread);
+}
 
-Shell::~Shell() { impl_->loop.stop(); }
+Shell::~Shell() {
+  impl_->loop.end([impl = impl_.get()] { impl->tear_down(); });
+}
 
 void Shell::listen(const std::string& host) {
   if (!impl_->loop.status().ok()) return impl_->callbacks.on_listening(impl_->loop.status());
@@ -503,7 +528,7 @@ void Shell::forget(PeerId peer) {
 void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours) {
   impl_->loop.post(
       [impl = impl_.get(), epoch, peers = std::move(peers), neighbours = std::move(neighbours)] {
-        impl->engine.begin_epoch(epoch, peers);
+        impl->engine->begin_epoch(epoch, peers);
         impl->neighbours = neighbours;
         impl->step(link::NeighboursKnown{neighbours});
         for (const PeerId peer : neighbours) impl->set_contended(peer);
@@ -513,20 +538,20 @@ void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<Peer
 void Shell::post(Task task, Memory memory) {
   impl_->loop.post(
       [impl = impl_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
-        impl->engine.post(std::move(task), std::move(memory));
+        impl->engine->post(std::move(task), std::move(memory));
       });
 }
 
 void Shell::staged(OpKey op) {
-  impl_->loop.post([impl = impl_.get(), op] { impl->engine.staged(op); });
+  impl_->loop.post([impl = impl_.get(), op] { impl->engine->staged(op); });
 }
 
 void Shell::end(OpEnded end) {
-  impl_->loop.post([impl = impl_.get(), end] { impl->engine.end(end); });
+  impl_->loop.post([impl = impl_.get(), end] { impl->engine->end(end); });
 }
 
 void Shell::done(OpKey op) {
-  impl_->loop.post([impl = impl_.get(), op] { impl->engine.done(op); });
+  impl_->loop.post([impl = impl_.get(), op] { impl->engine->done(op); });
 }
 
 Shell::Counters Shell::counters() {

@@ -1,5 +1,6 @@
-// Shell: the driver of the data plane. It runs the data loop, the listener that other peers dial,
-// and the links with their lanes, around one Engine and one LinkCore.
+// Shell: the driver of a peer's data plane. It has the listener that other peers dial, and the
+// links with their lanes, around one Engine and one LinkCore. All Shells of a process may share the
+// data loop.
 // The control shell owns it (csrc/peer/shell/control.h). Its methods may be called from any thread:
 // they are posted to the data loop in order. Callbacks run on the data loop.
 // Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
@@ -29,6 +30,8 @@
 
 namespace pccl::ring {
 
+struct DataThread;
+
 class Shell {
  public:
   struct Callbacks {
@@ -50,8 +53,10 @@ class Shell {
     uint32_t lanes = 0;           // PCCL_LANES, for a link between ring neighbours; 0: automatic
     std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: chosen by the path
   };
-  Shell(Options options, Callbacks callbacks);
-  // Ends the data loop. After it returns no callback runs and no borrowed tensor is touched.
+  // Without a `thread` it has one of its own.
+  Shell(Options options, Callbacks callbacks, std::shared_ptr<DataThread> thread = {});
+  // Ends its part of the data loop. After it returns no callback runs and no borrowed tensor is
+  // touched. REQUIRES: not on the data loop.
   ~Shell();
 
   // Opens the listener. Call it and accept_as() once, in any order, before any other method. If the

@@ -49,6 +49,16 @@ bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
          }) == 0;
 }
 
+TEST(Descriptors, RoomIsCountedWhereverItIs) {
+  EXPECT_TRUE(with_limit(64, [] {
+    std::vector<int> all;
+    for (int fd = 0; fd >= 0; all.push_back(fd)) fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const bool none = has_room(0) && !has_room(1);
+    for (const int fd : {40, 50, 60}) ::close(fd);
+    return none && has_room(3) && !has_room(4) && has_room(3);
+  }));
+}
+
 TEST(Descriptors, PendingConnectionsHaveAQuarter) {
   EXPECT_TRUE(with_limit(1024, [] { return pending_max(320) == 256; }));
   EXPECT_TRUE(with_limit(1024, [] { return pending_max(100) == 100; }));

@@ -537,13 +537,14 @@ TEST_F(ShellTest, ThePortIsItsOwn) {
 }
 
 TEST_F(ShellTest, DrainingWaitsUntilAllPeersAreDismissed) {
-  shell->drain(std::chrono::seconds(60));  // no peer is connected
+  shell->drain("run", std::chrono::seconds(60));  // no peer is connected
   Client peer(shell->port());
   peer.join("run");
   const auto start = std::chrono::steady_clock::now();
-  shell->drain(milliseconds(200));  // the peer does not answer
+  shell->drain("run", milliseconds(200));  // the peer does not answer
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(190));
-  auto drained = std::async(std::launch::async, [this] { shell->drain(std::chrono::seconds(60)); });
+  auto drained =
+      std::async(std::launch::async, [this] { shell->drain("run", std::chrono::seconds(60)); });
   const auto answering = std::chrono::steady_clock::now();
   EXPECT_TRUE(peer.hear_a<protocol::FreezeRequest>().has_value());
   peer.say(protocol::StateReport{peer.epoch(), {}});
@@ -554,6 +555,43 @@ TEST_F(ShellTest, DrainingWaitsUntilAllPeersAreDismissed) {
   peer.close();
   drained.get();
   EXPECT_LT(std::chrono::steady_clock::now() - answering, std::chrono::seconds(30));
+}
+
+protocol::Hello hello_to(const std::string& run) {
+  protocol::Hello hello = Harness::hello(1);
+  hello.run = run;
+  return hello;
+}
+
+TEST_F(ShellTest, ARunEndsWhileOthersGoOn) {
+  shell->announce("short");
+  shell->announce("long");
+  Client other(shell->port()), peer(shell->port());
+  other.join("long");
+  peer.join("short");
+  auto drained =
+      std::async(std::launch::async, [this] { shell->drain("short", std::chrono::seconds(60)); });
+  EXPECT_TRUE(peer.hear_a<protocol::FreezeRequest>().has_value());
+  peer.say(protocol::StateReport{peer.epoch(), {}});
+  EXPECT_TRUE(peer.hear_a<protocol::EpochEnd>().has_value());
+  EXPECT_TRUE(peer.hear_a<protocol::Farewell>().has_value());
+  peer.close();
+  drained.get();
+  other.say(protocol::Leave{});
+  EXPECT_TRUE(other.hears_the_end()) << "and no FreezeRequest before";
+  Client late(shell->port());
+  late.say(hello_to("short"));
+  EXPECT_EQ(late.hear_a<protocol::Reject>()->code, Code::kMasterLost) << "its host has left";
+  EXPECT_TRUE(late.hears_the_end());
+  shell->drain("never", std::chrono::seconds(60));  // there is no such run
+}
+
+TEST_F(ShellTest, OnlyAnnouncedRunsAreServed) {
+  shell->announce("mine");
+  Client stranger(shell->port()), peer(shell->port());
+  stranger.say(hello_to("another"));
+  EXPECT_EQ(stranger.hear_a<protocol::Reject>()->code, Code::kMasterLost);
+  peer.join("mine");
 }
 
 TEST_F(ShellTest, ItsEndClosesEverything) {

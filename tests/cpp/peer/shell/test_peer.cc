@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <random>
 
 #include "tests/cpp/peer/shell/device_memory.h"
@@ -344,6 +346,49 @@ TEST(Shell, LeavingFailsWhatIsOpen) {
   EXPECT_EQ(world.peer(0).update_topology(kLong, {}).status().code, Code::kInvalidState);
   EXPECT_EQ(world.peer(0).info().topology.members.size(), 2u);
   world.peer(0).leave(kLong);
+}
+
+size_t thread_count() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// A process is a member of several groups: one pair of loops serves all, and a peer that leaves
+// takes only its own part with it.
+TEST(Shell, PeersShareTheirLoops) {
+  const World master;
+  const auto join = [&](const std::string& run, int32_t rank, const Loops& loops) {
+    Options options = World::options(2);
+    options.run = run;
+    options.rank = rank;
+    return std::move(Peer::join(master.endpoint(), options, {}, {}, {}, loops).value());
+  };
+  std::vector<std::unique_ptr<Peer>> peers;  // of two processes, as it were
+  const size_t before = thread_count();
+  {
+    const Loops one = Loops::start(), other = Loops::start();
+    for (const std::string run : {"a", "b", "c"}) {
+      auto joins = std::async(std::launch::async, [&] { return join(run, 1, other); });
+      peers.push_back(join(run, 0, one));
+      peers.push_back(joins.get());
+    }
+  }
+  EXPECT_EQ(thread_count(), before + 4);
+  std::vector<std::vector<float>> tensors(peers.size(), std::vector<float>(100, 1));
+  const Outcome alone = all_reduce(*peers[0], tensors[0], "alone");
+  peers[0]->leave(kLong);
+  EXPECT_EQ(alone.wait().code, Code::kInvalidState);
+  peers[0].reset();
+  peers[1].reset();
+  std::vector<Outcome> outcomes;
+  for (size_t i = 2; i < peers.size(); ++i) {
+    outcomes.push_back(all_reduce(*peers[i], tensors[i]));
+  }
+  for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.wait().ok());
+  EXPECT_EQ(tensors[5], std::vector<float>(100, 2));
+  EXPECT_EQ(thread_count(), before + 4);
+  peers.clear();
+  EXPECT_EQ(thread_count(), before);
 }
 
 TEST(Shell, AChildOfTheProcessIsTurnedAway) {

@@ -1,0 +1,41 @@
+// LoopShare: one owner's share of a Loop. The objects of several owners can be on one loop, and
+// each owner ends its own part without ending the loop. The loop ends with the last share.
+// Any thread may call the methods, unless stated otherwise.
+//   1. Tasks run on the loop in the order of the post() calls.
+//   2. end() closes the share: it runs what was posted before, then its own task, and drops what is
+//      posted later. The task destroys the objects of this owner that are on the loop.
+//   3. In a forked child there is no thread: post() drops its task, and end() does nothing.
+// Failure: if the loop cannot start, status() says so and every task is dropped, that of end() too.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "csrc/net/loop.h"
+
+namespace pccl::net {
+
+class LoopShare {
+ public:
+  explicit LoopShare(std::shared_ptr<Loop> loop);
+  // REQUIRES: end() was called, or nothing on the loop needs this owner any more.
+  ~LoopShare();
+  LoopShare(const LoopShare&) = delete;
+  LoopShare& operator=(const LoopShare&) = delete;
+
+  const Status& status() const;
+  void post(std::function<void()> task);
+  // Blocks until `last` has run. Idempotent. REQUIRES: not on the loop.
+  void end(std::function<void()> last);
+
+  bool on_loop() const;
+  // For the objects on the loop. REQUIRES: before end(), or on the loop.
+  Loop& loop() { return *loop_; }
+
+ private:
+  const std::shared_ptr<Loop::Impl> impl_;
+  const std::shared_ptr<bool> ended_ = std::make_shared<bool>(false);  // used on the loop only
+  std::shared_ptr<Loop> loop_;                                         // null after end()
+};
+
+}  // namespace pccl::net
