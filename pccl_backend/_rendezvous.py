@@ -302,7 +302,8 @@ def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             name=f"group {options.group_id}" if options.global_ranks_in_group else "world",
         )
     except Exception as error:
-        _tell_that_rank_0_fails(options.store, options.group_size, error)
+        words = _to_words(error, "rank 0 cannot host the group: ")
+        _tell_failure(options.store, options.group_size, words, {})
         raise
     if access.kind is _Kind.DRAWN:
         access = dataclasses.replace(access, drawn=run.token)
@@ -312,9 +313,13 @@ def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
     try:
         return _join_hosted(options, settings, timeout_s, own_place, hosted=run)
     except PcclError:
-        if teller.complaint is not None:
-            raise teller.complaint from None
-        raise
+        complaint = teller.complaint
+        if complaint is None:
+            raise
+        teller.stop()
+        words = _to_words(complaint)
+        _tell_failure(options.store, options.group_size, words, teller.answered)
+        raise complaint from None
     finally:
         teller.stop()
 
@@ -474,10 +479,14 @@ def _from_words(words: str, what: str = "") -> Exception:
     return error_type(what + text)
 
 
-def _tell_that_rank_0_fails(store: Store, size: int, error: Exception) -> None:
-    """Tell it to the other ranks, until each of them has failed too, or TELL_S has passed."""
-    words = _to_words(error, "rank 0 cannot host the group: ")
-    told: dict[int, str] = {}
+def _tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> None:
+    """Tell the other ranks, until each of them has failed too, or TELL_S has passed.
+
+    Args:
+        store, size: of the group.
+        words: what has happened.
+        told: the numbers of ranks that know it already.
+    """
     waiting = set(range(1, size))
     deadline = time.monotonic() + TELL_S
     with contextlib.suppress(dist.DistError):
@@ -510,6 +519,7 @@ class _Teller:
 
     Attributes:
         complaint: of a rank that cannot join: the error to raise here; the join was stopped.
+        answered: the numbers of the ranks that have their answer, and know of a complaint.
     """
 
     def __init__(self, store: Store, size: int, place: str, run: _C.HostedRun) -> None:
@@ -518,7 +528,7 @@ class _Teller:
         self._size = size
         self._place = place
         self._run = run
-        self._answered: dict[int, str] = {}
+        self.answered: dict[int, str] = {}
         self._outdated: set[str] = set()  # numbers of an earlier group
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="pccl-teller", daemon=True)
@@ -542,17 +552,17 @@ class _Teller:
                 return
         if self.complaint is not None:
             with contextlib.suppress(dist.DistError):
-                for rank, number in self._answered.items():
+                for rank, number in self.answered.items():
                     self._store.set(_failure(rank, number), _to_words(self.complaint))
             self._run.give_up()
 
     def _answer(self, rank: int, number: str) -> None:
         complains = self._store.check([_complaint(rank, number)])
-        if self._answered.get(rank) != number:
+        if self.answered.get(rank) != number:
             if complains:
                 self._outdated.add(number)
             self._store.set(_reply(rank, number), self._place)
-            self._answered[rank] = number
+            self.answered[rank] = number
         elif complains and number not in self._outdated:
             words = self._store.get(_complaint(rank, number)).decode()
             self.complaint = _from_words(words, f"rank {rank} cannot join: ")
