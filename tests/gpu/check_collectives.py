@@ -83,7 +83,7 @@ def check_bound(rank: int) -> bool:
 def main() -> None:
     if not ranks.available():
         skip("torch sees no GPU")
-    results = ranks.run(check, 3, limit_s=105)
+    results = ranks.run(check, 3, limit_s=140)
     report(calls=sum(result[0] for result in results))
     report(not_there=",".join(sorted(set().union(*(result[1] for result in results)))))
     for rank, (_, _, wrong) in enumerate(results):
