@@ -90,7 +90,7 @@ def test_join_options_refuse_an_unfit_field(name: str, value: Any) -> None:
 def test_join_refuses_what_no_setting_bounds(name: str, value: Any, says: str) -> None:
     options = _C.JoinOptions(**{**OPTIONS, name: value})
     with pytest.raises(ValueError, match=says):
-        _C.join(options, store=HashStore(), master=None)
+        _C.join(options, store=HashStore(), hosted=None)
 
 
 def test_the_stub_declares_the_fields_of_join_options() -> None:
