@@ -209,9 +209,7 @@ def main() -> int:
         most = before
         while any(one.poll() is None for one in floods):
             most = max(most, memory_mib(master.pid))
-            time.sleep(
-                0.05
-            )  # the master's memory is sampled 20 times a second while the flood runs
+            time.sleep(0.05)  # samples the master's memory 20 times a second, while the flood runs
         end = time.monotonic()
         rate = options.connections / (end - start)
         print(f"{options.connections} connections in {end - start:.1f} s, {rate:.0f} per second")

@@ -585,8 +585,7 @@ std::string Operations::unlike_parts(const Op& op) const {
       if (sent == expected) continue;
       return ranks_text({from}, names_) + " called " + text(sender.kind) + " with " +
              count_text(sent, "element") + " for " + ranks_text({to}, names_) + ", which expects " +
-             std::to_string(expected) +
-             ". What a rank sends to another one must have the size that the other one receives";
+             std::to_string(expected) + ". Both ranks have to give a part the same size";
     }
   }
   return {};

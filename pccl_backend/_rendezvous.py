@@ -493,7 +493,7 @@ def _tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> 
         for pause in _pauses():
             if not waiting or time.monotonic() > deadline:
                 return
-            time.sleep(pause)
+            time.sleep(pause)  # a store announces no new key, and its wait() prints warnings
             for rank in list(waiting):
                 if not store.check([_question(rank)]):
                     continue
@@ -603,7 +603,7 @@ class _Asker:
         deadline = time.monotonic() + timeout_s
         self._store.set(_question(self._rank), self._number)
         for pause in _pauses():
-            time.sleep(pause)
+            time.sleep(pause)  # a store announces no new key; _ask_within ends at `deadline`
             if self._store.check([reply]):  # store.wait would not react to Ctrl-C
                 break
             if time.monotonic() > deadline:

@@ -124,7 +124,7 @@ void AnySource::end(const Over& over) {
     context_.emit(FinishOp{handle, status, {}, {}, {}});
   }
   std::erase_if(tags_, [](const auto& tag) { return tag.second.receives.empty(); });
-  // What was asked before belongs to an epoch that is over.
+  // Earlier questions belong to an epoch that is over.
   for (auto& [name, tag] : tags_) {
     if (!waits(name)) tag.asked = 0;
   }

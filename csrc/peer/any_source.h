@@ -10,7 +10,7 @@
 //   4. Held receives were called while a vote for update_topology was open. They wait for nothing
 //      but its answer.
 //   5. There are at most kAwaitedTagsMax tags.
-// What it does not do: it never decides which of two receives gets a send, and never promises a
+// It never decides which of two receives gets a send, and never promises a
 // send to anybody. A receive that names its source takes the next send of that source at once.
 #pragma once
 

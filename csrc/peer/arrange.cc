@@ -90,7 +90,8 @@ Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t
                              const std::vector<uint32_t>& ring) {
   const ring::Shape& shape = task.shape;
   const ring::PatternRow& row = ring::row_of(shape.pattern);
-  // Of the application's tensor. Elements before `start` are final already and are not touched.
+  // The size of the application's tensor. Elements before `start` are final already and are not
+  // touched.
   const uint64_t bytes = (start + shape.count) * shape.element_bytes;
   const bool in_place = lent.inputs.empty();
   PCCL_ASSERT(start == 0 || in_place);

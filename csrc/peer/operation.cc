@@ -98,7 +98,7 @@ void Operations::call(const OpRequest& request) {
   if (refused.ok() && from_any) refused = any_source_.check_room(request);
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
   if (from_any) return call_any_source(request);
-  tag_bytes_ += request.tag.size();
+  tag_bytes_ += protocol::carried_bytes(request);
   CalledOp call{request.handle, info_of(request, membership_), request.timeout,
                 membership_.seen_since(), request.parked};
   if (closed_) {
@@ -142,10 +142,11 @@ Status Operations::check_room(const OpRequest& request) const {
             {}};
   }
   const size_t tag_bytes = tag_bytes_ + any_source_.tag_bytes();
-  if (tag_bytes + request.tag.size() > kTagBytesOpenMax) {
+  if (tag_bytes + protocol::carried_bytes(request) > kTagBytesOpenMax) {
     return {Code::kInvalidState,
-            "the tags of the operations in flight have " + std::to_string(tag_bytes) +
-                " bytes together, at most " + std::to_string(kTagBytesOpenMax) +
+            "the tags and the sizes of parts of the operations in flight have " +
+                std::to_string(tag_bytes) + " bytes together, at most " +
+                std::to_string(kTagBytesOpenMax) +
                 " are allowed: wait for some of them, or use shorter tags",
             {}};
   }
@@ -234,14 +235,15 @@ void Operations::start(OpKey key, Op& op) {
   op.started = true;
   ring::Task task = task_of(op.info, key, op.handle, membership_);
   task.parked = op.parked;
-  context_.emit(StartOp{op.handle,
-                        std::move(task),
-                        op.info.dtype,
-                        op.info.reduce,
-                        static_cast<int>(membership_.world_size()),
-                        {},
-                        op.info.start,
-                        membership_.topology().ring});
+  context_.emit(StartOp{
+      op.handle,
+      std::move(task),
+      op.info.dtype,
+      op.info.reduce,
+      static_cast<int>(membership_.world_size()),
+      {},
+      op.info.start,
+      op.info.kind == OpKind::kAllReduce ? std::vector<uint32_t>() : membership_.topology().ring});
 }
 
 // ---- From the ring ----

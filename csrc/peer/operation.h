@@ -110,7 +110,7 @@ class Operations {
   };
 
  private:
-  // The tags of all open operations travel in one Resume.
+  // The tags and the sizes of parts of all open operations travel in one Resume.
   static constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
   struct Op {
     Handle handle = 0;
@@ -184,8 +184,8 @@ class Operations {
     op.deadline.reset();
   }
   void uncount_tag(const protocol::OpInfo& info) {
-    PCCL_ASSERT(tag_bytes_ >= info.tag.size());
-    tag_bytes_ -= info.tag.size();
+    PCCL_ASSERT(tag_bytes_ >= protocol::carried_bytes(info));
+    tag_bytes_ -= protocol::carried_bytes(info);
   }
   Op* find(Epoch epoch, OpKey key);
   bool sends(const Op& op) const;
@@ -208,7 +208,7 @@ class Operations {
   VerdictLog verdicts_;
   std::set<std::pair<Instant, OpKey>> deadlines_;
   std::map<Handle, OpKey> parked_;  // those of open_ that are parked
-  size_t tag_bytes_ = 0;            // bytes of the tags of held_ and open_
+  size_t tag_bytes_ = 0;            // carried_bytes() of held_ and open_
 };
 
 }  // namespace pccl::peer

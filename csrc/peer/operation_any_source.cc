@@ -64,7 +64,7 @@ Status Operations::on_send_begun(const protocol::SendBegun& send) {
       AnySource::Receive receive = any_source_.take(send.tag);
       info.dtype = receive.request.dtype;
       info.count = receive.request.count;
-      tag_bytes_ += info.tag.size();
+      tag_bytes_ += protocol::carried_bytes(info);
       post({receive.request.handle, info, receive.request.timeout, membership_.seen_since(),
             receive.request.parked, receive.unfit, receive.deadline});
     }

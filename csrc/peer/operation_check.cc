@@ -14,10 +14,10 @@ void Operations::check() const {
   any_source_.check();
   PCCL_ASSERT(open_.size() + held_.size() + any_source_.size() <= protocol::kOpsOpenMax);
   size_t tag_bytes = 0, deadlines = 0, restarts = 0, parked = 0;
-  for (const CalledOp& call : held_) tag_bytes += call.info.tag.size();
+  for (const CalledOp& call : held_) tag_bytes += protocol::carried_bytes(call.info);
   for (const auto& [key, op] : open_) {
     check(key, op);
-    tag_bytes += op.info.tag.size();
+    tag_bytes += protocol::carried_bytes(op.info);
     if (op.parked) ++parked;
     if (op.state == State::kRestart && draining_.contains({op.ended_in, key})) ++restarts;
     if (!op.deadline) continue;

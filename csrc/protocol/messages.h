@@ -573,6 +573,12 @@ uint64_t digest(const OpInfo& info);
 // The digest of the part of an operation that passes between two members.
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
 
+// Bytes of its tag and of the sizes of its parts, which all travel in one Resume.
+template <typename Described>  // OpInfo, or a request for one
+size_t carried_bytes(const Described& what) {
+  return what.tag.size() + sizeof(uint64_t) * (what.sends.size() + what.receives.size());
+}
+
 bool reduces(OpKind kind);
 bool has_root(OpKind kind);  // not kSend and kRecv, which have two peers
 

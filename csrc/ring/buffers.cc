@@ -12,7 +12,7 @@ namespace {
 
 // A multiple of every element's size: pieces are cut between cache lines.
 constexpr size_t kCacheLine = 64;
-// What is saved beside the chunks is cut into pieces of this size.
+// Bytes that are saved beside the chunks are cut into pieces of this size.
 constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
 
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
@@ -82,8 +82,9 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// What is written if it is to be restored. Otherwise, where chunks overtake others, as many bytes
-// as upstream may be ahead of what has been sent; the row is then used as a ring buffer.
+// All bytes that are written, if they are to be restored. Otherwise, where chunks overtake others,
+// as many bytes as upstream may be ahead of what has been sent; the row is then used as a ring
+// buffer.
 uint64_t OpBuffers::saved_bytes() const {
   const Shape& shape = schedule_.shape();
   if (!memory_.save) {

@@ -9,8 +9,8 @@
 
 namespace pccl::ring {
 
-// What passes directly between this member and another one. Bytes and digest are the same at both
-// ends, unless the members disagree: then the digests differ, too.
+// The bytes that pass directly between this member and another one. Bytes and digest are the same
+// at both ends, unless the members disagree: then the digests differ, too.
 struct Part {
   PeerId peer{};
   uint64_t to = 0, from = 0;  // bytes; 0: nothing passes

@@ -23,7 +23,7 @@ constexpr Duration kLeaveTime = std::chrono::seconds(2);
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<PeerSession>> peers;
-  // Of all peers of this process, from the first to the last.
+  // Shared by all peers of this process, from the first to the last.
   std::weak_ptr<net::Loop> control;
   std::weak_ptr<ring::DataThread> data;
 };

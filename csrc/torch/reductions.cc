@@ -54,7 +54,7 @@ void check_can_compute(const char* call, at::ScalarType scalar, ReduceOp op) {
   if (const Status status = check_reducible(dtype_of(scalar), op); !status.ok()) raise(status);
 }
 
-// What PREMUL_SUM adds: the tensors times its factor. Other reductions take the tensors themselves.
+// PREMUL_SUM adds the tensors times its factor. Other reductions take the tensors themselves.
 Tensors operands(const char* call, const Tensors& tensors, const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensors;
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());

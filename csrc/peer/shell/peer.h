@@ -55,7 +55,7 @@ struct StateSpan {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::span<std::byte> bytes;
-  // Of an entry on a device; then `bytes` is empty. The device outlives the call.
+  // The memory of an entry on a device; then `bytes` is empty. The device outlives the call.
   memory::Device* device = nullptr;
   memory::DeviceBytesPtr on_device = nullptr;
 

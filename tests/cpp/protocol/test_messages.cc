@@ -49,6 +49,14 @@ TEST(Digest, OfAPartHasItsSize) {
   EXPECT_NE(digest_of_part(digest(one), 0), 0u);
 }
 
+// A Resume carries both, for all operations in flight.
+TEST(CarriedBytes, AreThoseOfTheTagAndOfTheSizesOfParts) {
+  OpInfo one = info();
+  EXPECT_EQ(carried_bytes(one), one.tag.size());
+  one.sends = one.receives = {1, 2, 3};
+  EXPECT_EQ(carried_bytes(one), one.tag.size() + 48);
+}
+
 TEST(Fit, EachPartHasOneSizeAtBothEnds) {
   OpInfo a = info();
   a.kind = OpKind::kAllToAll;

@@ -20,7 +20,7 @@ inline Bytes reduced(World& world, const Call& call) {
   return out;
 }
 
-// Of the blocks that all ranks have for this one.
+// Reduces the blocks that all ranks have for this one.
 inline std::vector<Bytes> scattered(World& world, const Call& call, uint32_t rank) {
   Bytes out = world.at(0, call.key).inputs[rank];
   const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};

@@ -78,7 +78,7 @@ TEST_F(TokenFile, ThatHoldsNoTokenIsRefused) {
   EXPECT_EQ(refusal(), "has more than 4096 bytes: is it the right file?");
 }
 
-// What a TokenWatch says, in order: "token <id>" or "warning".
+// The reports of a TokenWatch, in order: "token <id>" or "warning".
 class Said {
  public:
   TokenWatch::Callbacks callbacks() {
