@@ -392,9 +392,17 @@ def measure(case: Case, worlds: dict[str, World], rounds: int, program: Path, ro
 
 
 def measure_all(
-    cases: Sequence[Case], world_sizes: Sequence[int], rounds: int, seen: Callable[[Row], None]
+    cases: Sequence[Case],
+    world_sizes: Sequence[int],
+    rounds: int,
+    seen: Callable[[Row], None],
+    *,
+    encrypted: bool = False,
 ) -> list[Row]:
-    """Return all rows; show each row to `seen` as soon as it is measured."""
+    """Return all rows; show each row to `seen` as soon as it is measured.
+
+    `encrypted`: pccl takes part a second time, over TLS.
+    """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         program = build_floor(folder)
@@ -404,6 +412,8 @@ def measure_all(
                 continue
             loopback = loopback_of(size)
             worlds = {"pccl": World("pccl", size), "Gloo": World("gloo", size)}
+            if encrypted:
+                worlds["pccl-tls"] = World("pccl-tls", size)
             try:
                 for case in chosen:
                     count = case.tensor_bytes * case.tensors
@@ -438,6 +448,10 @@ def line(row: Row) -> str:
     cells.append(f"{row.median_cpu('pccl') / row.median_cpu('Gloo'):.2f}")
     cells.append(f"{wall / row.median_wall('floor'):.2f}" if "floor" in row.wall else "")
     cells.append("" if row.limit is None else f"{row.limit / wall:.2f}")
+    if "pccl-tls" in row.wall:
+        tls = row.median_wall("pccl-tls")
+        cells.append(f"{records.spread(row.wall['pccl-tls'])}, {row.median_cpu('pccl-tls'):.2f}")
+        cells.append(f"{tls / wall:.2f}")
     return "| " + " | ".join(cells) + " |"
 
 
@@ -446,6 +460,7 @@ HEAD = (
     "| wall ÷ Gloo | goal | CPU ÷ Gloo | wall ÷ floor | of the limit |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
+HEAD_ENCRYPTED = HEAD.replace("\n", " pccl over TLS | TLS ÷ plain |\n") + "---|---|"
 
 
 def main() -> None:
@@ -458,6 +473,9 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=[case.name for case in CASES])
     add_worlds(parser, "--worlds", [2, 4, 8])
     parser.add_argument("--quick", action="store_true", help="a few cases, three rounds")
+    parser.add_argument(
+        "--encrypted", action="store_true", help="also measure pccl over TLS, in two more columns"
+    )
     records.add_option(parser)
     parser.add_argument("--rank-of", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -471,8 +489,15 @@ def main() -> None:
     rounds = 3 if given.quick else given.rounds
     cases = [case for case in CASES if case.name in given.cases and (case.quick or not given.quick)]
     congestion = records.congestion_here()
-    print(f"congestion control: {congestion}; {os.cpu_count()} cores; {rounds} rounds\n\n{HEAD}")
-    rows = measure_all(cases, given.worlds, rounds, lambda row: print(line(row), flush=True))
+    head = HEAD_ENCRYPTED if given.encrypted else HEAD
+    print(f"congestion control: {congestion}; {os.cpu_count()} cores; {rounds} rounds\n\n{head}")
+    rows = measure_all(
+        cases,
+        given.worlds,
+        rounds,
+        lambda row: print(line(row), flush=True),
+        encrypted=given.encrypted,
+    )
     records.write(records.Record(congestion=congestion, rounds=rounds, rows=rows), given.json)
 
 
