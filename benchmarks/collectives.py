@@ -3,10 +3,14 @@
     tools/stock-network.sh .venv/bin/python benchmarks/collectives.py
     tools/stock-network.sh .venv/bin/python benchmarks/collectives.py --calls gather --bytes 1024
 
-Each rank has a group of either backend in one process. A round times `--loops` calls of pccl, and
-then as many of Gloo, from a barrier until the last rank is done. The ratio of a row is that of the
-medians. CPU is that of all ranks (and of pccl's master, which is in rank 0), for one call. Peak is
-the most memory of a rank that a call of 16 MiB adds, beyond its tensors.
+Each rank has three groups in one process: of Gloo, of pccl, and of pccl with PCCL_RESTORE=off. A
+round times calls of each in turn, from a barrier until the last rank is done. The ratio of a row is
+that of the medians. CPU is that of all ranks (and of pccl's master, which is in rank 0), for one
+call. Peak is the most memory of a rank that a call of 16 MiB adds, beyond its tensors.
+
+What a call is made of: `restoring` is the share of the time that PCCL_RESTORE=off saves.
+`committing` is the share that passes after the rank that was done last has all its data, until it
+knows that the call has succeeded (`commit_seconds` of run_info; for send/recv, at the sender).
 
 A size is that of one rank's tensor, or of the whole tensor that is cut into parts.
 """
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -51,15 +56,17 @@ GOALS = {
 
 @dataclass(kw_only=True)
 class Row:
-    """The medians of one collective, size and world."""
+    """One collective, size and world: a figure of each round, for one call."""
 
     call: str
     bytes: int
     world: int
-    pccl_s: float
-    gloo_s: float
-    pccl_cpu_s: float
-    gloo_cpu_s: float
+    pccl_s: list[float]
+    unsaved_s: list[float]  # with PCCL_RESTORE=off
+    gloo_s: list[float]
+    pccl_cpu_s: list[float]
+    gloo_cpu_s: list[float]
+    commit_s: float  # median
     pccl_peak_mib: float
     gloo_peak_mib: float
 
@@ -108,6 +115,14 @@ def peak_of(call: Callable[[Any], object], group: Any) -> float:
     return status_mib("VmHWM") - before
 
 
+def commit_of(group: Any, calls: int) -> float:
+    """Return the median time of the latest calls from this rank's last byte to the verdict."""
+    import pccl_backend as pccl
+
+    history = pccl.run_info(group)["history"][-calls:]
+    return statistics.median(record["commit_seconds"] for record in history)
+
+
 def rank_main(given: argparse.Namespace) -> None:
     """Measure as one rank. Rank 0 prints one line of JSON for each row."""
     import torch
@@ -118,13 +133,15 @@ def rank_main(given: argparse.Namespace) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{given.store}", rank=rank, world_size=world
     )
-    groups = {"gloo": dist.group.WORLD, "pccl": dist.new_group(backend="pccl")}
+    groups = {"pccl": dist.new_group(backend="pccl")}
+    os.environ["PCCL_RESTORE"] = "off"
+    groups |= {"unsaved": dist.new_group(backend="pccl"), "gloo": dist.group.WORLD}
     for size in given.bytes:
         loops = SMALL_LOOPS if size < MIB else LARGE_LOOPS
         for name, call in calls_of(torch, dist, size // 4).items():
             if name not in given.calls or (name == "barrier" and size != given.bytes[0]):
                 continue
-            figures = {who: [] for who in groups}
+            walls, cpus = ({who: [] for who in groups} for _ in range(2))
             peaks = {who: peak_of(call, group) for who, group in groups.items()}
             for _ in range(given.rounds):
                 for who, group in groups.items():
@@ -137,20 +154,24 @@ def rank_main(given: argparse.Namespace) -> None:
                     slowest, total = measured[:1].clone(), measured[1:].clone()
                     dist.all_reduce(slowest, dist.ReduceOp.MAX)
                     dist.all_reduce(total)
-                    figures[who].append((slowest.item(), total.item()))
+                    walls[who].append(slowest.item())
+                    cpus[who].append(total.item())
             most = torch.tensor([peaks["pccl"], peaks["gloo"]])
             dist.all_reduce(most, dist.ReduceOp.MAX)
+            receives = name == "send/recv" and rank % 2 == 1  # its call ends with the last byte
+            commit = torch.tensor(math.inf if receives else commit_of(groups["pccl"], loops))
+            dist.all_reduce(commit, dist.ReduceOp.MIN)
             if rank == 0:
-                walls = {w: statistics.median(f[0] for f in figures[w]) for w in groups}
-                cpus = {w: statistics.median(f[1] for f in figures[w]) for w in groups}
                 row = Row(
                     call=name,
                     bytes=size,
                     world=world,
                     pccl_s=walls["pccl"],
+                    unsaved_s=walls["unsaved"],
                     gloo_s=walls["gloo"],
                     pccl_cpu_s=cpus["pccl"],
                     gloo_cpu_s=cpus["gloo"],
+                    commit_s=commit.item(),
                     pccl_peak_mib=float(most[0]),
                     gloo_peak_mib=float(most[1]),
                 )
@@ -173,7 +194,7 @@ def measure(given: argparse.Namespace, world: int) -> list[Row]:
                 ],
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PCCL_RESTORE": given.restore},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PCCL_RESTORE": "on"},
             )
             for rank in range(world)
         ]
@@ -192,8 +213,9 @@ def measure(given: argparse.Namespace, world: int) -> list[Row]:
 
 
 HEAD = (
-    "| call | bytes | world | pccl | Gloo | wall ÷ Gloo | goal | CPU ÷ Gloo | peak, MiB "
-    "| Gloo's |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| call | bytes | world | pccl (min-max) | Gloo | wall ÷ Gloo | goal | CPU ÷ Gloo "
+    "| restore off: ÷ Gloo | restoring | committing | peak, MiB | Gloo's |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -201,14 +223,18 @@ def line(row: Row) -> str:
     """Return a row as one line of a Markdown table."""
     small = row.bytes < MIB
     goal = GOALS[row.call][0 if small else 1]
-    unit, scale = ("µs", 1e6) if small else ("ms", 1e3)
     size = f"{row.bytes // 1024} KiB" if small else f"{row.bytes // MIB} MiB"
-    peaks = "| | |" if small else f"| {row.pccl_peak_mib:.0f} | {row.gloo_peak_mib:.0f} |"
+    peaks = "| |" if small else f"{row.pccl_peak_mib:.0f} | {row.gloo_peak_mib:.0f} |"
+    wall, unsaved, gloo, cpu, gloo_cpu = map(
+        statistics.median,
+        (row.pccl_s, row.unsaved_s, row.gloo_s, row.pccl_cpu_s, row.gloo_cpu_s),
+    )
+    shares = f"{max(0.0, 1 - unsaved / wall):.0%} | {row.commit_s / wall:.0%}"
     return (
         f"| {row.call} | {size if row.call != 'barrier' else ''} | {row.world} "
-        f"| {row.pccl_s * scale:.1f} {unit} | {row.gloo_s * scale:.1f} {unit} "
-        f"| {row.pccl_s / row.gloo_s:.2f} | {goal} "
-        f"| {row.pccl_cpu_s / row.gloo_cpu_s:.2f} {peaks}"
+        f"| {records.spread(row.pccl_s)} | {records.spread(row.gloo_s)} "
+        f"| {wall / gloo:.2f} | {goal} | {cpu / gloo_cpu:.2f} "
+        f"| {unsaved / gloo:.2f} | {shares} | {peaks}"
     )
 
 
@@ -220,7 +246,6 @@ def main() -> None:
     parser.add_argument("--calls", nargs="+", choices=GOALS, default=list(GOALS))
     parser.add_argument("--bytes", nargs="+", type=at_least_one, default=[1024, 16 * MIB])
     parser.add_argument("--rounds", type=at_least_one, default=11)
-    parser.add_argument("--restore", choices=("on", "off"), default="on", help="PCCL_RESTORE")
     add_worlds(parser, "--worlds", [4])
     records.add_option(parser)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)

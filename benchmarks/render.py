@@ -199,7 +199,9 @@ def every_call(machine: Machine, results: Results) -> Body:
         "Both backends in the same processes, in turns: medians of the rounds. CPU is that of\n"
         "all ranks. Peak is the most memory that a call adds to a rank, beyond its tensors.\n"
         "A call that is one hop in Gloo is a hop and a commit here, and what it overwrites is\n"
-        "saved first.\n",
+        "saved first. Restoring: the share of the time that PCCL_RESTORE=off saves. Committing:\n"
+        "the share after the last byte of the rank that was done last (in send/recv: of the\n"
+        "sender's).\n",
         "\n".join([collectives.HEAD, *map(collectives.line, rows)]) + "\n",
     ]
     return Body(text=section("Every collective", machine, results, *parts), pictures={})

@@ -465,7 +465,8 @@ class _Place:
 # The first word of a complaint and of a failure.
 _WRONG_SETTINGS = "settings"  # a ValueError
 _OTHER_ERROR = "error"
-_FAILED = "failed"  # in place of a place: rank 0 has failed, and _failure has the reason
+_FAILED = "! "  # begins a reply that is no place: rank 0 has failed, for the reason behind it
+_NOTHING = "nothing"  # no question and no reply is like this
 
 
 def _to_words(error: BaseException, what: str = "") -> str:
@@ -477,6 +478,12 @@ def _from_words(words: str, what: str = "") -> Exception:
     kind, _, text = words.partition(" ")
     error_type = ValueError if kind == _WRONG_SETTINGS else PcclError
     return error_type(what + text)
+
+
+def _look(store: Store, key: str) -> str | None:
+    """Return the value of a key, or None if there is none: one round trip to the store."""
+    value = str(store.compare_set(key, _NOTHING, _NOTHING).decode())
+    return None if value == _NOTHING else value
 
 
 def _tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> None:
@@ -495,14 +502,13 @@ def _tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> 
                 return
             time.sleep(pause)  # a store announces no new key, and its wait() prints warnings
             for rank in list(waiting):
-                if not store.check([_question(rank)]):
+                asked = _look(store, _question(rank))
+                if asked is None:
                     continue
-                number = store.get(_question(rank)).decode()
-                complains = store.check([_complaint(rank, number)])
+                number, complains, _ = asked.partition(" ")
                 if told.get(rank) != number:
                     told[rank] = "" if complains else number  # a complaint of an earlier group
-                    store.set(_failure(rank, number), words)
-                    store.set(_reply(rank, number), _FAILED)
+                    store.set(_reply(rank, number), _FAILED + words)
                 elif complains:
                     waiting.remove(rank)
 
@@ -514,8 +520,9 @@ class _Teller:
     and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
     its own, and the answer is stored under that number.
 
-    A rank that cannot join says so under its number, after it has its answer. A complaint that was
-    there before the answer is one of an earlier group.
+    A rank that cannot join adds the reason to its question, after it has its answer. A complaint
+    that was there before the answer is one of an earlier group. If rank 0 fails after its answer,
+    it writes the reason in place of the answer.
 
     Attributes:
         complaint: of a rank that cannot join: the error to raise here; the join was stopped.
@@ -546,26 +553,25 @@ class _Teller:
                 break
             try:
                 for rank in range(1, self._size):
-                    if self._store.check([_question(rank)]):
-                        self._answer(rank, self._store.get(_question(rank)).decode())
+                    asked = _look(self._store, _question(rank))
+                    if asked is not None:
+                        self._answer(rank, *asked.partition(" ")[::2])
             except dist.DistError:  # the store is gone: a rank without an answer reports it
                 return
         if self.complaint is not None:
             with contextlib.suppress(dist.DistError):
                 for rank, number in self.answered.items():
-                    self._store.set(_failure(rank, number), _to_words(self.complaint))
+                    self._store.set(_reply(rank, number), _FAILED + _to_words(self.complaint))
             self._run.give_up()
 
-    def _answer(self, rank: int, number: str) -> None:
-        complains = self._store.check([_complaint(rank, number)])
+    def _answer(self, rank: int, number: str, complaint: str) -> None:
         if self.answered.get(rank) != number:
-            if complains:
+            if complaint:
                 self._outdated.add(number)
             self._store.set(_reply(rank, number), self._place)
             self.answered[rank] = number
-        elif complains and number not in self._outdated:
-            words = self._store.get(_complaint(rank, number)).decode()
-            self.complaint = _from_words(words, f"rank {rank} cannot join: ")
+        elif complaint and number not in self._outdated:
+            self.complaint = _from_words(complaint, f"rank {rank} cannot join: ")
 
 
 class _Asker:
@@ -585,17 +591,16 @@ class _Asker:
                 f"rank {self._rank} asked in the store where rank 0 hosts the master and had no "
                 f"answer within {timeout_s:g} s: did rank 0 call init_process_group?"
             )
-        failure = self.failure() if self._answer == _FAILED else None
-        if failure is not None:
-            raise failure
+        if self._answer.startswith(_FAILED):
+            raise _from_words(self._answer.removeprefix(_FAILED))
         return self._answer
 
     def failure(self) -> Exception | None:
-        """Return why rank 0 has failed, if it has said so."""
-        key = _failure(self._rank, self._number)
+        """Return why rank 0 has failed, if it has said so after its answer."""
         with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
-            if self._store.check([key]):
-                return _from_words(self._store.get(key).decode())
+            reply = _look(self._store, _reply(self._rank, self._number)) or ""
+            if reply.startswith(_FAILED):
+                return _from_words(reply.removeprefix(_FAILED))
         return None
 
     def _ask_within(self, timeout_s: float) -> None:
@@ -604,11 +609,11 @@ class _Asker:
         self._store.set(_question(self._rank), self._number)
         for pause in _pauses():
             time.sleep(pause)  # a store announces no new key; _ask_within ends at `deadline`
-            if self._store.check([reply]):  # store.wait would not react to Ctrl-C
-                break
-            if time.monotonic() > deadline:
+            answer = _look(self._store, reply)  # store.wait would not react to Ctrl-C
+            if answer is not None:
+                self._answer = answer
+            if answer is not None or time.monotonic() > deadline:
                 return
-        self._answer = self._store.get(reply).decode()
 
     def __enter__(self) -> _Asker:
         return self
@@ -623,7 +628,7 @@ class _Asker:
             if not self._answer:
                 self._ask_within(TELL_S)
             if self._answer:
-                self._store.set(_complaint(self._rank, self._number), _to_words(error))
+                self._store.set(_question(self._rank), f"{self._number} {_to_words(error)}")
 
 
 def _pauses() -> Iterator[float]:
@@ -641,14 +646,6 @@ def _question(rank: int) -> str:
 
 def _reply(rank: int, number: str) -> str:
     return f"pccl/the_master_is_at/{rank}/{number}"
-
-
-def _failure(rank: int, number: str) -> str:
-    return f"pccl/rank_0_has_failed/{rank}/{number}"
-
-
-def _complaint(rank: int, number: str) -> str:
-    return f"pccl/cannot_join/{rank}/{number}"
 
 
 def _store_host(store: Store) -> str | None:

@@ -1,7 +1,7 @@
 // Prefaulter: the page prefaulter. It touches fresh memory pages ahead of the thread that will
 // write to them, so that the system clears them early. Otherwise the first write to a page waits
 // for that: 0.1 s per GiB normally, 4 s per GiB in a guest whose host must find the memory first.
-// The data loop should not wait that long. It has its own thread, from the first add() on. Only one
+// The peer loop should not wait that long. It has its own thread, from the first add() on. Only one
 // other thread may call its methods. Failure: if no thread can be started, it does nothing, and the
 // writer waits.
 #pragma once

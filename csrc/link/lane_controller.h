@@ -1,5 +1,5 @@
 // LaneController is the lane controller: it decides which lanes of a link carry chunks in one
-// direction. It is pure. PathMonitor owns it and feeds it on the data loop: its input is the rate
+// direction. It is pure. PathMonitor owns it and feeds it on the peer loop: its input is the rate
 // of each lane, in windows of time in which every active lane always had something to send.
 // Rules:
 //   1. If nothing queues on the path, more lanes are tried. If something queues, fewer lanes are

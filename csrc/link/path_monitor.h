@@ -1,6 +1,6 @@
 // PathMonitor is the path monitor of one link to a wan neighbour: it measures what the lanes carry,
 // and feeds the lane controller (LaneController), which decides which lanes are inactive. It
-// belongs to the data loop.
+// belongs to the peer loop.
 //
 // It cuts the time in which only the network limits us into windows of a few round trips. It needs
 // no window to find that the buffers of the lanes are the limit: the system counts that time for

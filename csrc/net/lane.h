@@ -1,6 +1,6 @@
 // Lane: one connection of a link, which carries the chunks of any operation in progress. It is a
 // Channel between a FrameReader and a FrameWriter, and nothing more.
-// The data loop owns it; call it on that loop's thread only.
+// The peer loop owns it; call it on that loop's thread only.
 // Invariants:
 //   1. A span passed to send_chunk() is not used any more when on_sent fires or withdraw() returns.
 //   2. A landing from the sink is not used any more at on_chunk_end() or when revoke() returns.

@@ -2,8 +2,12 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/base/log.h"
@@ -40,15 +44,30 @@ sigset_t signals_of_others() {
 
 // ---- Starting and ending ----------------------------------------------------------------------
 
+// Others may write to the descriptor until nobody holds the loop.
+Loop::Impl::~Impl() {
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+
 Status Loop::Impl::start(const std::string& thread_name) {
   name_ = thread_name.substr(0, 15);
   fork_count_ = fork_count();
+  const auto failed = [this](int error) {
+    return Status{Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(error), {}};
+  };
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0) return failed(-errno);
   int error = uv_loop_init(&uv);
-  if (error != 0)
-    return {Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(error), {}};
-  PCCL_ASSERT(uv_async_init(&uv, &wake_, &Impl::on_wake) == 0);
-  wake_.data = this;
-  handle_count = 1;
+  if (error != 0) return failed(error);
+  PCCL_ASSERT(uv_poll_init(&uv, &wake_, wake_fd_) == 0);
+  PCCL_ASSERT(uv_poll_start(&wake_, UV_READABLE, &Impl::on_wake) == 0);
+  PCCL_ASSERT(uv_prepare_init(&uv, &before_poll_) == 0);
+  wake_.data = before_poll_.data = this;
+  handle_count = 2;
+  const auto before_poll = [](uv_prepare_t* raw) {
+    static_cast<Impl*>(raw->data)->after_callback();
+  };
+  PCCL_ASSERT(uv_prepare_start(&before_poll_, before_poll) == 0);
   auto* self = new std::shared_ptr<Impl>(shared_from_this());
   const sigset_t blocked = signals_of_others();
   sigset_t before;
@@ -65,9 +84,10 @@ Status Loop::Impl::start(const std::string& thread_name) {
   if (error == 0) return {};
   delete self;
   uv_close(reinterpret_cast<uv_handle_t*>(&wake_), nullptr);
+  uv_close(reinterpret_cast<uv_handle_t*>(&before_poll_), nullptr);
   uv_run(&uv, UV_RUN_DEFAULT);
   uv_loop_close(&uv);
-  return {Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(-error), {}};
+  return failed(-error);
 }
 
 void Loop::Impl::run() {
@@ -85,9 +105,9 @@ void Loop::Impl::stop() {
   PCCL_ASSERT(!on_loop());
   {
     const std::lock_guard lock(mutex_);
-    if (!stopping_) uv_async_send(&wake_);
     stopping_ = true;
   }
+  wake();
   const std::lock_guard lock(join_mutex_);
   if (!joined_) pthread_join(thread_, nullptr);
   joined_ = true;
@@ -96,18 +116,20 @@ void Loop::Impl::stop() {
 // Closes what is open, so that uv_run() can return. All tasks posted before stop() have run.
 void Loop::Impl::begin_end() {
   ending_ = true;
-  const auto close = [](uv_handle_t* raw, void* wake) {
-    if (raw != wake && !uv_is_closing(raw)) static_cast<Handle*>(raw->data)->close();
+  const auto close = [](uv_handle_t* raw, void* loop) {
+    if (raw->data != loop && !uv_is_closing(raw)) static_cast<Handle*>(raw->data)->close();
   };
-  uv_walk(&uv, close, &wake_);
-  uv_close(reinterpret_cast<uv_handle_t*>(&wake_),
-           [](uv_handle_t* raw) { static_cast<Impl*>(raw->data)->handle_closed(); });
+  uv_walk(&uv, close, this);
+  const auto closed = [](uv_handle_t* raw) { static_cast<Impl*>(raw->data)->handle_closed(); };
+  uv_close(reinterpret_cast<uv_handle_t*>(&wake_), closed);
+  uv_close(reinterpret_cast<uv_handle_t*>(&before_poll_), closed);
 }
 
 // Destroys the tasks that were posted too late. This happens on the loop's thread, because the
 // objects that they hold may be destroyed only there.
 void Loop::Impl::finish() {
   while (true) {
+    while (!own_tasks_.empty()) std::exchange(own_tasks_, {}).clear();  // a destructor may post
     std::vector<std::function<void()>> late;
     const std::lock_guard lock(mutex_);
     if (tasks_.empty()) {
@@ -127,14 +149,28 @@ void Loop::Impl::handle_closed() {
 
 void Loop::Impl::post(std::function<void()> task) {
   if (!status_.ok() || orphaned()) return;
-  const std::lock_guard lock(mutex_);
-  if (ended_) return;  // the caller destroys `task`, after the lock is released
-  tasks_.push_back(std::move(task));
-  if (!stopping_) uv_async_send(&wake_);
+  if (on_loop()) return own_tasks_.push_back(std::move(task));
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;  // the caller destroys `task`, after the lock is released
+    first = tasks_.empty();
+    tasks_.push_back(std::move(task));
+  }
+  if (first) wake();  // without the lock, which the loop needs at once
 }
 
-void Loop::Impl::on_wake(uv_async_t* wake) {
+void Loop::Impl::wake() const {
+  const uint64_t one = 1;
+  while (write(wake_fd_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+void Loop::Impl::on_wake(uv_poll_t* wake, int, int) {
   auto* loop = static_cast<Impl*>(wake->data);
+  uint64_t count = 0;
+  while (read(loop->wake_fd_, &count, sizeof count) < 0 && errno == EINTR) {
+  }
   bool stopping = false;
   {
     const std::lock_guard lock(loop->mutex_);
@@ -162,6 +198,27 @@ void Loop::Impl::defer(std::shared_ptr<Deferred> what) {
 
 void Loop::Impl::after_callback() {
   if (in_deferred_) return;
+  int rounds = 0;
+  do {  // a deferred object may post a task
+    run_own_tasks();
+    run_deferred();
+  } while (!own_tasks_.empty() && !ending_ && ++rounds < kRoundsMax);
+  if (!own_tasks_.empty() && !ending_) wake();
+}
+
+void Loop::Impl::run_own_tasks() {
+  in_deferred_ = true;
+  size_t done = 0;
+  while (done < own_tasks_.size() && done < kOwnTasksMax && !ending_) {
+    const std::function<void()> next = std::move(own_tasks_[done++]);
+    next();
+  }
+  in_deferred_ = false;
+  own_tasks_.erase(own_tasks_.begin(), own_tasks_.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+void Loop::Impl::run_deferred() {
+  if (in_deferred_) return;
   in_deferred_ = true;
   size_t done = 0;
   while (done < deferred_.size() && done < kDeferredMax) {
@@ -171,7 +228,7 @@ void Loop::Impl::after_callback() {
   }
   in_deferred_ = false;
   deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(done));
-  if (!deferred_.empty() && !ending_) uv_async_send(&wake_);
+  if (!deferred_.empty() && !ending_) wake();
 }
 
 std::span<std::byte> Loop::Impl::read_buffer() {

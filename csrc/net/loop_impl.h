@@ -1,8 +1,9 @@
 // loop_impl: the interface of a Loop for the objects that belong to it. For csrc/net only, and on
 // the loop's thread only unless stated otherwise.
-// Every callback from libuv ends with after_callback(). It runs the objects that called defer(), at
-// the bottom of the stack. So a lane writes what it was given in the same loop turn, and makes no
-// callback from inside a call.
+// Every callback from libuv ends with after_callback(). At the bottom of the stack, it runs the
+// tasks that the loop's own thread has posted, and the objects that called defer(). So a task that
+// one object on the loop posts for another one costs no wake-up. A lane writes what it was given in
+// the same loop turn, and makes no callback from inside a call.
 #pragma once
 
 #include <uv.h>
@@ -32,8 +33,12 @@ class Deferred {
 };
 
 struct Loop::Impl : std::enable_shared_from_this<Impl> {
-  // The most deferred objects that run after one callback. The rest waits for the next turn.
+  ~Impl();
+  // The most deferred objects, and the most tasks of the loop's own thread, that run in one round
+  // after a callback, and the most rounds. The rest waits for the next turn.
   static constexpr size_t kDeferredMax = 64;
+  static constexpr size_t kOwnTasksMax = 256;
+  static constexpr int kRoundsMax = 4;
   static constexpr size_t kReadBufferBytes = 256u << 10;
 
   Status start(const std::string& thread_name);
@@ -48,15 +53,19 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
 
   void defer(std::shared_ptr<Deferred> what);
   void after_callback();
+  // Only the deferred objects, for a callback that goes on after it.
+  void run_deferred();
   void handle_closed();
   // A buffer to read into, for the duration of one callback.
   std::span<std::byte> read_buffer();
 
   uv_loop_t uv;
-  size_t handle_count = 0;  // open handles, `wake_` included
+  size_t handle_count = 0;  // open handles, `wake_` and `before_poll_` included
 
  private:
-  static void on_wake(uv_async_t* wake);
+  static void on_wake(uv_poll_t* wake, int status, int events);
+  void wake() const;
+  void run_own_tasks();
   void begin_end();
   void finish();
 
@@ -64,6 +73,9 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   Status status_{Code::kInvalidState, "not started", {}};
   std::string name_;
   pthread_t thread_{};
+  // An eventfd. uv_async_t would do the same, but there a thread that is woken on the core of the
+  // thread that wakes it spins until that one runs again (libuv 1.44).
+  int wake_fd_ = -1;
   unsigned fork_count_ = 0;
 
   std::mutex mutex_;  // guards the next three members
@@ -74,10 +86,12 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   bool joined_ = false;
 
   // Used by the loop's thread only.
-  uv_async_t wake_;
+  uv_poll_t wake_;
+  uv_prepare_t before_poll_;  // runs what callbacks without after_callback() have posted
   bool ending_ = false;
   bool in_deferred_ = false;
   std::vector<std::function<void()>> running_;
+  std::vector<std::function<void()>> own_tasks_;  // posted by this thread
   std::vector<std::shared_ptr<Deferred>> deferred_;
   std::vector<std::byte> read_buffer_;
 

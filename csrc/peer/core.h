@@ -1,6 +1,6 @@
 // PeerCore is one peer of one run as the control plane sees it. It is pure: only `step` changes its
 // state, and `deadline` says when the next step is due. Control (control.h) owns it and steps
-// it on the control loop. PROTOCOL.md is its specification.
+// it on the peer loop. PROTOCOL.md is its specification.
 //
 // It talks to the master (messages), to the data plane (links, operations) and to the application
 // (handles).

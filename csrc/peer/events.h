@@ -257,6 +257,7 @@ struct FinishOp {  // returns the tensor to the application
   std::vector<Part> parts;         // of a committed operation with `keep`
   bool ended_before_call = false;  // its verdict came before its call here
   int32_t source = -1;             // of a kRecv that succeeded: the rank of the sender
+  Duration committing{0};          // of a success: from its end here until it was known to be one
 };
 struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;

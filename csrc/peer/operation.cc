@@ -78,8 +78,9 @@ protocol::OpState reported(bool done) {
 
 }  // namespace
 
-void Operations::enter(Op& op, State next) {
+void Operations::enter(Op& op, State next) const {
   if (op.state != next) op.state = kOperationTransitions.step(op.state, next);
+  if (next == State::kDone) op.done_at = context_.now;
 }
 
 // ---- Calls ----
@@ -330,6 +331,7 @@ void Operations::hand_back(OpKey key, Op& op) {
   if (op.info.kind != OpKind::kSend) context_.took_part(protocol::Standing::kCompared);
   FinishOp result{op.handle, {}, membership_.epoch(), key, std::move(op.parts)};
   if (receives(op)) result.source = membership_.seen_rank_of(op.info.root);
+  result.committing = context_.now - op.done_at;
   context_.emit(std::move(result));
 }
 

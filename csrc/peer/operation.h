@@ -125,6 +125,7 @@ class Operations {
     std::vector<Part> parts;  // with `keep`: elements final for all, from earlier epochs
     Duration timeout{0};
     std::optional<Instant> deadline;
+    Instant done_at;  // kDone
     std::optional<protocol::AbortRequest> request;
   };
   struct CalledOp {
@@ -144,7 +145,7 @@ class Operations {
   };
   using Open = std::map<OpKey, Op>;
 
-  static void enter(Op& op, State next);  // REQUIRES: the table in operation.cc allows it
+  void enter(Op& op, State next) const;  // REQUIRES: the table in operation.cc allows it
   Status check_room(const OpRequest& request) const;
   void call_any_source(const OpRequest& request);
   // A send that has ended before its call here takes its number, and nothing else.

@@ -1,7 +1,7 @@
 // RingCore: the state machine that decides which bytes a peer sends and receives next, for all
 // operations in flight on this peer.
 // It is pure: it sees chunk headers and cursors, never a payload byte, a socket or a clock. The
-// Engine owns it, steps it on the data loop and moves the bytes. The simulator drives the same
+// Engine owns it, steps it on the peer loop and moves the bytes. The simulator drives the same
 // Engine class.
 // Invariants (docs/design.md, sections 2, 6 and 7):
 //  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with

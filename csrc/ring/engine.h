@@ -1,6 +1,6 @@
 // Engine: applies the effects of RingCore to memory and to ports. A port sends on a lane of the
 // data plane or on a simulated one. The Engine uses neither sockets nor time.
-// It is single-threaded and belongs to the thread that drives it (the data loop). Every method may
+// It is single-threaded and belongs to the thread that drives it (the peer loop). Every method may
 // be called from inside a callback or a port; its consequences then follow after the current work.
 // Sinks are the exception: only the reader of the lane calls a sink, and never from inside a call
 // of this Engine.

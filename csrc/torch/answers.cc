@@ -51,6 +51,7 @@ py::list history_of(const std::vector<peer::OpRecord>& history) {
     dict["operation"] = record.text;
     dict["outcome"] = record.outcome;
     dict["seconds"] = record.seconds;
+    dict["commit_seconds"] = record.commit_seconds;
     list.append(std::move(dict));
   }
   return list;

@@ -1,4 +1,4 @@
-// CompletionExecutor: the completion executor, whose threads do the work that the control loop must
+// CompletionExecutor: the completion executor, whose threads do the work that the peer loop must
 // not do when an operation ends. They copy staged tensors back, release tensors (which may need the
 // GIL), and run the callbacks of Futures (which may run Python, take long, and wait for further
 // collectives). One object per process, which lives as long as the process; a forked child begins

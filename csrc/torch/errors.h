@@ -14,7 +14,7 @@ namespace pccl::torch_layer {
 // Fetches the classes from pccl_backend.errors. Call it once, with the GIL, before anything below.
 void load_error_types();
 
-// Makes the exception for `status`. It does not take the GIL, so the control loop may call it.
+// Makes the exception for `status`. It does not take the GIL, so the peer loop may call it.
 // REQUIRES: !status.ok().
 std::exception_ptr to_exception(const Status& status);
 [[noreturn]] void raise(const Status& status);

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "csrc/net/descriptors.h"
-#include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/ring/shell/data_thread.h"
+#include "csrc/ring/shell/peer_thread.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/device_poller.h"
 
@@ -23,23 +22,18 @@ constexpr Duration kLeaveTime = std::chrono::seconds(2);
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<PeerSession>> peers;
-  // Shared by all peers of this process, from the first to the last.
-  std::weak_ptr<net::Loop> control;
-  std::weak_ptr<ring::DataThread> data;
+  std::weak_ptr<ring::PeerThread> thread;  // of all peers of this process, first to last
 };
 // Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
 Registry* g_registry = new Registry;
 [[maybe_unused]] const int g_session_handler =
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
 
-peer::Loops shared_loops() {
+std::shared_ptr<ring::PeerThread> shared_thread() {
   const std::lock_guard lock(g_registry->mutex);
-  peer::Loops loops{g_registry->control.lock(), g_registry->data.lock()};
-  if (loops.control != nullptr && loops.data != nullptr) return loops;
-  loops = peer::Loops::start();
-  g_registry->control = loops.control;
-  g_registry->data = loops.data;
-  return loops;
+  std::shared_ptr<ring::PeerThread> thread = g_registry->thread.lock();
+  if (thread == nullptr) g_registry->thread = thread = std::make_shared<ring::PeerThread>();
+  return thread;
 }
 
 Status check_size(const char* name, size_t value, size_t min, size_t max) {
@@ -70,7 +64,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
                                                        const peer::Interrupted& interrupted) {
   if (const Status status = check(request.peer); !status.ok()) return status;
   auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
-                                 interrupted, std::move(request.token), shared_loops());
+                                 interrupted, std::move(request.token), shared_thread());
   if (!joined.ok()) {
     if (request.hosted) say_farewell(*request.hosted);
     return joined.status();

@@ -4,7 +4,7 @@
 // Invariant: it keeps the tensors and the pinned memory until it is over. So an operation that
 // fails is reported at once, whatever the device is busy with. Afterwards the pinned memory goes
 // back, though the Work may live on.
-// Thread-safety: watch() is for the thread that posts, end() is for the control loop.
+// Thread-safety: watch() is for the thread that posts, end() is for the peer loop.
 #pragma once
 
 #include <atomic>

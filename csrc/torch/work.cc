@@ -74,8 +74,8 @@ void PostedOperation::finish(std::exception_ptr error) {
     } else if (future) {
       last = borrowed_;
     }
-    ended_cv_.notify_all();
   }
+  ended_cv_.notify_all();  // without the lock, which the waiting thread needs at once
   if (!last) return;
   CompletionExecutor::get().run(
       [future = std::move(future), last = std::move(last), error = error_] {

@@ -1,8 +1,8 @@
-// PostedOperation and PcclWork: one posted collective. The peer ends it on the control loop. The
+// PostedOperation and PcclWork: one posted collective. The peer ends it on the peer loop. The
 // PcclWork is the user's handle. Both share the PostedOperation.
 // Invariants:
 // 1. Tensors live until the operation has ended and the handle is gone.
-// 2. The control loop never releases tensors: this may need the GIL, and the loop must not wait for
+// 2. The peer loop never releases tensors: this may need the GIL, and the loop must not wait for
 //    Python. If the handle goes last, it releases them on the user's thread. If the operation ends
 //    last, a thread of the CompletionExecutor does.
 // Futures: the first call of getFuture() makes the Future, and a thread of the CompletionExecutor

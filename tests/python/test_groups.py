@@ -25,10 +25,10 @@ def test_large_tensors_need_no_further_thread(make_world: MakeWorld) -> None:
     assert make_world(2).run(work.threads_of_large_tensors) == [0, 0]
 
 
-def test_a_process_has_one_master_and_two_loops(make_world: MakeWorld) -> None:
+def test_a_process_has_one_master_and_one_loop(make_world: MakeWorld) -> None:
     for threads in make_world(3).run(work.own_threads):
         own = {name: count for name, count in threads.items() if name.startswith("pccl-")}
-        assert own == {"pccl-master": 1, "pccl-control": 1, "pccl-data": 1}
+        assert own == {"pccl-master": 1, "pccl-peer": 1}
 
 
 def host(token: Token | None = None, *, drawn: bool = False) -> _C.HostedRun:

@@ -160,8 +160,7 @@ class Given:
 def test_a_complaint_in_an_earlier_group_is_not_heard() -> None:
     store = HashStore()
     master = Given()
-    store.set(_rendezvous._question(1), "old")
-    store.set(_rendezvous._complaint(1, "old"), "settings an old story")
+    store.set(_rendezvous._question(1), "old settings an old story")
     teller = _rendezvous._Teller(store, 3, "here", master)
     try:
         assert store.get(_rendezvous._reply(1, "old")) == b"here"  # it waits for the reply

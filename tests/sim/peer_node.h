@@ -1,7 +1,7 @@
 // PeerNode: one simulated process. It has a PeerCore, an Engine and its links. Two inboxes join
-// them, as the two loops of the real shell do. The process can be killed (its connections close,
-// nothing runs any more), paused for a while, slowed down, and have its clock jump. The World owns
-// it.
+// them, each is late by chance; in the real shell all are on one loop. The process can be killed
+// (its connections close, nothing runs any more), paused for a while, slowed down, and have its
+// clock jump. The World owns it.
 #pragma once
 
 #include <deque>
@@ -71,7 +71,7 @@ class PeerNode {
 
  private:
   friend class World;
-  void step(const peer::Event& event);  // runs on the control loop
+  void step(const peer::Event& event);  // runs on the peer loop
   void apply(peer::ConnectMaster& effect);
   void apply(peer::CloseMaster&);
   void apply(peer::ForgetTokens&) {}
@@ -93,8 +93,8 @@ class PeerNode {
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);
   void arm();
-  void data(std::function<void()> what);     // to the data loop
-  void control(std::function<void()> what);  // to the control loop
+  void data(std::function<void()> what);     // to the data plane
+  void control(std::function<void()> what);  // to the control plane
   void connection_closed(const std::shared_ptr<World::Connection>& which, const std::string& why);
   Duration inbox_delay();
   void count_message();

@@ -70,7 +70,7 @@ struct WorldOptions {
   Duration control_delay_max = std::chrono::microseconds(2000);
   Duration disk_delay_min = std::chrono::microseconds(50);
   Duration disk_delay_max = std::chrono::milliseconds(5);
-  Duration data_inbox_max = std::chrono::microseconds(200);  // of a data loop: a busy loop is late
+  Duration data_inbox_max = std::chrono::microseconds(200);  // of the data plane
   WireOptions wire;
   uint64_t lanes_max = 1;  // most lanes of a link; it may have fewer
   Bug plant = Bug::kNone;

@@ -3,37 +3,50 @@
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <utility>
 
 #include "csrc/net/address.h"
 #include "csrc/net/keys.h"
 #include "csrc/peer/arrange.h"
+#include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::peer {
 namespace {
 
 constexpr size_t kHistoryMax = 100;
 
+// Begin of a collective waits so long for a message that leaves with it. A short collective is done
+// before that, and its Begin and Done cost one send here and one wake-up at the master.
+constexpr Duration kBeginHeld = std::chrono::milliseconds(1);
+
+// A send is what a receive from any source waits for, so that its Begin leaves at once.
+bool may_wait(const protocol::Message& message) {
+  const auto* begin = std::get_if<protocol::Begin>(&message);
+  return begin != nullptr && begin->info.kind != protocol::OpKind::kSend;
+}
+
 Status left() { return {Code::kInvalidState, "this process has left the run", {}}; }
 
 }  // namespace
 
 Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
-                 TokenSource token, Loops loops,
+                 TokenSource token, const std::shared_ptr<ring::PeerThread>& thread,
                  std::function<void(const Topology&)> on_reconfigured)
     : master_(std::move(master)),
       options_(options),
       on_reconfigured_(std::move(on_reconfigured)),
-      loop_(std::move(loops.control)),
+      loop_({thread, &thread->loop}),
       core_(std::move(options)) {
   set_log_context({});
   data.peer_timeout = options_.peer_timeout;
   // The objects of the loop are created on the loop. Nothing is pushed before this.
-  loop_.post([this, data = std::move(data), thread = std::move(loops.data)] {
+  loop_.post([this, data = std::move(data), thread] {
     data_ = std::make_unique<ring::Shell>(data, data_callbacks(), thread);
     timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] {
       armed_.reset();
       push(Event{TimePassed{}});  // through the inbox, behind the input that has come
     });
+    held_timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] { flush(); });
   });
   if (token.any()) watch_token(std::move(token));
 }
@@ -99,14 +112,19 @@ ring::Shell::Callbacks Control::data_callbacks() {
 // ---- The inbox ----
 
 bool Control::push(Item item) {
-  const std::lock_guard lock(inbox_mutex_);
-  if (closed_) return false;
-  inbox_.push_back(std::move(item));
-  if (inbox_.size() == 1) loop_.post([this] { take_items(); });
+  bool first = false;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (closed_) return false;
+    first = inbox_.empty();
+    inbox_.push_back(std::move(item));
+  }
+  if (first) loop_.post([this] { take_items(); });  // without the lock, which the loop needs
   return true;
 }
 
 void Control::take_items() {
+  if (data_ == nullptr) return;  // this peer has left: fail_what_is_left() takes them
   {
     const std::lock_guard lock(inbox_mutex_);
     taken_.swap(inbox_);
@@ -118,17 +136,19 @@ void Control::take_items() {
 
 Handle Control::post(OpRequest request, ring::Memory memory, Completion completion) {
   Posted posted{std::move(request), std::move(memory), std::move(completion)};
+  Handle handle = 0;
+  bool first = false;
   {
     const std::lock_guard lock(inbox_mutex_);
     if (!closed_) {
-      const Handle handle = posted.request.handle = ++handles_;
+      handle = posted.request.handle = ++handles_;
+      first = inbox_.empty();
       inbox_.emplace_back(std::move(posted));
-      if (inbox_.size() == 1) loop_.post([this] { take_items(); });
-      return handle;
     }
   }
-  posted.completion(left());
-  return 0;
+  if (handle == 0) posted.completion(left());
+  if (first) loop_.post([this] { take_items(); });
+  return handle;
 }
 
 void Control::staged(Handle handle, Status status) {
@@ -177,16 +197,25 @@ void Control::step(const Event& event) {
 }
 
 void Control::finish_turn() {
-  flush();
+  flush_or_hold();
   const std::optional<Instant> deadline = core_.deadline();
   if (timer_ == nullptr || deadline == armed_) return;
   deadline ? timer_->arm(*deadline) : timer_->disarm();
   armed_ = deadline;
 }
 
+void Control::flush_or_hold() {
+  if (out_.empty()) return;
+  if (stream_ == nullptr || urgent_) return flush();
+  if (std::exchange(held_, true)) return;
+  held_timer_->arm(monotonic_now() + kBeginHeld);
+}
+
 void Control::flush() {
   if (stream_ != nullptr && !out_.empty()) stream_->send(out_);
   out_.clear();
+  urgent_ = false;
+  if (std::exchange(held_, false)) held_timer_->disarm();
 }
 
 // ---- The connection to the master ----
@@ -318,7 +347,10 @@ void Control::apply(ForgetTokens& effect) {
   tokens_.erase(tokens_.begin(), tokens_.lower_bound(effect.before));
 }
 
-void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_); }
+void Control::apply(SendMaster& effect) {
+  urgent_ |= !may_wait(effect.message);
+  protocol::encode(effect.message, out_);
+}
 
 // ---- The data plane ----
 
@@ -420,7 +452,7 @@ void Control::apply(FinishOp& effect) {
   if (history_.size() == kHistoryMax) history_.pop_front();
   operation.info.world_size = static_cast<uint32_t>(topology_.members.size());
   history_.push_back({std::move(operation.info), effect.op, effect.status.code,
-                      monotonic_now() - operation.posted_at});
+                      monotonic_now() - operation.posted_at, effect.committing});
   OpResult result(std::move(effect.status), std::move(effect.parts));
   result.ended_before_call = effect.ended_before_call;
   result.source = effect.source;
@@ -481,7 +513,7 @@ Info Control::info() {
     info.options = options_;
     for (const Past& past : history_) {
       info.history.push_back({text(past.info) + " " + text(past.info, past.key), text(past.outcome),
-                              to_seconds(past.took)});
+                              to_seconds(past.took), to_seconds(past.committing)});
     }
     return info;
   };
@@ -524,8 +556,7 @@ void Control::end(Duration at_most) {
     closed_ = true;
   }
   token_watch_.reset();
-  // Other peers may share the control loop. So this thread, and not the loop, waits for the data
-  // loop.
+  // Other peers may share the loop. So this thread, and not the loop, waits for the data plane.
   if (loop_.status().ok()) {
     std::promise<std::unique_ptr<ring::Shell>> data;
     loop_.post([this, &data] { data.set_value(close_inputs()); });
@@ -537,6 +568,8 @@ void Control::end(Duration at_most) {
 // After this, no event comes.
 std::unique_ptr<ring::Shell> Control::close_inputs() {
   timer_.reset();
+  held_timer_.reset();
+  held_ = false;
   connector_.reset();
   stream_ = nullptr;
   streams_.clear();

@@ -1,4 +1,4 @@
-// Control is a peer's part of the control loop: it steps the PeerCore, carries out its effects, and
+// Control is a peer's part of the peer loop: it steps the PeerCore, carries out its effects, and
 // holds the memory and the completions of calls under way. Peer owns it. Its methods may be called
 // from any thread. Their input goes through one inbox, in order. All messages of one turn of the
 // loop leave in one send.
@@ -47,7 +47,8 @@ class Control {
   // `token`: what it proves to the master, if options.secured: then it has a token, and the path of
   // its file if that is to be watched.
   Control(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
-          Loops loops, std::function<void(const Topology&)> on_reconfigured);
+          const std::shared_ptr<ring::PeerThread>& thread,
+          std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called
 
   const Status& status() const;  // kSystem: a thread could not start
@@ -63,8 +64,8 @@ class Control {
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
-  // `at_most` has passed. Then ends its part of both loops and fails what is left. REQUIRES: called
-  // once, and not on a loop.
+  // `at_most` has passed. Then ends its part of the loop and fails what is left. REQUIRES: called
+  // once, and not on the loop.
   void end(Duration at_most);
 
   // Leaves out the topology. REQUIRES: not after end().
@@ -95,7 +96,7 @@ class Control {
     protocol::OpInfo info;
     OpKey key;
     Code outcome = Code::kOk;
-    Duration took{0};
+    Duration took{0}, committing{0};
   };
 
   bool push(Item item);
@@ -137,6 +138,7 @@ class Control {
   void received(std::span<const std::byte> bytes);
   void closed(uint64_t stream, const Status& why);
   void flush();
+  void flush_or_hold();
   void notice_end();
   std::unique_ptr<ring::Shell> close_inputs();
   void fail_what_is_left();
@@ -150,7 +152,7 @@ class Control {
   const net::Endpoint master_;
   const Options options_;
   const std::function<void(const Topology&)> on_reconfigured_;
-  LogContext log_;  // of its parts of both loops
+  LogContext log_;  // of its part of the loop
   net::LoopShare loop_;
 
   std::atomic<Handle> handles_{0};  // of operations: handed out in the order of the inbox
@@ -179,6 +181,9 @@ class Control {
   std::string token_id_;      // that the current connection has shown
   protocol::Decoder decoder_;
   std::vector<std::byte> out_;
+  bool urgent_ = false;  // a message in out_ leaves at the end of the turn
+  bool held_ = false;    // out_ waits for held_timer_
+  std::unique_ptr<net::Timer> held_timer_;
   std::vector<Item> taken_;
   Effects effects_;
   Topology topology_;  // of the epoch; the application sees it when its call returns

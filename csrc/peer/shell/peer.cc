@@ -1,4 +1,4 @@
-// Typical call: the caller's thread hands it to the control loop and waits. The loop steps the core
+// Typical call: the caller's thread hands it to the peer loop and waits. The loop steps the core
 // until the call is finished. The caller wakes up and takes the result.
 // Failures:
 //   - The caller is interrupted. A joint call is then given up for all ranks, since they wait for
@@ -16,7 +16,7 @@
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/control.h"
-#include "csrc/ring/shell/data_thread.h"
+#include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::peer {
 namespace {
@@ -74,10 +74,10 @@ Status interrupted_status(const char* what) {
 
 struct Peer::Impl {
   Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
-       Loops loops)
+       std::shared_ptr<ring::PeerThread> thread)
       : retries(options.policy == protocol::LossPolicy::kRetry),
         control(std::move(master), std::move(options), std::move(data), std::move(token),
-                std::move(loops), [this](const Topology& changed) { on_reconfigured(changed); }) {}
+                std::move(thread), [this](const Topology& changed) { on_reconfigured(changed); }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
@@ -106,7 +106,7 @@ struct Peer::Impl {
   std::optional<Topology> reconfigured;
   std::atomic<int64_t> in_flight{0};
 
-  std::shared_mutex life;  // shared by users of the loops, exclusive for their end
+  std::shared_mutex life;  // shared by users of the loop, exclusive for its end
   bool ended = false;
   Control control;
 };
@@ -148,10 +148,6 @@ void Peer::Impl::look() {
   see(*changed);
 }
 
-Loops Loops::start() {
-  return {std::make_shared<net::Loop>("pccl-control"), std::make_shared<ring::DataThread>()};
-}
-
 Peer::Peer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Peer::~Peer() {
@@ -164,10 +160,11 @@ Peer::~Peer() {
 
 Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
                                          ring::Shell::Options data, const Interrupted& interrupted,
-                                         TokenSource token, Loops loops) {
+                                         TokenSource token,
+                                         std::shared_ptr<ring::PeerThread> thread) {
   Status status = check(master, options);
   if (!status.ok()) return status;
-  if (loops.control == nullptr) loops = Loops::start();
+  if (thread == nullptr) thread = std::make_shared<ring::PeerThread>();
   options.master_text = text(master);
   options.secured = token.any();
   if (token.token == nullptr && token.any()) {
@@ -176,7 +173,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
     token.token = std::make_shared<const Token>(std::move(read.value()));
   }
   std::unique_ptr<Peer> peer(new Peer(std::make_unique<Impl>(
-      master, std::move(options), std::move(data), std::move(token), std::move(loops))));
+      master, std::move(options), std::move(data), std::move(token), std::move(thread))));
   Impl& impl = *peer->impl_;
   if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::WaitingCall>();

@@ -1,13 +1,13 @@
-// Peer is one process's part in a run: its PeerCore and master connection on the control loop, and
-// the data plane (ring::Shell) beside it. It is all that csrc/torch needs to know of the layers
-// below. All peers of a process may share both loops.
+// Peer is one process's part in a run: its PeerCore and master connection, and the data plane
+// (ring::Shell) beside it, all on the peer loop. It is all that csrc/torch needs to know of the
+// layers below. All peers of a process may share the loop.
 // Threads:
 //   - Every method may be called from any thread.
 //   - post() never blocks.
 //   - join(), joint calls and leave() block their caller, who should hold no lock (nor the GIL).
 //     join() and joint calls call `interrupted` every 100 ms, and give up when it returns true.
 //   - Joint calls from inside a completion fail with kInvalidState; leave() does nothing there.
-//   - A completion is called on the control loop, once for each posted operation, successful or
+//   - A completion is called on the peer loop, once for each posted operation, successful or
 //     not, when the caller may use the memory again. It must be short and never block, but it may
 //     post.
 // Nothing works in a forked child: calls fail with kInvalidState, and the error names the process
@@ -28,11 +28,8 @@
 #include "csrc/peer/shell/token_file.h"
 #include "csrc/ring/shell/shell.h"
 
-namespace pccl::net {
-class Loop;
-}
 namespace pccl::ring {
-struct DataThread;
+struct PeerThread;
 }
 
 namespace pccl::peer {
@@ -72,7 +69,8 @@ struct JointResult {
 struct OpRecord {    // one of the latest operations, for run_info
   std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
   std::string outcome;
-  double seconds = 0;
+  double seconds = 0;         // from the call
+  double commit_seconds = 0;  // of them, after this peer was done with it, until all were
 };
 
 struct Info {
@@ -86,22 +84,15 @@ struct Info {
   Options options;  // with every derived time
 };
 
-// The threads of a peer. All peers of a process may share them, and they end with the last of them.
-struct Loops {
-  std::shared_ptr<net::Loop> control;
-  std::shared_ptr<ring::DataThread> data;
-  static Loops start();
-};
-
 class Peer {
  public:
   // Connects to the master and waits for admission. Master and peers may start in any order: the
   // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
-  // options.master_text and options.secured. Without `loops` it has threads of its own.
+  // options.master_text and options.secured. Without a `thread` it has one of its own.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
                                             ring::Shell::Options data,
                                             const Interrupted& interrupted, TokenSource token = {},
-                                            Loops loops = {});
+                                            std::shared_ptr<ring::PeerThread> thread = {});
   // Leaves the run if that was not done. After that no completion is called any more: open
   // operations have failed.
   ~Peer();
@@ -135,8 +126,8 @@ class Peer {
                                         const std::vector<StateSpan>& entries, Duration timeout,
                                         const Interrupted& interrupted);
 
-  // Says good-bye to the master, fails open calls with kInvalidState, and ends its part of both
-  // loops. Idempotent.
+  // Says good-bye to the master, fails open calls with kInvalidState, and ends its part of
+  // the loop. Idempotent.
   void leave(Duration at_most);
   Info info();
 

@@ -1,6 +1,6 @@
 // SharedEntries is the memory of one sync_shared_state call: the application's tensors, staging
 // buffers for the entries that this peer fetches, and copies of those that it sends from a device.
-// It belongs to the calling thread, which may use its OpenMP team. The control loop asks that
+// It belongs to the calling thread, which may use its OpenMP team. The peer loop asks that
 // thread to lend and to verify. It waits for devices, each time for `timeout` at most.
 // Entries on a device: the device hashes them. If it cannot, the host hashes them piece by piece.
 // Only an entry that somebody asks for is copied to the host. The memory of an entry is written by

@@ -1,7 +1,7 @@
 // LaneConnection: one connection of a link, from its first byte to its last. It is the socket side
 // of a lane of LinkCore. LinkCore decides what happens to the lane. It passes on the first frame,
 // which should be a hello. Then it carries frames between its lane and the Engine, and answers
-// pings. The Shell owns it; it belongs to the data loop. Failure: its lane fails. on_failed reports
+// pings. The Shell owns it; it belongs to the peer loop. Failure: its lane fails. on_failed reports
 // that once, unless close() was called first.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The driver of the data plane, on the data loop: each thing that happens to a connection becomes
+// The driver of the data plane, on the peer loop: each thing that happens to a connection becomes
 // an event of LinkCore, and its effects are carried out at once. A lane that is up joins the
 // Engine. csrc/link/core.h says what can go wrong.
 
@@ -22,8 +22,8 @@
 #include "csrc/net/loop_share.h"
 #include "csrc/net/pending_connections.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/ring/shell/data_thread.h"
 #include "csrc/ring/shell/lane_connection.h"
+#include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::ring {
 namespace {
@@ -67,7 +67,7 @@ struct Shell::Impl {
     std::optional<link::PathMonitor> monitor;  // wan path only: chooses the active lanes
   };
 
-  Impl(Options given, Callbacks called, const std::shared_ptr<DataThread>& thread);
+  Impl(Options given, Callbacks called, const std::shared_ptr<PeerThread>& thread);
 
   void listen(const std::string& host);
   void be(const link::Identity& identity);
@@ -107,7 +107,7 @@ struct Shell::Impl {
   const uint32_t lanes_max;  // of each link
   net::LoopShare loop;
 
-  // On the data loop only:
+  // On the peer loop only:
   link::LinkCore core;
   bool identified = false;
   std::vector<net::Socket> early;   // connections that came before the identity
@@ -140,7 +140,7 @@ struct Shell::Impl {
   std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
 };
 
-Shell::Impl::Impl(Options given, Callbacks called, const std::shared_ptr<DataThread>& thread)
+Shell::Impl::Impl(Options given, Callbacks called, const std::shared_ptr<PeerThread>& thread)
     : options(std::move(given)),
       callbacks(std::move(called)),
       lanes_max(lanes_affordable()),
@@ -487,10 +487,10 @@ void Shell::Impl::tear_down() {
   engine.reset();
 }
 
-// ---- Shell: posts to the data loop ----
+// ---- Shell: posts to the peer loop ----
 
-Shell::Shell(Options options, Callbacks callbacks, std::shared_ptr<DataThread> thread) {
-  if (thread == nullptr) thread = std::make_shared<DataThread>();
+Shell::Shell(Options options, Callbacks callbacks, std::shared_ptr<PeerThread> thread) {
+  if (thread == nullptr) thread = std::make_shared<PeerThread>();
   impl_ = std::make_unique<Impl>(std::move(options), std::move(callbacks), thread);
 }
 

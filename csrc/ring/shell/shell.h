@@ -1,8 +1,8 @@
 // Shell: the driver of a peer's data plane. It has the listener that other peers dial, and the
 // links with their lanes, around one Engine and one LinkCore. All Shells of a process may share the
-// data loop.
+// peer loop.
 // The control shell owns it (csrc/peer/shell/control.h). Its methods may be called from any thread:
-// they are posted to the data loop in order. Callbacks run on the data loop.
+// they are posted to the peer loop in order. Callbacks run on the peer loop.
 // Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
 // kHelloOk); report the link up; open the epoch; dial further lanes to ring neighbours on a wan
 // path; move chunks; measure what the lanes carry; deactivate lanes that bring nothing.
@@ -30,7 +30,7 @@
 
 namespace pccl::ring {
 
-struct DataThread;
+struct PeerThread;
 
 class Shell {
  public:
@@ -54,13 +54,13 @@ class Shell {
     std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: chosen by the path
   };
   // Without a `thread` it has one of its own.
-  Shell(Options options, Callbacks callbacks, std::shared_ptr<DataThread> thread = {});
-  // Ends its part of the data loop. After it returns no callback runs and no borrowed tensor is
-  // touched. REQUIRES: not on the data loop.
+  Shell(Options options, Callbacks callbacks, std::shared_ptr<PeerThread> thread = {});
+  // Ends its part of the peer loop. After it returns no callback runs and no borrowed tensor is
+  // touched. REQUIRES: not on the peer loop.
   ~Shell();
 
   // Opens the listener. Call it and accept_as() once, in any order, before any other method. If the
-  // data loop could not start, on_listening reports that from inside this call.
+  // peer loop could not start, on_listening reports that from inside this call.
   void listen(const std::string& host);
   // Sets this peer's identity: links carry `run_id` and `self`, and refuse others. `version` is the
   // protocol version that the run speaks. Connections that come before wait. `accepting`: see
@@ -91,7 +91,7 @@ class Shell {
     };
     std::vector<OfLink> links;
   };
-  // Blocks the calling thread until the data loop has answered.
+  // Blocks the calling thread until the peer loop has answered.
   Counters counters();
 
  private:

@@ -409,9 +409,10 @@ TEST_P(Kernels, NothingIsAllowed) {
 
 TEST(SavePastCache, CopiesEveryByteAtAnyAlignment) {
   std::mt19937_64 random(1);
-  Bytes from(5000);
+  Bytes from(70000);
   for (auto& byte : from) byte = static_cast<std::byte>(random());
-  for (size_t bytes : {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 200, 1000, 4096, 4500}) {
+  for (size_t bytes : {0,   1,    15,   16,   63,    64,    65,    127,   128,   129,
+                       200, 1000, 4096, 4500, 32767, 32768, 32833, 32900, 65536, 69000}) {
     for (size_t to_offset : {0, 1, 7, 16, 31, 63}) {
       for (size_t from_offset : {0, 1, 5, 32}) {
         Bytes to(bytes + to_offset + 100, std::byte{0xA5});

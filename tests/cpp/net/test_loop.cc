@@ -37,6 +37,44 @@ TEST(Loop, ManyThreadsMayPost) {
   EXPECT_EQ(on(loop, [&] { return count; }), 2000);
 }
 
+TEST(Loop, ATaskThatItPostsItselfNeedsNoWakeUp) {
+  Loop loop("test");
+  std::vector<int> order;
+  std::promise<void> entered, posted;
+  loop.post([&] {
+    entered.set_value();
+    posted.get_future().wait();
+    loop.post([&order] { order.push_back(1); });
+  });
+  entered.get_future().wait();
+  loop.post([&order] { order.push_back(2); });
+  posted.set_value();
+  EXPECT_EQ(on(loop, [&] { return order; }), (std::vector<int>{1, 2}));
+}
+
+TEST(Loop, TasksThatItPostsItselfDoNotKeepOthersOut) {
+  Loop loop("test");
+  bool over = false;
+  std::function<void()> again = [&] {
+    if (!over) loop.post(again);
+  };
+  loop.post(again);
+  EXPECT_TRUE(on(loop, [&] { return over = true; }));
+}
+
+// libuv destroys what a handle has captured between two turns, after all callbacks.
+TEST(Loop, ATaskThatIsPostedBetweenTwoTurnsRuns) {
+  Loop loop("test");
+  std::promise<void> ran;
+  on(loop, [&] {
+    const std::shared_ptr<void> last(nullptr,
+                                     [&](void*) { loop.post([&ran] { ran.set_value(); }); });
+    Timer(loop, [last] {});
+    return 0;
+  });
+  EXPECT_EQ(ran.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+}
+
 TEST(Loop, StopRunsWhatWasPostedBeforeAndDropsTheRest) {
   int ran = 0;
   auto token = std::make_shared<int>(0);
