@@ -249,10 +249,11 @@ def tag(text: str) -> Iterator[None]:
     freely.
 
     Args:
-        text: up to 256 bytes without control and formatting characters; "" is the default tag.
+        text: up to 256 bytes without control and formatting characters, which do not begin with
+            "pccl:"; "" is the default tag.
 
     Raises:
-        ValueError: the tag is longer, or has such characters.
+        ValueError: the tag is longer, or has such characters or such a beginning.
 
     Example:
         >>> with pccl.tag("layer.3"):

@@ -626,7 +626,7 @@ void Operations::on_time() {
     PCCL_ASSERT(op.deadline && *op.deadline <= context_.now);
     op.deadline.reset();
     request_abort(key, op, Code::kOperationTimeout,
-                  name(op.info, key, membership_) + " timed out after " + text(op.timeout) +
+                  name(op.info, key, membership_) + " reached its timeout of " + text(op.timeout) +
                       " on rank " + std::to_string(membership_.topology().rank) + " (" +
                       (context_.options.name.empty() ? "" : context_.options.name + ", ") +
                       "peer " + text(membership_.self()) + ")");

@@ -1,5 +1,7 @@
 #include "csrc/peer/request.h"
 
+#include <algorithm>
+
 #include "csrc/base/reducible.h"
 
 namespace pccl::peer {
@@ -63,6 +65,14 @@ uint64_t part_between(const protocol::OpInfo& info, uint32_t from, uint32_t to, 
     case OpKind::kRecv: break;
   }
   PCCL_ASSERT(false);
+}
+
+// The elements of the largest part that passes between any two members. Nothing: this member does
+// not know it, because an all-to-all has parts that neither come from it nor go to it.
+std::optional<uint64_t> largest_part(const protocol::OpInfo& info) {
+  if (info.sends.empty()) return info.count - info.start;
+  if (info.kind != OpKind::kAllGather) return std::nullopt;
+  return *std::max_element(info.receives.begin(), info.receives.end());
 }
 
 std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
@@ -227,13 +237,15 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   const uint32_t ring_index = membership.ring_index_of(membership.topology().rank);
   task.shape.world = world;
   task.shape.rank = ring_index;
-  const uint64_t bytes = task.shape.count * task.shape.element_bytes;
-  // All members have to take the same form. They do not know the largest of all uneven parts.
-  const bool uneven = !info.sends.empty();
-  if (!uneven && bytes <= membership.topology().one_shot_bytes) {
+  // All members have to take the same form.
+  const std::optional<uint64_t> largest = largest_part(info);
+  const bool small =
+      largest && *largest * task.shape.element_bytes <= membership.topology().one_shot_bytes;
+  if (small) {
     task.shape.pattern = one_shot_pattern_of(info.kind);
+    task.shape.count = *largest;
     task.parts = parts_of(info, task.digest, membership);
-  } else if (uneven || task.shape.pattern == ring::Pattern::kExchange) {
+  } else if (!info.sends.empty() || task.shape.pattern == ring::Pattern::kExchange) {
     task.shape.pattern = ring::Pattern::kExchange;
     task.shape.count = 0;
     task.parts = parts_of(info, task.digest, membership);

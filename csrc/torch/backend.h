@@ -1,6 +1,6 @@
 // PcclBackend: turns torch's collectives into operations of a peer. Each family of collectives has
-// a file of its own: reductions, gathers, broadcast, barrier, point_to_point, and unsupported for
-// those that pccl does not have yet. joint_calls has the calls that torch does not know.
+// a file of its own: reductions, sparse_reduction, gathers, scatters, broadcast, barrier and
+// point_to_point. joint_calls has the calls that torch does not know.
 // Any thread may call it. Failure: an unfit tensor or argument is refused at once, with an
 // exception; failures of peers and of the network arrive through the Work.
 #pragma once
@@ -39,6 +39,8 @@ class PcclBackend : public c10d::Backend {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
+  // The sum of COO tensors in host memory. allreduce() calls it for a sparse tensor.
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override;
@@ -74,9 +76,6 @@ class PcclBackend : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   // Takes the oldest send to this rank under the tag. Its Work knows the sender: sourceRank().
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-
-  // Not implemented yet: each raises NotImplementedError.
-  WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
 
   // Beyond torch's interface. Joint calls block. REQUIRES: their caller does not hold the GIL.
   int rank() const;

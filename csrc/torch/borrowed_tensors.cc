@@ -37,9 +37,10 @@ at::Tensor contiguous_like(const at::Tensor& tensor) {
 void BorrowedTensors::check(const at::Tensor& tensor, Use use) {
   if (first_ != tensor.device()) check_device(tensor);
   if (tensor.layout() != at::kStrided) {
-    raise_not_implemented(c10::str("pccl moves dense tensors in this version, and ", call_,
-                                   " was given one of layout ", tensor.layout(),
-                                   ": use .to_dense()"));
+    raise_not_implemented(
+        c10::str("pccl moves dense tensors, and all_reduce adds sparse ones of "
+                 "layout COO; ",
+                 call_, " was given one of layout ", tensor.layout(), ": use .to_dense()"));
   }
   if (tensor.is_quantized()) {
     raise_value_error(c10::str(call_, " was given a tensor of dtype ", tensor.scalar_type(),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "csrc/torch/backend.h"
@@ -44,7 +45,9 @@ struct PcclBackend::Call {
 // had a tensor for each of its devices.
 void expect_one(const char* call, const Tensors& tensors);
 
-// Raises NotImplementedError, which says that pccl does not have `name`, and what it has.
-[[noreturn]] void not_here(const char* name);
+// Raises ValueError for a dtype whose tensors cannot be reduced by `op`.
+void check_can_compute(const char* call, at::ScalarType scalar, ReduceOp op);
+// The name of a reduction in messages: "MAX".
+std::string name_of(const c10d::ReduceOp& op);
 
 }  // namespace pccl::torch_layer

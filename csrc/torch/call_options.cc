@@ -16,6 +16,10 @@ void check_tag(const std::string& tag) {
     raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
                       std::to_string(protocol::kTagBytesMax) + " are allowed");
   }
+  if (tag.starts_with(kOwnTags)) {
+    raise_value_error("the tag \"" + printable(tag) + "\" begins with \"" + std::string(kOwnTags) +
+                      "\", as pccl's own tags do: use another one");
+  }
   if (!is_printable(tag)) {
     raise_value_error("the tag \"" + printable(tag) +
                       "\" has characters that cannot be shown; allowed is text without control "

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace pccl::torch_layer {
 
@@ -16,7 +17,11 @@ struct CallOptions {
 // Those of the calling thread.
 CallOptions& call_options();
 
-// Raises ValueError if the tag is too long or has characters that cannot be shown.
+// The beginning of all tags that pccl makes itself.
+inline constexpr std::string_view kOwnTags = "pccl:";
+
+// Raises ValueError if the tag is too long, begins as pccl's own, or has characters that cannot be
+// shown.
 void check_tag(const std::string& tag);
 
 }  // namespace pccl::torch_layer

@@ -1,4 +1,5 @@
 // The collectives that compute: all-reduce, of one tensor and coalesced, reduce, reduce-scatter.
+// The all-reduce of sparse tensors is in sparse_reduction.
 
 #include <ATen/ops/view_as_real.h>
 
@@ -45,15 +46,6 @@ Tensors as_real(const char* call, const Tensors& tensors, ReduceOp op) {
   return real;
 }
 
-void check_can_compute(const char* call, at::ScalarType scalar, ReduceOp op) {
-  if (dtype_of(scalar) == DType::kBytes) {
-    raise_value_error(c10::str(
-        call, " cannot compute with tensors of dtype ", scalar,
-        ": convert them to one of torch's integer or float types of 16 bits or more, or to bool"));
-  }
-  if (const Status status = check_reducible(dtype_of(scalar), op); !status.ok()) raise(status);
-}
-
 // PREMUL_SUM adds the tensors times its factor. Other reductions take the tensors themselves.
 Tensors operands(const char* call, const Tensors& tensors, const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensors;
@@ -77,6 +69,19 @@ Tensors operands(const char* call, const Tensors& tensors, const c10d::ReduceOp&
 }
 
 }  // namespace
+
+void check_can_compute(const char* call, at::ScalarType scalar, ReduceOp op) {
+  if (dtype_of(scalar) == DType::kBytes) {
+    raise_value_error(c10::str(
+        call, " cannot compute with tensors of dtype ", scalar,
+        ": convert them to one of torch's integer or float types of 16 bits or more, or to bool"));
+  }
+  if (const Status status = check_reducible(dtype_of(scalar), op); !status.ok()) raise(status);
+}
+
+std::string name_of(const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::PREMUL_SUM ? "PREMUL_SUM" : text(reduce_op_of(op));
+}
 
 // Ranks that only contribute (`writes` is false) keep their tensors.
 PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tensors,
@@ -103,6 +108,7 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
 PcclBackend::WorkPtr PcclBackend::allreduce(Tensors& tensors,
                                             const c10d::AllreduceOptions& options) {
   expect_one("all_reduce", tensors);
+  if (tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   Call call("all_reduce", OpKind::kAllReduce, c10d::OpType::ALLREDUCE, options.timeout);
   call.request.keep = call_options().keep;
   return reduce_in_place(std::move(call), tensors, options.reduceOp, true);

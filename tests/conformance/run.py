@@ -5,7 +5,8 @@
 
 Each test has its own processes and its own time limit, so a test that hangs costs the others
 nothing. A file of `expected/` lists, for each mode, the tests that pass, with the world sizes. A
-listed test that does not pass is an error, and so is one that passes and is not listed.
+listed test that does not pass is an error, and so is one that passes and is not listed. A test that
+fails needs a line in `expected/reasons.txt`, which says why it does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -168,13 +169,23 @@ def write_expected(path: Path, expected: dict[str, set[int]]) -> None:
     path.write_text(head + "".join(lines))
 
 
-def complaints(results: list[Result], expected: dict[str, set[int]], world: int) -> list[str]:
+def read_reasons(path: Path, mode: str) -> dict[str, str]:
+    """Return the tests of this mode that are known to fail, each with the reason."""
+    rows = (line.split(maxsplit=2) for line in path.read_text().splitlines())
+    return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == mode}
+
+
+def complaints(
+    results: list[Result], expected: dict[str, set[int]], world: int, reasons: Collection[str] = ()
+) -> list[str]:
     """Say where the results differ from what is expected; tests that did not run do not count."""
     texts = []
     for result in results:
         listed = world in expected.get(result.name, ())
         if listed and result.outcome != PASSED:
             texts.append(f"expected to pass: {result}")
+        elif result.outcome in (FAILED, MISSING) and result.name not in reasons:
+            texts.append(f"fails, and reasons.txt does not say why: {result}")
         elif result.outcome == PASSED and not listed:
             texts.append(f"passes, and is not in the list: add {result.name} to it, with UPDATE=1")
     return texts
@@ -197,6 +208,7 @@ def main() -> int:
 
     names = [name for name in suite.names if options.tests in name]
     logs = LOGS.resolve() / f"{options.mode}-{options.world}"
+    reasons = read_reasons(EXPECTED / "reasons.txt", options.mode)
     results = []
     for result in run_all(
         suite, names, world=options.world, jobs=options.jobs, limit=options.limit, logs=logs
@@ -204,6 +216,8 @@ def main() -> int:
         results.append(result)
         if result.outcome != SKIPPED:
             print(result, flush=True)
+            if result.outcome != PASSED and result.name in reasons:
+                print(f"{'':18}because {reasons[result.name]}", flush=True)
     for result in sorted(results, key=lambda result: result.reason):
         if result.outcome == SKIPPED:
             print(result)
@@ -221,7 +235,7 @@ def main() -> int:
             (worlds.add if result.outcome == PASSED else worlds.discard)(options.world)
         write_expected(path, expected)
         return 0
-    wrong = complaints(results, expected, options.world)
+    wrong = complaints(results, expected, options.world, reasons)
     for text in wrong:
         print(f"ERROR: {text}")
     return 1 if wrong else 0

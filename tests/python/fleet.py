@@ -374,6 +374,28 @@ class Peer:
             "values": tensor[:: max(count // 1000, 1)].tolist(),
         }
 
+    def collective(self, kind: str, count: int) -> dict[str, Any]:
+        """Send {"posted": ...} once it is posted, then return its end.
+
+        `kind`: a name of every_collective.py. `right`: the outputs hold what they should after
+        success. `read`, `untouched`: the inputs, and all tensors, are bit for bit as before.
+        """
+        from every_collective import COLLECTIVES, TRANSFERS
+
+        make = {**COLLECTIVES, **TRANSFERS}[kind]
+        call = make(self.dist.get_rank(), self.dist.get_world_size(), count)
+        inputs, outputs = map(digests, (call.inputs, call.outputs))
+
+        def run() -> None:
+            works = call.begin()
+            self.say({"posted": time.monotonic()})
+            call.wait(works)
+
+        state = self._attempt(run)
+        read = digests(call.inputs) == inputs
+        untouched = read and digests(call.outputs) == outputs
+        return {**state, "right": call.right(), "read": read, "untouched": untouched}
+
     def _repeat(self, tensor: Any) -> dict[str, Any]:
         """Repeat it: the sum is exact, so any element that was not restored shows."""
         self.pccl.update_topology()
@@ -513,6 +535,14 @@ class Peer:
 
 def digest(tensor: Any) -> str:
     return hashlib.sha256(tensor.contiguous().numpy()).hexdigest()[:16]
+
+
+def digests(tensors: list[Any]) -> list[str]:
+    """Return a digest of each tensor; a sparse one is its indices and its values."""
+    parts = []
+    for tensor in tensors:
+        parts += [tensor._indices(), tensor._values()] if tensor.is_sparse else [tensor]
+    return [digest(part) for part in parts]
 
 
 def serve(connection: socket.socket) -> None:

@@ -100,6 +100,7 @@ def test_a_difference_is_an_error() -> None:
         Result("new", PASSED),
         Result("at_another_world", PASSED),
         Result("fails_as_ever", FAILED),
+        Result("fails_unexplained", FAILED, "ValueError: y"),
     ]
     expected = {
         "passes": {2, 4},
@@ -108,14 +109,23 @@ def test_a_difference_is_an_error() -> None:
         "at_another_world": {2},
         "not_in_this_torch": {4},
     }
-    texts = run.complaints(results, expected, 4)
+    texts = run.complaints(results, expected, 4, ["fails_as_ever"])
     assert [text.split(":")[0] for text in texts] == [
         "expected to pass",
         "expected to pass",
         "passes, and is not in the list",
         "passes, and is not in the list",
+        "fails, and reasons.txt does not say why",
     ]
     assert "ValueError: x" in texts[0]
+    assert "ValueError: y" in texts[-1]
+
+
+def test_reasons_belong_to_a_mode(tmp_path: Path) -> None:
+    path = tmp_path / "reasons.txt"
+    path.write_text("# why\n\nas-gloo test_a it wants b\npccl test_a it wants c\n")
+    assert run.read_reasons(path, "pccl") == {"test_a": "it wants c"}
+    assert run.read_reasons(path, "gloo") == {}
 
 
 def test_the_list_is_kept_as_text(tmp_path: Path) -> None:

@@ -456,6 +456,8 @@ void Control::apply(FinishOp& effect) {
   OpResult result(std::move(effect.status), std::move(effect.parts));
   result.ended_before_call = effect.ended_before_call;
   result.source = effect.source;
+  result.epoch = effect.epoch;
+  result.op = effect.op;
   operation.completion(std::move(result));
 }
 

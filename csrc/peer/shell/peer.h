@@ -42,6 +42,8 @@ struct OpResult {
   std::vector<Part> parts;         // of a successful operation with `keep`
   bool ended_before_call = false;  // it was settled for all members before its call here
   int32_t source = -1;             // of a successful receive: the rank of the sender
+  Epoch epoch;                     // in which it ended; none: it never got a number
+  OpKey op;
 };
 using Completion = std::function<void(OpResult)>;
 using Interrupted = std::function<bool()>;  // may be empty

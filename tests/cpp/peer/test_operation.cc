@@ -23,9 +23,8 @@ OpKey transfer(uint32_t sender, uint32_t receiver) {
 TEST(Operation, CommitsWhenAllAreDone) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.call(t.all_reduce(5)), "tell Begin #0 " + kReduce +
-                                         "\n"
-                                         "start call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
+  EXPECT_EQ(t.call(t.all_reduce(5)),
+            "tell Begin #0 " + kReduce + "\nstart call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "tell Done #0\n");
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}), "end #0 committed\nfinish call 5: ok\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}), "");
@@ -176,8 +175,9 @@ TEST(Operation, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
   t.become_member();
   t.call(t.all_reduce(5, "a", std::chrono::milliseconds(1500)));
   EXPECT_EQ(t.wait(1.4), "");
-  EXPECT_EQ(t.wait(0.1), "tell AbortRequest a#0, operation timeout: " + kReduce +
-                             " (a, #0) in epoch 1.1 timed out after 1.5 s on rank 1 (peer 1.2)\n");
+  EXPECT_EQ(t.wait(0.1),
+            "tell AbortRequest a#0, operation timeout: " + kReduce +
+                " (a, #0) in epoch 1.1 reached its timeout of 1.5 s on rank 1 (peer 1.2)\n");
   EXPECT_EQ(t.wait(0.4), "");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0, "a")}), "") << "it is given up";
   EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0, "a"), Code::kOperationTimeout, "late")}),

@@ -107,6 +107,32 @@ TEST_F(RequestTest, UpToTheSizeOfTheEpochItIsExchanged) {
             ring::Pattern::kAllGather);
 }
 
+TEST_F(RequestTest, UnevenPartsAreExchangedIfAllMembersKnowThatTheyAreSmall) {
+  OpRequest uneven = request(OpKind::kAllGather);
+  uneven.count = 0;
+  uneven.sends = {3, 3, 3, 3};
+  uneven.receives = {10, 3, 0, 7};
+  for (const uint32_t one_shot_bytes : {39u, 40u}) {
+    const Membership membership = seen_by(2, one_shot_bytes);
+    const ring::Task task = task_of(info_of(uneven, membership), key(), 9, membership);
+    const bool small = one_shot_bytes == 40;
+    EXPECT_EQ(task.shape.pattern,
+              small ? ring::Pattern::kOneShotExchange : ring::Pattern::kExchange);
+    EXPECT_EQ(task.shape.count, small ? 10u : 0u);
+    std::vector<uint64_t> from, to;
+    for (const ring::Part& part : task.parts) {
+      from.push_back(part.from);
+      to.push_back(part.to);
+    }
+    EXPECT_EQ(from, (std::vector<uint64_t>{40, 0, 12, 28}));
+    EXPECT_EQ(to, (std::vector<uint64_t>{12, 12, 12, 12}));
+  }
+  uneven.kind = OpKind::kAllToAll;  // the largest part may be between two others
+  const Membership membership = seen_by(2, 1000);
+  EXPECT_EQ(task_of(info_of(uneven, membership), key(), 9, membership).shape.pattern,
+            ring::Pattern::kExchange);
+}
+
 TEST_F(RequestTest, TwoThatAreFarFromEachOtherReduceMutually) {
   for (const uint32_t microseconds : {999u, 1000u}) {
     const Membership membership = seen_by(1, 39, 2, microseconds);
