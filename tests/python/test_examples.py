@@ -33,7 +33,7 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
         (r"peer 3 begins at outer step [1-9]", 1),
         (r"ends with error 0\.0\d+, hash \w+", 3),
     ],
-    "05_torchrun_hosts.py": [
+    "11_torchrun_hosts.py": [
         (r"host [AB], start 0: begins at step 0\n", 2),
         (r"host B, start 1: begins at step [1-9]", 1),
         (r"host C, start 0: begins at step [1-9]", 1),

@@ -1,11 +1,11 @@
 """Hosts train together, each with a torchrun of its own. One is restarted, and one comes late.
 
-    python examples/05_torchrun_hosts.py
+    python examples/11_torchrun_hosts.py
 
 On machines of your own, start `pccl master` once, and on each host, at any time:
 
     export HOSTS_URL="pccl://MASTER:48148/my-run?founders=2&min_peers=1"
-    torchrun --standalone --nproc-per-node=2 --max-restarts=3 examples/05_torchrun_hosts.py
+    torchrun --standalone --nproc-per-node=2 --max-restarts=3 examples/11_torchrun_hosts.py
 
 The processes of a host form an ordinary group of torch, whose members are fixed: Gloo here, NCCL on
 GPUs. One of them, the leader, joins the pccl group between the hosts, whose members come and go.
