@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
+import time
+from pathlib import Path
 
 import pytest
 import work_parts as work
 from conftest import MakeWorld
-from world import Returned
+from world import Returned, wait_until
 
 REFUSALS = {
     "reduce_scatter of few": ("ValueError", "one input per rank"),
@@ -61,12 +62,11 @@ def test_splits_that_do_not_fit(make_world: MakeWorld) -> None:
 
 @pytest.mark.parametrize("count", [100, 300_000])
 @pytest.mark.parametrize("kind", work.KINDS)
-def test_a_loss(make_open_world: MakeWorld, kind: str, count: int) -> None:
+def test_a_loss(make_open_world: MakeWorld, kind: str, count: int, tmp_path: Path) -> None:
     world = make_open_world(4, min_peers=3)
-    world.start(work.until_the_loss, kind, count)
-    # The loss may come at any moment of a call: the time to start and to make some calls, and a
-    # part that differs.
-    threading.Event().wait(1.5 + random.random() / 5)
+    world.start(work.until_the_loss, kind, count, tmp_path)
+    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 4, timeout_s=30), world.tails()
+    time.sleep(random.random() / 5)  # the loss may come at any moment of a call
     world.processes[2].kill()
     outcomes = world.outcomes(30, expect_success=False)
     survivors = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]

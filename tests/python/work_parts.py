@@ -7,6 +7,7 @@ every rank knows what it must receive.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -366,12 +367,16 @@ def _call(kind: str, count: int, fill: float) -> tuple[Any, list[torch.Tensor]]:
     return call(), written
 
 
-def until_the_loss(kind: str, count: int) -> tuple[str, int]:
-    """Call one collective again and again; return the outcome of the first that fails."""
+def until_the_loss(kind: str, count: int, folder: Path) -> tuple[str, int]:
+    """Call one collective again and again; return the outcome of the first that fails.
+
+    A file in `folder` tells that four ranks have begun.
+    """
     import pccl_backend as pccl
 
     while dist.get_world_size() < 4:
         pccl.update_topology()
+    (folder / f"rank-{dist.get_rank()}").touch()
     step = 0
     while True:
         work, written = _call(kind, count, float(step))

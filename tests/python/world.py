@@ -367,6 +367,16 @@ def expected(error: type[BaseException], *says: str) -> Iterator[list[BaseExcept
 # --- Programs beside the world --------------------------------------------------------------------
 
 
+def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
+    """Look again and again; return whether the condition came true in time."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.02)  # what it looks at announces nothing
+    return condition()
+
+
 def free_port() -> int:
     """Return a port nobody listens on at the moment.
 
