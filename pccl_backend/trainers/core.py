@@ -184,7 +184,7 @@ class Core:
         """Return what comes next; None if the call has reached its goal."""
         action = self._of_the_flight() or self._meeting or self._of_the_boundary()
         if action is None and self._goal is Goal.MEET and not self.met:
-            action = self._meeting = Action.UPDATE
+            return Action.UPDATE
         return action
 
     def _of_the_flight(self) -> Action | None:
