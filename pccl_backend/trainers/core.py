@@ -161,6 +161,11 @@ class Core:
         return self._meeting is not None
 
     @property
+    def closing(self) -> bool:
+        """Whether only the meeting, or the report of it, remains of a blocking boundary."""
+        return self._boundary in (Boundary.LOADED, Boundary.DONE)
+
+    @property
     def between(self) -> bool:
         """Whether inner steps are next: no boundary is unfinished."""
         return self._boundary is Boundary.NONE

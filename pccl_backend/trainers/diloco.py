@@ -52,30 +52,27 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
-from pccl_backend.trainers import checkpoint
-from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.core import ATTEMPTS_MAX, Goal
+from pccl_backend.trainers.core import ATTEMPTS_MAX, Core, Goal
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.flat import trainable
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
-from pccl_backend.trainers.settings import Mix, Settings, Weight, claim, owned_optimizers
+from pccl_backend.trainers.replica import Replica
+from pccl_backend.trainers.settings import Mix, Settings, Weight
+from pccl_backend.trainers.trainer import START_FIRST, Trainer
 
 __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
 
-START_FIRST = "call start() first, right after init_process_group"
 
-
-class DiLoCo:
+class DiLoCo(Trainer):
     """The outer half of DiLoCo for one model in one peer group. Use it from one thread.
 
     Give it the inner optimizer and `every`, and put the training loop into its `with` block: outer
@@ -143,8 +140,7 @@ class DiLoCo:
         observer: Observer | None = None,
     ) -> None:
         named = trainable(model)  # raises now rather than in start()
-        self._optimizers = owned_optimizers(model, optimizer)
-        self._settings = Settings(
+        settings = Settings(
             every=every,
             outer_lr=outer_lr,
             outer_momentum=outer_momentum,
@@ -154,37 +150,31 @@ class DiLoCo:
             mix=mix,
             weight=weight,
             buffers=buffers,
-            counts=bool(self._optimizers),
+            counts=optimizer is not None,
         )
         if fragments > len(named):
             raise ValueError(
                 f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
                 "a fragment has at least one"
             )
-        if url is not None and group is not None:
-            raise ValueError(f"url is {url!r}, and group= is given, too: give one of them")
-        self._model = model
-        self._shared = {f"shared/{name}": tensor for name, tensor in (shared or {}).items()}
-        self._url = url
-        self._tag = tag
-        self._group = group
-        self._observer = observer or Observer()
-        self._signals = HeldSignals()
-        self._made: Engine | None = None  # by the first start()
-        self._loaded: Mapping[str, Any] | None = None
-        self._member: tuple[object, ...] = ()  # this peer's name at the last start()
-        self._handle: Any = None
-        self._boundary_at = 0.0
-        self._sent_bytes = 0
+        super().__init__(
+            model,
+            optimizer,
+            core=lambda: Core(
+                overlap=settings.overlap_steps,
+                every=settings.steps_every,
+                fragments=settings.fragments,
+            ),
+            copies=lambda core: Replica(model, settings, core),
+            shared=shared,
+            url=url,
+            tag=tag,
+            group=group,
+            observer=observer,
+        )
+        self._settings = settings
+        self._boundary_at = time.monotonic()
         self._inside = False  # an outer step runs, inside an optimizer's step
-        self._closed = False
-        self.last: OuterStep | None = None
-        self._release: Callable[[], None] = claim(model, self)
-
-    @property
-    def revision(self) -> int:
-        """Number of outer steps that the global parameters have had, over all peers' lives."""
-        return 0 if self._made is None else self._made.core.progress.rounds
 
     @property
     def inner_steps(self) -> int:
@@ -205,37 +195,7 @@ class DiLoCo:
         """
         if self._made is None or self._made.info is None:
             raise pccl.InvalidStateError(f"there is no pseudo-gradient yet: {START_FIRST}")
-        return self._made.buffers.delta(self._made.core.fragment)
-
-    # --- The calls --------------------------------------------------------------------------------
-
-    def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
-        """Take the run's global parameters; call it once, right after init_process_group.
-
-        The founders of a run may bring different parameters; all get the same. A peer that comes
-        later gets the parameters that the others have trained.
-
-        If the call raised, call it again. Until it has succeeded, the model's current parameters
-        count. After joining the run again, call it again too. It keeps this peer's learning since
-        its last outer step; that learning counts in the next one.
-
-        Args:
-            strategy: "receive_only" says that this peer's own parameters do not count. Give it if
-                the run is known to be under way.
-
-        Raises:
-            MemoryError: the host does not have the memory; the message has the numbers.
-            PcclError: any error of sync_shared_state and update_topology, except for lost peers.
-        """
-        with self._signals:
-            self._require_open()
-            engine = self._engine_to_start()
-            engine.strategy = strategy
-            engine.run(Goal.START)
-            engine.core.end_call()
-            self._boundary_at = time.monotonic()
-            assert engine.info is not None
-            return engine.info
+        return self._replica.message.delta(self._made.core.fragment)
 
     def step(self) -> OuterStep:
         """Average the peers' learning, move the global parameters, and continue from them.
@@ -258,31 +218,6 @@ class DiLoCo:
             engine.run(Goal.STEP)
             return self._end_step(engine)
 
-    def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
-        """Admit newcomers, remove lost peers, and make sure that all hold the same bits. Joint.
-
-        `step` does it. Call it yourself to wait for other peers before the first step::
-
-            while outer.revision == 0 and dist.get_world_size() < 3:
-                time.sleep(0.1)
-                outer.meet()
-
-        If the call raised, call it again. After a `step` that raised, `meet` first ends that step's
-        all-reduce if it has begun. It also ends a round that travels while inner steps are taken.
-
-        Raises:
-            InvalidStateError: start() comes first, also after joining the run again.
-            PcclError: any error of update_topology and sync_shared_state, except for lost peers.
-        """
-        with self._signals:
-            engine = self._engine()
-            engine.run(Goal.MEET)
-            engine.core.end_call()
-            assert engine.topology is not None, "a meeting begins with update_topology"
-            assert engine.info is not None
-            engine.joined = engine.left = ()
-            return engine.topology, engine.info
-
     def finish(self) -> None:
         """Apply what is still travelling. The end of the `with` block does it.
 
@@ -299,41 +234,6 @@ class DiLoCo:
             engine.run(Goal.MEET)
             self._end_step(engine)
 
-    # --- Around them ------------------------------------------------------------------------------
-
-    def __enter__(self) -> DiLoCo:
-        self._require_open()
-        if self._url is not None:
-            self._group = pccl.join(self._url)
-        try:
-            self.start()
-        except BaseException:
-            self._leave_own_run()
-            raise
-        if self._optimizers:
-            self._handle = self._optimizers[-1].register_step_post_hook(self._inner_step)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self.finish()
-        finally:
-            self.close()
-            self._leave_own_run()
-
-    def close(self) -> None:
-        """Make no further outer step; the model may get another trainer. Not joint."""
-        if self._handle is not None:
-            self._handle.remove()
-        self._handle, self._closed = None, True
-        self._release()
-
     @contextlib.contextmanager
     def global_parameters(self) -> Iterator[torch.nn.Module]:
         """A `with` block in which the model has the global parameters, for evaluation. Not joint.
@@ -345,10 +245,9 @@ class DiLoCo:
             >>> with outer.global_parameters():
             ...     validate(model)
         """
-        engine = self._engine()
         with torch.no_grad():
             kept = {name: tensor.clone() for name, tensor in _tensors(self._model)}
-            engine.buffers.adopt()
+            self._replica.message.adopt()
         try:
             yield self._model
         finally:
@@ -356,39 +255,22 @@ class DiLoCo:
                 for name, tensor in _tensors(self._model):
                     tensor.copy_(kept[name])
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the shared state, to be saved by one peer. Not joint.
+    def _watch(self) -> list[Any]:
+        self._boundary_at = time.monotonic()
+        return [o.register_step_post_hook(self._inner_step) for o in self._optimizers[-1:]]
 
-        Keys: "tensors" (by name, not copied), "revision" and "hash" of the last meeting, and
-        "digest" of the tensors. With `overlap`, call `finish` first, on all members.
-
-        Example:
-            >>> dcp.save(outer.state_dict(), checkpoint_id=folder, no_dist=True)
-        """
-        return checkpoint.save(self._engine())
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin from a saved state instead of the model's parameters; call it before `start`.
-
-        All peers may load it, or only some: the others receive it. Settings and the number of peers
-        may differ from those of the run that saved it.
-
-        Raises:
-            InvalidStateError: the trainer has started.
-            ValueError: the state is damaged, or belongs to another model; the message says which
-                tensor.
-        """
-        if self._made is not None and self._made.core.started:
-            raise pccl.InvalidStateError("load_state_dict() comes before start()")
-        checkpoint.check(state)
-        self._loaded = state
+    @property
+    def _replica(self) -> Replica:
+        copies = self._engine().copies
+        assert isinstance(copies, Replica)
+        return copies
 
     def _inner_step(self, *_: object) -> None:
         """The optimizer has stepped."""
         if self._inside or self._closed:
             return
         engine = self._engine()
-        engine.inner_steps += 1
+        engine.copies.inner_steps += 1
         seconds = self._settings.seconds_every
         goal = engine.core.inner_step(
             due=seconds is not None and time.monotonic() - self._boundary_at >= seconds,
@@ -409,82 +291,8 @@ class DiLoCo:
             self._inside = False
 
     def _end_step(self, engine: Engine) -> OuterStep:
-        core, outcome, topology = engine.core, engine.outcome, engine.topology
-        core.end_call()
-        assert topology is not None, "a step contains a whole meeting"
-        assert engine.info is not None
         self._boundary_at = time.monotonic()
-        sent = pccl.run_info(self._group).get("bytes_sent", 0)
-        self.last = OuterStep(
-            revision=self.revision,
-            contributors=outcome.contributors,
-            attempts=engine.attempts,
-            world_size=topology.world_size,
-            joined=engine.joined,
-            left=engine.left,
-            synced=engine.info,
-            excluded=outcome.excluded,
-            inner_steps=core.progress.inner_steps,
-            waited_s=engine.waited_s,
-            reduce_s=engine.reduce_s,
-            sent_bytes=sent - self._sent_bytes,
-        )
-        self._sent_bytes = sent
-        engine.joined = engine.left = ()
-        engine.waited_s = 0.0
-        return self.last
-
-    def _engine(self) -> Engine:
-        self._require_open()
-        engine = self._made
-        if engine is None or engine.info is None:
-            raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
-        if self._name() != self._member:
-            raise pccl.InvalidStateError(f"this process has joined the run anew: {START_FIRST}")
-        return engine
-
-    def _engine_to_start(self) -> Engine:
-        """Return the engine with the model as it is, or as an earlier membership has left it."""
-        member = self._name()
-        engine = self._made
-        if engine is not None and engine.info is not None:
-            if member != self._member:
-                with contextlib.suppress(pccl.PcclError):  # what was learned remains local
-                    engine.leave()
-                engine.restart()
-        elif engine is None:
-            engine = self._made = Engine(
-                self,
-                self._model,
-                self._settings,
-                signals=self._signals,
-                observer=self._observer,
-                tag=self._tag,
-                group=self._group,
-                more=self._shared,
-            )
-        else:
-            engine.read_model()
-            if member != self._member:
-                engine.restart()
-        if self._loaded is not None and engine.info is None:
-            checkpoint.load(engine, self._loaded)
-        self._member = member
-        return engine
-
-    def _name(self) -> tuple[object, ...]:
-        """Return a name of this peer that is unique among all memberships of all runs."""
-        info = pccl.run_info(self._group)
-        return tuple(info.get(key) for key in ("master", "run", "peer"))
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise pccl.InvalidStateError("this trainer is closed: make another one")
-
-    def _leave_own_run(self) -> None:
-        if self._url is not None and self._group is not None:
-            dist.destroy_process_group(self._group)
-            self._group = None
+        return super()._end_step(engine)
 
 
 def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

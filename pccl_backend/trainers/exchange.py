@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -23,11 +24,27 @@ import torch.distributed as dist
 import pccl_backend as pccl
 from pccl_backend import _C
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.flat import HEAD, Buffers
 
-__all__ = ["Exchange", "Outcome", "Share", "ended_before_call"]
+__all__ = ["HEAD", "Exchange", "Message", "Outcome", "Share", "ended_before_call"]
 
 ROWS = 3
+HEAD = 1 << 10  # elements that a message keeps free before its body, for the rows
+
+
+class Message(Protocol):
+    """What travels.
+
+    Attributes:
+        counters: int64, of which the peers take the greatest of each; may be empty.
+    """
+
+    counters: torch.Tensor
+
+    def body(self, fragment: int, *, head: int) -> torch.Tensor:
+        """Return what travels of a fragment, with `head` elements before it."""
+
+    def read_counters(self, *, out: torch.Tensor) -> None:
+        """Copy this peer's counters."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +72,9 @@ class Outcome:
         inner_steps: inner steps of a contributor, on average.
     """
 
-    contributors: int
-    excluded: tuple[str, ...]
-    inner_steps: int
+    contributors: int = 0
+    excluded: tuple[str, ...] = ()
+    inner_steps: int = 0
 
 
 def ended_before_call(work: object) -> bool:
@@ -70,43 +87,41 @@ class Exchange:
 
     def __init__(
         self,
-        buffers: Buffers,
+        message: Message,
         *,
         signals: HeldSignals,
         tag: str,
-        group: dist.ProcessGroup | None,
     ) -> None:
-        self._buffers = buffers
+        self._message = message
         self._signals = signals
         self._tag = tag
-        self._group = group
         self._names: list[str] = []
-        self._counters = torch.empty_like(buffers.counters)
+        self._counters = torch.empty_like(message.counters)
         self._counting: dist.Work | None = None
         self.work: dist.Work | None = None
 
-    def post(self, fragment: int, share: Share) -> None:
+    def post(self, fragment: int, share: Share, *, group: dist.ProcessGroup | None) -> None:
         """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended."""
         if fragment == 0 and len(self._counters):
-            self._settle_counters()
-        info = pccl.run_info(self._group)
+            self._settle_counters(group)
+        info = pccl.run_info(group)
         self._names = [member["peer"] for member in info["members"]]
         size, rank = len(self._names), info["rank"]
         if size * ROWS > HEAD:
             raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
-        message = self._buffers.message(fragment, head=size * ROWS)
+        message = self._message.body(fragment, head=size * ROWS)
         head = message[: size * ROWS].view(ROWS, size)
         head.zero_()
         head[0, rank], head[1, rank], head[2, rank] = share.weight, share.sick, share.inner_steps
         self.work = pccl.all_reduce(
-            message, op="sum", tag=self._tag, group=self._group, on_loss="keep", async_op=True
+            message, op="sum", tag=self._tag, group=group, on_loss="keep", async_op=True
         )
 
     def read(self, fragment: int) -> Outcome:
         """Divide the sum by the weights, part by part. The work has ended well."""
         assert self.work is not None, "it was posted"
         size = len(self._names)
-        message = self._buffers.message(fragment, head=size * ROWS)
+        message = self._message.body(fragment, head=size * ROWS)
         weights, sick, steps = message[: size * ROWS].view(ROWS, size).tolist()
         weight_of = dict(zip(self._names, weights, strict=True))
         for part in pccl.contributors(self.work):
@@ -116,7 +131,7 @@ class Exchange:
             )
         self.work = None
         if fragment == 0:
-            self._buffers.counters.copy_(self._counters)
+            self._message.counters.copy_(self._counters)
         count = sum(weight > 0 for weight in weights)
         counted = [n for n, weight in zip(steps, weights, strict=True) if weight > 0]
         return Outcome(
@@ -129,12 +144,12 @@ class Exchange:
         """The all-reduce has failed."""
         self.work = self._counting = None
 
-    def _settle_counters(self) -> None:
+    def _settle_counters(self, group: dist.ProcessGroup | None) -> None:
         """Take the greatest of each integer buffer over all peers."""
         if self._counting is None:
-            self._buffers.read_counters(out=self._counters)
+            self._message.read_counters(out=self._counters)
             self._counting = pccl.all_reduce(
-                self._counters, op="max", tag=self._tag, group=self._group, async_op=True
+                self._counters, op="max", tag=self._tag, group=group, async_op=True
             )
         wait: Callable[[], object] = partial(self._counting.wait)
         self._signals.wait(wait)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import torch
 
 from pccl_backend.trainers._memory import take
+from pccl_backend.trainers.exchange import HEAD
 
-__all__ = ["HEAD", "Buffers", "Piece", "trainable"]
-
-HEAD = 1 << 10  # elements before the pseudo-gradient, for the weights that travel with it
+__all__ = ["Buffers", "Piece", "is_counter", "trainable"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Buffers:
         self._average = average
         buffers = dict(model.named_buffers()) if average else {}
         floats = {name: b for name, b in buffers.items() if b.is_floating_point()}
-        self._counters = [n for n, b in buffers.items() if _is_counter(b)]
+        self._counters = [n for n, b in buffers.items() if is_counter(b)]
         self.names = frozenset(named)
         dtype = torch.float32
         for tensor in [*named.values(), *floats.values()]:
@@ -112,7 +111,7 @@ class Buffers:
         start, stop = self.spans[fragment]
         return self._storage[HEAD : HEAD + stop - start]
 
-    def message(self, fragment: int, *, head: int) -> torch.Tensor:
+    def body(self, fragment: int, *, head: int) -> torch.Tensor:
         """Return the pseudo-gradient with `head` elements before it."""
         start, stop = self.spans[fragment]
         return self._storage[HEAD - head : HEAD + stop - start]
@@ -303,7 +302,8 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return named
 
 
-def _is_counter(buffer: torch.Tensor) -> bool:
+def is_counter(buffer: torch.Tensor) -> bool:
+    """Return whether it is an integer buffer, of which peers take the greatest."""
     kinds = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
     return buffer.dtype in kinds
 

@@ -9,6 +9,7 @@ import pccl_backend as pccl
 
 if TYPE_CHECKING:
     from pccl_backend.trainers.diloco import DiLoCo
+    from pccl_backend.trainers.trainer import Trainer
 
 __all__ = ["Observer", "OuterStep"]
 
@@ -83,5 +84,5 @@ class Observer:
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
         """All peers hold the same global parameters."""
 
-    def stepped(self, trainer: DiLoCo, done: OuterStep) -> None:
+    def stepped(self, trainer: Trainer, done: OuterStep) -> None:
         """An outer step that an optimizer's step has begun is done; `step` returns it instead."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-__all__ = ["Nesterov", "OuterOptimizer", "Rate", "Rule", "TorchRule"]
+__all__ = ["Nesterov", "OuterOptimizer", "Rate", "Rule", "TorchRule", "make_state"]
 
 CHUNK = 1 << 18  # elements that an outer step processes at once, to avoid another full buffer
 
@@ -61,9 +61,6 @@ class Nesterov:
 class TorchRule:
     """Any torch optimizer, over one flat tensor for each fragment.
 
-    Its state is made at once, because the state of a newcomer must have the same names and shapes:
-    with one step of a zero gradient and a zero learning rate, after which each `step` is set back.
-
     Raises:
         ValueError: its state cannot be made in this way, or cannot be shared.
     """
@@ -78,7 +75,7 @@ class TorchRule:
                 "outer_optimizer must be a function that takes a list of flat tensors and returns "
                 f"a torch optimizer over them, not {type(self.optimizer).__name__}"
             )
-        self._warm_up()
+        make_state(self.optimizer)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the rule's part of the shared state, by name."""
@@ -98,37 +95,50 @@ class TorchRule:
         finally:
             flat.grad = None
 
-    def _warm_up(self) -> None:
-        before = [flat.clone() for flat in self._flats]
-        still = {"lr": 0.0, "weight_decay": 0.0}
-        settings = [
-            {name: group[name] for name in still if name in group}
-            for group in self.optimizer.param_groups
-        ]
-        for group in self.optimizer.param_groups:
-            if group.get("dampening"):
+
+def make_state(optimizer: torch.optim.Optimizer) -> None:
+    """Make an optimizer's state before its first step, as if there had been none.
+
+    The state of a newcomer must have the same names and shapes. Therefore one step is taken with
+    zero gradients, a learning rate of zero and no weight decay, and each `step` is set back.
+
+    Raises:
+        ValueError: its state cannot be made in this way, or cannot be shared.
+    """
+    if optimizer.state:
+        return  # the user has loaded it
+    still = {"lr": 0.0, "weight_decay": 0.0}
+    groups = optimizer.param_groups
+    settings = [{name: group[name] for name in still if name in group} for group in groups]
+    tensors = [tensor for group in groups for tensor in group["params"]]
+    before = [(tensor.grad, tensor.detach().clone()) for tensor in tensors]
+    for group in groups:
+        if group.get("dampening"):
+            raise ValueError(
+                f"the optimizer has dampening={group['dampening']}; its first step differs from a "
+                "later one, so a newcomer could not get the same state: use 0"
+            )
+        group.update({name: still[name] for name in still if name in group})
+    try:
+        for tensor in tensors:
+            tensor.grad = torch.zeros_like(tensor)
+        optimizer.step()
+    finally:
+        with torch.no_grad():
+            for tensor, (gradient, value) in zip(tensors, before, strict=True):
+                tensor.grad = gradient
+                tensor.copy_(value)
+        for group, kept in zip(groups, settings, strict=True):
+            group.update(kept)
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if name == "step" and isinstance(value, torch.Tensor):
+                value.zero_()
+            elif not isinstance(value, torch.Tensor) and value is not None:
                 raise ValueError(
-                    f"the outer optimizer has dampening={group['dampening']}; its first step "
-                    "differs from a later one, so a newcomer could not get the same state: use 0"
+                    f"the optimizer keeps {name!r} as {type(value).__name__}; only tensors can be "
+                    "shared with the other peers"
                 )
-            group.update({name: still[name] for name in still if name in group})
-        for flat in self._flats:
-            flat.grad = torch.zeros_like(flat)
-        self.optimizer.step()
-        for flat, kept in zip(self._flats, before, strict=True):
-            flat.grad = None
-            flat.copy_(kept)
-        for group, kept_settings in zip(self.optimizer.param_groups, settings, strict=True):
-            group.update(kept_settings)
-        for state in self.optimizer.state.values():
-            for name, value in state.items():
-                if name == "step" and isinstance(value, torch.Tensor):
-                    value.zero_()
-                elif not isinstance(value, torch.Tensor) and value is not None:
-                    raise ValueError(
-                        f"the outer optimizer keeps {name!r} as {type(value).__name__}; "
-                        "only tensors can be shared with the other peers"
-                    )
 
 
 Rule = Nesterov | TorchRule

@@ -5,9 +5,9 @@ to what the peer has learned, a pseudo-gradient is the set of tokens that it sen
 parameters are the set of all tokens that were ever applied. So a token that is applied twice, or
 never, shows.
 
-The group behaves as a real one with PCCL_ON_PEER_LOSS=raise: an all-reduce ends alike for all; joint
-calls are made by all in the same order; a loss breaks the epoch until update_topology. A peer is a
-generator that yields whenever it waits, and the seed says who goes on.
+The group behaves as a real one with PCCL_ON_PEER_LOSS=raise: an all-reduce ends alike for all;
+joint calls are made by all in the same order; a loss breaks the epoch until update_topology. A peer
+is a generator that yields whenever it waits, and the seed says who goes on.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Tokens = frozenset[Token]
 Wait = Generator[None, None, Any]
 
 
-class Lost(Exception):
+class LostError(Exception):
     """A member was lost, or membership has changed."""
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """The call failed for all members, for another reason."""
 
 
-class Interrupted(Exception):
+class StoppedError(Exception):
     """This peer alone was interrupted."""
 
 
@@ -82,7 +82,7 @@ class Group:
     def post(self, name: str, tokens: Tokens) -> tuple[Reduce, bool]:
         """Return the operation, and whether it had ended before."""
         if name in self.broken:
-            raise Lost
+            raise LostError
         number = self.posted[name]
         self.posted[name] += 1
         while len(self.reduces) <= number:
@@ -95,13 +95,13 @@ class Group:
 
     def call(self, name: str, kind: Action, offer: Any) -> Joint:
         if name in self.broken and kind is Action.SYNC:
-            raise Lost
+            raise LostError
         if self.joint is None:
             self.joint = Joint(kind)
         joint = self.joint
         if joint.kind is not kind:
-            self._fail(Failed)
-            raise Failed
+            self._fail(FailedError)
+            raise FailedError
         joint.offers[name] = offer
         self._end_joint()
         return joint
@@ -109,7 +109,7 @@ class Group:
     def give_up(self, joint: Joint) -> None:
         """A caller was interrupted: the call fails for all."""
         if self.joint is joint:
-            self._fail(Failed)
+            self._fail(FailedError)
 
     # --- What happens to the group ----------------------------------------------------------------
 
@@ -128,10 +128,10 @@ class Group:
                 kept = [n for n in reduce.posted if n != name or self.chance.random() < 0.5]
                 reduce.result = frozenset().union(*(reduce.posted[n] for n in kept))
             else:
-                reduce.error = Lost
+                reduce.error = LostError
         if self.joint is not None:
             if self.joint.kind is Action.SYNC:
-                self._fail(Lost)
+                self._fail(LostError)
             else:
                 self.joint.offers.pop(name, None)
                 self._end_joint()
@@ -143,9 +143,9 @@ class Group:
             return False
         self.stalls += 1
         if waiting and (self.joint is None or self.chance.random() < 0.5):
-            self.chance.choice(waiting).error = Failed
+            self.chance.choice(waiting).error = FailedError
         else:
-            self._fail(Failed)
+            self._fail(FailedError)
         return True
 
     @property
@@ -173,7 +173,7 @@ class Group:
             self.broken = set()
             if changed:
                 for reduce in self.reduces:
-                    reduce.error = reduce.error or (None if reduce.ended else Lost)
+                    reduce.error = reduce.error or (None if reduce.ended else LostError)
                 self.reduces = []
                 self.posted.clear()
             joint.result = True
@@ -266,7 +266,7 @@ class Peer:
             try:
                 yield from self._run(goal)
                 self._end_call(goal)
-            except (Lost, Failed, Interrupted):
+            except (LostError, FailedError, StoppedError):
                 self.raised += 1
             else:
                 return
@@ -293,7 +293,7 @@ class Peer:
 
     def _maybe_raise(self) -> None:
         if self._chance.random() < self._faults:
-            raise Interrupted
+            raise StoppedError
 
     def _carry_out(self, action: Action) -> Wait:
         match action:
@@ -328,7 +328,7 @@ class Peer:
         self.core.posting()
         try:
             self._work, self._over = self._group.post(self.name, self.delta)
-        except Lost:
+        except LostError:
             self._reduce_failed(changed=True)
         else:
             self.core.did(Action.POST)
@@ -340,7 +340,7 @@ class Peer:
             self._maybe_raise()
             yield
         if work.error is not None:
-            self._reduce_failed(changed=work.error is Lost)
+            self._reduce_failed(changed=work.error is LostError)
             return
         assert work.result is not None
         self.mean, self._work = work.result, None
@@ -349,7 +349,7 @@ class Peer:
     def _reduce_failed(self, *, changed: bool) -> None:
         self._work = None
         if self.core.reduce_failed(members_changed=changed, was_over=self._over):
-            raise Lost if changed else Failed
+            raise LostError if changed else FailedError
 
     def _apply(self) -> None:
         fragment = self.core.fragment
@@ -379,10 +379,10 @@ class Peer:
                 yield
             if joint.error is not None:
                 raise joint.error
-        except Lost:
+        except LostError:
             if self.core.call_failed(members_changed=True):
                 raise
-        except (Failed, Interrupted):
+        except (FailedError, StoppedError):
             if joint is not None and joint.result is None:
                 self._group.give_up(joint)
             self.core.call_failed(members_changed=False)

@@ -50,3 +50,7 @@ def test_narrow_parameters_follow_their_law_round_the_ring(
     ):
         assert differences[4] <= 1e-6
         assert 0 < differences[49] <= 2**-8
+
+
+def test_ddp_has_the_bits_of_torchs_over_gloo(make_world: MakeWorld) -> None:
+    assert make_world(2).run(work.ddp_follows_gloo) == [True, True]

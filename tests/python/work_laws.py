@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from reference import Part, Worker, make_model
 
-from pccl_backend.trainers import DiLoCo, Observer, OuterStep
+from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
 
 EVERY = 6
 DTYPES = {
@@ -81,3 +81,23 @@ def follows_its_law(name: str, dtypes: str, boundaries: int, width: int) -> list
     assert torch.equal(least, most), "hashes differ"
     assert len(set(hashes.tolist())) == len(hashes), "nothing was trained"
     return differences
+
+
+def ddp_follows_gloo() -> bool:
+    """Train beside torch's DistributedDataParallel over Gloo; return whether the bits are equal."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    rank = dist.get_rank()
+    gloo = dist.new_group(backend="gloo")
+    ours, theirs = Worker(rank, make_model()), Worker(rank, make_model())
+    wrapped = DistributedDataParallel(theirs.model, process_group=gloo)
+    theirs.optimizer = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+    ours.optimizer = torch.optim.AdamW(ours.model.parameters(), lr=0.01)
+    theirs.model = wrapped
+    with DDP(ours.model, ours.optimizer) as outer:
+        for _ in range(10):
+            ours.inner_step()
+            theirs.inner_step()
+    assert outer.revision == 10
+    pairs = zip(ours.model.parameters(), wrapped.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
