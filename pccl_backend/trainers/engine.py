@@ -112,6 +112,9 @@ class Engine:
 
     def read_model(self) -> None:
         """Begin with the model as it is: nothing has been agreed on yet."""
+        vars(self).pop("copies", None)  # two of them might not fit
+        vars(self).pop("_exchange", None)
+        vars(self).pop("state", None)
         self.copies = self._make(self.core)
         self._progress = torch.zeros(4, dtype=torch.int64)
         self._exchange = Exchange(self.copies.message, signals=self._signals, tag=self._tag)

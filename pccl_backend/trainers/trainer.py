@@ -232,8 +232,10 @@ class Trainer:
     def _engine_to_start(self) -> Engine:
         """Return the engine with the model as it is, or as an earlier membership has left it."""
         member = self._name()
-        engine = self._made or self._make_engine()
-        if engine.info is None:
+        engine = self._made
+        if engine is None:
+            engine = self._make_engine()
+        elif engine.info is None and self._loaded is None:
             engine.read_model()
         if member != self._member:
             engine.leave()

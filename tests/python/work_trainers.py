@@ -17,6 +17,7 @@ import pccl_backend as pccl
 from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
 
 EVERY = 4
+PARAMETERS = 48 * 500 * 500
 
 
 class Recorder(Observer):
@@ -35,43 +36,51 @@ def hashes(steps: list[OuterStep]) -> dict[int, int]:
     return {done.synced.revision: done.synced.hash for done in steps}
 
 
-def train_until(options: dict[str, Any], rounds: int, seed: int, dies: int = 0) -> Any:
-    """Train until the run has had so many outer steps; or die in one."""
+class Stop:
+    """Tells when to stop: some steps after a newcomer has joined in place of the lost peer."""
 
-    def die(done: OuterStep) -> None:
-        if dies and done.revision >= dies:
+    def __init__(self, *, dies_at: int | None) -> None:
+        self._dies_at = dies_at
+        self._lost = False
+        self.at: int | None = None
+
+    def after(self, done: OuterStep) -> None:
+        if self._dies_at is not None and done.revision >= self._dies_at:
             os._exit(9)
+        self._lost = self._lost or bool(done.left)
+        if self._lost and done.joined and self.at is None:
+            self.newcomer_begins(done.revision)
 
-    recorder = Recorder(die)
+    def newcomer_begins(self, revision: int) -> None:
+        self.at = revision + 5
+
+    def is_due(self, last: OuterStep | None) -> bool:
+        return last is not None and self.at is not None and last.revision >= self.at
+
+
+def train(options: dict[str, Any], seed: int, dies_at: int | None, newcomer: bool) -> Any:
+    """Train until a newcomer has taken part for some outer steps; or die in one."""
+    stop = Stop(dies_at=dies_at)
+    recorder = Recorder(stop.after)
     me = Worker(seed, make_model())
-    with DiLoCo(me.model, me.optimizer, every=EVERY, observer=recorder, **options) as outer:
+    if "ddp" in options:
+        me.optimizer = torch.optim.AdamW(me.model.parameters(), lr=0.01)
+        outer: Any = DDP(me.model, me.optimizer, observer=recorder)
+    else:
+        outer = DiLoCo(me.model, me.optimizer, every=EVERY, observer=recorder, **options)
+    with outer:
         first = outer.revision
-        while outer.last is None or outer.last.revision < rounds:
-            me.inner_step()
-            time.sleep(0.01)
-    parameters = outer_parameters(me.model)
-    return first, hashes(recorder.steps), max(d.world_size for d in recorder.steps), parameters
-
-
-def outer_parameters(model: torch.nn.Module) -> float:
-    return sum(p.detach().double().abs().sum().item() for p in model.parameters())
-
-
-def ddp_until(steps: int, seed: int, dies: int = 0) -> Any:
-    def die(done: OuterStep) -> None:
-        if dies and done.revision >= dies:
-            os._exit(9)
-
-    recorder = Recorder(die)
-    me = Worker(seed, make_model())
-    me.optimizer = torch.optim.AdamW(me.model.parameters(), lr=0.01)
-    with DDP(me.model, me.optimizer, observer=recorder) as outer:
-        first = outer.revision
-        while outer.revision < steps:
+        if newcomer:
+            stop.newcomer_begins(first)
+        while not stop.is_due(outer.last):
             me.inner_step()
             time.sleep(0.01)
     sizes = max(done.world_size for done in recorder.steps)
     return first, hashes(recorder.steps), sizes, outer_parameters(me.model)
+
+
+def outer_parameters(model: torch.nn.Module) -> float:
+    return sum(p.detach().double().abs().sum().item() for p in model.parameters())
 
 
 def weighted(by: str) -> None:
@@ -127,7 +136,6 @@ def leaves_by_an_exception() -> int:
     with outer:
         while outer.revision < 8:
             me.inner_step()
-    assert outer.last is not None
     return outer.last.world_size
 
 
@@ -172,22 +180,21 @@ def resumes(folder: str, part: str, rounds: int) -> Any:
     return outer.revision
 
 
-def peak_bytes_per_parameter(mix: Any) -> float:
-    """Return by how much the peak of this process's memory rises for each parameter."""
-    count = 6_000_000
-    model = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(1000, 1000)) for _ in range(6))
+def peak_bytes(mix: Any) -> int:
+    """Return by how much the peak of this process's memory rises."""
+    model = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(500, 500)) for _ in range(48))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for parameter in model:
         parameter.grad = torch.full_like(parameter, 1e-3)
     overlap = 2 if mix == "carry" else 0
-    torch.ones(1000, 1000).sub_(1).isnan().any()  # what any program has touched
+    dist.all_reduce(torch.ones(1 << 16))  # what any program has touched
     optimizer.step()
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = memory("VmRSS")
     with DiLoCo(model, optimizer, every=2, overlap=overlap, mix=mix):
         for _ in range(6):
             optimizer.step()
-    return (memory("VmHWM") - before) / count
+    return memory("VmHWM") - before
 
 
 def memory(field: str) -> int:
