@@ -33,6 +33,15 @@ PRINTED = {
         (r"peer 3 begins at outer step [1-9]", 1),
         (r"ends with error 0\.0\d+, hash \w+", 3),
     ],
+    "06_chargpt_diloco.py": [
+        (r"ends at step \d+ of \d+ inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
+    ],
+    "09_resume.py": [
+        (r"ends at step 5, loss", 2),
+        (r"ends at step 10, loss", 2),
+        (r"is refused with step 5: .*revision 5\b.*revision 10\b", 3),
+        (r"ends at step 15, loss .* hash \w+", 3),
+    ],
 }
 
 
@@ -54,5 +63,6 @@ def test_example(name: str) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for pattern, count in PRINTED[name]:
         assert len(re.findall(pattern, ended.stdout)) == count, f"{pattern}\n{ended.stdout}"
-    hashes = re.findall(r"ends .*hash (\w+)", ended.stdout)
+    ends = re.findall(r"ends (?:at step (\d+))?.*hash (\w+)", ended.stdout)
+    hashes = [each for step, each in ends if step == ends[-1][0]]
     assert len(set(hashes)) <= 1, f"peers ended with different bits: {hashes}"
