@@ -17,12 +17,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pccl_backend.trainers.core import Action, Core, Goal
+from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import HEAD, Outcome, Share
-from pccl_backend.trainers.flat import is_counter, trainable
 from pccl_backend.trainers.observer import Observer
 from pccl_backend.trainers.outer import make_state
+from pccl_backend.trainers.pieces import is_counter, trainable
 from pccl_backend.trainers.settings import owned_optimizers
+from pccl_backend.trainers.stages import Action, Goal
 from pccl_backend.trainers.trainer import Trainer
 
 __all__ = ["DDP"]
@@ -75,7 +76,6 @@ class DDP(Trainer):
             optimizers,
             core=lambda: Core(overlap=0, every=None, fragments=1),
             copies=lambda core: Gradients(model, optimizers, core),
-            shared=None,
             url=url,
             tag=tag,
             group=group,

@@ -23,10 +23,10 @@ the newcomer's first call:
 The shared state says what the members do next. If it is an all-reduce, as in a run that overlaps
 and after a loss, the newcomer takes part at once, with weight 0, and holds nobody up.
 
-**When a peer is lost**, parts of the average that were finished keep its contribution. If it had
-not called the all-reduce, that fails on all survivors alike and leaves the pseudo-gradient as it
-was. The survivors call update_topology and sync_shared_state, as above, and run the same all-reduce
-again without the lost peer. No inner step is repeated.
+**When a peer is lost**, the average goes on among the survivors; parts that were finished keep its
+contribution (`on_loss="keep"`). If it cannot go on, it fails on all survivors alike and leaves the
+pseudo-gradient as it was. The survivors call update_topology and sync_shared_state, as above, and
+run the same all-reduce again. No inner step is repeated.
 
 **In any dtype**, a peer that took no inner step has a pseudo-gradient of exactly zero. The global
 parameters are float32 or wider. The local copy begins with their rounded values, and the
@@ -60,13 +60,15 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
-from pccl_backend.trainers.core import ATTEMPTS_MAX, Core, Goal
+from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
-from pccl_backend.trainers.flat import trainable
+from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
+from pccl_backend.trainers.pieces import trainable
 from pccl_backend.trainers.replica import Replica
 from pccl_backend.trainers.settings import Mix, Settings, Weight
+from pccl_backend.trainers.stages import Goal
 from pccl_backend.trainers.trainer import START_FIRST, Trainer
 
 __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
@@ -101,6 +103,8 @@ class DiLoCo(Trainer):
         buffers: "average" the model's float buffers (and take the greatest of integer ones), or
             each peer keeps its "own".
         shared: further tensors that `sync_shared_state` keeps equal, by name.
+        on_loss: "keep": what of an average was finished when a peer is lost keeps its contribution,
+            and the rest is averaged again without it. None: the group's policy applies.
         url: joins this run when the `with` block begins, and leaves it at the end.
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
@@ -134,6 +138,7 @@ class DiLoCo(Trainer):
         weight: Weight = "equal",
         buffers: Literal["average", "own"] = "average",
         shared: Mapping[str, torch.Tensor] | None = None,
+        on_loss: OnLoss = "keep",
         url: str | None = None,
         tag: str = "diloco",
         group: dist.ProcessGroup | None = None,
@@ -152,6 +157,8 @@ class DiLoCo(Trainer):
             buffers=buffers,
             counts=optimizer is not None,
         )
+        if on_loss not in ("keep", None):
+            raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
         if fragments > len(named):
             raise ValueError(
                 f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
@@ -167,6 +174,7 @@ class DiLoCo(Trainer):
             ),
             copies=lambda core: Replica(model, settings, core),
             shared=shared,
+            on_loss=on_loss,
             url=url,
             tag=tag,
             group=group,

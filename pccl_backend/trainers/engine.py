@@ -23,9 +23,17 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.core import Action, Core, Delta, Goal, Progress, Then
-from pccl_backend.trainers.exchange import Exchange, Message, Outcome, Share, ended_before_call
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.exchange import (
+    Exchange,
+    Message,
+    OnLoss,
+    Outcome,
+    Share,
+    ended_before_call,
+)
 from pccl_backend.trainers.observer import Observer
+from pccl_backend.trainers.stages import Action, Delta, Goal, Progress, Then
 
 __all__ = ["MEMBERS_CHANGED", "Copies", "Engine", "Strategy"]
 
@@ -89,6 +97,7 @@ class Engine:
         tag: str,
         group: dist.ProcessGroup | None,
         more: Mapping[str, torch.Tensor],
+        on_loss: OnLoss,
     ) -> None:
         self._trainer = trainer
         self._make = make
@@ -97,6 +106,7 @@ class Engine:
         self._tag = tag
         self.group = group
         self._more = more
+        self._on_loss = on_loss
         self.core = core
         self.read_model()
         self._announced = False
@@ -117,7 +127,9 @@ class Engine:
         vars(self).pop("state", None)
         self.copies = self._make(self.core)
         self._progress = torch.zeros(4, dtype=torch.int64)
-        self._exchange = Exchange(self.copies.message, signals=self._signals, tag=self._tag)
+        self._exchange = Exchange(
+            self.copies.message, signals=self._signals, tag=self._tag, on_loss=self._on_loss
+        )
         tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
         self.state = pccl.SharedState(tensors, revision=0)
         self._agreed = (0, Progress())  # revision and progress of the last SYNC
@@ -237,8 +249,10 @@ class Engine:
             return
         self.topology = topology
         self.core.did(Action.UPDATE)
-        self.joined += self.topology.joined
-        self.left += self.topology.left
+        self.joined += topology.joined
+        # An all-reduce that has outlived a loss leaves update_topology nothing to remove.
+        gone = (*topology.left, *self._exchange.gone(self.group))
+        self.left += tuple(name for name in gone if name not in self.left)
         self._tell(self._observer.topology_updated, self.topology)
 
     def _sync(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,9 @@ import pccl_backend as pccl
 from pccl_backend import _C
 from pccl_backend.trainers._signals import HeldSignals
 
-__all__ = ["HEAD", "Exchange", "Message", "Outcome", "Share", "ended_before_call"]
+__all__ = ["HEAD", "Exchange", "Message", "OnLoss", "Outcome", "Share", "ended_before_call"]
+
+OnLoss = Literal["keep"] | None
 
 ROWS = 3
 HEAD = 1 << 10  # elements that a message keeps free before its body, for the rows
@@ -91,10 +93,12 @@ class Exchange:
         *,
         signals: HeldSignals,
         tag: str,
+        on_loss: OnLoss,
     ) -> None:
         self._message = message
         self._signals = signals
         self._tag = tag
+        self._on_loss = on_loss
         self._names: list[str] = []
         self._counters = torch.empty_like(message.counters)
         self._counting: dist.Work | None = None
@@ -114,7 +118,7 @@ class Exchange:
         head.zero_()
         head[0, rank], head[1, rank], head[2, rank] = share.weight, share.sick, share.inner_steps
         self.work = pccl.all_reduce(
-            message, op="sum", tag=self._tag, group=group, on_loss="keep", async_op=True
+            message, op="sum", tag=self._tag, group=group, on_loss=self._on_loss, async_op=True
         )
 
     def read(self, fragment: int) -> Outcome:
@@ -124,11 +128,12 @@ class Exchange:
         message = self._message.body(fragment, head=size * ROWS)
         weights, sick, steps = message[: size * ROWS].view(ROWS, size).tolist()
         weight_of = dict(zip(self._names, weights, strict=True))
-        for part in pccl.contributors(self.work):
-            _divide(
-                message[max(part.start, size * ROWS) : part.stop],
-                sum(weight_of[name] for name in part.peers),
-            )
+        if self._on_loss is None:  # all of it has the same contributors
+            _divide(message[size * ROWS :], sum(weights))
+        else:
+            for part in pccl.contributors(self.work):
+                body = message[max(part.start, size * ROWS) : part.stop]
+                _divide(body, sum(weight_of[name] for name in part.peers))
         self.work = None
         if fragment == 0:
             self._message.counters.copy_(self._counters)
@@ -139,6 +144,11 @@ class Exchange:
             excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
             inner_steps=round(sum(counted) / max(count, 1)),
         )
+
+    def gone(self, group: dist.ProcessGroup | None) -> list[str]:
+        """Return the peers of the last round that are no longer members."""
+        members = {member["peer"] for member in pccl.run_info(group)["members"]}
+        return [name for name in self._names if name not in members]
 
     def forget(self) -> None:
         """The all-reduce has failed."""

@@ -12,26 +12,15 @@ bits. Integer buffers have a flat tensor of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from pccl_backend.trainers._memory import take
 from pccl_backend.trainers.exchange import HEAD
+from pccl_backend.trainers.pieces import Piece, cut, is_counter, trainable
 
-__all__ = ["Buffers", "Piece", "is_counter", "trainable"]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One parameter or buffer of the model, and its place in the flat tensor."""
-
-    name: str
-    is_buffer: bool
-    shape: torch.Size
-    start: int
-    stop: int
+__all__ = ["Buffers"]
 
 
 class Buffers:
@@ -66,7 +55,7 @@ class Buffers:
         dtype = torch.float32
         for tensor in [*named.values(), *floats.values()]:
             dtype = torch.promote_types(dtype, tensor.dtype)
-        self.fragments = _cut(named, floats, fragments)
+        self.fragments = cut(named, floats, fragments)
         self.spans = [(pieces[0].start, pieces[-1].stop) for pieces in self.fragments]
         count = self.spans[-1][1]
         largest = max(stop - start for start, stop in self.spans)
@@ -288,58 +277,6 @@ class Buffers:
                 f"{len(thawed)} parameters were thawed after start(), the first is {thawed[0]!r}, "
                 "and the other peers do not average them: set requires_grad before start()"
             )
-
-
-def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the model's trainable parameters by name.
-
-    Raises:
-        ValueError: the model has none.
-    """
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not named:
-        raise ValueError("the model has no trainable parameter")
-    return named
-
-
-def is_counter(buffer: torch.Tensor) -> bool:
-    """Return whether it is an integer buffer, of which peers take the greatest."""
-    kinds = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-    return buffer.dtype in kinds
-
-
-def _cut(
-    named: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor], fragments: int
-) -> list[list[Piece]]:
-    """Cut the parameters into fragments of about equal size; the buffers go to the first."""
-    if fragments > len(named):
-        raise ValueError(
-            f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
-            "a fragment has at least one"
-        )
-    total = sum(tensor.numel() for tensor in named.values())
-    cut: list[list[Piece]] = [[]]
-    place, seen = 0, 0
-    for left, (name, tensor) in zip(range(len(named), 0, -1), named.items(), strict=True):
-        must = left <= fragments - len(cut)  # each of the rest gets one parameter
-        full = seen * fragments >= total * len(cut)
-        if cut[-1] and len(cut) < fragments and (must or full):
-            if len(cut) == 1:
-                place = _append_buffers(cut[0], buffers, place)
-            cut.append([])
-        cut[-1].append(Piece(name, False, tensor.shape, place, place + tensor.numel()))
-        place += tensor.numel()
-        seen += tensor.numel()
-    if len(cut) == 1:
-        _append_buffers(cut[0], buffers, place)
-    return cut
-
-
-def _append_buffers(pieces: list[Piece], buffers: Mapping[str, torch.Tensor], place: int) -> int:
-    for name, tensor in buffers.items():
-        pieces.append(Piece(name, True, tensor.shape, place, place + tensor.numel()))
-        place += tensor.numel()
-    return place
 
 
 def _difference(before: torch.Tensor, now: torch.Tensor, *, out: torch.Tensor) -> None:

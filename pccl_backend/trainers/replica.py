@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from pccl_backend.trainers.core import Core, Delta
+from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import Outcome, Share
-from pccl_backend.trainers.flat import Buffers, Piece
+from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.outer import Nesterov, Rule, TorchRule
+from pccl_backend.trainers.pieces import Piece
 from pccl_backend.trainers.settings import Settings
+from pccl_backend.trainers.stages import Delta
 
 __all__ = ["Replica"]
 

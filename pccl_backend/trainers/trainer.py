@@ -12,10 +12,12 @@ import torch.distributed as dist
 import pccl_backend as pccl
 from pccl_backend.trainers import checkpoint
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.core import Core, Goal
+from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
+from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.settings import claim, owned_optimizers
+from pccl_backend.trainers.stages import Goal
 
 __all__ = ["START_FIRST", "Trainer"]
 
@@ -37,7 +39,8 @@ class Trainer:
         *,
         core: Callable[[], Core],
         copies: Callable[[Core], Copies],
-        shared: Mapping[str, torch.Tensor] | None,
+        shared: Mapping[str, torch.Tensor] | None = None,
+        on_loss: OnLoss = "keep",
         url: str | None,
         tag: str,
         group: dist.ProcessGroup | None,
@@ -50,6 +53,7 @@ class Trainer:
         self._core = core
         self._copies = copies
         self._shared = {f"shared/{name}": tensor for name, tensor in (shared or {}).items()}
+        self._on_loss = on_loss
         self._url = url
         self._tag = tag
         self._group = group
@@ -255,6 +259,7 @@ class Trainer:
             tag=self._tag,
             group=self._group,
             more=self._shared,
+            on_loss=self._on_loss,
         )
         return self._made
 

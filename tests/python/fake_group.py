@@ -18,7 +18,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pccl_backend.trainers.core import Action, Core, Delta, Goal, Progress
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.stages import Action, Delta, Goal, Progress
 
 Token = tuple[str, int]
 Tokens = frozenset[Token]

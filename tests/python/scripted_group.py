@@ -15,6 +15,7 @@ import torch
 import pccl_backend as pccl
 
 HEAD = 6  # three rows of two ranks travel before the pseudo-gradient
+SHARED_STATE = pccl.SharedState
 LOST = pccl.PeerLostError("peer 7f3a lost in (diloco, #3)")
 
 
@@ -139,12 +140,7 @@ class ScriptedGroup:
 
     def shared_state(self, tensors: dict[str, torch.Tensor], *, revision: int) -> Any:
         self.state = tensors
-
-        @dataclass
-        class State:
-            revision: int
-
-        return State(revision)
+        return SHARED_STATE(tensors, revision=revision)
 
 
 def contributors(work: Work) -> tuple[pccl.Contribution, ...]:
