@@ -5,10 +5,10 @@ or `call_failed`. If an action raised and the core was not told, `next` gives th
 So a call of the trainer that raised continues where it stopped.
 
 A *round* averages one fragment of the model and moves it: one outer step. With overlap 0 a round
-is finished within one boundary, otherwise it flies while inner steps are taken:
+is finished within one boundary (and measured again at each POST), otherwise it flies while inner
+steps are taken:
 
-    blocking     POST  AWAIT  APPLY  LOAD  UPDATE  SYNC             (the pseudo-gradient is measured
-                                                                     again at each POST)
+    blocking     POST  AWAIT  APPLY  LOAD  UPDATE  SYNC
     overlapped   [AWAIT  APPLY  LOAD]  TURN  UPDATE  SYNC  POST     ... AWAIT  APPLY  LOAD
 
 TURN measures the fragment that is sent next. If the round in flight concerns the same fragment,
@@ -24,12 +24,13 @@ A failed round is posted again after UPDATE and SYNC (a *repair*).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pccl_backend.trainers.stages import Action, Boundary, Delta, Goal, Progress, Then
 
 __all__ = ["ATTEMPTS_MAX", "Core"]
 
-# Every repetition follows a change of the members. If the members change more often than this
-# within one outer step, the run makes no progress, and a person should look at it.
+# Every repetition follows a change of the members. More of them in one outer step are no progress.
 ATTEMPTS_MAX = 32
 
 
@@ -49,8 +50,7 @@ class Core:
         steps: inner steps since the last boundary.
         attempts: times that the round was posted.
         blank: whether this peer has just come, in the middle of a round.
-        met: whether a whole meeting, or the SYNC of a newcomer, has ended whose result no call has
-            returned.
+        met: whether a meeting has ended whose result no call has returned.
         started: whether this peer holds what the others hold.
     """
 
@@ -62,17 +62,14 @@ class Core:
         self._boundary = Boundary.NONE
         self._meeting: Action | None = None  # the call of a meeting that comes next
         self._repair = False  # whether the meeting follows a failure
-        self._repaired = False  # whether the last meeting did, and nothing was posted since
-        self._flight_repaired = False
+        # Whether the last meeting did, and nothing was posted since; the same before the last POST.
+        self._repaired = self._flight_repaired = False
         self._tries = 0  # of a meeting
         self._whole = False  # whether the meeting began with UPDATE
         self.progress = Progress()
         self.delta = Delta.FREE
-        self.steps = 0
-        self.attempts = 0
-        self.blank = False
-        self.met = False
-        self.started = False
+        self.steps = self.attempts = 0
+        self.blank = self.met = self.started = False
 
     @property
     def blocking(self) -> bool:
@@ -87,11 +84,6 @@ class Core:
     def fused(self) -> bool:
         """Whether TURN applies the round that has landed."""
         return self.delta is Delta.MEAN and self._fragments == 1
-
-    @property
-    def due(self) -> bool:
-        """Whether a failure has to be repaired, or a meeting to be ended."""
-        return self._meeting is not None
 
     @property
     def closing(self) -> bool:
@@ -171,9 +163,7 @@ class Core:
             return Goal.STEP
         if due or (self._every is not None and self.steps >= self.interval):
             return Goal.STEP
-        if self.delta is Delta.OWN:  # a call that repaired it has raised
-            return Goal.RECEIVE
-        if self.delta in (Delta.MEAN, Delta.APPLIED):
+        if self.delta in (Delta.OWN, Delta.MEAN, Delta.APPLIED):  # a call has raised
             return Goal.RECEIVE
         if self.delta is Delta.FLYING:
             arrives = landed if self._overlap is None else self.steps >= self._overlap
@@ -228,17 +218,12 @@ class Core:
         self.did(Action.TURN)
 
     def posting(self) -> None:
-        """POST begins: count the attempt, also if it fails."""
+        """POST begins: it is an attempt, also if it fails."""
         self.attempts += 1
 
     def _count(self, inner_steps: int) -> None:
-        before = self.progress
-        self.progress = Progress(
-            rounds=before.rounds + 1,
-            then=before.then,
-            position=before.position,
-            inner_steps=before.inner_steps + inner_steps,
-        )
+        rounds, steps = self.progress.rounds + 1, self.progress.inner_steps + inner_steps
+        self.progress = replace(self.progress, rounds=rounds, inner_steps=steps)
 
     def offer(self) -> Progress:
         """Return the progress to share in the SYNC that comes next."""

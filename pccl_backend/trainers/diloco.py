@@ -3,9 +3,7 @@
 Every peer holds two copies of the model: the *global* parameters, bit-identical on all peers, and
 its own *local* ones. The peer takes H ordinary steps on the local copy with its own optimizer. Then
 comes an *outer step*: the pseudo-gradient ``global - local`` is averaged over all peers, one step
-of SGD with Nesterov momentum moves the global parameters by it, and all peers continue from the new
-global parameters. The network is used once in H steps: training over the internet becomes
-affordable.
+of SGD with Nesterov momentum moves the global parameters by it, and all peers continue from them.
 
 **Overlap.** With `overlap=0` the peers wait while the average travels. With `overlap=5` they take
 five more inner steps meanwhile, and then mix the new global parameters with their own
@@ -33,14 +31,13 @@ parameters are float32 or wider. The local copy begins with their rounded values
 pseudo-gradient is measured from those values. A pseudo-gradient that is not finite counts as zero
 with weight 0, and `OuterStep.excluded` names the peer.
 
-**After an exception**, call the same method again. This holds for every exception, for example a
-timeout, Ctrl-C or an observer's exception. The trainer remembers its progress and continues from
-there: each outer step is applied once, and each inner step counts once. The caller may take inner
-steps in between. They count in this outer step if its all-reduce has not begun or has failed;
-otherwise they count in the next one. `revision` tells whether an outer step has been applied. After
-a failed joint call, all members begin their meeting again with update_topology, so that their calls
-match again. A peer that is out of the run (KickedError, MasterLostError) joins again with
-init_process_group and calls `start`. Its learning since its last outer step counts in its next one.
+**After an exception**, for example a timeout or Ctrl-C, call the same method again. The trainer
+continues from there: each outer step is applied once, and each inner step counts once. The caller
+may take inner steps in between. They count in this outer step if its all-reduce has not begun or
+has failed; otherwise they count in the next one. After a failed joint call, all members begin their
+meeting again with update_topology, so that their calls match. A peer that is out of the run
+(KickedError, MasterLostError) joins again and calls `start`. Its learning since its last outer step
+counts in its next one.
 
 **Shared state** is what an outer step changes: the global parameters, the outer momentum and the
 model's buffers (for example, a batch norm's running statistics). The inner optimizer belongs to
@@ -186,10 +183,7 @@ class DiLoCo(Trainer):
 
     @property
     def inner_steps(self) -> int:
-        """Inner steps that a peer has taken since the run began, for a newcomer's schedule.
-
-        This is the mean over the peers, as of the last outer step, plus this peer's own since then.
-        """
+        """Inner steps of a peer since the run began, on average: for a newcomer's schedule."""
         if self._made is None:
             return 0
         return self._made.core.progress.inner_steps + self._made.core.steps
@@ -213,8 +207,7 @@ class DiLoCo(Trainer):
 
         If the call raised, call it again: it continues the same outer step. Inner steps in between
         are allowed; the docstring of this module says where they count. An exception at the very
-        end of the call, for example Ctrl-C, may come after the outer step is done. Check
-        `revision` to find out.
+        end of the call may come after the outer step is done: check `revision`.
 
         Raises:
             InvalidStateError: start() comes first, also after joining the run again.
@@ -246,8 +239,7 @@ class DiLoCo(Trainer):
     def global_parameters(self) -> Iterator[torch.nn.Module]:
         """A `with` block in which the model has the global parameters, for evaluation. Not joint.
 
-        At its end the model has its local parameters again. It takes a copy of them on their own
-        device.
+        At its end the model has its local parameters again, of which it takes a copy.
 
         Example:
             >>> with outer.global_parameters():

@@ -6,9 +6,8 @@ meet the other peers. Each action either happens, or raises and leaves everythin
 that raised is repeated from there.
 
 Failure modes: an all-reduce that failed left the pseudo-gradient as it was; it is posted again
-after a meeting. A joint call that failed did so on all members; all begin their meeting again with
-update_topology. An exception of a signal handler or an observer stops the call between two actions,
-while the all-reduce goes on.
+after a meeting. A joint call that failed did so on all members; all begin their meeting again. An
+exception of a signal handler or an observer stops the call, while the all-reduce goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from pccl_backend.trainers.exchange import (
     ended_before_call,
 )
 from pccl_backend.trainers.observer import Observer
-from pccl_backend.trainers.stages import Action, Delta, Goal, Progress, Then
+from pccl_backend.trainers.stages import Action, Delta, Goal, Progress
 
 __all__ = ["MEMBERS_CHANGED", "Copies", "Engine", "Strategy"]
 
@@ -122,9 +121,8 @@ class Engine:
 
     def read_model(self) -> None:
         """Begin with the model as it is: nothing has been agreed on yet."""
-        vars(self).pop("copies", None)  # two of them might not fit
-        vars(self).pop("_exchange", None)
-        vars(self).pop("state", None)
+        for name in ("copies", "_exchange", "state"):
+            vars(self).pop(name, None)  # two of them might not fit
         self.copies = self._make(self.core)
         self._progress = torch.zeros(4, dtype=torch.int64)
         self._exchange = Exchange(
@@ -136,7 +134,7 @@ class Engine:
 
     def resume(self, revision: int) -> None:
         """Take the shared state's tensors, which were just loaded, for what was agreed on."""
-        self.core.progress = _from_tensor(self._progress)
+        self.core.progress = Progress.of(self._progress.tolist())
         self._agreed = (revision, self.core.progress)
         self.state.revision = revision
 
@@ -235,9 +233,8 @@ class Engine:
         changed = isinstance(error, MEMBERS_CHANGED)
         attempts = self.core.attempts
         raises = self.core.reduce_failed(members_changed=changed, was_over=was_over)
-        if raises and not changed:
-            raise error
-        self._tell(self._observer.reduce_failed, attempts, error)
+        if changed or not raises:
+            self._tell(self._observer.reduce_failed, attempts, error)
         if raises:
             raise error
 
@@ -259,7 +256,7 @@ class Engine:
         self._hold()
         revision, agreed = self._agreed
         offer = self.core.offer()
-        self._progress.copy_(_to_tensor(offer))
+        self._progress.copy_(torch.tensor(offer.values()))
         self.state.revision = revision + (offer != agreed)
         is_new = not self.core.started
         info = self._call(
@@ -267,7 +264,7 @@ class Engine:
         )
         if info is None:
             return
-        progress = _from_tensor(self._progress)
+        progress = Progress.of(self._progress.tolist())
         self._agreed = (self.state.revision, progress)
         self.core.synced(progress)
         if is_new or info.rx_bytes > self._progress.nbytes:
@@ -301,13 +298,3 @@ class Engine:
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
         self._signals.wait(partial(event, self._trainer, *what))
-
-
-def _to_tensor(progress: Progress) -> torch.Tensor:
-    then = progress.then.value
-    return torch.tensor([progress.rounds, then, progress.position, progress.inner_steps])
-
-
-def _from_tensor(tensor: torch.Tensor) -> Progress:
-    rounds, then, position, inner_steps = tensor.tolist()
-    return Progress(rounds, Then(then), position, inner_steps)

@@ -72,3 +72,13 @@ class Progress:
     then: Then = Then.STEPS
     position: int = 0
     inner_steps: int = 0
+
+    def values(self) -> list[int]:
+        """Return the four numbers that are shared."""
+        return [self.rounds, self.then.value, self.position, self.inner_steps]
+
+    @staticmethod
+    def of(values: list[int]) -> Progress:
+        """Return what `values` gave."""
+        rounds, then, position, inner_steps = values
+        return Progress(rounds, Then(then), position, inner_steps)
