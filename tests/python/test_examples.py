@@ -33,8 +33,15 @@ PRINTED = {
         (r"peer 3 begins at outer step [1-9]", 1),
         (r"ends with error 0\.0\d+, hash \w+", 3),
     ],
+    "05_digits_ddp.py": [
+        (r"peer 3 begins at step [1-9]\d*", 1),
+        (r"ends at step \d+, loss .* accuracy (0\.9|1\.0)\d+, .* sent \d+ bytes, hash \w+", 3),
+    ],
     "06_chargpt_diloco.py": [
         (r"ends at step \d+ of \d+ inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
+    ],
+    "10_muon.py": [
+        (r"ends at step 4 of 80 inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
     ],
     "09_resume.py": [
         (r"ends at step 5, loss", 2),

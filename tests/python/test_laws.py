@@ -49,7 +49,7 @@ def test_narrow_parameters_follow_their_law_round_the_ring(
         work.follows_its_law, "blocking", dtypes, 52, LARGE, timeout=100.0
     ):
         assert differences[4] <= 1e-6
-        assert 0 < differences[49] <= 2**-8
+        assert differences[49] <= 2**-8
 
 
 def test_ddp_has_the_bits_of_torchs_over_gloo(make_world: MakeWorld) -> None:
