@@ -267,9 +267,9 @@ class DiLoCo(Trainer):
 
     def _inner_step(self, *_: object) -> None:
         """The optimizer has stepped."""
-        if self._inside or self._closed:
+        engine = self._made
+        if self._inside or engine is None:
             return
-        engine = self._engine()
         engine.copies.inner_steps += 1
         seconds = self._settings.seconds_every
         goal = engine.core.inner_step(
@@ -278,6 +278,7 @@ class DiLoCo(Trainer):
         )
         if goal is None:
             return
+        self._engine()  # raises if this process has joined the run anew
         self._inside = True
         try:
             with self._signals, torch.no_grad():
