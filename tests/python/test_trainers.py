@@ -76,9 +76,9 @@ def test_buffers_are_averaged(make_world: MakeWorld, trainer: str) -> None:
 
 @pytest.mark.parametrize(("mix", "most"), [(0.5, 16), ("carry", 20)])
 def test_memory_for_each_parameter(make_world: MakeWorld, mix: Any, most: int) -> None:
-    """Beyond it are 16 MiB: temporaries of the size of one parameter, and the all-reduce's."""
+    """Beyond it are 24 MiB: temporaries of the size of one parameter, and the all-reduce's."""
     for peak in make_world(2).run(work.peak_bytes, mix):
-        assert peak <= most * work.PARAMETERS + (16 << 20), f"{peak / work.PARAMETERS:.2f} bytes"
+        assert peak <= most * work.PARAMETERS + (24 << 20), f"{peak / work.PARAMETERS:.2f} bytes"
 
 
 def test_a_run_resumes_from_its_checkpoint_and_from_no_older_one(
