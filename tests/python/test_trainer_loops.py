@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from scripted_group import ScriptedGroup, flat, same_bits, script, small_model, wander
+from scripted_group import HEAD, ScriptedGroup, flat, same_bits, script, small_model, wander
 
 import pccl_backend as pccl
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
@@ -196,3 +196,26 @@ def test_a_newcomer_in_the_middle_of_a_round_takes_part_with_nothing(group: Scri
     assert not group.reduced[0].any()
     assert outer.revision == 5
     assert flat(model).unique().tolist() == [0.75], "the other's mean alone"
+
+
+def test_each_part_of_a_mean_is_over_its_own_contributors(
+    group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other peer was lost when the first ten elements were finished: the rest is ours alone."""
+    model = small_model()
+    outer = DiLoCo(model, outer_lr=1.0, outer_momentum=0.0)
+    outer.start()
+    before = flat(model).clone()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.sub_(1.0)
+    group.other = torch.cat([torch.full((10,), 3.0), torch.zeros(20)])
+    cut = HEAD + 10
+    parts = (
+        pccl.Contribution(start=0, stop=cut, peers=("a", "b")),
+        pccl.Contribution(start=cut, stop=HEAD + 30, peers=("a",)),
+    )
+    monkeypatch.setattr(pccl, "contributors", lambda work: parts)
+    outer.step()
+    moved = before - flat(model)
+    torch.testing.assert_close(moved, torch.cat([torch.full((10,), 2.0), torch.ones(20)]))
