@@ -3,9 +3,12 @@
 Every peer holds two copies of the model: the *global* parameters, bit-identical on all peers, and
 its own *local* ones. The peer takes H ordinary steps on the local copy with its own optimizer. Then
 comes an *outer step*: the pseudo-gradient ``global - local`` is averaged over all peers, one step
-of SGD with Nesterov momentum moves the global parameters by it, and all peers continue from the new
-global parameters. The network is used once in H steps: training over the internet becomes
-affordable.
+of SGD with Nesterov momentum moves the global parameters by it, and all peers continue from them.
+
+**Overlap.** With `overlap=0` the peers wait while the average travels. With `overlap=5` they take
+five more inner steps meanwhile, and then mix the new global parameters with their own
+(`mix`). With `fragments=4` the model travels in four parts, one after another: "streaming DiLoCo"
+(https://arxiv.org/abs/2501.18512). All of these are settings of one engine.
 
 **Order of calls.** All members must make the joint calls in the same order, and a newcomer must
 join that order without help. One rule is enough: *sync_shared_state follows every update_topology*.
@@ -15,213 +18,196 @@ the newcomer's first call:
     member     all_reduce   outer step   update_topology ┐
     newcomer   init_process_group ..... returns here ... ┴ sync_shared_state   H steps   all_reduce
 
-**When a peer is lost**, the running all-reduce fails on all survivors alike and leaves the
+The shared state says what the members do next. If it is an all-reduce, as in a run that overlaps
+and after a loss, the newcomer takes part at once, with weight 0, and holds nobody up.
+
+**When a peer is lost**, the average goes on among the survivors; parts that were finished keep its
+contribution (`on_loss="keep"`). If it cannot go on, it fails on all survivors alike and leaves the
 pseudo-gradient as it was. The survivors call update_topology and sync_shared_state, as above, and
-run the same all-reduce again without the lost peer. No inner step is repeated. If a newcomer is
-admitted at that moment, it takes its H steps first, and the members' all-reduce waits for it once.
+run the same all-reduce again. No inner step is repeated.
 
 **In any dtype**, a peer that took no inner step has a pseudo-gradient of exactly zero. The global
 parameters are float32 or wider. The local copy begins with their rounded values, and the
-pseudo-gradient is measured from those values.
+pseudo-gradient is measured from those values. A pseudo-gradient that is not finite counts as zero
+with weight 0, and `OuterStep.excluded` names the peer.
 
-**After an exception**, call the same method again. This holds for every exception, for example a
-timeout, Ctrl-C or an observer's exception. The trainer remembers its progress (`Stage`) and
+**After an exception**, for example a timeout or Ctrl-C, call the same method again. The trainer
 continues from there: each outer step is applied once, and each inner step counts once. The caller
 may take inner steps in between. They count in this outer step if its all-reduce has not begun or
-has failed; otherwise they count in the next one. `revision` tells whether an outer step has been
-applied. After a failed joint call, all members begin their meeting again with update_topology, so
-that their calls match again. A peer that is out of the run (KickedError, MasterLostError) joins
-again with init_process_group and calls `start`. Its learning since its last outer step counts in
-its next one.
+has failed; otherwise they count in the next one. After a failed joint call, all members begin their
+meeting again with update_topology, so that their calls match. A peer that is out of the run
+(KickedError, MasterLostError) joins again and calls `start`. Its learning since its last outer step
+counts in its next one.
 
-**Shared state** is what an outer step changes: the global parameters and the outer momentum. The
-inner optimizer and the model's buffers (for example, a batch norm's running statistics) belong to
-each peer alone. The trainer's copies are in host memory and take three times the parameters in
-float32. They are used once in H steps, so a GPU's memory stays free for the model. If a call was
-interrupted while its all-reduce ran, there is one more copy of the parameters until the call is
-repeated.
+**Shared state** is what an outer step changes: the global parameters, the outer momentum and the
+model's buffers (for example, a batch norm's running statistics). The inner optimizer belongs to
+each peer alone. The trainer's copies are in host memory: at most 16 bytes for each parameter, 20
+with `mix="carry"`. They are used once in H steps, so a GPU's memory stays free for the model.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
-from functools import partial
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
-from pccl_backend import _C
-from pccl_backend.trainers._buffers import Buffers, trainable
-from pccl_backend.trainers._meeting import ATTEMPTS_MAX, MEMBERS_CHANGED, Meeting, Strategy
-from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
+from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
+from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.observer import Observer, OuterStep
+from pccl_backend.trainers.outer import OuterOptimizer, Rate
+from pccl_backend.trainers.pieces import trainable
+from pccl_backend.trainers.replica import Replica
+from pccl_backend.trainers.settings import Mix, Settings, Weight
+from pccl_backend.trainers.stages import Goal
+from pccl_backend.trainers.trainer import START_FIRST, Trainer
 
-__all__ = ["ATTEMPTS_MAX", "DiLoCo", "Observer", "OuterStep", "Strategy"]
-
-START_FIRST = "call start() first, right after init_process_group"
-
-
-class Stage(Enum):
-    """The progress of a trainer. A stage is entered when its whole description is true.
-
-    A call that raised leaves the trainer in one of these stages; a repeated call continues there.
-    """
-
-    NEW = auto()  # no sync has agreed on globals: the model's current parameters count
-    LOCAL = auto()  # the learning is in the local copy; it may be measured repeatedly
-    POSTED = auto()  # the all-reduce runs on the borrowed pseudo-gradient; `_work` has its outcome
-    REDUCED = auto()  # the pseudo-gradient is the average, on all peers; the globals are the old
-    APPLIED = auto()  # the globals, the momentum and the revision are the new
-    LOADED = auto()  # the local copy began from the new globals; only the meeting remains
+__all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
 
 
-@dataclass
-class _Round:
-    """An outer step that is not finished."""
-
-    begun: bool = False
-    announced: bool = False
-    met_before: bool = False  # whether a meeting came right before the last all-reduce
-    attempts: int = 0
-    contributors: int = 0
-    joined: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-
-def ended_before_call(work: object) -> bool:
-    """Return whether an operation was settled for all members before this member called it."""
-    return isinstance(work, dist.Work) and _C.ended_before_call(work)
-
-
-class DiLoCo:
+class DiLoCo(Trainer):
     """The outer half of DiLoCo for one model in one peer group. Use it from one thread.
+
+    Give it the inner optimizer and `every`, and put the training loop into its `with` block: outer
+    steps then happen inside `optimizer.step()`. Or give neither, and call `start` and `step`.
 
     Args:
         model: the model. All its trainable parameters take part, on any device. `start` reads them,
             so parameters that are loaded into the model before `start` are used.
-        outer_lr: learning rate of the outer SGD. Equal on all peers.
-        outer_momentum: its Nesterov momentum, 0 for none. Equal on all peers.
-        tag: the tag of its all-reduces. Equal on all peers.
+        optimizer: the inner optimizer, or several of them, whose steps are counted. A step counts
+            when the last of them has stepped. None: call `step`.
+        every: a number of inner steps; or a timedelta, for peers of unequal speed; or None: call
+            `step`. With several fragments, each is sent once in this time.
+        outer_lr: learning rate of the outer SGD, or a function of the number of outer steps so far.
+            Equal on all peers, as are all settings.
+        outer_momentum: its Nesterov momentum, 0 for none.
+        outer_optimizer: a function that takes a list of flat tensors and returns a torch optimizer
+            over them, in place of the outer SGD.
+        fragments: number of parts in which the model travels, one after another.
+        overlap: inner steps during which the average travels; "auto": until it has arrived, at most
+            until the next outer step; 0: the peers wait for it.
+        mix: what remains of the local parameters when the average arrives: a part from 0 to 1, or
+            "carry": all that was learned meanwhile. Or "delay": the next average is measured before
+            this one arrives ("async DiLoCo"). This diverges at the usual outer settings.
+        weight: what a peer counts: "equal", "steps" (its inner steps), or a function that returns
+            how much this peer has processed in all, for example tokens.
+        buffers: "average" the model's float buffers (and take the greatest of integer ones), or
+            each peer keeps its "own".
+        shared: further tensors that `sync_shared_state` keeps equal, by name.
+        on_loss: "keep": what of an average was finished when a peer is lost keeps its contribution,
+            and the rest is averaged again without it. None: the group's policy applies.
+        url: joins this run when the `with` block begins, and leaves it at the end.
+        tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
         observer: receives the trainer's events.
 
     Raises:
-        ValueError: no trainable parameter, or a setting out of range.
+        ValueError: no trainable parameter, a setting out of range, an optimizer of another model,
+            or a model that has a trainer already.
 
     Example:
-        >>> inner = torch.optim.AdamW(model.parameters(), lr=3e-4)
-        >>> outer = DiLoCo(model)  # all of this first: the others wait for a newcomer's start()
-        >>> dist.init_process_group("pccl", init_method="pccl://host:48148/my-run")
-        >>> outer.start()
-        >>> while outer.revision < 1000:
-        ...     for _ in range(100):
-        ...         loss(model, next(batches)).backward()
-        ...         inner.step()
-        ...         inner.zero_grad()
-        ...     outer.step()
+        >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+        >>> with DiLoCo(model, optimizer, every=100, url="pccl://host:48148/my-run"):
+        ...     for batch in data:
+        ...         loss(model, batch).backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
         *,
-        outer_lr: float = 0.7,
+        every: int | timedelta | None = None,
+        outer_lr: Rate = 0.7,
         outer_momentum: float = 0.9,
+        outer_optimizer: OuterOptimizer | None = None,
+        fragments: int = 1,
+        overlap: int | Literal["auto"] = 0,
+        mix: Mix = 0.5,
+        weight: Weight = "equal",
+        buffers: Literal["average", "own"] = "average",
+        shared: Mapping[str, torch.Tensor] | None = None,
+        on_loss: OnLoss = "keep",
+        url: str | None = None,
         tag: str = "diloco",
         group: dist.ProcessGroup | None = None,
         observer: Observer | None = None,
     ) -> None:
-        if not outer_lr > 0:
-            raise ValueError(f"outer_lr is {outer_lr}; it must be above 0")
-        if not 0 <= outer_momentum < 1:
-            raise ValueError(f"outer_momentum is {outer_momentum}; it must be in [0, 1)")
-        trainable(model)  # raises now rather than in start()
-        self._model = model
-        self._outer_lr = outer_lr
-        self._outer_momentum = outer_momentum
-        self._tag = tag
-        self._group = group
-        self._observer = observer or Observer()
-
-        self._stage = Stage.NEW
-        self._signals = HeldSignals()
-        self._buffers: Buffers  # exists after the first start(), as _state does
-        self._state: pccl.SharedState | None = None
-        self._round = _Round()
-        self._work: dist.Work | None = None
-        self._was_over = False  # whether the failed all-reduce was settled before the call here
-        # A copy of the local parameters at the interruption of a call whose all-reduce had begun.
-        self._measured: list[torch.Tensor] | None = None
-
-        self._member: tuple[object, ...] = ()  # this peer's name at the last start()
-        self._meeting = Meeting(
-            self,
-            observer=self._observer,
-            signals=self._signals,
-            group=group,
-            updated=self._topology_updated,
-            agreed=self._state_agreed,
+        named = trainable(model)  # raises now rather than in start()
+        settings = Settings(
+            every=every,
+            outer_lr=outer_lr,
+            outer_momentum=outer_momentum,
+            outer_optimizer=outer_optimizer,
+            fragments=fragments,
+            overlap=overlap,
+            mix=mix,
+            weight=weight,
+            buffers=buffers,
+            counts=optimizer is not None,
         )
+        if on_loss not in ("keep", None):
+            raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
+        if fragments > len(named):
+            raise ValueError(
+                f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
+                "a fragment has at least one"
+            )
+        super().__init__(
+            model,
+            optimizer,
+            core=lambda: Core(
+                overlap=settings.overlap_steps,
+                every=settings.steps_every,
+                fragments=settings.fragments,
+            ),
+            copies=lambda core: Replica(model, settings, core),
+            shared=shared,
+            on_loss=on_loss,
+            url=url,
+            tag=tag,
+            group=group,
+            observer=observer,
+        )
+        self._settings = settings
+        self._boundary_at = time.monotonic()
+        self._inside = False  # an outer step runs, inside an optimizer's step
 
     @property
-    def revision(self) -> int:
-        """Number of outer steps that the global parameters have had, over all peers' lives."""
-        return 0 if self._state is None else self._state.revision
+    def inner_steps(self) -> int:
+        """Inner steps of a peer since the run began, on average: for a newcomer's schedule."""
+        if self._made is None:
+            return 0
+        return self._made.core.progress.inner_steps + self._made.core.steps
 
     @property
     def pseudo_gradient(self) -> torch.Tensor:
-        """The buffer that the all-reduce averages in place and borrows while it runs.
+        """The buffer that the all-reduce sums in place and borrows while it runs.
 
         Raises:
             InvalidStateError: start() was not called yet.
         """
-        if self._state is None:
+        if self._made is None or self._made.info is None:
             raise pccl.InvalidStateError(f"there is no pseudo-gradient yet: {START_FIRST}")
-        return self._buffers.pseudo_gradient
-
-    def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
-        """Take the run's global parameters; call it once, right after init_process_group.
-
-        The founders of a run may bring different parameters; all get the same. A peer that comes
-        later gets the parameters that the others have trained.
-
-        If the call raised, call it again. Until it has succeeded, the model's current parameters
-        count. After joining the run again, call it again too. It keeps this peer's learning since
-        its last outer step; that learning counts in the next one.
-
-        Args:
-            strategy: "receive_only" says that this peer's own parameters do not count. Give it if
-                the run is known to be under way.
-
-        Raises:
-            PcclError: any error of sync_shared_state and update_topology, except for lost peers.
-        """
-        with self._signals:
-            self._note_membership()
-            if self._meeting.met is not None:  # an earlier call raised after all of this was done
-                return self._end_meeting()[1]
-            if self._stage is Stage.NEW:
-                self._buffers = Buffers(self._model)
-                self._state = pccl.SharedState(self._buffers.shared(), revision=0)
-            else:
-                self._buffers.measure()
-            assert self._state is not None
-            self._meeting.join_in(self._state, strategy)
-            return self._end_meeting()[1]
+        return self._replica.message.delta(self._made.core.fragment)
 
     def step(self) -> OuterStep:
         """Average the peers' learning, move the global parameters, and continue from them.
 
-        The step ends with `meet`, which admits newcomers. All peers must call `step` equally often.
+        The step ends with a meeting, which admits newcomers. All peers must call `step` equally
+        often. With `overlap`, the step sends what was learned, and applies what was sent before.
 
         If the call raised, call it again: it continues the same outer step. Inner steps in between
         are allowed; the docstring of this module says where they count. An exception at the very
-        end of the call, for example Ctrl-C, may come after the outer step is done. Check
-        `revision` to find out.
+        end of the call may come after the outer step is done: check `revision`.
 
         Raises:
             InvalidStateError: start() comes first, also after joining the run again.
@@ -229,205 +215,87 @@ class DiLoCo:
                 lost peers: those cost time, not the step.
         """
         with self._signals:
-            self._require_start()
-            if self._stage is Stage.LOCAL:
-                self._meeting.met = None  # left by a start() or meet() that raised at its end
-            if self._stage is Stage.LOADED:
-                self._buffers.measure()  # includes inner steps taken since
-            if not self._round.begun:
-                self._round = _Round(begun=True)
-            self._round.announced = False
-            while self._stage is not Stage.LOADED:
-                self._advance()
-            if self._meeting.met is None:
-                self._hold_meeting()
-            done = self._round
-            topology, synced = self._end_meeting()
-            assert topology is not None, "a step ends with a whole meeting"
-            return OuterStep(
-                revision=self.revision,
-                contributors=done.contributors,
-                attempts=done.attempts,
-                world_size=topology.world_size,
-                joined=done.joined,
-                left=done.left,
-                synced=synced,
-            )
+            engine = self._engine()
+            engine.run(Goal.STEP)
+            return self._end_step(engine)
 
-    def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
-        """Admit newcomers, remove lost peers, and make sure that all hold the same bits. Joint.
+    def finish(self) -> None:
+        """Apply what is still travelling. The end of the `with` block does it.
 
-        `step` does it. Call it yourself to wait for other peers before the first step::
-
-            while outer.revision == 0 and dist.get_world_size() < 3:
-                time.sleep(0.1)
-                outer.meet()
-
-        If the call raised, call it again. After a `step` that raised, `meet` first ends that step's
-        all-reduce if it has begun.
+        With `overlap`, all members call it alike, for example before they save. Without, there is
+        nothing to do.
 
         Raises:
-            InvalidStateError: start() comes first, also after joining the run again.
-            PcclError: any error of update_topology and sync_shared_state, except for lost peers.
+            PcclError: as `meet`.
         """
         with self._signals:
-            self._require_start()
-            self._settle()
-            if self._meeting.met is None or self._meeting.met[0] is None:
-                self._buffers.measure()
-                self._hold_meeting()
-            topology, synced = self._end_meeting()
-            assert topology is not None, "a meeting begins with update_topology"
-            return topology, synced
+            engine = self._engine()
+            if engine.core.blocking and engine.core.between:
+                return
+            engine.run(Goal.MEET)
+            self._end_step(engine)
 
-    # --- The outer step: each of these methods is one transition ---------------------------------
+    @contextlib.contextmanager
+    def global_parameters(self) -> Iterator[torch.nn.Module]:
+        """A `with` block in which the model has the global parameters, for evaluation. Not joint.
 
-    def _advance(self) -> None:
-        """Advance by one stage, or return to LOCAL if the all-reduce has failed."""
+        At its end the model has its local parameters again, of which it takes a copy.
+
+        Example:
+            >>> with outer.global_parameters():
+            ...     validate(model)
+        """
+        with torch.no_grad():
+            kept = {name: tensor.clone() for name, tensor in _tensors(self._model)}
+            self._replica.message.adopt()
         try:
-            match self._stage:
-                case Stage.LOCAL:
-                    self._post()
-                case Stage.POSTED:
-                    self._await_reduction()
-                case Stage.REDUCED:
-                    self._apply()
-                case Stage.APPLIED:
-                    self._load()
-                case _:
-                    raise AssertionError(self._stage)
-        except BaseException:
-            # The caller may take inner steps before the next call. The running all-reduce does not
-            # include them. To find them later, keep the parameters from which they begin.
-            if self._stage in (Stage.POSTED, Stage.REDUCED) and self._measured is None:
-                self._measured = self._buffers.copy_local()
-            raise
+            yield self._model
+        finally:
+            with torch.no_grad():
+                for name, tensor in _tensors(self._model):
+                    tensor.copy_(kept[name])
 
-    def _post(self) -> None:
-        self._round.met_before = self._meeting.due
-        self._was_over = False
-        if self._meeting.due:
-            self._buffers.measure()
-            self._hold_meeting()
-            self._meeting.met = None
-        self._buffers.measure()
-        if not self._round.announced:
-            self._tell(self._observer.before_reduce)
-            self._round.announced = True
-        self._round.attempts += 1
+    def _watch(self) -> list[Any]:
+        self._boundary_at = time.monotonic()
+        return [o.register_step_post_hook(self._inner_step) for o in self._optimizers[-1:]]
+
+    @property
+    def _replica(self) -> Replica:
+        copies = self._engine().copies
+        assert isinstance(copies, Replica)
+        return copies
+
+    def _inner_step(self, *_: object) -> None:
+        """The optimizer has stepped."""
+        engine = self._made
+        if self._inside or engine is None:
+            return
+        engine.copies.inner_steps += 1
+        seconds = self._settings.seconds_every
+        goal = engine.core.inner_step(
+            due=seconds is not None and time.monotonic() - self._boundary_at >= seconds,
+            landed=self._settings.overlap == "auto" and engine.has_landed,
+        )
+        if goal is None:
+            return
+        self._engine()  # raises if this process has joined the run anew
+        self._inside = True
         try:
-            self._work = pccl.all_reduce(
-                self._buffers.pseudo_gradient,
-                op="avg",
-                tag=self._tag,
-                group=self._group,
-                async_op=True,
-            )
-        except pccl.PcclError as error:
-            self._reduction_failed(error)
-            return
-        self._stage = Stage.POSTED
-        self._tell(self._observer.reduce_posted, self._round.attempts)
+            with self._signals, torch.no_grad():
+                engine.run(goal)
+                if goal is Goal.STEP:
+                    done = self._end_step(engine)
+                    self._observer.stepped(self, done)
+                else:
+                    engine.core.end_call()
+        finally:
+            self._inside = False
 
-    def _await_reduction(self) -> None:
-        assert self._work is not None, "it was posted"
-        try:
-            self._signals.wait(self._work.wait)
-        except pccl.PcclError as error:
-            self._was_over = ended_before_call(self._work)
-            self._reduction_failed(error)
-            return
-        self._round.contributors = dist.get_world_size(self._group)
-        self._work = None
-        self._stage = Stage.REDUCED
-        self._tell(self._observer.reduce_committed, self._round.attempts)
+    def _end_step(self, engine: Engine) -> OuterStep:
+        self._boundary_at = time.monotonic()
+        return super()._end_step(engine)
 
-    def _reduction_failed(self, error: pccl.PcclError) -> None:
-        """Return to LOCAL. No peer applied anything: the learning is still in the local copy."""
-        self._stage = Stage.LOCAL
-        self._work = self._measured = None
-        members_changed = isinstance(error, MEMBERS_CHANGED)
-        # If the others have met with this peer and are past this all-reduce, the next all-reduce is
-        # the one they wait in. In one more meeting, both sides would only wait for each other.
-        are_past_it = not members_changed and self._round.met_before and self._was_over
-        self._meeting.broken = not are_past_it
-        if not members_changed and not are_past_it:
-            raise error
-        self._tell(self._observer.reduce_failed, self._round.attempts, error)
-        if self._round.attempts % ATTEMPTS_MAX == 0:
-            raise error
 
-    def _apply(self) -> None:
-        # Signals are delayed, and nothing is allocated after the first change: either all of it
-        # happens, or none of it.
-        self._buffers.apply_outer_step(lr=self._outer_lr, momentum=self._outer_momentum)
-        assert self._state is not None
-        self._state.revision += 1
-        self._stage = Stage.APPLIED
-
-    def _load(self) -> None:
-        if self._measured is not None:
-            self._buffers.measure_since(self._measured)
-            self._measured = None
-        self._buffers.load()
-        self._stage = Stage.LOADED
-
-    def _settle(self) -> None:
-        """End an all-reduce that has begun, whether it succeeds or fails."""
-        while self._stage in (Stage.POSTED, Stage.REDUCED, Stage.APPLIED):
-            self._advance()
-
-    # --- Around the outer step -------------------------------------------------------------------
-
-    def _hold_meeting(self) -> None:
-        """REQUIRES: the pseudo-gradient is the local copy's learning beyond the globals."""
-        assert self._state is not None
-        self._meeting.hold(self._state, "enforce_popular")
-
-    def _topology_updated(self, topology: pccl.Topology) -> None:
-        self._round.joined += topology.joined
-        self._round.left += topology.left
-
-    def _state_agreed(self, info: pccl.SyncInfo) -> None:
-        """Load the globals, if they are not the ones from which the local copy began."""
-        if self._stage is Stage.NEW or info.rx_bytes > 0:
-            self._buffers.load()
-        if self._stage is Stage.NEW:
-            self._stage = Stage.LOCAL
-
-    def _end_meeting(self) -> tuple[pccl.Topology | None, pccl.SyncInfo]:
-        """Return the meeting's result, once. A round whose globals are loaded ends with it."""
-        met, self._meeting.met = self._meeting.met, None
-        assert met is not None
-        if self._stage is Stage.LOADED:
-            self._stage = Stage.LOCAL
-            self._round = _Round()
-        return met
-
-    def _require_start(self) -> None:
-        if self._stage is Stage.NEW:
-            raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
-        if self._name() != self._member:
-            raise pccl.InvalidStateError(f"this process has joined the run anew: {START_FIRST}")
-
-    def _name(self) -> tuple[object, ...]:
-        """Return a name of this peer that is unique among all memberships of all runs."""
-        info = pccl.run_info(self._group)
-        return tuple(info.get(key) for key in ("master", "run", "peer"))
-
-    def _note_membership(self) -> None:
-        """Forget the meetings of an earlier membership, but end its all-reduce."""
-        member = self._name()
-        if member == self._member:
-            self._settle()
-            return
-        with contextlib.suppress(pccl.PcclError):  # if it failed, the learning remains local
-            self._settle()
-        self._member = member
-        self._meeting.forget()
-        if self._stage is Stage.LOADED:
-            self._stage = Stage.LOCAL
-        self._round = _Round()
-
-    def _tell(self, event: Callable[..., None], *what: object) -> None:
-        self._signals.wait(partial(event, self, *what))
+def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()

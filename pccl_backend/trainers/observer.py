@@ -9,13 +9,14 @@ import pccl_backend as pccl
 
 if TYPE_CHECKING:
     from pccl_backend.trainers.diloco import DiLoCo
+    from pccl_backend.trainers.trainer import Trainer
 
 __all__ = ["Observer", "OuterStep"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OuterStep:
-    """The record of one outer step. Equal on all peers, except for `synced`'s byte counts.
+    """The record of one outer step. Equal on all peers, except for bytes and seconds.
 
     Attributes:
         revision: number of outer steps of the global parameters, this one included.
@@ -26,6 +27,15 @@ class OuterStep:
         joined: names of the peers admitted during the step.
         left: names of the peers lost during the step.
         synced: outcome of the step's sync_shared_state.
+        excluded: names of the peers whose pseudo-gradients were not finite. They count with weight
+            0, and those peers continue from the global parameters.
+        inner_steps: inner steps that the run has taken since it began, per peer.
+        waited_s: seconds that this peer has waited for the others since its last outer step.
+        reduce_s: seconds from the beginning of the all-reduce until its end was noticed.
+        sent_bytes: bytes that this peer has sent since its last outer step.
+
+    The first outer step of a trainer that overlaps only sends. Then nothing has moved: there are
+    0 contributors and 0 attempts.
     """
 
     revision: int
@@ -35,6 +45,11 @@ class OuterStep:
     joined: tuple[str, ...]
     left: tuple[str, ...]
     synced: pccl.SyncInfo
+    excluded: tuple[str, ...] = ()
+    inner_steps: int = 0
+    waited_s: float = 0.0
+    reduce_s: float = 0.0
+    sent_bytes: int = 0
 
 
 class Observer:
@@ -68,3 +83,6 @@ class Observer:
 
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
         """All peers hold the same global parameters."""
+
+    def stepped(self, trainer: Trainer, done: OuterStep) -> None:
+        """An outer step that an optimizer's step has begun is done; `step` returns it instead."""

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import pccl_backend as pccl
 
+HEAD = 6  # three rows of two ranks travel before the pseudo-gradient
+SHARED_STATE = pccl.SharedState
 LOST = pccl.PeerLostError("peer 7f3a lost in (diloco, #3)")
 
 
@@ -29,7 +30,7 @@ class Topology:
 @dataclass
 class SyncInfo:
     rx_bytes: int = 0
-    hash: str = "h"
+    hash: int = 0xAB
 
 
 class Work:
@@ -65,8 +66,10 @@ class Work:
             return
         self.committed = True
         self._group.commits += 1
-        if self._group.other is not None:
-            self._tensor.add_(self._group.other).div_(2)
+        # Before the pseudo-gradient travel the weights: this peer's at 0, the other's at 1.
+        self._tensor[1] = 1.0
+        mine = self._tensor[HEAD:]
+        mine.add_(mine.clone() if self._group.other is None else self._group.other)
         self._bits = self._tensor.clone()
 
 
@@ -87,6 +90,7 @@ class ScriptedGroup:
     topologies: list[Topology] = field(default_factory=list)
     agreed: float | None = None  # value of the others' state, in all elements, at sync_shared_state
     revision: int = 0
+    then: int = 0  # what the others do after that sync: 0, inner steps
     peer: str = "a"
     calls: list[str] = field(default_factory=list)
     reduced: list[torch.Tensor] = field(default_factory=list)  # inputs of all-reduces
@@ -96,12 +100,12 @@ class ScriptedGroup:
     _sync_due: bool = False
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str, async_op: bool, **_: object) -> Work:
-        assert (op, async_op) == ("avg", True)
+        assert (op, async_op) == ("sum", True)
         assert not self.under_way, "an all-reduce runs already"
         assert not self._sync_due, "sync_shared_state comes after update_topology"
         self.calls.append("all_reduce")
         fail(self.post_errors)
-        self.reduced.append(tensor.clone())
+        self.reduced.append(tensor[HEAD:].clone())
         self.running = Work(self, tensor)
         return self.running
 
@@ -118,7 +122,8 @@ class ScriptedGroup:
         return self.topologies.pop(0) if self.topologies else Topology(2)
 
     def run_info(self, group: object = None) -> dict[str, object]:
-        return {"peer": self.peer}
+        members = [{"peer": "a"}, {"peer": "b"}]
+        return {"peer": self.peer, "rank": 0, "members": members}
 
     def sync_shared_state(self, state: Any, *, strategy: str, **_: object) -> SyncInfo:
         assert not self.under_way, "an all-reduce runs, whose result others have applied"
@@ -129,17 +134,17 @@ class ScriptedGroup:
             return SyncInfo()
         for tensor in self.state.values():
             tensor.fill_(self.agreed)
+        self.state["progress"].copy_(torch.tensor([self.revision, self.then, 0, 0]))
         state.revision, self.agreed = self.revision, None
-        return SyncInfo(rx_bytes=1)
+        return SyncInfo(rx_bytes=1000)
 
     def shared_state(self, tensors: dict[str, torch.Tensor], *, revision: int) -> Any:
         self.state = tensors
+        return SHARED_STATE(tensors, revision=revision)
 
-        @dataclass
-        class State:
-            revision: int
 
-        return State(revision)
+def contributors(work: Work) -> tuple[pccl.Contribution, ...]:
+    return (pccl.Contribution(start=0, stop=len(work._tensor), peers=("a", "b")),)
 
 
 def fail(errors: list[BaseException | None]) -> None:
@@ -161,9 +166,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
     monkeypatch.setattr(pccl, "all_reduce", scripted.all_reduce)
     monkeypatch.setattr(pccl, "update_topology", scripted.update_topology)
     monkeypatch.setattr(pccl, "run_info", scripted.run_info)
+    monkeypatch.setattr(pccl, "contributors", contributors)
     monkeypatch.setattr(pccl, "sync_shared_state", scripted.sync_shared_state)
     monkeypatch.setattr(pccl, "SharedState", scripted.shared_state)
-    monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
     return scripted
 
 

@@ -130,7 +130,8 @@ def test_a_newcomer_starts_from_what_the_others_hold(group: ScriptedGroup) -> No
 def test_shared_state_names_every_parameter_and_its_momentum(group: ScriptedGroup) -> None:
     started(group, small_model())
     names = ["0.weight", "0.bias", "1.weight"]
-    assert list(group.state) == [f"{part}/{n}" for part in ("global", "momentum") for n in names]
+    expected = [f"{part}/{n}" for part in ("global", "momentum") for n in names]
+    assert list(group.state) == [*expected, "progress"]
     assert group.state["global/0.weight"].shape == (5, 3)
 
 

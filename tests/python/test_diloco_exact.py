@@ -12,7 +12,8 @@ import pytest
 import torch
 from scripted_group import ScriptedGroup, flat, same_bits, script, small_model, wander
 
-from pccl_backend.trainers import DiLoCo, _buffers
+from pccl_backend.trainers import DiLoCo
+from pccl_backend.trainers import outer as rules
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,14 +107,20 @@ def test_a_parameter_that_is_not_finite_and_does_not_move_sends_zero(
     assert same_bits(model.all[0].detach(), values)
 
 
-def test_a_parameter_that_becomes_not_finite_is_not_hidden(group: ScriptedGroup) -> None:
-    model = Parameters(torch.tensor([1.0, 1.0, math.inf]))
-    outer = DiLoCo(model)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_peer_whose_numbers_are_not_finite_counts_for_nothing_and_is_named(
+    group: ScriptedGroup, bad: float
+) -> None:
+    model = Parameters(torch.tensor([1.0, 1.0]))
+    outer = DiLoCo(model, outer_lr=1.0, outer_momentum=0.0)
     outer.start()
     with torch.no_grad():
-        model.all[0].copy_(torch.tensor([math.nan, math.inf, 1.0]))
-    outer.step()
-    assert not group.reduced[-1].isfinite().any()
+        model.all[0].copy_(torch.tensor([bad, 2.0]))
+    group.other = torch.tensor([-3.0, -5.0])
+    done = outer.step()
+    assert group.reduced[-1].tolist() == [0, 0]
+    assert (done.contributors, done.excluded) == (1, ("a",))
+    assert model.all[0].tolist() == [4, 6], "the other's alone, and the peer continues from it"
 
 
 def test_a_global_beyond_the_range_of_its_parameter_stays(group: ScriptedGroup) -> None:
@@ -197,7 +204,7 @@ def test_chunks_of_an_outer_step_are_no_different(
 ) -> None:
     results = []
     for chunk in (1 << 18, 7, 1):
-        monkeypatch.setattr(_buffers, "CHUNK", chunk)
+        monkeypatch.setattr(rules, "CHUNK", chunk)
         model = small_model()
         outer = DiLoCo(model)
         outer.start()

@@ -33,6 +33,22 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
         (r"peer 3 begins at outer step [1-9]", 1),
         (r"ends with error 0\.0\d+, hash \w+", 3),
     ],
+    "05_digits_ddp.py": [
+        (r"peer 3 begins at step [1-9]\d*", 1),
+        (r"ends at step \d+, loss .* accuracy (0\.9|1\.0)\d+, .* sent \d+ bytes, hash \w+", 3),
+    ],
+    "06_chargpt_diloco.py": [
+        (r"ends at step \d+ of \d+ inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
+    ],
+    "10_muon.py": [
+        (r"ends at step 4 of 80 inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
+    ],
+    "09_resume.py": [
+        (r"ends at step 5, loss", 2),
+        (r"ends at step 10, loss", 2),
+        (r"is refused with step 5: .*revision 5\b.*revision 10\b", 3),
+        (r"ends at step 15, loss .* hash \w+", 3),
+    ],
     "11_torchrun_hosts.py": [
         (r"host [AB], start 0: begins at step 0\n", 2),
         (r"host B, start 1: begins at step [1-9]", 1),
@@ -63,5 +79,6 @@ def test_example(name: str) -> None:
     for pattern, count in PRINTED[name]:
         found = len(re.findall(pattern, ended.stdout))
         assert found > 0 if count is None else found == count, f"{pattern}\n{ended.stdout}"
-    hashes = re.findall(r"ends .*hash (\w+)", ended.stdout)
+    ends = re.findall(r"ends .*?(?:at step (\d+))?,.*hash (\w+)", ended.stdout)
+    hashes = [each for step, each in ends if step == ends[-1][0]]
     assert len(set(hashes)) <= 1, f"peers ended with different bits: {hashes}"

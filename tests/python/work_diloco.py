@@ -33,10 +33,10 @@ def untrained() -> list[bytes]:
     with torch.no_grad():
         model[0].add_(dist.get_rank() / 10)
     outer.step()  # now the globals lie between values of the narrow dtypes
-    before = outer._buffers.global_.clone()
+    before = outer._replica.message.global_.clone()
     for _ in range(3):
         outer.step()
-    words = before.view(torch.int64), outer._buffers.global_.view(torch.int64)
+    words = before.view(torch.int64), outer._replica.message.global_.view(torch.int64)
     assert torch.equal(*words), "the globals moved though nobody trained"
     assert not torch.equal(before[:700], before[:700].half().double()), "nothing was rounded"
     return [before.numpy().tobytes()]
@@ -60,7 +60,7 @@ class Books:
 
     def check(self, done: OuterStep, *, revision: int, applied: float) -> None:
         assert done.revision == self.outer.revision == revision
-        assert self.outer._buffers.global_.unique().tolist() == [applied]
+        assert self.outer._replica.message.global_.unique().tolist() == [applied]
 
 
 def announce(what: str) -> None:

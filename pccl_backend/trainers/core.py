@@ -1,0 +1,300 @@
+"""Core: what a DiLoCo trainer does next. It knows no tensor, no group and no clock.
+
+The trainer asks `next` for an action, carries it out, and says how it ended: `did`, `reduce_failed`
+or `call_failed`. If an action raised and the core was not told, `next` gives the same action again.
+So a call of the trainer that raised continues where it stopped.
+
+A *round* averages one fragment of the model and moves it: one outer step. With overlap 0 a round
+is finished within one boundary (and measured again at each POST), otherwise it flies while inner
+steps are taken:
+
+    blocking     POST  AWAIT  APPLY  LOAD  UPDATE  SYNC
+    overlapped   [AWAIT  APPLY  LOAD]  TURN  UPDATE  SYNC  POST     ... AWAIT  APPLY  LOAD
+
+TURN measures the fragment that is sent next. If the round in flight concerns the same fragment,
+TURN also applies and loads that round, because the new pseudo-gradient is measured from the values
+before: this is "send before receive at the same step".
+
+Nothing flies during UPDATE and SYNC. Therefore what the peers share is complete at each SYNC, and a
+newcomer joins with one SYNC. The shared state tells it what the others do next (`Progress.then`):
+in an overlapped run, and after a loss, they POST at once, and so does the newcomer, with weight 0.
+
+A failed round is posted again after UPDATE and SYNC (a *repair*).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pccl_backend.trainers.stages import Action, Boundary, Delta, Goal, Progress, Then
+
+__all__ = ["ATTEMPTS_MAX", "Core"]
+
+# Every repetition follows a change of the members. More of them in one outer step are no progress.
+ATTEMPTS_MAX = 32
+
+
+class Core:
+    """The decisions of one trainer.
+
+    Args:
+        overlap: inner steps between POST and AWAIT; 0: a blocking trainer; None: until the
+            all-reduce has finished, at most until the next boundary.
+        every: inner steps of a cycle, in which each fragment is sent once; None: boundaries come
+            from outside.
+        fragments: number of fragments.
+
+    Attributes:
+        progress: what is shared; `then` and `position` are as of the last SYNC.
+        delta: what the buffer holds.
+        steps: inner steps since the last boundary.
+        attempts: times that the round was posted.
+        blank: whether this peer has just come, in the middle of a round.
+        met: whether a meeting has ended whose result no call has returned.
+        started: whether this peer holds what the others hold.
+    """
+
+    def __init__(self, *, overlap: int | None, every: int | None, fragments: int) -> None:
+        self._overlap = overlap
+        self._every = every
+        self._fragments = fragments
+        self._goal: Goal | None = None
+        self._boundary = Boundary.NONE
+        self._meeting: Action | None = None  # the call of a meeting that comes next
+        self._repair = False  # whether the meeting follows a failure
+        # Whether the last meeting did, and nothing was posted since; the same before the last POST.
+        self._repaired = self._flight_repaired = False
+        self._tries = 0  # of a meeting
+        self._whole = False  # whether the meeting began with UPDATE
+        self.progress = Progress()
+        self.delta = Delta.FREE
+        self.steps = self.attempts = 0
+        self.blank = self.met = self.started = False
+
+    @property
+    def blocking(self) -> bool:
+        return self._overlap == 0
+
+    @property
+    def fragment(self) -> int:
+        """The fragment of the round in flight, or of the one that is sent next."""
+        return self.progress.rounds % self._fragments
+
+    @property
+    def fused(self) -> bool:
+        """Whether TURN applies the round that has landed."""
+        return self.delta is Delta.MEAN and self._fragments == 1
+
+    @property
+    def closing(self) -> bool:
+        """Whether only the meeting, or the report of it, remains of a blocking boundary."""
+        return self._boundary in (Boundary.LOADED, Boundary.DONE)
+
+    @property
+    def between(self) -> bool:
+        """Whether inner steps are next: no boundary is unfinished."""
+        return self._boundary is Boundary.NONE
+
+    # --- What to do ------------------------------------------------------------------------------
+
+    def want(self, goal: Goal) -> None:
+        """Begin a call of the trainer, or continue one that raised."""
+        if goal is Goal.STEP and self._boundary is Boundary.NONE:
+            self._boundary = Boundary.BEGUN
+            self.met = False
+            if self.blocking:
+                self.attempts = 0
+        if goal is Goal.START and not self.started and self._meeting is None:
+            self._meeting = Action.SYNC  # a newcomer is admitted in the others' update_topology
+        if goal is Goal.MEET and not self._whole:
+            self.met = False
+        self._goal = goal
+
+    def next(self) -> Action | None:
+        """Return what comes next; None if the call has reached its goal."""
+        action = self._of_the_flight() or self._meeting or self._of_the_boundary()
+        if action is None and self._goal is Goal.MEET and not self.met:
+            return Action.UPDATE
+        return action
+
+    def _of_the_flight(self) -> Action | None:
+        """Return what ends the round in flight, if this call ends it."""
+        match self.delta:
+            case Delta.FLYING if self._lands:
+                return Action.AWAIT
+            case Delta.MEAN:
+                turns = self._boundary is Boundary.BEGUN and not self.blocking and self.fused
+                return Action.TURN if turns else Action.APPLY
+            case Delta.APPLIED:
+                return Action.LOAD
+            case _:
+                return None
+
+    def _of_the_boundary(self) -> Action | None:
+        """Return what brings the boundary forward, or a round that has failed back into flight."""
+        if self._boundary in (Boundary.BEGUN, Boundary.TURNED) and self._steps_on:
+            turns = not self.blocking and self.delta is Delta.FREE
+            return Action.TURN if turns else Action.POST
+        return Action.POST if self.delta is Delta.OWN else None
+
+    @property
+    def _lands(self) -> bool:
+        """Whether the call ends the round in flight."""
+        if self._goal is Goal.START:
+            return self._boundary is Boundary.BEGUN
+        return self._boundary is not Boundary.DONE
+
+    @property
+    def _steps_on(self) -> bool:
+        """Whether the call goes on over the boundary. A blocking `meet` leaves it to `step`."""
+        return self._goal is not Goal.MEET or not self.blocking
+
+    # --- What has happened -----------------------------------------------------------------------
+
+    def inner_step(self, *, due: bool = False, landed: bool = False) -> Goal | None:
+        """Count an inner step, and return the goal of the call that it needs.
+
+        Args:
+            due: whether the time of this boundary has come, for a trainer that goes by the clock.
+            landed: whether the all-reduce has finished, for a trainer without a fixed overlap.
+        """
+        self.steps += 1
+        if not self.between:
+            return Goal.STEP
+        if due or (self._every is not None and self.steps >= self.interval):
+            return Goal.STEP
+        if self.delta in (Delta.OWN, Delta.MEAN, Delta.APPLIED):  # a call has raised
+            return Goal.RECEIVE
+        if self.delta is Delta.FLYING:
+            arrives = landed if self._overlap is None else self.steps >= self._overlap
+            return Goal.RECEIVE if arrives else None
+        return None
+
+    @property
+    def interval(self) -> int:
+        """Inner steps until the next boundary, from the one before."""
+        assert self._every is not None
+        flies = self.delta in (Delta.FLYING, Delta.OWN, Delta.MEAN)
+        place = (self.progress.rounds + (flies and not self.blocking)) % self._fragments
+        return (place + 1) * self._every // self._fragments - place * self._every // self._fragments
+
+    def did(self, action: Action) -> None:
+        """The action is done. After APPLY, a fused TURN and SYNC call their own methods instead."""
+        match action:
+            case Action.POST:
+                self.delta = Delta.FLYING
+                self.blank = False
+                self._flight_repaired, self._repaired = self._repaired, False
+                if self._boundary is Boundary.TURNED:
+                    self._boundary = Boundary.DONE
+                    self.steps = self.progress.position
+            case Action.AWAIT:
+                self.delta = Delta.MEAN
+            case Action.TURN:
+                self.delta = Delta.OWN
+                self.attempts = 0
+                self._boundary = Boundary.TURNED
+                self._meeting = Action.UPDATE
+            case Action.LOAD:
+                self.delta = Delta.FREE
+                if self._boundary is Boundary.BEGUN and self.blocking:
+                    self._boundary = Boundary.LOADED
+                    self._meeting = Action.UPDATE
+            case Action.UPDATE:
+                self._meeting = Action.SYNC
+                self._whole = True
+            case _:
+                raise AssertionError(action)
+
+    def applied(self, *, inner_steps: int) -> None:
+        """APPLY is done; on average the peers took so many inner steps for it."""
+        self._count(inner_steps)
+        self.delta = Delta.APPLIED
+
+    def turned(self, *, inner_steps: int | None) -> None:
+        """TURN is done; None if it has only measured."""
+        if inner_steps is not None:
+            self._count(inner_steps)
+        self.did(Action.TURN)
+
+    def posting(self) -> None:
+        """POST begins: it is an attempt, also if it fails."""
+        self.attempts += 1
+
+    def _count(self, inner_steps: int) -> None:
+        rounds, steps = self.progress.rounds + 1, self.progress.inner_steps + inner_steps
+        self.progress = replace(self.progress, rounds=rounds, inner_steps=steps)
+
+    def offer(self) -> Progress:
+        """Return the progress to share in the SYNC that comes next."""
+        then, position = Then.STEPS, 0
+        if self.delta is Delta.OWN:
+            overdue = self._boundary is Boundary.BEGUN
+            then = Then.FINISH if overdue else Then.POST
+            if self._boundary is Boundary.NONE:
+                position = self._overlap or 0
+        elif self._boundary is Boundary.BEGUN and self.started:
+            then = Then.FINISH
+        return Progress(self.progress.rounds, then, position, self.progress.inner_steps)
+
+    def synced(self, agreed: Progress) -> None:
+        """SYNC is done; `agreed` is what all members now share."""
+        self.progress = agreed
+        self._meeting = None
+        self._tries = 0
+        self._repaired, self._repair = self._repair, False
+        self.met = True
+        if self._boundary is Boundary.LOADED:
+            self._boundary = Boundary.DONE
+            self.steps = 0
+        if not self.started:
+            self._come_in(agreed)
+
+    def _come_in(self, agreed: Progress) -> None:
+        """A newcomer does what the others do."""
+        self.started = True
+        self.steps = 0
+        if agreed.then is Then.STEPS:
+            return
+        self.blank = True
+        self.attempts = 0
+        if not self.blocking:
+            self.delta = Delta.OWN
+        ends = agreed.then is Then.FINISH or self.blocking
+        self._boundary = Boundary.BEGUN if ends else Boundary.TURNED
+
+    def reduce_failed(self, *, members_changed: bool, was_over: bool) -> bool:
+        """POST or AWAIT failed for all members. Return whether the caller must hear of it.
+
+        Args:
+            members_changed: the error means only this; meet again and repeat.
+            was_over: whether the all-reduce had ended before this peer called it.
+        """
+        self.delta = Delta.FREE if self.blocking else Delta.OWN
+        # If the others have met with this peer and are past this all-reduce, the next all-reduce is
+        # the one they wait in. In one more meeting, both sides would only wait for each other.
+        repaired = self._flight_repaired or self._repaired
+        past = not members_changed and repaired and was_over
+        if not past:
+            self._meeting, self._repair = Action.UPDATE, True
+        return (not members_changed and not past) or self.attempts % ATTEMPTS_MAX == 0
+
+    def call_failed(self, *, members_changed: bool) -> bool:
+        """UPDATE or SYNC failed for all members. Return whether the caller must hear of it."""
+        self._meeting, self._repair = Action.UPDATE, True
+        self._tries += 1
+        return not members_changed or self._tries % ATTEMPTS_MAX == 0
+
+    def end_call(self) -> None:
+        """The call returns its result."""
+        self.met = self._whole = False
+        if self._boundary is Boundary.DONE:
+            self._boundary = Boundary.NONE
+
+    def leave(self) -> None:
+        """This peer is out of the run: what was not applied is forgotten, the counters are kept."""
+        self._goal = self._meeting = None
+        self._boundary = Boundary.NONE
+        self._repair = self._repaired = self._whole = self.met = self.started = False
+        self._tries = 0
+        self.delta = Delta.FREE

@@ -1,0 +1,300 @@
+"""Engine: carries out what the core of a trainer decides, and makes its calls to the group.
+
+Happy path of a blocking outer step: POST measures what was learned and begins the all-reduce, AWAIT
+waits for it, APPLY moves the global parameters, LOAD brings them into the model, UPDATE and SYNC
+meet the other peers. Each action either happens, or raises and leaves everything as it was; a call
+that raised is repeated from there.
+
+Failure modes: an all-reduce that failed left the pseudo-gradient as it was; it is posted again
+after a meeting. A joint call that failed did so on all members; all begin their meeting again. An
+exception of a signal handler or an observer stops the call, while the all-reduce goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.exchange import (
+    Exchange,
+    Message,
+    OnLoss,
+    Outcome,
+    Share,
+    ended_before_call,
+)
+from pccl_backend.trainers.observer import Observer
+from pccl_backend.trainers.stages import Action, Delta, Goal, Progress
+
+__all__ = ["MEMBERS_CHANGED", "Copies", "Engine", "Strategy"]
+
+T = TypeVar("T")
+Strategy = Literal["enforce_popular", "receive_only"]
+
+# Errors that mean only a change of the members: meet again and repeat.
+MEMBERS_CHANGED = (pccl.PeerLostError, pccl.MembershipChangedError)
+
+PROGRESS = "progress"  # the core's part of the shared state, by name
+
+
+class Copies(Protocol):
+    """What a trainer keeps of the model; `Replica` documents the methods."""
+
+    outcome: Outcome
+    inner_steps: int
+
+    @property
+    def message(self) -> Message: ...
+    def shared(self) -> dict[str, torch.Tensor]: ...
+    def begin(self) -> None: ...
+    def measure(self) -> Share: ...
+    def turn(self) -> Share: ...
+    def landed(self, outcome: Outcome) -> None: ...
+    def apply(self) -> None: ...
+    def load(self) -> None: ...
+    def interrupted(self) -> None: ...
+    def failed(self) -> None: ...
+    def hold(self) -> None: ...
+    def adopt(self) -> Share | None: ...
+    def restart(self) -> None: ...
+
+
+class Engine:
+    """The core of one trainer, its calls to the group, and their results.
+
+    Args:
+        trainer: passed to the observer.
+        core: decides.
+        make: makes the trainer's copies of the model as it is.
+        more: further tensors of the shared state, by name.
+
+    Attributes:
+        strategy: of the next sync_shared_state.
+        topology: of the last meeting; None if it began with SYNC.
+        info: its sync; None before the first one.
+        joined, left: peers that came and went since they were last taken.
+        waited_s, reduce_s: see OuterStep.
+        attempts: number of times that the last round was posted.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        core: Core,
+        make: Callable[[Core], Copies],
+        *,
+        signals: HeldSignals,
+        observer: Observer,
+        tag: str,
+        group: dist.ProcessGroup | None,
+        more: Mapping[str, torch.Tensor],
+        on_loss: OnLoss,
+    ) -> None:
+        self._trainer = trainer
+        self._make = make
+        self._signals = signals
+        self._observer = observer
+        self._tag = tag
+        self.group = group
+        self._more = more
+        self._on_loss = on_loss
+        self.core = core
+        self.read_model()
+        self._announced = False
+        self._share = Share(0.0, False, 0)
+        self._posted_at = 0.0
+        self.strategy: Strategy = "enforce_popular"
+        self.topology: pccl.Topology | None = None
+        self.info: pccl.SyncInfo | None = None
+        self.joined: tuple[str, ...] = ()
+        self.left: tuple[str, ...] = ()
+        self.waited_s = self.reduce_s = 0.0
+        self.attempts = 0
+
+    def read_model(self) -> None:
+        """Begin with the model as it is: nothing has been agreed on yet."""
+        for name in ("copies", "_exchange", "state"):
+            vars(self).pop(name, None)  # two of them might not fit
+        self.copies = self._make(self.core)
+        self._progress = torch.zeros(4, dtype=torch.int64)
+        self._exchange = Exchange(
+            self.copies.message, signals=self._signals, tag=self._tag, on_loss=self._on_loss
+        )
+        tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
+        self.state = pccl.SharedState(tensors, revision=0)
+        self._agreed = (0, Progress())  # revision and progress of the last SYNC
+
+    def resume(self, revision: int) -> None:
+        """Take the shared state's tensors, which were just loaded, for what was agreed on."""
+        self.core.progress = Progress.of(self._progress.tolist())
+        self._agreed = (revision, self.core.progress)
+        self.state.revision = revision
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether the all-reduce in flight has finished."""
+        work = self._exchange.work
+        return self.core.delta is Delta.FLYING and work is not None and work.is_completed()
+
+    def run(self, goal: Goal, *, until: Action | None = None) -> None:
+        """Do what the goal needs, or what comes before an action. If it raised, call it again."""
+        self._announced = False
+        self.copies.begin()
+        self.core.want(goal)
+        try:
+            while (action := self.core.next()) not in (None, until):
+                assert action is not None
+                self._carry_out(action)
+        except BaseException:
+            self.copies.interrupted()
+            raise
+
+    def leave(self) -> None:
+        """End the round in flight, and begin as a newcomer that has this model."""
+        self.core.end_call()
+        try:
+            while self.core.delta in (Delta.FLYING, Delta.MEAN, Delta.APPLIED):
+                self.core.want(Goal.RECEIVE)
+                action = self.core.next()
+                assert action is not None, "the round is in flight"
+                self._carry_out(action)
+        except pccl.PcclError:
+            pass  # what was learned is still in the local copy
+        self._exchange.forget()
+        self.core.leave()
+        self.copies.restart()
+        self.joined = self.left = ()
+
+    # --- The actions ------------------------------------------------------------------------------
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Action.TURN:
+                fused = self.core.fused
+                self._share = self.copies.turn()
+                self.core.turned(inner_steps=self.copies.outcome.inner_steps if fused else None)
+            case Action.POST:
+                self._post()
+            case Action.AWAIT:
+                self._await()
+            case Action.APPLY:
+                self.copies.apply()
+                self.core.applied(inner_steps=self.copies.outcome.inner_steps)
+            case Action.LOAD:
+                self.copies.load()
+                self.core.did(Action.LOAD)
+            case Action.UPDATE:
+                self._update()
+            case Action.SYNC:
+                self._sync()
+
+    def _post(self) -> None:
+        if self.core.blocking:
+            self._share = self.copies.measure()
+        if not self._announced:
+            self._tell(self._observer.before_reduce)
+            self._announced = True
+        self.core.posting()
+        try:
+            self._exchange.post(self.core.fragment, self._share, group=self.group)
+        except pccl.PcclError as error:
+            self._reduction_failed(error, was_over=False)
+            return
+        self._posted_at = time.monotonic()
+        self.core.did(Action.POST)
+        self._tell(self._observer.reduce_posted, self.core.attempts)
+
+    def _await(self) -> None:
+        work = self._exchange.work
+        assert work is not None, "it was posted"
+        try:
+            self._wait(work.wait)
+        except pccl.PcclError as error:
+            self._reduction_failed(error, was_over=ended_before_call(work))
+            return
+        self.reduce_s = time.monotonic() - self._posted_at
+        self.copies.landed(self._exchange.read(self.core.fragment))
+        self.attempts = self.core.attempts
+        self.core.did(Action.AWAIT)
+        self._tell(self._observer.reduce_committed, self.core.attempts)
+
+    def _reduction_failed(self, error: pccl.PcclError, *, was_over: bool) -> None:
+        """No peer applied anything: what was learned is still here."""
+        self._exchange.forget()
+        self.copies.failed()
+        changed = isinstance(error, MEMBERS_CHANGED)
+        attempts = self.core.attempts
+        raises = self.core.reduce_failed(members_changed=changed, was_over=was_over)
+        if changed or not raises:
+            self._tell(self._observer.reduce_failed, attempts, error)
+        if raises:
+            raise error
+
+    def _update(self) -> None:
+        self._tell(self._observer.before_meet)
+        self._hold()
+        topology = self._call(partial(pccl.update_topology, group=self.group))
+        if topology is None:
+            return
+        self.topology = topology
+        self.core.did(Action.UPDATE)
+        self.joined += topology.joined
+        # An all-reduce that has outlived a loss leaves update_topology nothing to remove.
+        gone = (*topology.left, *self._exchange.gone(self.group))
+        self.left += tuple(name for name in gone if name not in self.left)
+        self._tell(self._observer.topology_updated, self.topology)
+
+    def _sync(self) -> None:
+        self._hold()
+        revision, agreed = self._agreed
+        offer = self.core.offer()
+        self._progress.copy_(torch.tensor(offer.values()))
+        self.state.revision = revision + (offer != agreed)
+        is_new = not self.core.started
+        info = self._call(
+            partial(pccl.sync_shared_state, self.state, strategy=self.strategy, group=self.group)
+        )
+        if info is None:
+            return
+        progress = Progress.of(self._progress.tolist())
+        self._agreed = (self.state.revision, progress)
+        self.core.synced(progress)
+        if is_new or info.rx_bytes > self._progress.nbytes:
+            self._share = self.copies.adopt() or self._share
+        self.info, self.strategy = info, "enforce_popular"
+        self._tell(self._observer.state_synced, info)
+
+    def _hold(self) -> None:
+        if self.info is not None:  # before, the model as it is counts
+            self.copies.hold()
+
+    def _call(self, joint: Callable[[], T]) -> T | None:
+        """Make a joint call; None if members changed, so that the core begins the meeting again."""
+        try:
+            return self._wait(joint)
+        except MEMBERS_CHANGED:
+            if self.core.call_failed(members_changed=True):
+                raise
+            return None
+        except BaseException:
+            if self._signals.begun:  # otherwise this peer was interrupted before the call
+                self.core.call_failed(members_changed=False)
+            raise
+
+    def _wait(self, call: Callable[[], T]) -> T:
+        before = time.monotonic()
+        try:
+            return self._signals.wait(call)
+        finally:
+            self.waited_s += time.monotonic() - before
+
+    def _tell(self, event: Callable[..., None], *what: object) -> None:
+        self._signals.wait(partial(event, self._trainer, *what))

@@ -1,0 +1,173 @@
+"""Exchange: the all-reduce of one round, with the weights that travel in it.
+
+The mean of pseudo-gradients is ``sum(w * delta) / sum(w)``. Each peer scales its own by its weight,
+and the all-reduce adds. Before the pseudo-gradient travel three rows with one slot for each rank:
+the weights, whether the peer's numbers were not finite, and its inner steps. Each peer fills its
+slots only, so their sums are all peers' values.
+
+If a peer is lost while the all-reduce runs, its contribution stays in what was finished before
+(`on_loss="keep"`). So parts of the result have other contributors, and each part is divided by the
+weights of its own. The rows stand first: an all-reduce is finished from the front, so no part has a
+contributor whose weight is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+from pccl_backend import _C
+from pccl_backend.trainers._signals import HeldSignals
+
+__all__ = ["HEAD", "Exchange", "Message", "OnLoss", "Outcome", "Share", "ended_before_call"]
+
+OnLoss = Literal["keep"] | None
+
+ROWS = 3
+HEAD = 1 << 10  # elements that a message keeps free before its body, for the rows
+
+
+class Message(Protocol):
+    """What travels.
+
+    Attributes:
+        counters: int64, of which the peers take the greatest of each; may be empty.
+    """
+
+    counters: torch.Tensor
+
+    def body(self, fragment: int, *, head: int) -> torch.Tensor:
+        """Return what travels of a fragment, with `head` elements before it."""
+
+    def read_counters(self, *, out: torch.Tensor) -> None:
+        """Copy this peer's counters."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What this peer brings.
+
+    Attributes:
+        weight: 0 if nothing of it counts.
+        sick: whether its pseudo-gradient was not finite.
+        inner_steps: inner steps since it last sent this fragment.
+    """
+
+    weight: float
+    sick: bool
+    inner_steps: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has come of a round; equal on all peers.
+
+    Attributes:
+        contributors: number of peers whose pseudo-gradients count.
+        excluded: names of the peers whose pseudo-gradients were not finite.
+        inner_steps: inner steps of a contributor, on average.
+    """
+
+    contributors: int = 0
+    excluded: tuple[str, ...] = ()
+    inner_steps: int = 0
+
+
+def ended_before_call(work: object) -> bool:
+    """Return whether an operation was settled for all members before this member called it."""
+    return isinstance(work, dist.Work) and _C.ended_before_call(work)
+
+
+class Exchange:
+    """The all-reduces of one trainer, one after another."""
+
+    def __init__(
+        self,
+        message: Message,
+        *,
+        signals: HeldSignals,
+        tag: str,
+        on_loss: OnLoss,
+    ) -> None:
+        self._message = message
+        self._signals = signals
+        self._tag = tag
+        self._on_loss = on_loss
+        self._names: list[str] = []
+        self._counters = torch.empty_like(message.counters)
+        self._counting: dist.Work | None = None
+        self.work: dist.Work | None = None
+
+    def post(self, fragment: int, share: Share, *, group: dist.ProcessGroup | None) -> None:
+        """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended."""
+        if fragment == 0 and len(self._counters):
+            self._settle_counters(group)
+        info = pccl.run_info(group)
+        self._names = [member["peer"] for member in info["members"]]
+        size, rank = len(self._names), info["rank"]
+        if size * ROWS > HEAD:
+            raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
+        message = self._message.body(fragment, head=size * ROWS)
+        head = message[: size * ROWS].view(ROWS, size)
+        head.zero_()
+        head[0, rank], head[1, rank], head[2, rank] = share.weight, share.sick, share.inner_steps
+        self.work = pccl.all_reduce(
+            message, op="sum", tag=self._tag, group=group, on_loss=self._on_loss, async_op=True
+        )
+
+    def read(self, fragment: int) -> Outcome:
+        """Divide the sum by the weights, part by part. The work has ended well."""
+        assert self.work is not None, "it was posted"
+        size = len(self._names)
+        message = self._message.body(fragment, head=size * ROWS)
+        weights, sick, steps = message[: size * ROWS].view(ROWS, size).tolist()
+        weight_of = dict(zip(self._names, weights, strict=True))
+        if self._on_loss is None:  # all of it has the same contributors
+            _divide(message[size * ROWS :], sum(weights))
+        else:
+            for part in pccl.contributors(self.work):
+                body = message[max(part.start, size * ROWS) : part.stop]
+                _divide(body, sum(weight_of[name] for name in part.peers))
+        self.work = None
+        if fragment == 0:
+            self._message.counters.copy_(self._counters)
+        count = sum(weight > 0 for weight in weights)
+        counted = [n for n, weight in zip(steps, weights, strict=True) if weight > 0]
+        return Outcome(
+            contributors=count,
+            excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
+            inner_steps=round(sum(counted) / max(count, 1)),
+        )
+
+    def gone(self, group: dist.ProcessGroup | None) -> list[str]:
+        """Return the peers of the last round that are no longer members."""
+        members = {member["peer"] for member in pccl.run_info(group)["members"]}
+        return [name for name in self._names if name not in members]
+
+    def forget(self) -> None:
+        """The all-reduce has failed."""
+        self.work = self._counting = None
+
+    def _settle_counters(self, group: dist.ProcessGroup | None) -> None:
+        """Take the greatest of each integer buffer over all peers."""
+        if self._counting is None:
+            self._message.read_counters(out=self._counters)
+            self._counting = pccl.all_reduce(
+                self._counters, op="max", tag=self._tag, group=group, async_op=True
+            )
+        wait: Callable[[], object] = partial(self._counting.wait)
+        self._signals.wait(wait)
+        self._counting = None
+
+
+def _divide(part: torch.Tensor, total: float) -> None:
+    if total == 0:
+        part.zero_()
+    elif total != 1:
+        part.div_(total)

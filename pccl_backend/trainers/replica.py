@@ -1,0 +1,217 @@
+"""Replica: a DiLoCo peer's copies of the model, and what each action of the core does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.exchange import Outcome, Share
+from pccl_backend.trainers.flat import Buffers
+from pccl_backend.trainers.outer import Nesterov, Rule, TorchRule
+from pccl_backend.trainers.pieces import Piece
+from pccl_backend.trainers.settings import Settings
+from pccl_backend.trainers.stages import Delta
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """The buffers of one trainer and the outer rule.
+
+    Attributes:
+        message: what travels.
+        outcome: of the last round that has landed.
+        inner_steps: inner steps that this peer has taken.
+    """
+
+    def __init__(self, model: torch.nn.Module, settings: Settings, core: Core) -> None:
+        self._settings = settings
+        self._core = core
+        self.message = Buffers(
+            model,
+            fragments=settings.fragments,
+            keeps_local=settings.mix == "carry",
+            average=settings.buffers == "average",
+        )
+        self._rule = self._make_rule()
+        self._learned = False  # whether the buffer holds what the local copy has learned
+        self._kept = False  # carry: whether the local copy was kept when the last round was sent
+        # Steps and amount when each fragment was last sent, and when it was last measured.
+        self._sent = [(0, 0.0)] * settings.fragments
+        self._measured_at = (0, 0.0)
+        # A copy of the local parameters at the interruption of a call whose all-reduce had begun.
+        self._interrupted: list[torch.Tensor] | None = None
+        self.outcome = Outcome()
+        self.inner_steps = 0
+
+    def shared(self) -> dict[str, torch.Tensor]:
+        """Return what all peers hold alike, by name."""
+        state = self.message.shared()
+        if isinstance(self._rule, Nesterov):
+            momentum = self.message.by_parameter(self._rule.momentum)
+            return state | {f"momentum/{name}": view for name, view in momentum}
+        return state | self._rule.state()
+
+    # --- The actions ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A call begins: inner steps may have been taken since the last one."""
+        self._learned = False
+
+    def measure(self) -> Share:
+        """Measure what was learned since the last round, for a blocking trainer."""
+        self._learned = False
+        self.message.measure(self._core.fragment)
+        return self._weigh(self._core.fragment)
+
+    def turn(self) -> Share:
+        """Measure the fragment that is sent next; if it has landed just now, move and load it."""
+        fragment, alpha = self._core.fragment, self._settings.alpha
+        if self._core.fused:
+            self.message.swap(
+                fragment,
+                self._move,
+                piecewise=isinstance(self._rule, Nesterov),
+                alpha=alpha,
+                kept=self._kept,
+            )
+            self.message.write_counters()
+        else:
+            self.message.measure(fragment)
+            if alpha is None:
+                self.message.keep(fragment)
+            elif self._settings.mix == "delay":
+                self.message.mix(fragment, 0.0)
+        self._kept = alpha is None
+        return self._weigh(fragment)
+
+    def landed(self, outcome: Outcome) -> None:
+        """The mean has come."""
+        self.outcome = outcome
+        self._sent[self._core.fragment] = self._measured_at
+
+    def apply(self) -> None:
+        """Move the globals."""
+        self._move(self.message.fragments[self._core.fragment])
+
+    def load(self) -> None:
+        """Bring the globals that were moved into the local copy."""
+        fragment = (self._core.progress.rounds - 1) % self._settings.fragments
+        if self._core.blocking:
+            if self._interrupted is not None:
+                self.message.measure_since(fragment, self._interrupted)
+                self._interrupted = None
+            else:
+                self.message.delta(fragment).zero_()
+            self.message.load(fragment)
+            self._learned = self._settings.fragments == 1
+        elif self._settings.alpha is None:
+            self.message.carry(fragment)
+            self._kept = False
+        else:
+            self.message.mix(fragment, self._settings.alpha)
+        if fragment == 0:
+            self.message.write_counters()
+
+    def interrupted(self) -> None:
+        """A call raised: inner steps may come, and a running all-reduce does not include them."""
+        flies = self._core.delta in (Delta.FLYING, Delta.MEAN)
+        if self._core.blocking and flies and self._interrupted is None:
+            self._interrupted = self.message.copy_local(self._core.fragment)
+
+    def failed(self) -> None:
+        """The all-reduce has failed: what was learned is still in the local copy, or in OWN."""
+        self._interrupted = None
+
+    def hold(self) -> None:
+        """Measure what the local copy has learned, so that a sync can put it onto other globals."""
+        holds = self._core.delta is Delta.FREE and self._settings.fragments == 1
+        if holds and not self._learned:
+            self.message.measure(0)
+            self._learned = True
+
+    def adopt(self) -> Share | None:
+        """Continue from the globals that were received; return a newcomer's share of the round."""
+        share = None
+        if self._learned:
+            self.message.load(0)
+            self.message.write_counters()
+        else:
+            self.message.adopt()
+        if self._core.blank:  # what was learned stays in the local copy, and is sent later
+            self.message.delta(self._core.fragment).zero_()
+            self._learned = False
+            share = Share(0.0, False, 0)
+        if self._settings.alpha is None and self._core.delta is Delta.OWN:
+            self.message.keep(self._core.fragment)
+            self._kept = True
+        return share
+
+    def restart(self) -> None:
+        """Begin as a newcomer that has this model."""
+        self._kept = self._learned = False
+        self._interrupted = None
+
+    # --- Parts of them ----------------------------------------------------------------------------
+
+    def _move(self, pieces: Sequence[Piece]) -> None:
+        """Move the globals of some pieces of one fragment; their pseudo-gradient is used up."""
+        if self.outcome.contributors == 0:
+            return
+        fragment = self._core.fragment
+        first = self.message.spans[fragment][0]
+        theirs, delta = self.message.global_, self.message.delta(fragment)
+        moved = [piece for piece in pieces if not piece.is_buffer]
+        if moved:
+            start, stop = moved[0].start, moved[-1].stop
+            step = delta[start - first : stop - first]
+            if isinstance(self._rule, Nesterov):
+                rounds = self._core.progress.rounds
+                self._rule.apply(theirs[start:stop], step, start=start, rounds=rounds)
+            else:
+                self._rule.apply_fragment(fragment, step)
+        for piece in pieces:
+            if piece.is_buffer:
+                part = slice(piece.start - first, piece.stop - first)
+                theirs[piece.start : piece.stop].sub_(delta[part])
+
+    def _weigh(self, fragment: int) -> Share:
+        """Scale the pseudo-gradient by this peer's weight."""
+        by = self._settings.weight
+        amount = float(by()) if callable(by) else float(self.inner_steps)
+        self._measured_at = (self.inner_steps, amount)
+        steps_before, amount_before = self._sent[fragment]
+        steps = self.inner_steps - steps_before
+        weight = 1.0 if by == "equal" else amount - amount_before
+        delta = self.message.delta(fragment)
+        low, high = delta.aminmax() if len(delta) else (torch.zeros(()), torch.zeros(()))
+        sick = not bool(low.isfinite() & high.isfinite())
+        if sick or (self._core.blank and not bool(low) and not bool(high)):
+            weight = 0.0
+        weight = torch.tensor(weight, dtype=delta.dtype).item()
+        if weight == 0:
+            delta.zero_()
+        elif weight != 1:
+            delta.mul_(weight)
+        if sick and not self._core.blocking:
+            self.message.adopt(fragment=fragment)
+            if self._settings.alpha is None:
+                self.message.keep(fragment)
+        return Share(weight, sick, steps)
+
+    def _make_rule(self) -> Rule:
+        settings, flat = self._settings, self.message.global_
+        if settings.outer_optimizer is None:
+            return Nesterov(
+                lr=settings.outer_lr,
+                momentum=settings.outer_momentum,
+                count=len(flat),
+                dtype=flat.dtype,
+            )
+        cuts = [
+            flat[pieces[0].start : max(piece.stop for piece in pieces if not piece.is_buffer)]
+            for pieces in self.message.fragments
+        ]
+        return TorchRule(settings.outer_optimizer, cuts)

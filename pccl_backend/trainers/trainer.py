@@ -1,0 +1,278 @@
+"""Trainer: what DiLoCo and DDP have in common: joining, starting, meeting, and the `with` block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+from pccl_backend.trainers import checkpoint
+from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.engine import Copies, Engine, Strategy
+from pccl_backend.trainers.exchange import OnLoss
+from pccl_backend.trainers.observer import Observer, OuterStep
+from pccl_backend.trainers.settings import claim, owned_optimizers
+from pccl_backend.trainers.stages import Goal
+
+__all__ = ["START_FIRST", "Trainer"]
+
+START_FIRST = "call start() first, right after init_process_group"
+Self = TypeVar("Self", bound="Trainer")
+
+
+class Trainer:
+    """Moves one model together with the peers of one group. Use it from one thread.
+
+    Attributes:
+        last: the record of the last outer step; None before the first.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
+        *,
+        core: Callable[[], Core],
+        copies: Callable[[Core], Copies],
+        shared: Mapping[str, torch.Tensor] | None = None,
+        on_loss: OnLoss = "keep",
+        url: str | None,
+        tag: str,
+        group: dist.ProcessGroup | None,
+        observer: Observer | None,
+    ) -> None:
+        if url is not None and group is not None:
+            raise ValueError(f"url is {url!r}, and group= is given, too: give one of them")
+        self._model = model
+        self._optimizers = owned_optimizers(model, optimizer)
+        self._core = core
+        self._copies = copies
+        self._shared = {f"shared/{name}": tensor for name, tensor in (shared or {}).items()}
+        self._on_loss = on_loss
+        self._url = url
+        self._tag = tag
+        self._group = group
+        self._observer = observer or Observer()
+        self._signals = HeldSignals()
+        self._made: Engine | None = None  # by the first start()
+        self._loaded: Mapping[str, Any] | None = None
+        self._member: tuple[object, ...] = ()  # this peer's name at the last start()
+        self._handles: list[Any] = []
+        self._sent_bytes = 0
+        self._closed = False
+        self.last: OuterStep | None = None
+        self._release = claim(model, self)
+
+    @property
+    def revision(self) -> int:
+        """Number of outer steps that the global parameters have had, over all peers' lives."""
+        return 0 if self._made is None else self._made.core.progress.rounds
+
+    def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
+        """Take the run's global parameters; call it once, right after init_process_group.
+
+        The founders of a run may bring different parameters; all get the same. A peer that comes
+        later gets the parameters that the others have trained.
+
+        If the call raised, call it again. Until it has succeeded, the model's current parameters
+        count. After joining the run again, call it again too. It keeps this peer's learning since
+        its last outer step; that learning counts in the next one.
+
+        Args:
+            strategy: "receive_only" says that this peer's own parameters do not count. Give it if
+                the run is known to be under way.
+
+        Raises:
+            MemoryError: the host does not have the memory; the message has the numbers.
+            PcclError: any error of sync_shared_state and update_topology, except for lost peers.
+        """
+        with self._signals:
+            self._require_open()
+            engine = self._engine_to_start()
+            engine.strategy = strategy
+            engine.run(Goal.START)
+            engine.core.end_call()
+            assert engine.info is not None
+            return engine.info
+
+    def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
+        """Admit newcomers, remove lost peers, and make sure that all hold the same bits. Joint.
+
+        An outer step does it. Call it yourself to wait for other peers before the first one::
+
+            while outer.revision == 0 and dist.get_world_size() < 3:
+                time.sleep(0.1)
+                outer.meet()
+
+        If the call raised, call it again. After a `step` that raised, `meet` first ends that step's
+        all-reduce if it has begun. It also ends a round that travels while inner steps are taken.
+
+        Raises:
+            InvalidStateError: start() comes first, also after joining the run again.
+            PcclError: any error of update_topology and sync_shared_state, except for lost peers.
+        """
+        with self._signals:
+            engine = self._engine()
+            engine.run(Goal.MEET)
+            engine.core.end_call()
+            assert engine.topology is not None, "a meeting begins with update_topology"
+            assert engine.info is not None
+            engine.joined = engine.left = ()
+            return engine.topology, engine.info
+
+    def finish(self) -> None:
+        """Apply what is still travelling. The end of the `with` block does it."""
+
+    def close(self) -> None:
+        """Make no further outer step; the model may get another trainer. Not joint."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._closed = [], True
+        self._release()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the shared state, to be saved by one peer. Not joint.
+
+        Keys: "tensors" (by name, not copied), "revision" and "hash" of the last meeting, and
+        "digest" of the tensors. With `overlap`, call `finish` first, on all members. Before
+        `start`, the tensors are a place to load a checkpoint into.
+
+        Example:
+            >>> dcp.save(outer.state_dict(), checkpoint_id=folder, no_dist=True)
+            ...
+            >>> state = outer.state_dict()
+            >>> dcp.load(state, checkpoint_id=folder, no_dist=True)
+            >>> outer.load_state_dict(state)
+        """
+        self._require_open()
+        return checkpoint.save(self._made or self._make_engine())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin from a saved state instead of the model's parameters; call it before `start`.
+
+        All peers may load it, or only some: the others receive it. Settings and the number of peers
+        may differ from those of the run that saved it.
+
+        Raises:
+            InvalidStateError: the trainer has started.
+            ValueError: the state is damaged, or belongs to another model; the message says which
+                tensor.
+        """
+        if self._made is not None and self._made.core.started:
+            raise pccl.InvalidStateError("load_state_dict() comes before start()")
+        checkpoint.check(state)
+        self._loaded = state
+
+    def __enter__(self: Self) -> Self:
+        self._require_open()
+        if self._url is not None:
+            self._group = pccl.join(self._url)
+        try:
+            self.start()
+        except BaseException:
+            self._leave_own_run()
+            raise
+        self._handles = self._watch()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.finish()
+        finally:
+            self.close()
+            self._leave_own_run()
+
+    # --- For the trainers -------------------------------------------------------------------------
+
+    def _watch(self) -> list[Any]:
+        """Register the hooks of the optimizers, and return their handles."""
+        return []
+
+    def _end_step(self, engine: Engine) -> OuterStep:
+        core, outcome, topology = engine.core, engine.copies.outcome, engine.topology
+        core.end_call()
+        assert topology is not None, "a step contains a whole meeting"
+        assert engine.info is not None
+        sent = pccl.run_info(self._group).get("bytes_sent", 0)
+        self.last = OuterStep(
+            revision=self.revision,
+            contributors=outcome.contributors,
+            attempts=engine.attempts,
+            world_size=topology.world_size,
+            joined=engine.joined,
+            left=engine.left,
+            synced=engine.info,
+            excluded=outcome.excluded,
+            inner_steps=core.progress.inner_steps,
+            waited_s=engine.waited_s,
+            reduce_s=engine.reduce_s,
+            sent_bytes=sent - self._sent_bytes,
+        )
+        self._sent_bytes = sent
+        engine.joined = engine.left = ()
+        engine.waited_s = 0.0
+        return self.last
+
+    def _engine(self) -> Engine:
+        self._require_open()
+        engine = self._made
+        if engine is None or engine.info is None:
+            raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
+        if self._name() != self._member:
+            raise pccl.InvalidStateError(f"this process has joined the run anew: {START_FIRST}")
+        return engine
+
+    def _engine_to_start(self) -> Engine:
+        """Return the engine with the model as it is, or as an earlier membership has left it."""
+        member = self._name()
+        engine = self._made
+        if engine is None:
+            engine = self._make_engine()
+        elif engine.info is None and self._loaded is None:
+            engine.read_model()
+        if member != self._member:
+            engine.leave()
+        if self._loaded is not None and engine.info is None:
+            checkpoint.load(engine, self._loaded)
+        self._member = member
+        engine.group = self._group
+        return engine
+
+    def _make_engine(self) -> Engine:
+        self._made = Engine(
+            self,
+            self._core(),
+            self._copies,
+            signals=self._signals,
+            observer=self._observer,
+            tag=self._tag,
+            group=self._group,
+            more=self._shared,
+            on_loss=self._on_loss,
+        )
+        return self._made
+
+    def _name(self) -> tuple[object, ...]:
+        """Return a name of this peer that is unique among all memberships of all runs."""
+        info = pccl.run_info(self._group)
+        return tuple(info.get(key) for key in ("master", "run", "peer"))
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise pccl.InvalidStateError("this trainer is closed: make another one")
+
+    def _leave_own_run(self) -> None:
+        if self._url is not None and self._group is not None:
+            dist.destroy_process_group(self._group)
+            self._group = None

@@ -1,0 +1,475 @@
+"""A group of trainers' cores in one thread, with faults from a seed.
+
+Each peer has the core that ships. Instead of tensors it holds sets: an inner step adds a new token
+to what the peer has learned, a pseudo-gradient is the set of tokens that it sends, and the global
+parameters are the set of all tokens that were ever applied. So a token that is applied twice, or
+never, shows.
+
+The group behaves as a real one with PCCL_ON_PEER_LOSS=raise: an all-reduce ends alike for all;
+joint calls are made by all in the same order; a loss breaks the epoch until update_topology. A peer
+is a generator that yields whenever it waits, and the seed says who goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.stages import Action, Delta, Goal, Progress
+
+Token = tuple[str, int]
+Tokens = frozenset[Token]
+Wait = Generator[None, None, Any]
+
+
+class LostError(Exception):
+    """A member was lost, or membership has changed."""
+
+
+class FailedError(Exception):
+    """The call failed for all members, for another reason."""
+
+
+class StoppedError(Exception):
+    """This peer alone was interrupted."""
+
+
+@dataclass
+class Reduce:
+    """An all-reduce; it commits when all members have posted."""
+
+    posted: dict[str, Tokens] = field(default_factory=dict)
+    result: Tokens | None = None
+    error: type[Exception] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.result is not None or self.error is not None
+
+
+@dataclass
+class Joint:
+    """A joint call; it ends when all members have made it."""
+
+    kind: Action
+    offers: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    then: dict[str, Action | None] = field(default_factory=dict)  # what each peer does next
+    error: type[Exception] | None = None
+
+
+class Group:
+    """The members, their operations and the record of the shared state."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.members: list[str] = []
+        self.pending: list[str] = []
+        self.dead: set[str] = set()
+        self.broken: set[str] = set()  # members that have to call update_topology
+        self.reduces: list[Reduce] = []
+        self.posted: Counter[str] = Counter()
+        self.joint: Joint | None = None
+        self.record: tuple[int, Any] = (0, None)
+        self.stalls = 0
+        self.syncs: list[Joint] = []
+
+    # --- What peers call --------------------------------------------------------------------------
+
+    def post(self, name: str, tokens: Tokens) -> tuple[Reduce, bool]:
+        """Return the operation, and whether it had ended before."""
+        if name in self.broken:
+            raise LostError
+        number = self.posted[name]
+        self.posted[name] += 1
+        while len(self.reduces) <= number:
+            self.reduces.append(Reduce())
+        reduce = self.reduces[number]
+        over = reduce.ended
+        reduce.posted[name] = tokens
+        self._settle(reduce)
+        return reduce, over
+
+    def call(self, name: str, kind: Action, offer: Any) -> Joint:
+        if name in self.broken and kind is Action.SYNC:
+            raise LostError
+        if self.joint is None:
+            self.joint = Joint(kind)
+        joint = self.joint
+        if joint.kind is not kind:
+            self._fail(FailedError)
+            raise FailedError
+        joint.offers[name] = offer
+        self._end_joint()
+        return joint
+
+    def give_up(self, joint: Joint) -> None:
+        """A caller was interrupted: the call fails for all."""
+        if self.joint is joint:
+            self._fail(FailedError)
+
+    # --- What happens to the group ----------------------------------------------------------------
+
+    def lose(self, name: str) -> None:
+        self.dead.add(name)
+        if name in self.pending:
+            self.pending.remove(name)
+        if name not in self.members:
+            return
+        self.broken |= set(self.alive)
+        for reduce in self.reduces:
+            if reduce.ended:
+                continue
+            # on_loss="keep" finishes what the lost member had begun.
+            if name in reduce.posted and set(reduce.posted) >= set(self.alive):
+                kept = [n for n in reduce.posted if n != name or self.chance.random() < 0.5]
+                reduce.result = frozenset().union(*(reduce.posted[n] for n in kept))
+            else:
+                reduce.error = LostError
+        if self.joint is not None:
+            if self.joint.kind is Action.SYNC:
+                self._fail(LostError)
+            else:
+                self.joint.offers.pop(name, None)
+                self._end_joint()
+
+    def time_out(self) -> bool:
+        """End what somebody waits for; return whether there was something."""
+        waiting = [r for r in self.reduces if not r.ended and r.posted]
+        if not waiting and self.joint is None:
+            return False
+        self.stalls += 1
+        if waiting and (self.joint is None or self.chance.random() < 0.5):
+            self.chance.choice(waiting).error = FailedError
+        else:
+            self._fail(FailedError)
+        return True
+
+    @property
+    def alive(self) -> list[str]:
+        return [name for name in self.members if name not in self.dead]
+
+    def _settle(self, reduce: Reduce) -> None:
+        if not reduce.ended and set(reduce.posted) >= set(self.members):
+            reduce.result = frozenset().union(*reduce.posted.values())
+
+    def _fail(self, error: type[Exception]) -> None:
+        assert self.joint is not None
+        self.joint.error, self.joint = error, None
+
+    def _end_joint(self) -> None:
+        joint = self.joint
+        assert joint is not None
+        if set(joint.offers) < set(self.alive):
+            return
+        self.joint = None
+        if joint.kind is Action.UPDATE:
+            changed = bool(self.pending) or len(self.alive) < len(self.members)
+            self.members = self.alive + self.pending
+            self.pending = []
+            self.broken = set()
+            if changed:
+                for reduce in self.reduces:
+                    reduce.error = reduce.error or (None if reduce.ended else LostError)
+                self.reduces = []
+                self.posted.clear()
+            joint.result = True
+        else:
+            joint.result = self._elect(joint.offers)
+
+    def _elect(self, offers: dict[str, Any]) -> Any:
+        """The highest revision wins; then what most members offer."""
+        top = max(revision for revision, _ in offers.values())
+        assert top <= self.record[0] + 1, "a member went on without a sync"
+        best = Counter(content for revision, content in offers.values() if revision == top)
+        winner = best.most_common(1)[0][0]
+        parameters = {content[1] for revision, content in offers.values() if revision == top}
+        if top == self.record[0] and self.record[1] is not None:
+            assert winner == self.record[1], "the content changed, the revision did not"
+        elif self.record[1] is not None:
+            assert len(parameters) == 1, "hashes differ after an outer step"
+        self.record = (top, winner)
+        return self.record
+
+
+class Peer:
+    """One trainer: the core that ships, sets in place of tensors, and a user.
+
+    Args:
+        name: its name.
+        group: the group.
+        settings: of the core; `carry` says that nothing learned is dropped.
+        faults: chance of an exception at each call.
+    """
+
+    def __init__(
+        self, name: str, group: Group, settings: dict[str, Any], *, carry: bool, faults: float
+    ) -> None:
+        self.name = name
+        self._group = group
+        self._chance = group.chance
+        self._fragments = settings["fragments"]
+        self._carry = carry
+        self._faults = faults
+        self.core = Core(**settings)
+        self.theta: list[Tokens] = [frozenset()] * self._fragments
+        self.learned: list[set[Token]] = [set() for _ in range(self._fragments)]
+        self.taken = 0
+        self.delta: Tokens = frozenset()
+        self.mean: Tokens = frozenset()
+        self._work: Reduce | None = None
+        self._over = False
+        self._agreed: tuple[int, Progress] = (0, Progress())
+        self.raised = 0
+        self.applied: list[int] = []  # rounds, as they were applied
+        self.sent = 0  # rounds that were applied or fly, when the last call returned
+
+    def live(self, rounds: int) -> Wait:
+        """Join, train until the run has had so many rounds, end."""
+        yield from self._until_done(Goal.START)
+        goal: Goal | None = Goal.STEP
+        # All decide alike only at a boundary: a round in flight lands at each peer's own time.
+        while goal is not Goal.STEP or self.core.progress.rounds < rounds:
+            goal = self._inner_step()
+            if goal is not None:
+                yield from self._until_done(goal)
+            yield
+        if not self.core.blocking:
+            yield from self._until_done(Goal.MEET)
+
+    def check(self) -> None:
+        """Each token is applied once, or still here."""
+        assert self.applied == sorted(set(self.applied)), "a round was applied twice"
+        for fragment in range(self._fragments):
+            mine = {token for token in self.theta[fragment] if token[0] == self.name}
+            here = set(self.learned[fragment])
+            # Until LOAD, what a blocking trainer has measured also lies in the local copy.
+            if self.core.delta in (Delta.OWN, Delta.FLYING) and fragment == self.core.fragment:
+                here |= self.delta
+            assert not mine & here or self.core.delta is Delta.APPLIED
+            if self._carry and self.core.delta is not Delta.MEAN:
+                assert len(mine | here) == self.taken, "a token was lost"
+
+    def _inner_step(self) -> Goal | None:
+        self.taken += 1
+        for learned in self.learned:
+            learned.add((self.name, self.taken))
+        landed = self._work is not None and self._work.ended
+        return self.core.inner_step(landed=landed)
+
+    def _until_done(self, goal: Goal) -> Wait:
+        """Make a call, and repeat it as long as it raises, as a user would."""
+        while True:
+            try:
+                yield from self._run(goal)
+                self._end_call(goal)
+            except (LostError, FailedError, StoppedError):
+                self.raised += 1
+            else:
+                return
+            if goal is not Goal.START and self._chance.random() < 0.5:
+                next_goal = self._inner_step()
+                goal = next_goal if next_goal is not None else goal
+            yield
+
+    def _end_call(self, goal: Goal) -> None:
+        stepped = goal is Goal.STEP
+        self.core.end_call()
+        sent = self.core.progress.rounds + (self.core.delta is Delta.FLYING)
+        if goal is not Goal.START:
+            assert sent == self.sent + stepped, "each call of step is one round"
+        self.sent = sent
+
+    def _run(self, goal: Goal) -> Wait:
+        self.core.want(goal)
+        while (action := self.core.next()) is not None:
+            self._maybe_raise()
+            yield from self._carry_out(action)
+            self.check()
+            self._maybe_raise()
+
+    def _maybe_raise(self) -> None:
+        if self._chance.random() < self._faults:
+            raise StoppedError
+
+    def _carry_out(self, action: Action) -> Wait:
+        match action:
+            case Action.TURN:
+                self._turn()
+            case Action.POST:
+                self._post()
+            case Action.AWAIT:
+                yield from self._await()
+            case Action.APPLY:
+                self._apply()
+                self.core.applied(inner_steps=0)
+            case Action.LOAD:
+                self._load()
+            case Action.UPDATE | Action.SYNC:
+                yield from self._meet(action)
+
+    def _turn(self) -> None:
+        fused = self.core.fused
+        if fused:
+            self._apply()
+        fragment = (self.core.progress.rounds + fused) % self._fragments
+        self.delta = frozenset(self.learned[fragment])
+        self.learned[fragment] = set()
+        self.core.turned(inner_steps=0 if fused else None)
+
+    def _post(self) -> None:
+        if self.core.blocking:
+            self.delta = frozenset(self.learned[self.core.fragment])
+        elif self.core.blank:
+            self.delta = frozenset()
+        self.core.posting()
+        try:
+            self._work, self._over = self._group.post(self.name, self.delta)
+        except LostError:
+            self._reduce_failed(changed=True)
+        else:
+            self.core.did(Action.POST)
+
+    def _await(self) -> Wait:
+        work = self._work
+        assert work is not None
+        while not work.ended:
+            self._maybe_raise()
+            yield
+        if work.error is not None:
+            self._reduce_failed(changed=work.error is LostError)
+            return
+        assert work.result is not None
+        self.mean, self._work = work.result, None
+        self.core.did(Action.AWAIT)
+
+    def _reduce_failed(self, *, changed: bool) -> None:
+        self._work = None
+        if self.core.reduce_failed(members_changed=changed, was_over=self._over):
+            raise LostError if changed else FailedError
+
+    def _apply(self) -> None:
+        fragment = self.core.fragment
+        assert not self.mean & self.theta[fragment], "a token was applied twice"
+        self.theta[fragment] |= self.mean
+        self.applied.append(self.core.progress.rounds)
+
+    def _load(self) -> None:
+        fragment = (self.core.progress.rounds - 1) % self._fragments
+        if self.core.blocking:
+            self.learned[fragment] -= self.delta
+        elif not self._carry:
+            self.learned[fragment] = set()
+        self.core.did(Action.LOAD)
+
+    def _meet(self, action: Action) -> Wait:
+        offer: Any = None
+        if action is Action.SYNC:
+            revision, agreed = self._agreed
+            progress = self.core.offer()
+            offer = (revision + (progress != agreed), (progress, tuple(self.theta)))
+        joint = None
+        try:
+            joint = self._group.call(self.name, action, offer)
+            while joint.result is None and joint.error is None:
+                self._maybe_raise()
+                yield
+            if joint.error is not None:
+                raise joint.error
+        except LostError:
+            if self.core.call_failed(members_changed=True):
+                raise
+        except (FailedError, StoppedError):
+            if joint is not None and joint.result is None:
+                self._group.give_up(joint)
+            self.core.call_failed(members_changed=False)
+            raise
+        else:
+            self._met(action, joint)
+
+    def _met(self, action: Action, joint: Joint) -> None:
+        if action is Action.UPDATE:
+            self.core.did(Action.UPDATE)
+            return
+        revision, (progress, theta) = joint.result
+        if self._group.syncs[-1:] != [joint]:
+            self._group.syncs.append(joint)
+        self._agreed = (revision, progress)
+        assert not self.core.started or tuple(self.theta) == theta, "hashes differ"
+        self.theta = list(theta)
+        self.core.synced(progress)
+        if self.core.blank:
+            self.delta = frozenset()
+        joint.then[self.name] = self.core.next()
+
+
+def simulate(seed: int, make: Callable[[random.Random], dict[str, Any]]) -> list[Peer]:
+    """Run one seed; return the peers that are left."""
+    chance = random.Random(seed)
+    options = make(chance)
+    group = Group(chance)
+    peers: dict[str, Peer] = {}
+    running: dict[str, Wait] = {}
+
+    def add() -> None:
+        name = f"peer {len(peers)}"
+        arguments = {key: options[key] for key in ("settings", "carry", "faults")}
+        peers[name] = Peer(name, group, **arguments)
+        running[name] = peers[name].live(options["rounds"])
+
+    for _ in range(options["founders"]):
+        add()
+    group.members = list(peers)
+    idle = 0
+    for _ in range(200_000):
+        active = [n for n in running if n not in group.pending]
+        if not active:
+            break
+        if chance.random() < options["joins"] and len(peers) < 8 and group.alive:
+            add()
+            group.pending.append(f"peer {len(peers) - 1}")
+        if chance.random() < options["losses"] and len(group.alive) > 1:
+            name = chance.choice(group.alive)
+            group.lose(name)
+            running.pop(name, None)
+        if options["timeouts"] and chance.random() < options["timeouts"]:
+            group.time_out()
+        name = chance.choice([n for n in running if n not in group.pending] or [""])
+        if not name:
+            break
+        before = _state(peers, group)
+        try:
+            next(running[name])
+        except StopIteration:
+            running.pop(name)
+            group.lose(name)
+        idle = idle + 1 if _state(peers, group) == before else 0
+        if running and idle > 200 * len(running):
+            assert group.time_out(), f"nobody goes on: {describe(peers, group, running)}"
+            raised = sum(peer.raised for peer in peers.values())
+            assert raised or options["timeouts"], "they wait for each other"
+            idle = 0
+    else:
+        raise AssertionError("the run has not come to its end")
+    if not options["faults"] and not options["timeouts"]:
+        for joint in group.syncs:
+            assert len(set(joint.then.values())) == 1, f"a newcomer holds the others up: {joint}"
+    return [peer for name, peer in peers.items() if name not in group.pending]
+
+
+def describe(peers: dict[str, Peer], group: Group, running: dict[str, Wait]) -> str:
+    texts = [
+        f"{name}: {vars(peers[name].core)} work {peers[name]._work}"
+        for name in running
+        if name not in group.pending
+    ]
+    return "\n".join([*texts, f"members {group.members}, broken {group.broken}"])
+
+
+def _state(peers: dict[str, Peer], group: Group) -> object:
+    cores = tuple((p.core.delta, p.core.steps, p.raised, p.core.next()) for p in peers.values())
+    return cores, len(group.members), len(group.pending), group.joint is None, group.stalls

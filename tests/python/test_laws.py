@@ -1,0 +1,56 @@
+"""The trainers do what their algorithms say, compared with one process that has them written out.
+
+A small model travels as one message, which all peers add in rank order: then the bits are equal. A
+larger one goes round the ring, whose order of addition differs from block to block.
+"""
+
+from __future__ import annotations
+
+import pytest
+import work_laws as work
+from conftest import MakeWorld
+
+SMALL, LARGE = 8, 128
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("name", work.SETTINGS)
+def test_a_small_model_has_the_bits_of_its_law(
+    make_world: MakeWorld, name: str, world: int
+) -> None:
+    for differences in make_world(world).run(work.follows_its_law, name, "float32", 8, SMALL):
+        assert differences == [0.0] * 8
+
+
+@pytest.mark.parametrize("name", ["blocking", "carry", "streaming"])
+@pytest.mark.parametrize("dtypes", ["mixed", "bfloat16"])
+def test_a_small_model_of_narrow_parameters_has_the_bits_of_its_law(
+    make_world: MakeWorld, name: str, dtypes: str
+) -> None:
+    for differences in make_world(3).run(work.follows_its_law, name, dtypes, 8, SMALL):
+        assert differences == [0.0] * 8
+
+
+@pytest.mark.parametrize("name", work.SETTINGS)
+def test_a_model_that_goes_round_the_ring_follows_its_law(make_world: MakeWorld, name: str) -> None:
+    for differences in make_world(3).run(
+        work.follows_its_law, name, "float32", 52, LARGE, timeout=100.0
+    ):
+        assert differences[4] <= 1e-6
+        assert 0 < differences[49] <= 1e-5, "0: it did not go round the ring"
+
+
+@pytest.mark.parametrize("dtypes", ["mixed", "bfloat16"])
+def test_narrow_parameters_follow_their_law_round_the_ring(
+    make_world: MakeWorld, dtypes: str
+) -> None:
+    """A last bit of the globals may round a parameter of 16 bits the other way: by 1 in 256."""
+    for differences in make_world(3).run(
+        work.follows_its_law, "blocking", dtypes, 52, LARGE, timeout=100.0
+    ):
+        assert differences[4] <= 1e-6
+        assert differences[49] <= 2**-8
+
+
+def test_ddp_has_the_bits_of_torchs_over_gloo(make_world: MakeWorld) -> None:
+    assert make_world(2).run(work.ddp_follows_gloo) == [True, True]
