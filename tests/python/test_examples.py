@@ -79,6 +79,6 @@ def test_example(name: str) -> None:
     for pattern, count in PRINTED[name]:
         found = len(re.findall(pattern, ended.stdout))
         assert found > 0 if count is None else found == count, f"{pattern}\n{ended.stdout}"
-    ends = re.findall(r"ends .*?(?:at step (\d+))?,.*hash (\w+)", ended.stdout)
+    ends = re.findall(r"ends (?:at step (\d+))?.*hash (\w+)", ended.stdout)
     hashes = [each for step, each in ends if step == ends[-1][0]]
     assert len(set(hashes)) <= 1, f"peers ended with different bits: {hashes}"
