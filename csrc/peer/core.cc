@@ -67,7 +67,10 @@ struct PeerCore::Impl {
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);
   void on(const OpFailed& event);
-  void on(const StateVerified& event) { sync.verified(event.handle, event.status); }
+  void on(const PieceRequested& event) {
+    if (!membership.out()) sync.requested(event);
+  }
+  void on(const PieceChecked& event) { sync.checked(event); }
   void on(const TimePassed& event);
 
   // Messages from the master that the phase allows. kProtocol if a message makes no sense.
@@ -428,12 +431,17 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
     return violation("EpochStart without a vote");
   if (!operations.settled())
     return violation("EpochStart before the operations of the last were settled");
+  const std::vector<PeerId> unseen = membership.left_unseen();  // with an epoch that continued
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
   operations.begin_generation();
   joint.agreed(start.together, false);
   FinishJoint result;
   result.topology = membership.topology();
+  std::vector<PeerId>& left = result.topology->left;
+  for (const PeerId peer : unseen) {
+    if (std::find(left.begin(), left.end(), peer) == left.end()) left.push_back(peer);
+  }
   if (newcomer) {
     membership.enter(Phase::kMember);
     joining.on_admission();
@@ -481,7 +489,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
-  end.continuation == protocol::Continuation::kEverything ? sync.reconfigure() : sync.stop();
+  membership.continues() ? sync.reconfigure() : sync.stop();
   // After one more loss no operation begins any more, and the vote has nothing to wait for.
   if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};
