@@ -32,7 +32,8 @@ const Transitions<AgreementPhase, 5> kAgreementTransitions(
      {AgreementPhase::kFetching, AgreementPhase::kRecording,
       "all have fetched, and the state is not the recorded one", "Persist"},
      {AgreementPhase::kFetching, AgreementPhase::kIdle,
-      "all have fetched the recorded state; one could not fetch; the call has ended in another way, "
+      "all have fetched the recorded state; one could not fetch; the call has ended in another "
+      "way, "
       "or is interrupted",
       "Answer"},
      {AgreementPhase::kRecording, AgreementPhase::kIdle, "durable",
@@ -54,7 +55,8 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
   Election election = elect(offers, recorded_);
   if (const auto before = std::exchange(interrupted_, std::nullopt)) {
     const bool same = election.refusal.empty() && election.agreed == before->agreed;
-    const bool falls = !election.refusal.empty() || election.agreed.revision < before->agreed.revision;
+    const bool falls =
+        !election.refusal.empty() || election.agreed.revision < before->agreed.revision;
     if (same || falls) election = resumed(*before, offers);
   }
   if (!election.refusal.empty()) return refusal(election.refusal);

@@ -1,6 +1,6 @@
 // election: decides which shared state wins, who lacks entries of it, and who has it all
-// (PROTOCOL.md, section 5.3). Pure functions of the offers, in rank order, and of the last agreed state, so every answer
-// can be checked on paper. Group and Agreement call them.
+// (PROTOCOL.md, section 5.3). Pure functions of the offers, in rank order, and of the last agreed
+// state, so every answer can be checked on paper. Group and Agreement call them.
 #pragma once
 
 #include <cstdint>

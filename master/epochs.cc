@@ -410,8 +410,7 @@ void Epochs::plan_end() {
   Continuation continuation = Continuation::kNothing;
   if (this->continues() && !keeps()) {
     continuation = Continuation::kEverything;
-  } else if ((!kept.empty() || syncs_) && survivors.size() >= quorum_.min_peers &&
-             !context_.ends) {
+  } else if ((!kept.empty() || syncs_) && survivors.size() >= quorum_.min_peers && !context_.ends) {
     continuation = Continuation::kKept;
   } else {
     kept.clear();

@@ -1,8 +1,8 @@
 // The part of Group for its joint calls when an epoch ends. update_topology goes on by itself.
 //   the epoch continues           the members vote again, and the call goes on
-//   a loss broke the group        sync_shared_state goes on if all survivors have voted for it and an
-//                                 epoch continues; are_peers_pending is answered if all have asked
-//                                 it; every other call fails
+//   a loss broke the group        sync_shared_state goes on if all survivors have voted for it and
+//                                 an epoch continues; are_peers_pending is answered if all have
+//                                 asked it; every other call fails
 
 #include "master/group.h"
 

@@ -67,9 +67,7 @@ struct PeerCore::Impl {
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);
   void on(const OpFailed& event);
-  void on(const PieceRequested& event) {
-    if (!membership.out()) sync.requested(event);
-  }
+  void on(const PieceRequested& event) { sync.requested(event); }
   void on(const PieceChecked& event) { sync.checked(event); }
   void on(const TimePassed& event);
 
@@ -133,10 +131,9 @@ struct PeerCore::Impl {
   StateSync sync{context, membership};
   Registration registration{context};
 
-  bool resuming = false;   // Resume was sent, and Resumed has not come
-  bool dismissed = false;  // the master has said farewell to this member
-  // During a reconfiguration: the open vote is cast again once all operations have begun again.
-  bool repeats_vote = false;
+  bool resuming = false;      // Resume was sent, and Resumed has not come
+  bool dismissed = false;     // the master has said farewell to this member
+  bool repeats_vote = false;  // in a reconfiguration: when all operations have begun again
   int violations = 0;
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
@@ -431,17 +428,12 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
     return violation("EpochStart without a vote");
   if (!operations.settled())
     return violation("EpochStart before the operations of the last were settled");
-  const std::vector<PeerId> unseen = membership.left_unseen();  // with an epoch that continued
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
   operations.begin_generation();
   joint.agreed(start.together, false);
   FinishJoint result;
   result.topology = membership.topology();
-  std::vector<PeerId>& left = result.topology->left;
-  for (const PeerId peer : unseen) {
-    if (std::find(left.begin(), left.end(), peer) == left.end()) left.push_back(peer);
-  }
   if (newcomer) {
     membership.enter(Phase::kMember);
     joining.on_admission();

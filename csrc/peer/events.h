@@ -53,7 +53,7 @@ struct Options {
   bool secured = false;     // this peer has a token: all its connections are encrypted
   bool insecure = false;    // without a token, the master may be on another machine
   // Bytes of a piece of shared state. All members use the same number; tests have a smaller one.
-  uint64_t piece_bytes = protocol::kPieceBytes;
+  uint64_t piece_bytes = protocol::kStateUnitBytes;
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with
@@ -184,10 +184,11 @@ struct PieceChecked {  // answer to CheckPiece, which it repeats
   std::vector<uint64_t> have = {};  // of kHave
 };
 struct TimePassed {};
-using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
-                           MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
-                           OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
-                           PieceRequested, PieceChecked, TimePassed, JointGivenUp, TopologySeen, TokenRead>;
+using Event =
+    std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
+                 MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
+                 OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
+                 JointGivenUp, TopologySeen, TokenRead>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {

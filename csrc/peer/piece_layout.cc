@@ -29,7 +29,7 @@ bool PieceLayout::cut(uint64_t piece_bytes) {
   bool open = false;  // the last piece takes further entries
   for (size_t at = 0; at < keys_.size(); ++at) {
     const uint64_t bytes = key_bytes_[at];
-    if ((bytes + piece_bytes - 1) / piece_bytes > protocol::kPiecesMax) return false;
+    if ((bytes + piece_bytes - 1) / piece_bytes > protocol::kStatePiecesMax) return false;
     if (bytes > piece_bytes) {
       first_pieces_.push_back(count());
       for (uint64_t offset = 0; offset < bytes; offset += piece_bytes)
@@ -44,7 +44,7 @@ bool PieceLayout::cut(uint64_t piece_bytes) {
       pieces_.push_back({at, at + 1, 0, bytes, kNoPart});
       open = true;
     }
-    if (pieces_.size() > protocol::kPiecesMax) return false;
+    if (pieces_.size() > protocol::kStatePiecesMax) return false;
   }
   return true;
 }

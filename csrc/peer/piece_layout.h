@@ -3,7 +3,7 @@
 // members compute the same layout from a SyncPlan. It is a plain value that never changes.
 // Invariants:
 //   1. The pieces cover each of the keys once, in their order.
-//   2. A piece has at most piece_bytes() bytes, and there are at most kPiecesMax pieces.
+//   2. A piece has at most piece_bytes() bytes, and there are at most kStatePiecesMax pieces.
 //   3. A part begins at a multiple of piece_bytes() of its entry. So its hash is a sum of tiles.
 #pragma once
 
@@ -27,7 +27,7 @@ class PieceLayout {
   // `piece_bytes`: doubles until the pieces are few enough. REQUIRES: ascending keys of the
   // entries; piece_bytes is a multiple of a tile of the state hash.
   PieceLayout(const std::vector<protocol::StateEntry>& entries, const std::vector<uint32_t>& keys,
-              uint64_t piece_bytes = protocol::kPieceBytes);
+              uint64_t piece_bytes = protocol::kStateUnitBytes);
 
   uint32_t count() const { return static_cast<uint32_t>(pieces_.size()); }
   uint64_t piece_bytes() const { return piece_bytes_; }
@@ -58,7 +58,7 @@ class PieceLayout {
   std::vector<uint64_t> key_bytes_;     // in the order of keys_
   std::vector<uint32_t> first_pieces_;  // likewise: the piece where a key begins
   std::vector<Piece> pieces_;
-  uint64_t piece_bytes_ = protocol::kPieceBytes;
+  uint64_t piece_bytes_ = protocol::kStateUnitBytes;
   uint32_t parts_ = 0;
 };
 

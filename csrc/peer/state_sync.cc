@@ -135,9 +135,9 @@ void StateSync::start() {
   layout_ = PieceLayout(plan_->entries, plan_->keys, context_.options.piece_bytes);
   const bool keeps = kept_ && kept_->entries == plan_->entries && kept_->keys == plan_->keys;
   plan_digest_ = digest_of(*plan_);
-  Swarm::Setup setup{membership_.self(),     plan_->sources,
-                     plan_->receivers,       Bits(layout_.count()),
-                     Bits(layout_.count()),  membership_.topology().wan ? kPerPeerWan : kPerPeer};
+  Swarm::Setup setup{membership_.self(),    plan_->sources,
+                     plan_->receivers,      Bits(layout_.count()),
+                     Bits(layout_.count()), membership_.topology().wan ? kPerPeerWan : kPerPeer};
   setup.here.set_all();  // what a receiver does not lack, it can send
   for (const uint32_t piece : layout_.pieces_of(wanted_keys_)) {
     setup.wanted.set(piece);
@@ -146,6 +146,7 @@ void StateSync::start() {
   swarm_ = Swarm(std::move(setup));
   manifest_here_ = !receives() || layout_.part_count() == 0 || (keeps && kept_->manifest);
   kept_.reset();
+  dropped_.clear();
   std::erase_if(next_sequence_, [this](const auto& at) { return !membership_.rank_of(at.first); });
   context_.emit(BeginPieces{handle_, *plan_, keeps});
   serve_waiting();
@@ -244,20 +245,21 @@ void StateSync::request(PeerId peer, uint32_t what) {
 // What has another key than this peer's requests have is no request.
 void StateSync::requested(const PieceRequested& event) {
   const OpKey key = key_of(membership_.self(), event.peer, event.op.sequence);
-  const bool now = event.epoch == membership_.epoch() && !membership_.ended();
+  const bool now = event.epoch == membership_.epoch() && !membership_.ended() && !membership_.out();
   if (!now || key != event.op || !membership_.rank_of(event.peer)) return;
   const auto same = [&](const PieceRequested& waiting) { return waiting.op == event.op; };
-  if (transfers_.contains({event.epoch, key}) || std::any_of(waiting_.begin(), waiting_.end(), same))
+  if (transfers_.contains({event.epoch, key}) ||
+      std::any_of(waiting_.begin(), waiting_.end(), same))
     return;  // it says so twice
-  const auto waits = std::count_if(
-      waiting_.begin(), waiting_.end(),
-      [&](const PieceRequested& waiting) { return waiting.peer == event.peer; });
+  const auto waits =
+      std::count_if(waiting_.begin(), waiting_.end(),
+                    [&](const PieceRequested& waiting) { return waiting.peer == event.peer; });
   const Served served = serve(event);
   if (served == Served::kNow) return;
-  if (served == Served::kLater && static_cast<size_t>(waits) < protocol::kRequestsMax) {
+  if (served == Served::kLater && static_cast<size_t>(waits) < protocol::kStateRequestsMax) {
     waiting_.push_back(event);
   } else {
-    context_.emit(EndOp{event.op});
+    drop(event);
   }
 }
 
@@ -301,14 +303,20 @@ void StateSync::serve_waiting() {
   for (const PieceRequested& event : all) {
     const Served served = serve(event);
     if (served == Served::kLater) later.push_back(event);
-    if (served == Served::kNever) context_.emit(EndOp{event.op});
+    if (served == Served::kNever) drop(event);
   }
   waiting_ = std::move(later);
 }
 
-// The ring drops the credit of what it never got.
+// The ring drops the credit of the request, and remembers its number. It remembers numbers in a row
+// as one. Other numbers come from a peer that breaks the rules: after some of them the credits stay,
+// and when there are too many of those, the ring ends the link.
+void StateSync::drop(const PieceRequested& event) {
+  if (++dropped_[event.peer] <= protocol::kOpsOpenMax) context_.emit(EndOp{event.op});
+}
+
 void StateSync::drop_waiting() {
-  for (const PieceRequested& event : waiting_) context_.emit(EndOp{event.op});
+  for (const PieceRequested& event : waiting_) drop(event);
   waiting_.clear();
 }
 
@@ -459,8 +467,7 @@ void StateSync::fail_if_lost() {
   const std::vector<uint32_t> lost = swarm_.lost();
   if (lost.empty()) return;
   const std::string had = plan_->gone.empty() ? "nobody sends them rightly" : plan_->gone;
-  say_fetched(Code::kSharedState,
-              "no peer that is left has all of " + names_of(lost) + ": " + had);
+  say_fetched(Code::kSharedState, "no peer that is left has all of " + names_of(lost) + ": " + had);
 }
 
 void StateSync::say_if_complete() {
@@ -504,7 +511,7 @@ void StateSync::reconfigure() {
   stop();
   if (began) {
     kept_ = Kept{plan_->revision, plan_->entries, plan_->keys, wanted_keys_,
-                 swarm_.here(),   manifest_here_, verified_,    plans_};
+                 swarm_.here(),   manifest_here_, verified_,   plans_};
   }
   forget_plan();
 }

@@ -6,7 +6,8 @@
 // Invariants:
 //   1. busy() until the ring borrows no memory any more, however the call ended.
 //   2. A running transfer belongs to the plan that has started, and to the present epoch.
-//   3. A request waits here only while the epoch lasts. At most kRequestsMax of each peer wait.
+//   3. A request waits here only while the epoch lasts. At most kStateRequestsMax of each peer
+//      wait.
 //   4. Without a plan nothing of a plan is left: no Fetched, no piece under way.
 //   5. A check of a void plan keeps the next plan from starting.
 //   6. Verified pieces of a void plan are kept until the next plan, and beyond it if that plan has
@@ -104,6 +105,7 @@ class StateSync {
   enum class Served { kNow, kLater, kNever };
   Served serve(const PieceRequested& event);
   void serve_waiting();
+  void drop(const PieceRequested& event);
   void drop_waiting();
 
   static void enter(Running& transfer, State next);  // REQUIRES: the table allows it
@@ -129,7 +131,7 @@ class StateSync {
   uint64_t plan_digest_ = 0;
   PieceLayout layout_;
   Swarm swarm_;
-  std::vector<uint32_t> wanted_keys_;  // ascending
+  std::vector<uint32_t> wanted_keys_;       // ascending
   bool started_ = false, stopped_ = false;  // the plan
   bool verified_ = false;
   bool manifest_here_ = false;
@@ -138,6 +140,7 @@ class StateSync {
   // Parts that have come before the manifest.
   std::vector<std::pair<OpKey, Running>> unchecked_;
   std::vector<PieceRequested> waiting_;
+  std::map<PeerId, size_t> dropped_;          // requests, since the last plan began
   size_t sending_ = 0;                        // pieces that are being sent
   std::map<PeerId, uint32_t> next_sequence_;  // by the peer that is asked
   std::optional<Kept> kept_;

@@ -90,8 +90,7 @@ void Swarm::exclude(PeerId peer) {
 std::optional<uint32_t> Swarm::choose(const Other& other) const {
   std::optional<uint32_t> any;
   for (size_t index = 0; index < absent_.words(); ++index) {
-    for (uint64_t word = absent_.word(index) & other.has.word(index); word != 0;
-         word &= word - 1) {
+    for (uint64_t word = absent_.word(index) & other.has.word(index); word != 0; word &= word - 1) {
       const auto piece = static_cast<uint32_t>(index * 64 + std::countr_zero(word));
       if (other.source) {
         if (takes_from_source(piece, other.index)) return piece;
@@ -112,8 +111,7 @@ bool Swarm::takes_from_source(uint32_t piece, uint32_t source) const {
 std::optional<uint32_t> Swarm::last_absent() const {
   for (size_t index = absent_.words(); index > 0; --index) {
     const uint64_t word = absent_.word(index - 1);
-    if (word != 0)
-      return static_cast<uint32_t>((index - 1) * 64 + 63 - std::countl_zero(word));
+    if (word != 0) return static_cast<uint32_t>((index - 1) * 64 + 63 - std::countl_zero(word));
   }
   return std::nullopt;
 }

@@ -79,12 +79,12 @@ inline constexpr size_t kShapeDimensionsMax = 64;
 // Bytes of one piece of a shared state, the unit in which it travels and is verified. It is a
 // multiple of the tile of the state hash. A larger piece costs more when a peer is lost, and a
 // smaller one more requests.
-inline constexpr uint64_t kPieceBytes = 4u << 20;
+inline constexpr uint64_t kStateUnitBytes = 4u << 20;
 // Pieces of one state, so that the list of those that a peer has is small. A state of more than
 // 256 GiB has larger pieces.
-inline constexpr uint32_t kPiecesMax = 65536;
+inline constexpr uint32_t kStatePiecesMax = 65536;
 // Requests for pieces of one peer that wait here. An honest peer has far fewer.
-inline constexpr size_t kRequestsMax = 64;
+inline constexpr size_t kStateRequestsMax = 64;
 // The number of a verdict: more verdicts than an epoch can ever have. So the numbers stay far below
 // an overflow, whatever the members say after a restart.
 inline constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;

@@ -54,7 +54,8 @@ class UnexpectedCredits {
   std::map<OpKey, Credit> credits_;
 };
 
-// A priority queue: the oldest operation first, and pulled transfers after all others. An operation is in it while its `queued` is set.
+// A priority queue: the oldest operation first, and pulled transfers after all others. An operation
+// is in it while its `queued` is set.
 class SendQueue {
  public:
   // REQUIRES: !operation.queued. It must stay alive until it is popped or removed.

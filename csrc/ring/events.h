@@ -191,11 +191,10 @@ struct FailLink {
   PeerId peer;
   std::string why;
 };
-using Effect =
-    std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
-                 TakeUnexpected, DropUnexpected, Unpark, Combine, Revoke, Withdraw, Restore,
-                 Release, Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, Requested,
-                 FailLink>;
+using Effect = std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
+                            TakeUnexpected, DropUnexpected, Unpark, Combine, Revoke, Withdraw,
+                            Restore, Release, Retain, OpProgressed, OpTransferred, OpAgreed,
+                            OpDrained, Requested, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 

@@ -192,7 +192,8 @@ int main(int argc, char** argv) {
                  "on] [--plant BUG]\n");
     return 2;
   }
-  if (given->contains("states")) return sweep_states(std::strtoul((*given)["states"].c_str(), nullptr, 10));
+  if (given->contains("states"))
+    return sweep_states(std::strtoul((*given)["states"].c_str(), nullptr, 10));
   const Plant* const plant = given->contains("plant") ? find_plant((*given)["plant"]) : nullptr;
   if (given->contains("plant") && plant == nullptr) {
     std::fprintf(stderr, "pccl-sim: --plant is one of");

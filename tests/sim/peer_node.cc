@@ -294,7 +294,7 @@ void PeerNode::apply(peer::BeginPieces& effect) {
 
 void PeerNode::apply(peer::CheckPiece& effect) {
   peer::SharedEntries::Checked checked = shared_->check(effect.op, effect.what);
-  peer::PieceChecked event{effect.handle, effect.plan, effect.peer,
+  peer::PieceChecked event{effect.handle, effect.plan,    effect.peer,
                            effect.what,   checked.status, checked.have};
   control([this, event] { step(event); });
 }

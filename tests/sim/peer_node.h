@@ -118,7 +118,7 @@ class PeerNode {
   peer::PeerCore core_;
   ring::Engine engine_;
   SimLinks links_;
-  std::unique_ptr<Device> device_;  // null: all tensors are on the CPU
+  std::unique_ptr<Device> device_;               // null: all tensors are on the CPU
   std::shared_ptr<peer::SharedEntries> shared_;  // of the last shared-state call with a plan
   peer::Handle shared_call_ = 0;                 // that call
   Fifo to_control_, to_data_;

@@ -117,9 +117,9 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
 void AddressPublisher::show_state() {
   const bool alike = std::all_of(state_.begin(), state_.end(),
                                  [this](std::byte byte) { return byte == state_[0]; });
-  node_.world().note(node_.name(), alike ? "its state is " + std::to_string(
-                                                                 std::to_integer<int>(state_[0]))
-                                         : "its state is mixed");
+  node_.world().note(node_.name(),
+                     alike ? "its state is " + std::to_string(std::to_integer<int>(state_[0]))
+                           : "its state is mixed");
 }
 
 // Confirms the new topology at once.

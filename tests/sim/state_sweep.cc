@@ -26,9 +26,10 @@ std::string story(const Case& run) {
     std::string& names = run.is_stale(peer) ? stale : fresh;
     names += (names.empty() ? "" : ",") + name(peer);
   }
-  std::string text = "join" + all + " state=100000 min_peers=1 founders=" + std::to_string(run.peers) +
-                     "; settle; sync revision=8 fill=2 on=" + fresh + "; sync revision=7 fill=1 on=" +
-                     stale + (run.receive_only ? " strategy=receive_only" : "");
+  std::string text =
+      "join" + all + " state=100000 min_peers=1 founders=" + std::to_string(run.peers) +
+      "; settle; sync revision=8 fill=2 on=" + fresh + "; sync revision=7 fill=1 on=" + stale +
+      (run.receive_only ? " strategy=receive_only" : "");
   if (run.dies < run.peers)
     text += "; run 0 us=" + std::to_string(run.after) + "; kill " + name(run.dies);
   return text + "; settle; state";

@@ -61,9 +61,7 @@ class Workload : public App {
   void on_gone(const Status& status) override;
   ring::Memory memory(peer::Handle handle) override;
   std::vector<peer::StateSpan> state() override;
-  bool receives_only() const override {
-    return strategy_ == protocol::SyncStrategy::kReceiveOnly;
-  }
+  bool receives_only() const override { return strategy_ == protocol::SyncStrategy::kReceiveOnly; }
 
   uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }

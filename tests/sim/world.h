@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/peer/shell/peer.h"
 #include "csrc/peer/core.h"
+#include "csrc/peer/shell/peer.h"
 #include "csrc/ring/engine.h"
 #include "master/core.h"
 #include "tests/sim/coverage.h"

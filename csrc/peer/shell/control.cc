@@ -94,7 +94,8 @@ ring::Shell::Callbacks Control::data_callbacks() {
           },
       .on_requested =
           [this](const ring::Requested& asked) {
-            push(Event{PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest, asked.what}});
+            push(
+                Event{PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest, asked.what}});
           },
       .on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); },
   };

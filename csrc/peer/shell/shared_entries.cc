@@ -1,5 +1,6 @@
-// A call without devices: hash; lend the tensors themselves and the staging buffers of pieces; check
-// each piece; install. Entries on devices: the devices begin to hash, and meanwhile the host hashes its own.
+// A call without devices: hash; lend the tensors themselves and the staging buffers of pieces;
+// check each piece; install.
+// Entries on devices: the devices begin to hash, and meanwhile the host hashes its own.
 // Entries to be sent are copied to the host before the ring gets them. Fetched ones are copied to
 // the device by install().
 // Failures:

@@ -26,7 +26,7 @@ class SharedEntries {
  public:
   struct Options {
     Duration timeout = kForever;
-    uint64_t piece_bytes = protocol::kPieceBytes;
+    uint64_t piece_bytes = protocol::kStateUnitBytes;
     bool in_place = false;
   };
   // Sorts and hashes the entries. kInvalidArgument for entries that cannot be offered: a duplicate

@@ -108,8 +108,7 @@ class InterruptedAgreement : public AgreementTest {
 };
 
 TEST_F(InterruptedAgreement, WithoutTheSourceTheReceiversCompleteEachOther) {
-  const auto plan =
-      plan_with({offer(0, {0, 6}, kReceive), offer(0, {0, 0}, kReceive)}, {kB, kC});
+  const auto plan = plan_with({offer(0, {0, 6}, kReceive), offer(0, {0, 0}, kReceive)}, {kB, kC});
   ASSERT_TRUE(plan.has_value());
   EXPECT_TRUE(plan->sources.empty());
   EXPECT_EQ(plan->receivers, (std::vector{kB, kC}));

@@ -37,8 +37,9 @@ TEST_F(SyncThroughALoss, WithAReceiverItGoesOn) {
   lose("c");
   h.vote("a", epoch(2), 0, kSync, offer(4, {1, 2}));
   h.vote("b", epoch(2), 0, kSync, offer(0, {0, 2}, kReceive));
-  EXPECT_EQ(h.take().at(0), "a < SyncPlan: a > b: 0 1 gone: peer 1.3 (rank 2, 10.0.0.1:1003) "
-                            "lost: its process ended or its network broke");
+  EXPECT_EQ(h.take().at(0),
+            "a < SyncPlan: a > b: 0 1 gone: peer 1.3 (rank 2, 10.0.0.1:1003) "
+            "lost: its process ended or its network broke");
   h.say("b", protocol::Fetched{0, Code::kOk, ""});
   EXPECT_EQ(h.story(), (Lines{"persist", "a < Answer 0 sync_shared_state ok revision 4",
                               "b < Answer 0 sync_shared_state ok revision 4"}));

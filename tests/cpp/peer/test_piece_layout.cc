@@ -41,9 +41,9 @@ TEST(PieceLayout, LargeEntriesAreCutAndOnlyTheKeysOfThePlanCount) {
 }
 
 TEST(PieceLayout, PiecesGrowUntilTheyAreFewEnough) {
-  const PieceLayout layout(entries({int64_t{1} << 40}), {0}, protocol::kPieceBytes);
+  const PieceLayout layout(entries({int64_t{1} << 40}), {0}, protocol::kStateUnitBytes);
   EXPECT_EQ(layout.piece_bytes(), uint64_t{16} << 20);
-  EXPECT_EQ(layout.count(), protocol::kPiecesMax);
+  EXPECT_EQ(layout.count(), protocol::kStatePiecesMax);
 }
 
 }  // namespace

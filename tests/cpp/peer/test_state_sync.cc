@@ -53,8 +53,8 @@ class StateSyncTest : public testing::Test {
     return t.on(PieceChecked{5, plan, peer_id(from), what, {}, {}});
   }
   std::string is_wrong(uint32_t from, uint32_t what) {
-    return t.on(
-        PieceChecked{5, 1, peer_id(from), what, {Code::kSharedState, "w0 has another hash", {}}, {}});
+    return t.on(PieceChecked{
+        5, 1, peer_id(from), what, {Code::kSharedState, "w0 has another hash", {}}, {}});
   }
   static protocol::Answer answer(Code code = Code::kOk, std::string text = "") {
     return {0, JointKind::kSyncSharedState, code, std::move(text), false, 7, 42, {}};
@@ -109,8 +109,9 @@ TEST_F(StateSyncTest, ReceiversServeEachOther) {
       << "the first answer comes at once";
   EXPECT_EQ(t.on(ask(plan, 3, kHave | 1, 3)), "") << "it knows";
   // It owns all pieces that it has asked for, so it asks for one more.
-  EXPECT_EQ(arrives(1, 1), "end ?#1 committed\ncheck call 5, piece 0 from 1.1\n"
-                           "start call 5 as ?#3: 1 of 2, from 1.1, spare piece 1\n");
+  EXPECT_EQ(arrives(1, 1),
+            "end ?#1 committed\ncheck call 5, piece 0 from 1.1\n"
+            "start call 5 as ?#3: 1 of 2, from 1.1, spare piece 1\n");
   EXPECT_EQ(is_right(1, 0),
             "start call 5 as ?#0: 0 of 2, to 1.3, piece 0\n"
             "start call 5 as ?#3: 0 of 2, to 1.3, news after 1\n");
@@ -140,16 +141,14 @@ TEST_F(StateSyncTest, ASourceSendsWhatItIsAskedFor) {
             "end ?#1 committed\nreturn ?#1\nstart call 5 as ?#2: 0 of 2, to 1.3, spare piece 2\n");
   EXPECT_EQ(t.hear(answer()), "end ?#0 aborted\nend ?#2 aborted\n");
   t.on(OpDrained{epoch_id(1), op(2, 3, 0)});
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(2, 3, 2)}),
-            "return ?#2\nfinish joint call 5: ok\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(2, 3, 2)}), "return ?#2\nfinish joint call 5: ok\n");
 }
 
 TEST_F(StateSyncTest, ARequestMayComeBeforeThePlan) {
   const protocol::SyncPlan plan = give();
   EXPECT_EQ(t.on(ask(plan, 3, 0)), "");
   EXPECT_EQ(t.on(ask(plan, 3, 0)), "") << "twice";
-  EXPECT_EQ(t.hear(plan),
-            "pieces of call 5 begin\nstart call 5 as ?#0: 0 of 2, to 1.3, piece 0\n");
+  EXPECT_EQ(t.hear(plan), "pieces of call 5 begin\nstart call 5 as ?#0: 0 of 2, to 1.3, piece 0\n");
   EXPECT_EQ(t.on(ask(plan, 3, 0)), "") << "it is being sent";
 }
 
@@ -170,7 +169,7 @@ TEST_F(StateSyncTest, RequestsThatMakeNoSenseAreDropped) {
 }
 
 TEST_F(StateSyncTest, OnlySoManyRequestsOfOnePeerWait) {
-  for (uint32_t number = 0; number < protocol::kRequestsMax; ++number)
+  for (uint32_t number = 0; number < protocol::kStateRequestsMax; ++number)
     EXPECT_EQ(t.on(ask(give(), 3, 0, number)), "");
   EXPECT_EQ(t.on(ask(give(), 3, 0, 1000)), "end ?#1000 aborted\n");
   EXPECT_EQ(t.on(ask(give(), 1, 0, 0)), "") << "of another peer";
@@ -415,8 +414,7 @@ TEST_F(StateSyncTest, PlansThatMakeNoSense) {
     other.become_member();
     other.on(JointCalled{5, JointKind::kSyncSharedState, offer(1), {}});
     const std::string story = other.hear(plan);
-    EXPECT_NE(story.find("SyncPlan " + std::to_string(plan.number) + ": " + why),
-              std::string::npos)
+    EXPECT_NE(story.find("SyncPlan " + std::to_string(plan.number) + ": " + why), std::string::npos)
         << story;
   }
 }

@@ -23,8 +23,7 @@ struct World {
     for (const PeerId self : receiver_ids) {
       Bits wanted(pieces);
       wanted.set_all();
-      swarms.emplace(self,
-                     Swarm({self, source_ids, receiver_ids, wanted, Bits(pieces), 2}));
+      swarms.emplace(self, Swarm({self, source_ids, receiver_ids, wanted, Bits(pieces), 2}));
     }
   }
   struct Flight {

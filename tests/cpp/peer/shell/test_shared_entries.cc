@@ -29,7 +29,8 @@ class SharedEntriesTest : public testing::Test {
 };
 
 TEST_F(SharedEntriesTest, TheOfferIsSortedAndHashed) {
-  const auto entries = SharedEntries::make({entry("b", b), entry("a", a), entry("", none)}, {}).value();
+  const auto entries =
+      SharedEntries::make({entry("b", b), entry("a", a), entry("", none)}, {}).value();
   const auto& offered = entries->offer().entries;
   ASSERT_EQ(offered.size(), 3u);
   EXPECT_EQ(offered[0].key, "");
