@@ -196,8 +196,8 @@ def sync_shared_state(
     The state with the highest revision wins. If several states have that revision, the state that
     most members hold wins. A member with another state fetches the differing tensors; its tensors
     and its `state.revision` are overwritten. Nothing is written before all data has arrived and was
-    verified, except that "receive_only" receives large tensors in place: if the call fails, they may
-    hold parts of both states.
+    verified, except that "receive_only" receives large tensors in place: if the call fails, they
+    may hold parts of both states.
 
     The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
     what they have verified. If a member is lost meanwhile, the call goes on among the others, and

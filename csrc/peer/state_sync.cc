@@ -309,8 +309,8 @@ void StateSync::serve_waiting() {
 }
 
 // The ring drops the credit of the request, and remembers its number. It remembers numbers in a row
-// as one. Other numbers come from a peer that breaks the rules: after some of them the credits stay,
-// and when there are too many of those, the ring ends the link.
+// as one. Other numbers come from a peer that breaks the rules: after some of them the credits
+// stay, and when there are too many of those, the ring ends the link.
 void StateSync::drop(const PieceRequested& event) {
   if (++dropped_[event.peer] <= protocol::kOpsOpenMax) context_.emit(EndOp{event.op});
 }

@@ -130,7 +130,7 @@ std::optional<Swarm::Ask> Swarm::next() {
     if (other.excluded || other.under_way >= per_peer_) continue;
     std::optional<uint32_t> piece = choose(other);
     bool spare = false;
-    if (!piece && other.source && !other.spare && may_ask_for_spare()) {
+    if (!piece && other.source && other.under_way == 0 && may_ask_for_spare()) {
       piece = last_absent();
       spare = true;
     }

@@ -3,9 +3,9 @@
 // verified. It belongs to StateSync and is pure.
 // The order. With k sources and n receivers, piece p has an owner, receiver p mod n, which takes it
 // from source p mod k. The others take it from the owner, or from any receiver that has it. So each
-// source sends its share once. A receiver that has asked a source for all of its own pieces asks
-// for one more, which the source sends only when it has nothing else to send (`spare`): so a slow
-// owner holds up nobody.
+// source sends its share once. A receiver that has all of its own pieces from a source asks for one
+// more, which the source sends only when it has nothing else to send (`spare`): so a slow owner
+// holds up nobody.
 // Invariants:
 //   1. A piece is in exactly one state: here, absent, or under way from one peer.
 //   2. At most `per_peer` pieces are under way from one peer, and one of them is spare.

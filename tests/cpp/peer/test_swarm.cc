@@ -113,6 +113,9 @@ TEST(Swarm, WhatNobodyElseHasIsAskedForAsASpare) {
   Swarm swarm({id(10), {id(1)}, {id(10), id(11)}, wanted, Bits(3), 4});
   EXPECT_FALSE(swarm.next()->spare);
   EXPECT_FALSE(swarm.next()->spare);
+  EXPECT_FALSE(swarm.next().has_value()) << "its own pieces come first";
+  swarm.arrived(0, id(1));
+  swarm.arrived(2, id(1));
   const auto spare = swarm.next();
   EXPECT_TRUE(spare->spare && spare->piece == 1);
   EXPECT_FALSE(swarm.next().has_value());
