@@ -119,7 +119,8 @@ def kill(full: int, new: int, dies: int, first: int, options: argparse.Namespace
         left = [one for number, one in enumerate(ranks) if number != dies]
         said = [json.loads(read_line(one)) for one in left]
         assert all(right for *_, right in said), "a newcomer has another state"
-        return max(rx for _, _, rx, _ in said) / (options.mib << 20)
+        received: int = max(rx for _, _, rx, _ in said)
+        return received / (options.mib << 20)
 
 
 def show_kills(options: argparse.Namespace) -> None:
