@@ -75,11 +75,13 @@ target_link_libraries(pccl-diagrams PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,pccl_co
 add_test(NAME diagrams COMMAND pccl-diagrams ${PROJECT_SOURCE_DIR}/docs/state-machines.md)
 set_tests_properties(diagrams PROPERTIES LABELS unit TIMEOUT 60)
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
+# Losses at each moment of a sync_shared_state. `--states 5` takes a minute.
+add_test(NAME sim.states COMMAND pccl-sim --states 3)
 # These tests check the simulator's own checks: if those found nothing, the protocol would seem to have no bugs.
 foreach(bug early-commit no-restore foreign-size lost-answer told-too-early hasty-end)
   add_test(NAME sim.finds_planted_bug.${bug} COMMAND pccl-sim --seeds 500 --plant ${bug})
   list(APPEND plants sim.finds_planted_bug.${bug})
 endforeach()
 add_test(NAME sim.loss_at_every_step COMMAND pccl-sim --sweep 300)
-set_tests_properties(scenarios ${plants} sim.loss_at_every_step
+set_tests_properties(scenarios ${plants} sim.loss_at_every_step sim.states
   PROPERTIES LABELS simulated TIMEOUT 120)

@@ -1,5 +1,6 @@
 #include "master/agreement.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -31,7 +32,9 @@ const Transitions<AgreementPhase, 5> kAgreementTransitions(
      {AgreementPhase::kFetching, AgreementPhase::kRecording,
       "all have fetched, and the state is not the recorded one", "Persist"},
      {AgreementPhase::kFetching, AgreementPhase::kIdle,
-      "all have fetched the recorded state; one could not fetch; the call has ended in another way",
+      "all have fetched the recorded state; one could not fetch; the call has ended in another "
+      "way, "
+      "or is interrupted",
       "Answer"},
      {AgreementPhase::kRecording, AgreementPhase::kIdle, "durable",
       "Answer, if voters wait for it"}});
@@ -48,29 +51,37 @@ protocol::Answer refusal(const std::string& why) {
 void Agreement::enter(Phase next) { phase_ = kAgreementTransitions.step(phase_, next); }
 
 Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t number) {
-  PCCL_ASSERT(idle() && plans_.empty() && fetching_.empty());
-  const Election election = elect(offers, recorded_);
+  PCCL_ASSERT(idle() && !plan_ && fetching_.empty());
+  Election election = elect(offers, recorded_);
+  if (const auto before = std::exchange(interrupted_, std::nullopt)) {
+    const bool same = election.refusal.empty() && election.agreed == before->agreed;
+    const bool falls =
+        !election.refusal.empty() || election.agreed.revision < before->agreed.revision;
+    if (same || falls) election = resumed(*before, offers);
+  }
   if (!election.refusal.empty()) return refusal(election.refusal);
   elected_ = election.agreed;
-  if (election.transfers.empty()) return record();
+  if (election.receivers.empty()) return record();
   enter(Phase::kFetching);
   number_ = number;
+  plan_ = plan_of(number, election);
+  fetching_.insert(plan_->receivers.begin(), plan_->receivers.end());
   for (const OfferOf& one : offers) {
-    protocol::SyncPlan plan = plan_for(one.peer, number, election);
-    if (plan.transfers.empty()) continue;
-    connections_.send(one.peer, plan);
-    plans_[one.peer] = std::move(plan);
+    if (expects(one.peer)) connections_.send(one.peer, *plan_);
   }
-  for (const protocol::Transfer& transfer : election.transfers) {
-    PCCL_ASSERT(plans_.contains(transfer.source) && plans_.contains(transfer.destination));
-    fetching_.insert(transfer.destination);
-  }
+  election_ = std::move(election);
   return std::nullopt;
 }
 
+bool Agreement::expects(PeerId peer) const {
+  const auto in = [peer](const std::vector<PeerId>& peers) {
+    return std::find(peers.begin(), peers.end(), peer) != peers.end();
+  };
+  return plan_ && (in(plan_->sources) || in(plan_->receivers));
+}
+
 Agreement::Outcome Agreement::fetched(PeerId peer, const protocol::Fetched& fetched) {
-  const bool takes_part = plans_.contains(peer) && fetched.number == number_;
-  if (phase_ != Phase::kFetching || !takes_part) return std::nullopt;
+  if (!expects(peer) || fetched.number != number_) return std::nullopt;
   if (fetched.code != Code::kOk) {
     cancel();
     return refusal(fetched.text);
@@ -82,7 +93,8 @@ Agreement::Outcome Agreement::fetched(PeerId peer, const protocol::Fetched& fetc
 Agreement::Outcome Agreement::record() {
   PCCL_ASSERT(!recording() && fetching_.empty());
   PCCL_ASSERT(!recorded_ || elected_.revision >= recorded_->revision);
-  plans_.clear();
+  plan_.reset();
+  election_.reset();
   if (elected_ == recorded_) {
     if (!idle()) enter(Phase::kIdle);
     return agreed();
@@ -111,27 +123,34 @@ protocol::Answer Agreement::agreed() const {
 
 void Agreement::cancel() {
   answers_ = false;
+  interrupted_.reset();
   if (phase_ != Phase::kFetching) return;
   enter(Phase::kIdle);
-  plans_.clear();
+  plan_.reset();
+  election_.reset();
   fetching_.clear();
 }
 
+void Agreement::interrupt(const std::string& gone) {
+  std::optional<Election> election =
+      phase_ == Phase::kFetching ? std::move(election_) : std::move(interrupted_);
+  cancel();
+  interrupted_ = std::move(election);
+  if (interrupted_ && !gone.empty()) interrupted_->gone = gone;
+}
+
 std::optional<protocol::SyncPlan> Agreement::plan(PeerId peer) const {
-  const auto at = plans_.find(peer);
-  if (at == plans_.end()) return std::nullopt;
-  PCCL_ASSERT(phase_ == Phase::kFetching && at->second.number == number_);
-  return at->second;
+  if (!expects(peer)) return std::nullopt;
+  PCCL_ASSERT(phase_ == Phase::kFetching && plan_->number == number_);
+  return plan_;
 }
 
 void Agreement::check() const {
   const bool fetches = phase_ == Phase::kFetching;
-  PCCL_ASSERT(fetches == !plans_.empty() && fetches == !fetching_.empty());
-  for (const auto& [peer, plan] : plans_) {
-    PCCL_ASSERT(plan.number == number_ && plan.revision == elected_.revision);
-    PCCL_ASSERT(!plan.transfers.empty());
-  }
-  for (const PeerId peer : fetching_) PCCL_ASSERT(plans_.contains(peer));
+  PCCL_ASSERT(fetches == plan_.has_value() && fetches == !fetching_.empty());
+  PCCL_ASSERT(fetches == election_.has_value());
+  if (plan_) PCCL_ASSERT(plan_->number == number_ && plan_->revision == elected_.revision);
+  for (const PeerId peer : fetching_) PCCL_ASSERT(expects(peer));
   if (!recording()) return;
   const auto persisting = context_.persisting.find(token_);
   PCCL_ASSERT(persisting != context_.persisting.end() && persisting->second == group_);

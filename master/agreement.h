@@ -1,15 +1,17 @@
 // Agreement: one sync_shared_state at a time, from the complete ballot to its answer (PROTOCOL.md,
 // section 5.3): election, then the stale members fetch, then the record is made durable. It also
-// keeps the last agreed state. The master carries no tensor: it announces to the members which
-// entries to fetch from whom. Group owns it.
+// keeps the last agreed state. The master carries no tensor: it announces to the members who has
+// the state and who lacks entries. Group owns it.
+// If a loss interrupts the transfers, the members vote again, and the call goes on. The state that
+// was elected before stays elected, unless another one of the same or a higher revision wins now:
+// the receivers may have all pieces of it, although nobody is left that had the whole state.
 // Invariants:
 // 1. Nobody is answered before the agreed state is durable.
-// 2. Plans exist only while members fetch, and each of these members has one.
+// 2. A plan exists only while members fetch, and each of these members is a receiver of it.
 // 3. A state that is being made durable follows the recorded one: its revision is higher by one.
 // 4. The agreed revision never falls.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -45,9 +47,12 @@ class Agreement {
   // The call has ended in another way. A record that is being persisted is still completed, but no
   // voter is answered.
   void cancel();
+  // The epoch has ended, and all votes are void, but the call goes on: see begin(). `gone`: names
+  // the peers that were lost with it, if any.
+  void interrupt(const std::string& gone);
 
   // The peer takes part in the current transfers.
-  bool expects(PeerId peer) const { return phase_ == Phase::kFetching && plans_.contains(peer); }
+  bool expects(PeerId peer) const;
   const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
   // The plan that a resumed peer may have missed.
   std::optional<protocol::SyncPlan> plan(PeerId peer) const;
@@ -73,8 +78,10 @@ class Agreement {
   uint32_t number_ = 0;
   uint64_t token_ = 0;
   bool answers_ = true;  // voters wait for the record
-  std::map<PeerId, protocol::SyncPlan> plans_;
+  std::optional<protocol::SyncPlan> plan_;
   std::set<PeerId> fetching_;
+  std::optional<Election> election_;     // that is being carried out
+  std::optional<Election> interrupted_;  // of the call that goes on
 };
 
 }  // namespace pccl::master

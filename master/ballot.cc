@@ -25,9 +25,10 @@ Ballot::Ballot(std::vector<PeerId> voters, RankNames names)
   PCCL_ASSERT(voters_.size() == order_.size());
 }
 
-void Ballot::break_up() {
+void Ballot::break_up(std::optional<uint32_t> continued) {
+  if (!broken_) settled_.clear();
   broken_ = true;
-  settled_.clear();
+  continued_ = continued;
 }
 
 void Ballot::lose(PeerId voter) {
@@ -84,7 +85,8 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   const Status status = check(voter, vote);
   if (!status.ok()) return status;
   const Answer* const settled = broken_ ? brought_back(vote) : settled_without(vote.number);
-  if (settled == nullptr && broken_ && vote.kind != JointKind::kUpdateTopology)
+  const bool goes_on = continued_ == vote.number && vote.kind == JointKind::kSyncSharedState;
+  if (settled == nullptr && broken_ && vote.kind != JointKind::kUpdateTopology && !goes_on)
     return Cast::kRefused;
   if (settled != nullptr) {
     answer_voter(voter, vote, *settled);
@@ -248,7 +250,14 @@ Ballot::Answers Ballot::settle_if(const Answer& answer, Which which) {
     number = vote.number;
     answers.emplace_back(peer, answer_voter(voter, vote, answer));
   }
-  if (broken_ || !number) return answers;
+  if (!number) return answers;
+  if (broken_) {
+    if (continued_ != number) return answers;
+    continued_.reset();
+    Answer& settled = settled_[*number] = answer;
+    settled.kind = JointKind::kSyncSharedState;
+    return answers;
+  }
   if (answers.size() < voters_.size()) settled_[*number] = answer;
   uint32_t all_past = *number + 1;
   for (const auto& [peer, voter] : voters_) all_past = std::min(all_past, voter.next);

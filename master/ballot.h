@@ -32,8 +32,9 @@ class Ballot {
   Ballot() = default;
   // A new generation: `voters` in rank order, as are their names.
   explicit Ballot(std::vector<PeerId> voters, RankNames names = {});
-  // The group is broken: the voters' numbers may differ from now on.
-  void break_up();
+  // The group is broken: the voters' numbers may differ from now on. `continued`: the number of a
+  // sync_shared_state that all voters have an open vote for, and that goes on.
+  void break_up(std::optional<uint32_t> continued = {});
   void lose(PeerId voter);
   // After a restart: the voter's next number and its last answer. If the group is broken,
   // break_up() must be called first.
@@ -108,6 +109,7 @@ class Ballot {
   // answers to numbers that some voter has yet to vote for
   std::map<uint32_t, protocol::Answer> settled_;
   bool broken_ = false;
+  std::optional<uint32_t> continued_;  // broken: the number of the sync_shared_state that goes on
   bool restored_ = false;  // some numbers are as the voters reported them after a restart
 };
 

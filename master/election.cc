@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <set>
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
@@ -205,42 +206,33 @@ std::vector<uint32_t> differing(const std::vector<StateEntry>& a,
   return keys;
 }
 
-// Sources take turns, so that no up-to-date peer sends to all stale ones.
-void plan_transfers(const std::vector<OfferOf>& offers, Election& election) {
-  std::vector<PeerId> sources;
+void plan_pieces(const std::vector<OfferOf>& offers, Election& election) {
+  election.sources.clear();
+  election.receivers.clear();
+  std::vector<PeerId> trained;
+  std::set<uint32_t> lacking(election.keys.begin(), election.keys.end());
   for (const OfferOf& one : offers) {
-    if (one.offer->entries == election.entries) sources.push_back(one.peer);
+    const std::vector<uint32_t> keys = differing(one.offer->entries, election.entries);
+    lacking.insert(keys.begin(), keys.end());
+    (keys.empty() ? election.sources : election.receivers).push_back(one.peer);
+    if (keys.empty() && one.trained) trained.push_back(one.peer);
   }
-  PCCL_ASSERT(!sources.empty());
-  size_t turn = 0;
-  for (const OfferOf& one : offers) {
-    std::vector<uint32_t> keys = differing(one.offer->entries, election.entries);
-    if (keys.empty()) continue;
-    const PeerId source = sources[turn++ % sources.size()];
-    PCCL_ASSERT(source != one.peer);
-    election.transfers.push_back({source, one.peer, std::move(keys)});
-  }
+  election.keys.assign(lacking.begin(), lacking.end());
+  if (!trained.empty()) election.sources = std::move(trained);
 }
 
-// Refuses an election whose plan for some peer does not fit into a message.
-std::string refuse_size(const std::vector<OfferOf>& offers, const Election& election) {
-  size_t entries_bytes = 0;
-  for (const StateEntry& entry : election.entries) {
-    entries_bytes += 32 + entry.key.size() + entry.shape.size() * sizeof(int64_t);
-  }
-  for (const OfferOf& one : offers) {
-    size_t bytes = 64 + entries_bytes;
-    for (const protocol::Transfer& transfer : election.transfers) {
-      const bool takes_part = transfer.source == one.peer || transfer.destination == one.peer;
-      if (takes_part) bytes += 32 + transfer.keys.size() * sizeof(uint32_t);
-    }
-    if (bytes <= protocol::kMessageBytesMax) continue;
-    return "a state of " + count_text(election.entries.size(), "entry") +
-           " is too finely divided to be sent to so many stale ranks at once: its plan takes " +
-           std::to_string(bytes) + " bytes, at most " + std::to_string(protocol::kMessageBytesMax) +
-           ". Join small tensors into larger ones";
-  }
-  return {};
+// Refuses an election whose plan does not fit into a message.
+std::string refuse_size(const Election& election) {
+  if (election.receivers.empty()) return {};
+  size_t bytes = 64 + protocol::kTextBytesMax + election.keys.size() * sizeof(uint32_t) +
+                 2 * protocol::kMembersMax * sizeof(PeerId);
+  for (const StateEntry& entry : election.entries)
+    bytes += 32 + entry.key.size() + entry.shape.size() * sizeof(int64_t);
+  if (bytes <= protocol::kMessageBytesMax) return {};
+  return "a state of " + count_text(election.entries.size(), "entry") +
+         " is too finely divided to be sent to stale ranks: its plan takes " +
+         std::to_string(bytes) + " bytes, at most " + std::to_string(protocol::kMessageBytesMax) +
+         ". Join small tensors into larger ones";
 }
 
 // Why a newcomer's offer conflicts with that of the winning member; empty if it does not.
@@ -322,18 +314,23 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   election.agreed = as_agreed(offer);
   PCCL_ASSERT(!recorded || election.agreed.revision >= recorded->revision);
   election.entries = offer.entries;
-  plan_transfers(offers, election);
-  election.refusal = refuse_size(offers, election);
+  plan_pieces(offers, election);
+  election.refusal = refuse_size(election);
   return election;
 }
 
-protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election) {
-  PCCL_ASSERT(election.refusal.empty());
-  protocol::SyncPlan plan{number, election.agreed.revision, election.entries, {}};
-  for (const protocol::Transfer& transfer : election.transfers) {
-    if (transfer.source == peer || transfer.destination == peer) plan.transfers.push_back(transfer);
-  }
-  return plan;
+// The keys stay, so that the pieces stay the same.
+Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers) {
+  PCCL_ASSERT(interrupted.refusal.empty() && !offers.empty());
+  Election election = interrupted;
+  plan_pieces(offers, election);
+  return election;
+}
+
+protocol::SyncPlan plan_of(uint32_t number, const Election& election) {
+  PCCL_ASSERT(election.refusal.empty() && !election.receivers.empty());
+  return {number,           election.agreed.revision, election.entries, election.keys,
+          election.sources, election.receivers,       election.gone};
 }
 
 bool well_formed(const Offer& offer) {

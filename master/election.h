@@ -1,6 +1,6 @@
-// election: decides which shared state wins, and who fetches what from whom (PROTOCOL.md, section
-// 5.3). Pure functions of the offers, in rank order, and of the last agreed state, so every answer
-// can be checked on paper. Group and Agreement call them.
+// election: decides which shared state wins, who lacks entries of it, and who has it all
+// (PROTOCOL.md, section 5.3). Pure functions of the offers, in rank order, and of the last agreed
+// state, so every answer can be checked on paper. Group and Agreement call them.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,11 @@ struct Election {
   std::string refusal;  // why nothing can be agreed on, for all voters; empty: agreed
   AgreedState agreed;
   std::vector<protocol::StateEntry> entries;  // layout and hashes of the elected state
-  std::vector<protocol::Transfer>
-      transfers;  // to each peer that lacks entries, from one that has all of them
+  std::vector<uint32_t> keys;                 // that some receiver lacks, ascending
+  // In rank order. Receivers lack entries. Sources have the whole state, and were trained here if
+  // any such peer was: a newcomer that says that it has it may be wrong.
+  std::vector<PeerId> sources, receivers;
+  std::string gone;  // who had the whole state, if there are no sources
 };
 
 // The newcomers that have to be removed before the election: the members cannot accept their
@@ -55,8 +58,12 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
 // REQUIRES: at least one offer; all are well-formed; no misfits.
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
 
-// The plan for one peer: the transfers that it takes part in. REQUIRES: not refused.
-protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election);
+// An election whose transfers a loss has interrupted, for the survivors among these offers, which
+// are those of the election. Nobody among them may have the whole state any more.
+Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers);
+
+// The plan for all sources and receivers. REQUIRES: not refused.
+protocol::SyncPlan plan_of(uint32_t number, const Election& election);
 
 // Whether the entries are sorted by key, without duplicates.
 bool well_formed(const protocol::Offer& offer);

@@ -297,8 +297,9 @@ std::string Epochs::waits_for() const {
   return membership_.ranks_text(silent_ranks()) + " did not report the operations in flight";
 }
 
-Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
+Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change, bool syncs) {
   quorum_ = quorum;
+  syncs_ = syncs;
   if (phase_ == Phase::kRecovering) return all_recovered() ? go_on() : Turn::kNone;
   if (context_.ends) reconfigure();
   if (phase_ == Phase::kFreezing) {
@@ -409,7 +410,7 @@ void Epochs::plan_end() {
   Continuation continuation = Continuation::kNothing;
   if (this->continues() && !keeps()) {
     continuation = Continuation::kEverything;
-  } else if (!kept.empty() && survivors.size() >= quorum_.min_peers && !context_.ends) {
+  } else if ((!kept.empty() || syncs_) && survivors.size() >= quorum_.min_peers && !context_.ends) {
     continuation = Continuation::kKept;
   } else {
     kept.clear();

@@ -132,8 +132,9 @@ class Epochs {
   void waiting_gone(PeerId peer);  // a registered peer is gone and can no longer be admitted
   // Takes every step that is due. `may_end`: no record is being persisted that the end would
   // overtake. `may_change`: the votes for an agreed change are complete (after a reconfiguration
-  // they are cast again).
-  Turn advance(const Quorum& quorum, bool may_end, bool may_change);
+  // they are cast again). `syncs`: all members have an open vote for sync_shared_state, which goes
+  // on if the epoch ends.
+  Turn advance(const Quorum& quorum, bool may_end, bool may_change, bool syncs = false);
   Turn persisted(uint64_t token);
   void flush();  // sends the new verdicts to the members
   // The operations that were settled since the last call.
@@ -148,6 +149,11 @@ class Epochs {
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
   bool awaits_members() const { return recovered_.size() < membership_.members().size(); }
 
+  // Who was lost with the epoch before this one, and why; empty if nobody was.
+  std::string last_losses() const {
+    const auto& end = announced_.previous.end;
+    return !end || end->lost.empty() ? "" : end->text;
+  }
   // Why the group is broken: by a loss, or because the master ends. REQUIRES: broken(), or
   // kStarting from there.
   Status end_status() const {
@@ -242,6 +248,7 @@ class Epochs {
   Operations operations_;
   std::vector<OpKey> ended_;  // for take_ended()
   bool change_ = false;
+  bool syncs_ = false;
   std::vector<protocol::Settled> together_;  // the groups that agreed on that change
   Quorum quorum_;
   Plan plan_;

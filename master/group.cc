@@ -509,7 +509,8 @@ void Group::advance() {
     begin_agreement();
   }
   on_turn(epochs_.advance(quorum_, !agreement_.recording(),
-                          ballot_.is_complete(JointKind::kUpdateTopology)));
+                          ballot_.is_complete(JointKind::kUpdateTopology),
+                          ballot_.is_complete(JointKind::kSyncSharedState)));
   if (notices_due_) notify_waiting();
 }
 
@@ -535,36 +536,11 @@ void Group::on_turn(Epochs::Turn turn) {
         context_.log(LogLevel::kWarning, membership_.describe(member) + " is admitted");
       }
       break;
-    case Epochs::Turn::kReconfigured:
-      if (epochs_.broken()) break_up();
-      PCCL_ASSERT(ballot_.size() == membership_.members().size());
-      ballot_.reconfigure(membership_.members(), membership_.rank_names());
-      agreement_.cancel();
-      break;
+    case Epochs::Turn::kReconfigured: reconfigured(); break;
     case Epochs::Turn::kEnded: break_up(); break;
     case Epochs::Turn::kUnchanged: answer({}); break;
     case Epochs::Turn::kRecovered: restore_ballot(); break;
   }
-}
-
-// update_topology is the only joint call that can continue. are_peers_pending can be answered with
-// true.
-void Group::break_up() {
-  PCCL_ASSERT(epochs_.broken() && has_members());
-  const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
-  ballot_.break_up();
-  Answer answer;
-  if (all_ask) {
-    answer.pending = true;
-    return this->answer(answer);
-  }
-  answer.code = epochs_.end_status().code;
-  answer.text = epochs_.end_status().message;
-  for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
-    membership_.joint_call_ended(peer, context_.now);
-    connections_.send(peer, std::move(own));
-  }
-  agreement_.cancel();
 }
 
 void Group::notify_waiting() {

@@ -180,6 +180,7 @@ class Group {
   void repeat_links(PeerId peer);
   void on_turn(Epochs::Turn turn);
   void break_up();
+  void reconfigured();
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
   void notify_waiting();

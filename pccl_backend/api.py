@@ -196,7 +196,13 @@ def sync_shared_state(
     The state with the highest revision wins. If several states have that revision, the state that
     most members hold wins. A member with another state fetches the differing tensors; its tensors
     and its `state.revision` are overwritten. Nothing is written before all data has arrived and was
-    verified.
+    verified, except that "receive_only" receives large tensors in place: if the call fails, they
+    may hold parts of both states.
+
+    The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
+    what they have verified. If a member is lost meanwhile, the call goes on among the others, and
+    only the pieces that were under way travel again. The loss still breaks the group: call
+    `update_topology` next, as after any loss.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,
     unless its strategy is "receive_only". From one call to the next the revision advances by at
@@ -214,10 +220,11 @@ def sync_shared_state(
         group: the process group.
 
     Raises:
-        SharedStateError: no state can win, or a transfer or a device failed; no tensor was written.
+        SharedStateError: no state can win, a transfer or a device failed, or no member is left that
+            has some piece; no tensor was written, unless the strategy is "receive_only".
         OSError: a device failed while the agreed state was written to it; on this rank only.
-        PeerLostError: a member was lost, or a newcomer was removed: call `update_topology`, then
-            this again.
+        PeerLostError: a member was lost before all others had called this, or too few are left
+            (`min_peers`): call `update_topology`, then this again.
         KickedError: this peer is a newcomer, and its state does not fit the state of the others.
         OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
 

@@ -21,6 +21,10 @@ class [[nodiscard]] Result {
     PCCL_ASSERT(ok());
     return std::get<T>(content_);
   }
+  const T& value() const {
+    PCCL_ASSERT(ok());
+    return std::get<T>(content_);
+  }
   // REQUIRES: !ok().
   const Status& status() const {
     PCCL_ASSERT(!ok());

@@ -145,13 +145,13 @@ uint64_t state_hash(const std::byte* data, size_t bytes) {
   return hasher.value();
 }
 
-void StateHasher::add(std::span<const std::byte> piece) {
-  PCCL_ASSERT(bytes_ % kTileBytes == 0);
+uint64_t state_sum(std::span<const std::byte> part, uint64_t offset) {
+  PCCL_ASSERT(offset % kTileBytes == 0);
   const bool wide = has_wide_vectors();
-  const std::byte* const data = piece.data();
-  const size_t bytes = piece.size();
+  const std::byte* const data = part.data();
+  const size_t bytes = part.size();
   const size_t tiles = bytes / kTileBytes + (bytes % kTileBytes != 0);
-  const uint64_t first = bytes_ / kTileBytes;
+  const uint64_t first = offset / kTileBytes;
   uint64_t sum = 0;
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (tiles >= kParallelTiles)
@@ -160,11 +160,17 @@ void StateHasher::add(std::span<const std::byte> piece) {
     const size_t at = tile * kTileBytes;
     sum += tile_value(data + at, std::min(kTileBytes, bytes - at), first + tile, wide);
   }
-  sum_ += sum;
-  bytes_ += bytes;
+  return sum;
 }
 
-uint64_t StateHasher::value() const { return combine_hashes(sum_, bytes_); }
+void StateHasher::add(std::span<const std::byte> piece) {
+  sum_ += state_sum(piece, bytes_);
+  bytes_ += piece.size();
+}
+
+uint64_t StateHasher::value() const { return hash_of_sum(sum_, bytes_); }
+
+uint64_t hash_of_sum(uint64_t sum, uint64_t bytes) { return combine_hashes(sum, bytes); }
 
 uint64_t combine_hashes(uint64_t so_far, uint64_t next) { return settle(merge(so_far, next)); }
 

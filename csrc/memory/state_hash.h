@@ -48,11 +48,18 @@ class StateHasher {
   static constexpr size_t kUnitBytes = 16384;
   void add(std::span<const std::byte> piece);
   uint64_t value() const;
+  uint64_t sum() const { return sum_; }  // of the values of the tiles so far
 
  private:
-  uint64_t sum_ = 0;  // of the values of the tiles
+  uint64_t sum_ = 0;
   uint64_t bytes_ = 0;
 };
+
+// The sum of the values of the tiles of a part of the data, which begins at byte `offset` of it.
+// The sums of all parts, in any order, give the hash of the whole (hash_of_sum). REQUIRES: `offset`
+// is a multiple of StateHasher::kUnitBytes, and so is the size of the part unless it is the last.
+uint64_t state_sum(std::span<const std::byte> part, uint64_t offset);
+uint64_t hash_of_sum(uint64_t sum, uint64_t bytes);
 
 // One hash for a list: start with 0 and combine in order. In the terms above it is
 // settle(merge(so_far, next)). The result always changes when one of the two arguments changes, and

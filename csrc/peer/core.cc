@@ -67,7 +67,8 @@ struct PeerCore::Impl {
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);
   void on(const OpFailed& event);
-  void on(const StateVerified& event) { sync.verified(event.handle, event.status); }
+  void on(const PieceRequested& event) { sync.requested(event); }
+  void on(const PieceChecked& event) { sync.checked(event); }
   void on(const TimePassed& event);
 
   // Messages from the master that the phase allows. kProtocol if a message makes no sense.
@@ -130,10 +131,9 @@ struct PeerCore::Impl {
   StateSync sync{context, membership};
   Registration registration{context};
 
-  bool resuming = false;   // Resume was sent, and Resumed has not come
-  bool dismissed = false;  // the master has said farewell to this member
-  // During a reconfiguration: the open vote is cast again once all operations have begun again.
-  bool repeats_vote = false;
+  bool resuming = false;      // Resume was sent, and Resumed has not come
+  bool dismissed = false;     // the master has said farewell to this member
+  bool repeats_vote = false;  // in a reconfiguration: when all operations have begun again
   int violations = 0;
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
@@ -481,7 +481,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
-  end.continuation == protocol::Continuation::kEverything ? sync.reconfigure() : sync.stop();
+  membership.continues() ? sync.reconfigure() : sync.stop();
   // After one more loss no operation begins any more, and the vote has nothing to wait for.
   if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};

@@ -52,6 +52,8 @@ struct Options {
   bool hosted = false;      // the master is in the process of rank 0, and ends with it
   bool secured = false;     // this peer has a token: all its connections are encrypted
   bool insecure = false;    // without a token, the master may be on another machine
+  // Bytes of a piece of shared state. All members use the same number; tests have a smaller one.
+  uint64_t piece_bytes = protocol::kStateUnitBytes;
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with
@@ -165,16 +167,28 @@ struct OpFailed {
   OpKey op;
   Status why;
 };
+struct PieceRequested {  // another member asks for a piece of shared state; see ring::Requested
+  Epoch epoch;
+  PeerId peer;
+  OpKey op;
+  uint64_t digest = 0;
+  uint32_t what = 0;
+};
 // ---- from the shell ----
-struct StateVerified {  // answer to VerifyState
-  Handle handle;
+struct PieceChecked {  // answer to CheckPiece, which it repeats
+  Handle handle = 0;
+  uint64_t plan = 0;
+  PeerId peer;
+  uint32_t what = 0;
   Status status;
+  std::vector<uint64_t> have = {};  // of kHave
 };
 struct TimePassed {};
-using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
-                           MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
-                           OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
-                           StateVerified, TimePassed, JointGivenUp, TopologySeen, TokenRead>;
+using Event =
+    std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
+                 MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
+                 OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
+                 JointGivenUp, TopologySeen, TokenRead>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
@@ -212,10 +226,29 @@ struct BeginEpoch {
   std::vector<PeerId> peers;       // the other members
   std::vector<PeerId> neighbours;  // the other members next to this one in the ring
 };
-// Posts an operation to the data plane. Its memory is that of the application for `handle`. For
-// shared state (task.shape.pattern is kTransfer and `keys` is not empty) the memory is the entries
-// `keys` of that joint call: on the source the tensors themselves, or their copies from a device;
-// on the destination staging buffers.
+// What a transfer of shared state carries (ring::Task::what): the piece with this number, or
+//   kManifest   for each part of a large entry, the sum of its tiles (memory::state_sum), 8 bytes
+//   kHave       which pieces its sender has, a bit for each. To it is added what the asking peer
+//               knows: 0 for nothing, else 1 and the number of pieces. The answer waits for news
+// kSpare is added to the number of a piece that is to be sent only when nothing else is.
+inline constexpr uint32_t kManifest = 1u << 24;
+inline constexpr uint32_t kHave = 1u << 25;
+inline constexpr uint32_t kSpare = 1u << 31;
+// One end of such a transfer.
+struct PieceOp {
+  bool receives = false;
+  uint32_t what = 0;
+  std::vector<uint64_t> have = {};  // kHave, to be sent
+};
+// The call `handle` has a plan. `keeps`: its pieces are those
+// of the plan before, and what was verified stays.
+struct BeginPieces {
+  Handle handle = 0;
+  protocol::SyncPlan plan;
+  bool keeps = false;
+};
+// Posts an operation to the data plane. Its memory is that of the application for `handle`; for
+// shared state (`piece`), the memory of that piece in that joint call.
 //
 // The application's spans are in rank order; the ring counts by ring index. arrange() puts them in
 // that order.
@@ -225,7 +258,7 @@ struct StartOp {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;
-  std::vector<uint32_t> keys;
+  std::optional<PieceOp> piece;
   uint64_t start = 0;          // elements of the application's tensor that come before the task
   std::vector<uint32_t> ring;  // ranks by ring index, for arrange()
 };
@@ -237,10 +270,16 @@ using EndOp = ring::OpEnded;  // also for operations that never started here
 struct SayDone {              // to the other members
   OpKey op;
 };
-struct VerifyState {  // checks the staging buffers
-  Handle handle;
-  std::vector<uint32_t> keys;
-  std::vector<uint64_t> hashes;
+struct CheckPiece {  // whether what has arrived is what was agreed on; PieceChecked follows
+  Handle handle = 0;
+  uint64_t plan = 0;  // counts the plans of this peer
+  OpKey op;
+  PeerId peer;  // that has sent it
+  uint32_t what = 0;
+};
+struct ReturnPiece {  // the memory that the piece was sent from is not needed any more
+  Handle handle = 0;
+  OpKey op;
 };
 // The peers whose tensors were reduced into the elements from the end of the previous part up to
 // `end`.
@@ -266,7 +305,7 @@ struct FinishJoint {  // ends a join or a joint call
   std::optional<Topology> topology;  // of join, and of update_topology whether it changed or not
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  // `install`: keys of the staging buffers that are to be copied into the tensors before the call
+  // `install`: keys of which verified pieces are to be copied into the tensors before the call
   // returns. `entries`: the elected state.
   std::vector<uint32_t> install;
   std::vector<protocol::StateEntry> entries;
@@ -287,8 +326,8 @@ struct Log {
 };
 using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
-                 ForgetPeer, BeginEpoch, StartOp, UnparkOp, EndOp, SayDone, VerifyState, FinishOp,
-                 FinishJoint, Reconfigured, Gone, Log, ForgetTokens>;
+                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp, SayDone, CheckPiece,
+                 ReturnPiece, FinishOp, FinishJoint, Reconfigured, Gone, Log, ForgetTokens>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -182,6 +182,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
   PCCL_ASSERT(members_since_ < start.epoch);
+  const std::vector<PeerId> unseen = left_unseen();  // lost with an epoch that continued
   topology_ = {start.epoch,
                start.generation,
                0,
@@ -192,6 +193,11 @@ Status Membership::begin(const protocol::EpochStart& start) {
                start.one_shot_bytes,
                std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin};
   topology_.rank = *rank_of(self());
+  for (const PeerId peer : unseen) {
+    if (start.generation == start.epoch &&
+        std::find(start.left.begin(), start.left.end(), peer) == start.left.end())
+      topology_.left.push_back(peer);
+  }
   const bool reconfigures = start.generation != start.epoch;
   PCCL_ASSERT(!reconfigures || continues_);
   if (!reconfigures || !start.left.empty()) {

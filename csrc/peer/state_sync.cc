@@ -1,9 +1,15 @@
+// A receiver, from SyncPlan to Answer:
+//   asks for the manifest if some entry is cut, for the news of other receivers, and for pieces
+//   piece here    -> CheckPiece (a part waits for the manifest)
+//   piece right   -> it is served to others; all wanted pieces are right -> Fetched
+//   piece wrong   -> from a source: Fetched with the reason; else that receiver is asked no more
+// Whoever has a piece sends it on request. A request for what is not here yet waits.
+
 #include "csrc/peer/state_sync.h"
 
 #include <algorithm>
 #include <functional>
 #include <set>
-#include <string>
 
 #include "csrc/base/transitions.h"
 #include "csrc/peer/request.h"
@@ -11,6 +17,12 @@
 
 namespace pccl::peer {
 namespace {
+
+// Pieces under way from one peer. On a wan path, more of them fill the time until a request has
+// crossed the path.
+constexpr uint32_t kPerPeer = 2;
+constexpr uint32_t kPerPeerWan = 8;
+constexpr size_t kKeysNamedMax = 4;
 
 using TransferState = StateSync::State;
 
@@ -23,29 +35,17 @@ const char* name_of(TransferState state) {
   return "unknown";
 }
 
-// A transfer begins with SyncPlan, but not before the transfers of an earlier plan are finished.
-// The call itself has no state of its own: when all entries have arrived they are verified, and
-// StateVerified is followed by Fetched.
+// A receiver's transfer begins when it asks, and a sender's when it is asked.
 const Transitions<TransferState, 3> kTransferTransitions(
     "a transfer of shared state", name_of,
-    {{TransferState::kRunning, TransferState::kFinished, "transferred",
-      "EndOp; VerifyState after the last entry"},
+    {{TransferState::kRunning, TransferState::kFinished, "transferred", "EndOp; CheckPiece"},
      {TransferState::kRunning, TransferState::kDraining,
       "Answer; EpochEnd; this peer is out of the run; SyncPlan of a restarted master", "EndOp"},
      {TransferState::kDraining, TransferState::kFinished, "drained",
-      "StartOp for the next plan after the last drain"}});
+      "BeginPieces of the next plan after the last drain"}});
 
-uint64_t entry_bytes(const protocol::StateEntry& entry) {
-  uint64_t bytes = element_bytes(entry.dtype);
-  for (const int64_t size : entry.shape) bytes *= static_cast<uint64_t>(size);
-  return bytes;
-}
-
-// Differs unless both ends carry out the same plan.
-uint64_t digest(const protocol::SyncPlan& plan, const protocol::Transfer& transfer) {
-  std::string all = std::to_string(plan.number) + " " + std::to_string(plan.revision);
-  for (const uint32_t key : transfer.keys) all += " " + std::to_string(key);
-  return tag_id(all).value;
+bool alike(const protocol::StateEntry& a, const protocol::StateEntry& b) {
+  return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
 }
 
 bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
@@ -53,7 +53,24 @@ bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
   return !keys.empty() && fault == keys.end() && keys.back() < bound;
 }
 
+bool contains(const std::vector<PeerId>& peers, PeerId peer) {
+  return std::find(peers.begin(), peers.end(), peer) != peers.end();
+}
+
+std::vector<uint32_t> differing(const std::vector<protocol::StateEntry>& own,
+                                const std::vector<protocol::StateEntry>& elected) {
+  std::vector<uint32_t> keys;
+  for (uint32_t key = 0; key < own.size(); ++key) {
+    if (own[key].hash != elected[key].hash) keys.push_back(key);
+  }
+  return keys;
+}
+
+bool is_piece(uint32_t what) { return (what & ~kSpare) < kManifest; }
+
 }  // namespace
+
+// ---- The plan ----
 
 Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall& call) {
   if (plan_ && *plan_ == plan) {  // repeated after a reconnection
@@ -64,20 +81,13 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall&
   may_be_replaced_ = false;
   const std::string why = check(plan, call);
   if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
-  PCCL_ASSERT(!plan_ && !said_ && receiving_ == 0 && fetched_keys_.empty());
-  staged_.reset();
+  PCCL_ASSERT(!plan_ && !said_ && !started_ && !stopped_);
   plan_ = plan;
   handle_ = call.handle;
+  if (contains(plan.receivers, membership_.self()))
+    wanted_keys_ = differing(call.vote.offer.entries, plan.entries);
   start_when_clear();
   return {};
-}
-
-// Waits while the staging buffers of an earlier plan may still be written or read.
-void StateSync::start_when_clear() {
-  if (!plan_ || started_ || busy() || verifying_) return;
-  started_ = true;
-  for (const protocol::Transfer& transfer : plan_->transfers) start(*plan_, transfer, handle_);
-  std::sort(fetched_keys_.begin(), fetched_keys_.end());
 }
 
 // Why this peer cannot accept a plan; empty if it can.
@@ -88,93 +98,275 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCa
   }
   if (plan_ || membership_.ended()) return "another one has come before";
   const std::vector<protocol::StateEntry>& own = call.vote.offer.entries;
-  const auto alike = [](const protocol::StateEntry& a, const protocol::StateEntry& b) {
-    return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
-  };
   if (!std::equal(own.begin(), own.end(), plan.entries.begin(), plan.entries.end(), alike)) {
     return "its entries are not those that were offered";
   }
-  std::set<std::pair<PeerId, PeerId>> pairs;
-  std::set<uint32_t> received;
-  for (const protocol::Transfer& transfer : plan.transfers) {
-    const bool sends = transfer.source == membership_.self();
-    const bool receives = transfer.destination == membership_.self();
-    const PeerId other = sends ? transfer.destination : transfer.source;
-    if (sends == receives || !membership_.rank_of(other))
-      return "a transfer with nobody of this epoch";
-    if (!pairs.emplace(transfer.source, transfer.destination).second)
-      return "a transfer is there twice";
-    if (!ascending_below(transfer.keys, plan.entries.size()))
-      return "the keys of a transfer make no sense";
-    for (const uint32_t key : transfer.keys) {
-      if (receives && !received.insert(key).second) return "a key is to come from two peers";
+  if (!ascending_below(plan.keys, plan.entries.size())) return "its keys make no sense";
+  std::set<PeerId> all;
+  for (const std::vector<PeerId>* peers : {&plan.sources, &plan.receivers}) {
+    for (const PeerId peer : *peers) {
+      if (!membership_.rank_of(peer)) return "a peer that is not of this epoch takes part";
+      if (!all.insert(peer).second) return "a peer takes part twice";
     }
+  }
+  if (plan.receivers.empty()) return "nobody lacks anything";
+  if (!all.contains(membership_.self())) return "this peer takes no part";
+  const std::vector<uint32_t> lacks = differing(own, plan.entries);
+  if (contains(plan.receivers, membership_.self())) {
+    const bool covered =
+        std::includes(plan.keys.begin(), plan.keys.end(), lacks.begin(), lacks.end());
+    if (lacks.empty() || !covered) return "it does not bring what this peer lacks";
+  } else if (!lacks.empty()) {
+    return "this peer does not have what it is to send";
   }
   return {};
 }
 
-void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer,
-                      Handle handle) {
-  const bool receives = transfer.destination == membership_.self();
-  PCCL_ASSERT(receives != (transfer.source == membership_.self()));
-  PCCL_ASSERT(started_ && !membership_.ended());
+// Waits while the memory of an earlier plan may still be written or read.
+void StateSync::start_when_clear() {
+  if (!plan_ || started_ || stopped_ || busy() || checking_ > 0) return;
+  started_ = true;
+  start();
+}
+
+void StateSync::start() {
+  PCCL_ASSERT(plan_ && !membership_.ended());
+  ++plans_;
+  layout_ = PieceLayout(plan_->entries, plan_->keys, context_.options.piece_bytes);
+  const bool keeps = kept_ && kept_->entries == plan_->entries && kept_->keys == plan_->keys;
+  plan_digest_ = digest_of(*plan_);
+  Swarm::Setup setup{membership_.self(),    plan_->sources,
+                     plan_->receivers,      Bits(layout_.count()),
+                     Bits(layout_.count()), membership_.topology().wan ? kPerPeerWan : kPerPeer};
+  setup.here.set_all();  // what a receiver does not lack, it can send
+  for (const uint32_t piece : layout_.pieces_of(wanted_keys_)) {
+    setup.wanted.set(piece);
+    if (!keeps || !kept_->here.test(piece)) setup.here.reset(piece);
+  }
+  swarm_ = Swarm(std::move(setup));
+  manifest_here_ = !receives() || layout_.part_count() == 0 || (keeps && kept_->manifest);
+  kept_.reset();
+  dropped_.clear();
+  std::erase_if(next_sequence_, [this](const auto& at) { return !membership_.rank_of(at.first); });
+  context_.emit(BeginPieces{handle_, *plan_, keeps});
+  serve_waiting();
+  if (!receives()) return;
+  say_if_complete();
+  fail_if_lost();
+  ask();
+}
+
+// ---- Requests ----
+
+uint64_t StateSync::digest_of(const protocol::SyncPlan& plan) {
+  std::string all = std::to_string(plan.number) + " " + std::to_string(plan.revision) + " " +
+                    std::to_string(protocol::state_hash(plan.entries));
+  for (const uint32_t key : plan.keys) all += " " + std::to_string(key);
+  return tag_id(all).value;
+}
+
+uint64_t StateSync::digest_of(uint64_t plan_digest, uint32_t what) {
+  return tag_id(std::to_string(plan_digest) + " " + std::to_string(what)).value;
+}
+
+uint64_t StateSync::bytes_of(uint32_t what) const {
+  if (is_piece(what)) return layout_.bytes(what & ~kSpare);
+  if (what == kManifest) return uint64_t{layout_.part_count()} * sizeof(uint64_t);
+  return swarm_.here().words() * sizeof(uint64_t);
+}
+
+OpKey StateSync::key_of(PeerId source, PeerId destination, uint32_t sequence) const {
+  return {reserved_tag("state " + text(source) + " " + text(destination)), sequence};
+}
+
+ring::Task StateSync::task_of(OpKey key, PeerId source, PeerId destination, uint32_t what) const {
   ring::Task task;
   task.epoch = membership_.epoch();
-  task.op = {reserved_tag("state " + text(transfer.source) + " " + text(transfer.destination)),
-             plan.number};
-  task.digest = digest(plan, transfer);
-  task.handle = handle;
+  task.op = key;
+  task.digest = digest(what);
+  task.handle = handle_;
   task.shape.pattern = ring::Pattern::kTransfer;
-  task.shape.rank = receives ? 1 : 0;
   task.shape.world = 2;
   task.shape.wan = membership_.topology().wan;
-  for (const uint32_t key : transfer.keys) {
-    task.shape.block_bytes.push_back(entry_bytes(plan.entries[key]));
-    task.shape.count += task.shape.block_bytes.back();
-  }
-  (receives ? task.upstream : task.downstream) = receives ? transfer.source : transfer.destination;
-  transfers_[{task.epoch, task.op}] = {receives, State::kRunning};
-  if (receives) {
-    ++receiving_;
-    fetched_keys_.insert(fetched_keys_.end(), transfer.keys.begin(), transfer.keys.end());
-  }
-  context_.emit(
-      StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys, 0, {}});
+  task.shape.count = bytes_of(what);
+  task.shape.block_bytes = {task.shape.count};
+  const bool receives = destination == membership_.self();
+  task.shape.rank = receives ? 1 : 0;
+  (receives ? task.upstream : task.downstream) = receives ? source : destination;
+  task.pulled = true;
+  task.what = what;
+  return task;
 }
+
+void StateSync::ask() {
+  if (!runs() || !receives() || said_) return;
+  ask_for_manifest();
+  ask_for_news();
+  while (const std::optional<Swarm::Ask> next = swarm_.next())
+    request(next->peer, next->piece | (next->spare ? kSpare : 0));
+}
+
+// From one source; without sources, from each receiver, since nobody knows who has it.
+void StateSync::ask_for_manifest() {
+  if (manifest_here_ || asked_for_manifest_) return;
+  std::vector<PeerId> from;
+  if (plan_->sources.empty()) {
+    for (const PeerId peer : plan_->receivers) {
+      if (peer != membership_.self() && !swarm_.excluded(peer)) from.push_back(peer);
+    }
+  } else {
+    const size_t rank = membership_.topology().rank;
+    from.push_back(plan_->sources[rank % plan_->sources.size()]);
+  }
+  asked_for_manifest_ = from;
+  for (const PeerId peer : from) request(peer, kManifest);
+}
+
+// The first answer comes at once, and the next when the other has more than it said last.
+void StateSync::ask_for_news() {
+  for (const PeerId peer : plan_->receivers) {
+    if (peer == membership_.self() || swarm_.excluded(peer)) continue;
+    if (!asked_for_news_.try_emplace(peer, true).second) continue;
+    request(peer, kHave);
+  }
+}
+
+void StateSync::request(PeerId peer, uint32_t what) {
+  const OpKey key = key_of(peer, membership_.self(), next_sequence_[peer]++);
+  transfers_[{membership_.epoch(), key}] = {true, peer, what, State::kRunning};
+  StartOp start;
+  start.handle = handle_;
+  start.task = task_of(key, peer, membership_.self(), what);
+  start.dtype = DType::kBytes;
+  start.piece = PieceOp{true, what, {}};
+  context_.emit(std::move(start));
+}
+
+// What has another key than this peer's requests have is no request.
+void StateSync::requested(const PieceRequested& event) {
+  const OpKey key = key_of(membership_.self(), event.peer, event.op.sequence);
+  const bool now = event.epoch == membership_.epoch() && !membership_.ended() && !membership_.out();
+  if (!now || key != event.op || !membership_.rank_of(event.peer)) return;
+  const auto same = [&](const PieceRequested& waiting) { return waiting.op == event.op; };
+  if (transfers_.contains({event.epoch, key}) ||
+      std::any_of(waiting_.begin(), waiting_.end(), same))
+    return;  // it says so twice
+  const auto waits =
+      std::count_if(waiting_.begin(), waiting_.end(),
+                    [&](const PieceRequested& waiting) { return waiting.peer == event.peer; });
+  const Served served = serve(event);
+  if (served == Served::kNow) return;
+  if (served == Served::kLater && static_cast<size_t>(waits) < protocol::kStateRequestsMax) {
+    waiting_.push_back(event);
+  } else {
+    drop(event);
+  }
+}
+
+StateSync::Served StateSync::serve(const PieceRequested& event) {
+  if (event.epoch != membership_.epoch()) return Served::kNever;
+  if (!runs()) return Served::kLater;  // the plan comes soon, or another plan drains
+  const bool spare = (event.what & kSpare) != 0;
+  const uint32_t what = event.what;
+  const uint32_t piece = what & ~kSpare;
+  const bool asks_for_news = (what ^ kHave) <= layout_.count() + 1;
+  const bool known = is_piece(what) ? piece < layout_.count() : asks_for_news || what == kManifest;
+  if (!known || !contains(plan_->receivers, event.peer) || event.digest != digest(what))
+    return Served::kNever;
+  PieceOp op{false, what, {}};
+  if (is_piece(what)) {
+    if (!swarm_.here().test(piece) || (spare && sending_ > 0)) return Served::kLater;
+    ++sending_;
+  } else if (what == kManifest) {
+    if (layout_.part_count() == 0) return Served::kNever;
+    if (!manifest_here_) return Served::kLater;
+  } else {
+    const uint32_t knows = what & ~kHave;
+    if (knows == swarm_.here_count() + 1) return Served::kLater;
+    for (size_t index = 0; index < swarm_.here().words(); ++index)
+      op.have.push_back(swarm_.here().word(index));
+  }
+  transfers_[{membership_.epoch(), event.op}] = {false, event.peer, what, State::kRunning};
+  StartOp start;
+  start.handle = handle_;
+  start.task = task_of(event.op, membership_.self(), event.peer, what);
+  start.dtype = DType::kBytes;
+  start.piece = std::move(op);
+  context_.emit(std::move(start));
+  return Served::kNow;
+}
+
+void StateSync::serve_waiting() {
+  std::vector<PieceRequested> later;
+  std::vector<PieceRequested> all = std::move(waiting_);
+  waiting_.clear();
+  for (const PieceRequested& event : all) {
+    const Served served = serve(event);
+    if (served == Served::kLater) later.push_back(event);
+    if (served == Served::kNever) drop(event);
+  }
+  waiting_ = std::move(later);
+}
+
+// The ring drops the credit of the request, and remembers its number. It remembers numbers in a row
+// as one. Other numbers come from a peer that breaks the rules: after some of them the credits
+// stay, and when there are too many of those, the ring ends the link.
+void StateSync::drop(const PieceRequested& event) {
+  if (++dropped_[event.peer] <= protocol::kOpsOpenMax) context_.emit(EndOp{event.op});
+}
+
+void StateSync::drop_waiting() {
+  for (const PieceRequested& event : waiting_) drop(event);
+  waiting_.clear();
+}
+
+// ---- Transfers ----
 
 void StateSync::enter(Running& transfer, State next) {
   transfer.state = kTransferTransitions.step(transfer.state, next);
 }
 
 void StateSync::finish(Transfers::iterator at) {
+  const OpKey key = at->first.second;
+  const bool sent = !at->second.receives;
   enter(at->second, State::kFinished);
   transfers_.erase(at);
+  if (sent) context_.emit(ReturnPiece{handle_, key});
 }
 
 bool StateSync::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
   if (at->second.state == State::kDraining) return true;
-  PCCL_ASSERT(plan_ && started_ && epoch == membership_.epoch());
+  PCCL_ASSERT(runs() && epoch == membership_.epoch());
   context_.emit(EndOp{key, Ending::kCommitted});
-  const bool receives = at->second.receives;
+  const Running transfer = at->second;
   finish(at);
-  if (receives) {
-    PCCL_ASSERT(receiving_ > 0);
-    --receiving_;
-    verify_when_complete();
+  if (transfer.receives) {
+    arrived(transfer, key);
+  } else if (is_piece(transfer.what)) {
+    PCCL_ASSERT(sending_ > 0);
+    if (--sending_ == 0) serve_waiting();  // spare pieces
   }
   return true;
 }
 
-void StateSync::verify_when_complete() {
-  if (receiving_ > 0 || said_) return;
-  PCCL_ASSERT(plan_ && !verifying_ && !fetched_keys_.empty());
-  VerifyState verify{handle_, fetched_keys_, {}};
-  for (const uint32_t key : fetched_keys_) verify.hashes.push_back(plan_->entries[key].hash);
-  verifying_ = handle_;
-  verifies_old_plan_ = false;
-  context_.emit(std::move(verify));
+void StateSync::arrived(const Running& transfer, OpKey key) {
+  if (is_piece(transfer.what)) {
+    const uint32_t piece = transfer.what & ~kSpare;
+    swarm_.arrived(piece, transfer.peer);
+    if (layout_.is_part(piece) && !manifest_here_) {
+      unchecked_.emplace_back(key, transfer);
+      return ask();
+    }
+  }
+  check_later(transfer, key);
+  ask();
+}
+
+void StateSync::check_later(const Running& transfer, OpKey key) {
+  ++checking_;
+  context_.emit(CheckPiece{handle_, plans_, key, transfer.peer, transfer.what});
 }
 
 bool StateSync::drained(Epoch epoch, OpKey key) {
@@ -194,14 +386,94 @@ bool StateSync::failed(Epoch epoch, OpKey key, const Status& why) {
   return true;
 }
 
-void StateSync::verified(Handle handle, const Status& status) {
-  PCCL_ASSERT(verifying_ == handle);
-  const bool for_this_plan = !verifies_old_plan_;
-  verifying_.reset();
-  if (!for_this_plan) return start_when_clear();
-  if (!plan_ || said_) return;  // answered in the meantime
-  verified_ = status.ok();
-  say_fetched(status.code, status.message);
+// ---- Checks ----
+
+void StateSync::checked(const PieceChecked& event) {
+  if (event.handle != handle_ || checking_ == 0) return;  // of a call that has ended
+  --checking_;
+  if (!started_ || event.plan != plans_) return checked_old(event);
+  if (said_ || stopped_) return;
+  if (!event.status.ok()) return refuse(event);
+  if (is_piece(event.what)) return checked_piece(event);
+  if (event.what == kManifest) return checked_manifest(event);
+  Bits has(layout_.count());
+  PCCL_ASSERT(event.have.size() == has.words());
+  for (uint32_t piece = 0; piece < has.size(); ++piece) {
+    if ((event.have[piece / 64] >> (piece % 64)) & 1) has.set(piece);
+  }
+  swarm_.has(event.peer, has);
+  if (!swarm_.complete() && !swarm_.excluded(event.peer))
+    request(event.peer, kHave | static_cast<uint32_t>(has.count() + 1));
+  fail_if_lost();
+  ask();
+}
+
+void StateSync::checked_old(const PieceChecked& event) {
+  if (kept_ && kept_->number == event.plan && event.status.ok()) {
+    if (is_piece(event.what)) kept_->here.set(event.what & ~kSpare);
+    if (event.what == kManifest) kept_->manifest = true;
+  }
+  start_when_clear();
+}
+
+void StateSync::checked_piece(const PieceChecked& event) {
+  swarm_.verified(event.what & ~kSpare);
+  serve_waiting();
+  say_if_complete();
+  ask();
+}
+
+void StateSync::checked_manifest(const PieceChecked&) {
+  if (manifest_here_) return;
+  manifest_here_ = true;
+  serve_waiting();
+  for (const auto& [key, transfer] : std::exchange(unchecked_, {})) check_later(transfer, key);
+  ask();
+}
+
+// A source that sends something wrong has changed its tensors during the call, so the members do
+// not agree. A receiver may have been wrong from the beginning: the others go on without it.
+void StateSync::refuse(const PieceChecked& event) {
+  const auto rank = membership_.rank_of(event.peer);
+  const std::string from =
+      "rank " + (rank ? std::to_string(*rank) : "?") + " (peer " + text(event.peer) + ")";
+  const bool may_go_on = event.status.code == Code::kSharedState && !swarm_.is_source(event.peer);
+  if (!may_go_on) return say_fetched(event.status.code, event.status.message + ", from " + from);
+  context_.note(LogLevel::kWarning, event.status.message + ", from " + from +
+                                        ": this process takes nothing more from it");
+  if (is_piece(event.what)) swarm_.refused(event.what & ~kSpare, event.peer);
+  swarm_.exclude(event.peer);
+  fail_if_lost();
+  ask();
+}
+
+std::string StateSync::names_of(const std::vector<uint32_t>& pieces) const {
+  std::set<uint32_t> keys;
+  for (const uint32_t piece : pieces) {
+    for (const PieceLayout::Segment& segment : layout_.segments(piece)) keys.insert(segment.key);
+  }
+  std::string names;
+  size_t named = 0;
+  for (const uint32_t key : keys) {
+    if (named++ == kKeysNamedMax) break;
+    names += (names.empty() ? "\"" : ", \"") + plan_->entries[key].key + "\"";
+  }
+  if (keys.size() <= kKeysNamedMax) return names;
+  return names + " and " + std::to_string(keys.size() - kKeysNamedMax) + " more";
+}
+
+void StateSync::fail_if_lost() {
+  if (said_ || swarm_.complete()) return;
+  const std::vector<uint32_t> lost = swarm_.lost();
+  if (lost.empty()) return;
+  const std::string had = plan_->gone.empty() ? "nobody sends them rightly" : plan_->gone;
+  say_fetched(Code::kSharedState, "no peer that is left has all of " + names_of(lost) + ": " + had);
+}
+
+void StateSync::say_if_complete() {
+  if (said_ || !swarm_.complete()) return;
+  verified_ = true;
+  say_fetched(Code::kOk, "");
 }
 
 // A transfer that fails here fails the call for all members, whether this peer sends or receives.
@@ -216,13 +488,17 @@ void StateSync::say_fetched(Code code, std::string text) {
   context_.send(*said_);
 }
 
+// ---- The end ----
+
 void StateSync::stop() {
-  started_ = plan_.has_value();  // a plan that waits for earlier staging buffers never starts
+  stopped_ = plan_.has_value();  // a plan that waits for earlier memory never starts
+  drop_waiting();
   for (auto& [key, transfer] : transfers_) {
     if (transfer.state == State::kDraining) continue;
     enter(transfer, State::kDraining);
     context_.emit(EndOp{key.second});
   }
+  sending_ = 0;
 }
 
 void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
@@ -231,18 +507,23 @@ void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
 // comes without another plan, and is about the entries that were already fetched.
 void StateSync::reconfigure() {
   PCCL_ASSERT(!verified_ || plan_);
-  if (verified_) staged_ = {plan_->revision, plan_->entries, fetched_keys_};
+  const bool began = plan_ && started_ && receives();
   stop();
+  if (began) {
+    kept_ = Kept{plan_->revision, plan_->entries, plan_->keys, wanted_keys_,
+                 swarm_.here(),   manifest_here_, verified_,   plans_};
+  }
   forget_plan();
 }
 
 void StateSync::forget_plan() {
-  verifies_old_plan_ = verifying_.has_value();
   plan_.reset();
   said_.reset();
-  fetched_keys_.clear();
-  receiving_ = 0;
-  started_ = verified_ = may_be_replaced_ = false;
+  wanted_keys_.clear();
+  asked_for_manifest_.reset();
+  asked_for_news_.clear();
+  unchecked_.clear();
+  started_ = stopped_ = verified_ = may_be_replaced_ = manifest_here_ = false;
 }
 
 FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answer) {
@@ -251,15 +532,16 @@ FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answ
   FinishJoint result;
   result.status = status;
   if (status.ok() && verified_) {
-    result.install = std::move(fetched_keys_);
+    result.install = std::move(wanted_keys_);
     result.entries = std::move(plan_->entries);
-  } else if (status.ok() && staged_ && staged_->revision == answer.revision &&
-             protocol::state_hash(staged_->entries) == answer.state_hash) {
-    result.install = std::move(staged_->keys);
-    result.entries = std::move(staged_->entries);
+  } else if (status.ok() && kept_ && kept_->complete && kept_->revision == answer.revision &&
+             protocol::state_hash(kept_->entries) == answer.state_hash) {
+    result.install = std::move(kept_->wanted);
+    result.entries = std::move(kept_->entries);
   }
   PCCL_ASSERT(result.install.size() <= result.entries.size());
-  staged_.reset();
+  kept_.reset();
+  checking_ = 0;  // the memory of this call is of no use any more
   forget_plan();
   return result;
 }
@@ -269,25 +551,20 @@ void StateSync::repeat() const {
 }
 
 void StateSync::check() const {
-  size_t running = 0, receiving = 0;
+  size_t sending = 0;
   for (const auto& [key, transfer] : transfers_) {
     PCCL_ASSERT(key.first <= membership_.epoch());
     if (transfer.state == State::kDraining) continue;
-    ++running;
-    if (transfer.receives) ++receiving;
-    PCCL_ASSERT(key.first == membership_.epoch() && started_);
+    PCCL_ASSERT(key.first == membership_.epoch() && runs());
+    if (!transfer.receives && is_piece(transfer.what)) ++sending;
   }
-  PCCL_ASSERT(running == 0 || receiving == receiving_);
-  PCCL_ASSERT(!staged_ || !plan_);
+  PCCL_ASSERT(sending == sending_);
+  PCCL_ASSERT(plan_ || (!started_ && !stopped_));
+  PCCL_ASSERT(waiting_.empty() || !membership_.ended());
   PCCL_ASSERT(!verified_ || (said_ && said_->code == Code::kOk));
-  const bool verifies_this = verifying_ && !verifies_old_plan_;
-  PCCL_ASSERT(!verifies_this || (started_ && receiving_ == 0 && verifying_ == handle_));
-  PCCL_ASSERT(!(verified_ || verifies_this) ||
-              ascending_below(fetched_keys_, plan_->entries.size()));
-  PCCL_ASSERT(!said_ || (plan_ && said_->number == plan_->number));
-  if (plan_) return;
-  PCCL_ASSERT(!started_ && !verified_ && !verifies_this && !may_be_replaced_ && !said_);
-  PCCL_ASSERT(fetched_keys_.empty() && receiving_ == 0);
+  PCCL_ASSERT(plan_ || (!said_ && wanted_keys_.empty() && unchecked_.empty()));
+  PCCL_ASSERT(!verified_ || swarm_.complete());
+  if (started_) swarm_.check();
 }
 
 }  // namespace pccl::peer

@@ -1,25 +1,30 @@
-// StateSync is the peer-to-peer transfers of one sync_shared_state call, on both of their ends
-// (PROTOCOL.md, section 5.3). It belongs to the PeerCore. Entries arrive in staging buffers and are
-// verified there. They are installed only after the master's Answer. The transfers are operations
-// of the ring, but the master does not count them.
+// StateSync is the pieces of one sync_shared_state call, on both of their ends (PROTOCOL.md,
+// section 5.3). It belongs to the PeerCore. A receiver pulls: it asks for a piece, and whoever has
+// it sends it. Each piece is verified as it arrives, and served to others from then on. The tensors
+// are written only after the master's Answer. The transfers are operations of the ring, but the
+// master does not count them. Swarm decides which piece to ask whom for.
 // Invariants:
 //   1. busy() until the ring borrows no memory any more, however the call ended.
 //   2. A running transfer belongs to the plan that has started, and to the present epoch.
-//   3. While transfers run, the transfers to this peer that are not complete are counted.
-//   4. Without a plan nothing of a plan is left: no keys, no Fetched, no count.
-//   5. Entries are verified once all have arrived, and only then. The verification of a void plan
-//      keeps the next plan from starting.
-//   6. Staged entries are kept only until the next plan.
+//   3. A request waits here only while the epoch lasts. At most kStateRequestsMax of each peer
+//      wait.
+//   4. Without a plan nothing of a plan is left: no Fetched, no piece under way.
+//   5. A check of a void plan keeps the next plan from starting.
+//   6. Verified pieces of a void plan are kept until the next plan, and beyond it if that plan has
+//      the same content and keys.
 //   7. A Fetched is about the present plan.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/peer/joint.h"
+#include "csrc/peer/piece_layout.h"
+#include "csrc/peer/swarm.h"
 
 namespace pccl::peer {
 
@@ -28,15 +33,16 @@ class StateSync {
   StateSync(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  // Starts this peer's transfers of the plan, as soon as no transfer of an earlier plan is under
-  // way. kProtocol if the plan does not fit the call.
+  // Starts this peer's part in the plan, as soon as no transfer of an earlier plan is under way.
+  // kProtocol if the plan does not fit the call.
   Status on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall& call);
 
   // From the ring and the shell. False: not a transfer of shared state.
   bool transferred(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
-  void verified(Handle handle, const Status& status);  // once for each VerifyState
+  void requested(const PieceRequested& event);
+  void checked(const PieceChecked& event);  // once for each CheckPiece
 
   void stop();         // the epoch is over: running transfers are drained
   void reconfigure();  // the same, and another plan for this call may come
@@ -55,44 +61,91 @@ class StateSync {
   }
   void check() const;  // asserts the invariants
 
+  // The digest of a transfer of this plan. It differs unless both ends carry out the same plan.
+  static uint64_t digest_of(const protocol::SyncPlan& plan);
+  static uint64_t digest_of(uint64_t plan_digest, uint32_t what);
+
   enum class State { kRunning, kDraining, kFinished };  // of a transfer
 
  private:
   struct Running {
     bool receives = false;
+    PeerId peer;  // the other end
+    uint32_t what = 0;
     State state = State::kRunning;
   };
   using Transfers = std::map<std::pair<Epoch, OpKey>, Running>;
 
-  // Verified entries in staging buffers whose plan is void, because the epoch has ended.
-  struct Staged {
+  // What was verified for a plan that is void, because the epoch has ended.
+  struct Kept {
     uint64_t revision = 0;
     std::vector<protocol::StateEntry> entries;
-    std::vector<uint32_t> keys;
+    std::vector<uint32_t> keys;    // of the layout
+    std::vector<uint32_t> wanted;  // the keys that this peer lacks
+    Bits here;
+    bool manifest = false;
+    bool complete = false;
+    uint64_t number = 0;  // of the plan, here
   };
 
   std::string check(const protocol::SyncPlan& plan, const Joint::OpenCall& call) const;
   void start_when_clear();
-  void start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer, Handle handle);
+  void start();
+  bool runs() const { return started_ && !stopped_; }
+  bool receives() const { return !wanted_keys_.empty(); }
+  uint64_t digest(uint32_t what) const { return digest_of(plan_digest_, what); }
+  uint64_t bytes_of(uint32_t what) const;
+  OpKey key_of(PeerId source, PeerId destination, uint32_t sequence) const;
+  ring::Task task_of(OpKey key, PeerId source, PeerId destination, uint32_t what) const;
+
+  void ask();
+  void ask_for_manifest();
+  void ask_for_news();
+  void request(PeerId peer, uint32_t what);
+  enum class Served { kNow, kLater, kNever };
+  Served serve(const PieceRequested& event);
+  void serve_waiting();
+  void drop(const PieceRequested& event);
+  void drop_waiting();
+
   static void enter(Running& transfer, State next);  // REQUIRES: the table allows it
   void finish(Transfers::iterator at);
+  void arrived(const Running& transfer, OpKey key);
+  void check_later(const Running& transfer, OpKey key);
+  void checked_old(const PieceChecked& event);
+  void checked_piece(const PieceChecked& event);
+  void checked_manifest(const PieceChecked& event);
+  void refuse(const PieceChecked& event);
+  void fail_if_lost();
+  std::string names_of(const std::vector<uint32_t>& pieces) const;
+  void say_if_complete();
   void say_fetched(Code code, std::string text);
   void forget_plan();
-  void verify_when_complete();
 
   Context& context_;
   const Membership& membership_;
   Transfers transfers_;
   std::optional<protocol::SyncPlan> plan_;
   Handle handle_ = 0;
-  std::vector<uint32_t> fetched_keys_;  // ascending
-  size_t receiving_ = 0;                // transfers to this peer that are not complete
-  bool started_ = false;                // whether the plan has started
+  uint64_t plans_ = 0;  // so far
+  uint64_t plan_digest_ = 0;
+  PieceLayout layout_;
+  Swarm swarm_;
+  std::vector<uint32_t> wanted_keys_;       // ascending
+  bool started_ = false, stopped_ = false;  // the plan
   bool verified_ = false;
-  std::optional<Staged> staged_;
+  bool manifest_here_ = false;
+  std::optional<std::vector<PeerId>> asked_for_manifest_;
+  std::map<PeerId, bool> asked_for_news_;  // whether an answer is awaited
+  // Parts that have come before the manifest.
+  std::vector<std::pair<OpKey, Running>> unchecked_;
+  std::vector<PieceRequested> waiting_;
+  std::map<PeerId, size_t> dropped_;          // requests, since the last plan began
+  size_t sending_ = 0;                        // pieces that are being sent
+  std::map<PeerId, uint32_t> next_sequence_;  // by the peer that is asked
+  std::optional<Kept> kept_;
   bool may_be_replaced_ = false;
-  std::optional<Handle> verifying_;  // the call whose staging is being read
-  bool verifies_old_plan_ = false;   // that verification is for a void plan
+  size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;
 };
 

@@ -85,9 +85,6 @@ void fields(auto& wire, Is<Offer> auto& m) {
   wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax));
 }
 void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.voter, m.number); }
-void fields(auto& wire, Is<Transfer> auto& m) {
-  wire(m.source, m.destination, bounded(m.keys, kStateKeysMax));
-}
 
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
@@ -161,8 +158,8 @@ void fields(auto& wire, Is<Answer> auto& m) {
   wire(bounded(m.together, kGroupsNamedMax));
 }
 void fields(auto& wire, Is<SyncPlan> auto& m) {
-  wire(m.number, m.revision, bounded(m.entries, kStateKeysMax),
-       bounded(m.transfers, kTransfersMax));
+  wire(m.number, m.revision, bounded(m.entries, kStateKeysMax), bounded(m.keys, kStateKeysMax));
+  wire(bounded(m.sources, kMembersMax), bounded(m.receivers, kMembersMax), free_text(m.gone));
 }
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 

@@ -50,7 +50,7 @@ enum class FrameType : uint8_t {
   // The sender knows `epoch`. Frames of older epochs are void from here on.
   kOpen = 3,
   // op, digest; `value` is the number of steps that the sender has room for, counted from the
-  // start.
+  // start. `round` kPullRound: the sender asks for a transfer, and `block` says for what.
   kCredit = 4,
   // op, digest, round, block, slice, length, and the payload.
   kChunk = 5,
@@ -62,6 +62,8 @@ enum class FrameType : uint8_t {
   // op, digest; the operation is done at the sender, which has reported this to the master.
   kDone = 9,
 };
+
+inline constexpr uint16_t kPullRound = 1;  // of a kCredit
 
 struct FrameHeader {
   FrameType type = FrameType::kPing;

@@ -76,8 +76,15 @@ inline constexpr size_t kStatesPerLine = 8;
 inline constexpr size_t kStateKeysMax = large(65536);
 // Dimensions of one tensor of a shared state. Frameworks stop at 64.
 inline constexpr size_t kShapeDimensionsMax = 64;
-// Transfers of a shared state: every member may fetch from every other.
-inline constexpr size_t kTransfersMax = kMembersMax * kMembersMax;
+// Bytes of one piece of a shared state, the unit in which it travels and is verified. It is a
+// multiple of the tile of the state hash. A larger piece costs more when a peer is lost, and a
+// smaller one more requests.
+inline constexpr uint64_t kStateUnitBytes = 4u << 20;
+// Pieces of one state, so that the list of those that a peer has is small. A state of more than
+// 256 GiB has larger pieces.
+inline constexpr uint32_t kStatePiecesMax = 65536;
+// Requests for pieces of one peer that wait here. An honest peer has far fewer.
+inline constexpr size_t kStateRequestsMax = 64;
 // The number of a verdict: more verdicts than an epoch can ever have. So the numbers stay far below
 // an overflow, whatever the members say after a restart.
 inline constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;

@@ -460,26 +460,24 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-struct Transfer {
-  PeerId source;
-  PeerId destination;
-  std::vector<uint32_t> keys;  // indices into the offer, ascending
-  bool operator==(const Transfer&) const = default;
-};
-
-// Master -> voters of a shared-state sync in which some are stale: the transfers. Each names its
-// source, its destination and the entries. A peer gets the transfers that it takes part in. A
-// destination answers with Fetched. All get the Answer when the last destination has fetched.
+// Master -> voters of a shared-state sync in which some are stale: who has the elected state, and
+// who lacks entries of it. Each receiver gets the pieces of `keys` that it lacks from the sources
+// and from other receivers, and answers with Fetched. All get the Answer when the last receiver has
+// fetched. Without sources, all that had the whole state are lost (`gone` names them), and the
+// receivers have pieces of it from before the loss.
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;
   std::vector<StateEntry> entries;  // of the elected state
-  std::vector<Transfer> transfers;
+  // Indices into the entries, ascending: those that some receiver lacks. The pieces cover them.
+  std::vector<uint32_t> keys;
+  std::vector<PeerId> sources, receivers;  // in rank order
+  std::string gone;
   bool operator==(const SyncPlan&) const = default;
 };
 
-// Peer -> master: every entry has arrived in staging and has the elected hash (kOk), or the reason
-// why not.
+// Peer -> master: every entry that this receiver lacked has arrived and has the elected hash (kOk),
+// or the reason why not. A source sends it only with a reason.
 struct Fetched {
   uint32_t number = 0;
   Code code = Code::kOk;

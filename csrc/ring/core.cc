@@ -233,7 +233,11 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
   if (!asks) link.eager_budget.requested(header.op);
   if (operation == nullptr && duplicates_.contains(header.op)) return;
   if (operation == nullptr) {
-    if (link.unexpected.keep(header.op, header.digest, header.value)) return;
+    if (link.unexpected.keep(header.op, header.digest, header.value)) {
+      if (header.round == protocol::kPullRound)
+        effects.push_back(Requested{epoch_, peer, header.op, header.digest, header.block});
+      return;
+    }
     return fail(peer, link,
                 "credit for more than " + std::to_string(protocol::kOpsOpenMax) +
                     " operations that were not called here",
@@ -490,6 +494,10 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   operation.granted = operation.credit();
   protocol::FrameHeader header = header_of(operation, protocol::FrameType::kCredit);
   header.value = operation.granted;
+  if (operation.task.pulled) {
+    header.round = protocol::kPullRound;
+    header.block = operation.task.what;
+  }
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
 

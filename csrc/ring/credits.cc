@@ -7,7 +7,11 @@
 namespace pccl::ring {
 namespace {
 
-bool younger(const Operation* a, const Operation* b) { return a->serial > b->serial; }
+// Whether `a` leaves after `b`.
+bool younger(const Operation* a, const Operation* b) {
+  if (a->task.pulled != b->task.pulled) return a->task.pulled;
+  return a->serial > b->serial;
+}
 
 }  // namespace
 

@@ -52,6 +52,9 @@ struct Engine::Impl {
   void apply(OpTransferred& effect) { callbacks.on_transferred(effect.epoch, effect.op); }
   void apply(OpAgreed& effect) { callbacks.on_agreed(effect.epoch, effect.op); }
   void apply(OpDrained& effect) { callbacks.on_drained(effect.epoch, effect.op); }
+  void apply(Requested& effect) {
+    if (callbacks.on_requested) callbacks.on_requested(effect);
+  }
   void apply(FailLink& effect) { callbacks.on_fail_link(effect.peer, effect.why); }
 
   const Callbacks callbacks;

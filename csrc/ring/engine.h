@@ -63,6 +63,8 @@ class Engine {
     std::function<void(PeerId, const std::string& why)> on_fail_link;
     // kSystem: there is no memory for the operation here. It must be ended like any other.
     std::function<void(Epoch, OpKey, Status why)> on_failed;
+    // Another member asks for a transfer that was not posted here. Required if a task is pulled.
+    std::function<void(const Requested&)> on_requested = {};
   };
   // `pool`: for scratch and saved bytes. Engines on one thread may share it.
   explicit Engine(Callbacks callbacks,

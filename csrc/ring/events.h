@@ -179,14 +179,22 @@ struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
 };
+// A peer asks for a pulled transfer that was not posted here (Task::pulled). Its credit is kept.
+struct Requested {
+  Epoch epoch;
+  PeerId peer;
+  OpKey op;
+  uint64_t digest = 0;
+  uint32_t what = 0;
+};
 struct FailLink {
   PeerId peer;
   std::string why;
 };
-using Effect =
-    std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
-                 TakeUnexpected, DropUnexpected, Unpark, Combine, Revoke, Withdraw, Restore,
-                 Release, Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
+using Effect = std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
+                            TakeUnexpected, DropUnexpected, Unpark, Combine, Revoke, Withdraw,
+                            Restore, Release, Retain, OpProgressed, OpTransferred, OpAgreed,
+                            OpDrained, Requested, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 

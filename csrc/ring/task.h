@@ -31,6 +31,11 @@ struct Task {
   std::vector<Part> parts{};
   bool keep = false;    // OpProgressed is emitted for it
   bool parked = false;  // its data is still to be staged: OpStaged follows
+  // The destination of a transfer asks for it: its credit carries `what`, and the source posts the
+  // other end when it gets that credit (Requested). A pulled transfer yields to all other
+  // operations on its link.
+  bool pulled = false;
+  uint32_t what = 0;
 };
 
 // The shape of a part of an exchange that has this shape.

@@ -24,6 +24,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   options.min_peers = groups_[group].min_peers;
   options.policy = rules_.retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
   options.peer_timeout = kPeerTimeout;
+  options.piece_bytes = kPieceBytes;
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
   const size_t number = world_.peers().size();

@@ -6,6 +6,8 @@
 //                                  mixes long and short runs, about 100 faults in each; fails also
 //                                  if some transition was never taken
 //   pccl-sim --sweep COUNT         a loss at each of the first COUNT steps of a small run
+//   pccl-sim --states PEERS        sync_shared_state with up to PEERS members: each set of stale
+//                                  ones, and a loss at each moment
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
 //   --pause SECONDS                longest time from one fault to the next (default 2)
 //   --kill-at STEP                 with --seed: a loss at that step instead of the faults
@@ -32,6 +34,7 @@
 #endif
 
 #include "tests/sim/driver.h"
+#include "tests/sim/scenario.h"
 
 namespace {
 
@@ -163,6 +166,16 @@ int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count)
   return 1;
 }
 
+int sweep_states(uint64_t peers) {
+  uint64_t runs = 0, completed = 0;
+  const auto wrong = pccl::sim::sweep_states(static_cast<uint32_t>(peers), runs, completed);
+  for (const std::string& why : wrong) std::printf("%s\n", why.c_str());
+  std::printf("%llu runs, in %llu of them receivers completed each other, %zu failed\n",
+              static_cast<unsigned long long>(runs), static_cast<unsigned long long>(completed),
+              wrong.size());
+  return wrong.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -174,11 +187,13 @@ int main(int argc, char** argv) {
   if (!given || given->empty()) {
     std::fprintf(stderr,
                  "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --campaign COUNT | "
-                 "--sweep COUNT  [--first N] "
+                 "--sweep COUNT | --states PEERS  [--first N] "
                  "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--devices "
                  "on] [--plant BUG]\n");
     return 2;
   }
+  if (given->contains("states"))
+    return sweep_states(std::strtoul((*given)["states"].c_str(), nullptr, 10));
   const Plant* const plant = given->contains("plant") ? find_plant((*given)["plant"]) : nullptr;
   if (given->contains("plant") && plant == nullptr) {
     std::fprintf(stderr, "pccl-sim: --plant is one of");

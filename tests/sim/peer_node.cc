@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/memory/state_hash.h"
 #include "csrc/peer/arrange.h"
 
 namespace pccl::sim {
@@ -51,6 +50,13 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                .on_failed =
                    [this](Epoch epoch, OpKey op, const Status& why) {
                      control([this, epoch, op, why] { step(peer::OpFailed{epoch, op, why}); });
+                   },
+               .on_requested =
+                   [this](const ring::Requested& asked) {
+                     control([this, asked] {
+                       step(peer::PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest,
+                                                 asked.what});
+                     });
                    }}),
       links_(*this, engine_,
              {.peer_timeout = peer_timeout_,
@@ -222,6 +228,9 @@ void PeerNode::apply(peer::FinishOp& effect) {
 // The application first waits for its operations that have ended.
 void PeerNode::apply(peer::FinishJoint& effect) {
   if (device_ != nullptr) device_->end();
+  if (effect.status.ok() && !effect.install.empty()) {
+    PCCL_ASSERT(shared_call_ == effect.handle && shared_->install(effect.install).ok());
+  }
   app_->on_joint(effect);
 }
 
@@ -246,10 +255,10 @@ void PeerNode::count_message() {
 
 void PeerNode::apply(peer::StartOp& start) {
   ring::Memory memory;
-  if (start.task.shape.pattern == ring::Pattern::kTransfer && !start.keys.empty()) {
-    memory.spans = app_->state(start.handle, start.keys, start.task.shape.rank == 1);
+  if (start.piece) {
+    memory.spans = {shared_->lend(start.task.op, *start.piece).value()};
     memory.save = false;
-    if (start.task.shape.rank == 0 && world_.on_state_sent) world_.on_state_sent(*this);
+    if (!start.piece->receives && world_.on_state_sent) world_.on_state_sent(*this);
   } else {
     memory = app_->memory(start.handle);
     if (device_ != nullptr) device_->replace(start.handle, memory);
@@ -272,15 +281,22 @@ protocol::Register PeerNode::where() const {
   return {"", first_address, {{"10.0.0.2", port_}}};
 }
 
-void PeerNode::apply(peer::VerifyState& verify) {
-  Status status;
-  const auto spans = app_->state(verify.handle, verify.keys, true);
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (memory::state_hash(spans[i].data(), spans[i].size()) == verify.hashes[i]) continue;
-    status = Status{Code::kSharedState,
-                    "entry " + std::to_string(verify.keys[i]) + " arrived with another hash"};
+void PeerNode::apply(peer::BeginPieces& effect) {
+  if (shared_call_ != effect.handle) {
+    peer::SharedEntries::Options options;
+    options.piece_bytes = kPieceBytes;
+    options.in_place = app_->receives_only();
+    shared_ = peer::SharedEntries::make(app_->state(), options).value();
+    shared_call_ = effect.handle;
   }
-  control([this, handle = verify.handle, status] { step(peer::StateVerified{handle, status}); });
+  shared_->begin(effect);
+}
+
+void PeerNode::apply(peer::CheckPiece& effect) {
+  peer::SharedEntries::Checked checked = shared_->check(effect.op, effect.what);
+  peer::PieceChecked event{effect.handle, effect.plan,    effect.peer,
+                           effect.what,   checked.status, checked.have};
+  control([this, event] { step(event); });
 }
 
 // ---- Faults ----

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "csrc/peer/core.h"
+#include "csrc/peer/shell/shared_entries.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/device.h"
 #include "tests/sim/sim_links.h"
@@ -86,7 +87,9 @@ class PeerNode {
   void apply(peer::UnparkOp& effect);
   void apply(peer::EndOp& effect);
   void apply(peer::SayDone& effect);
-  void apply(peer::VerifyState& effect);
+  void apply(peer::BeginPieces& effect);
+  void apply(peer::CheckPiece& effect);
+  void apply(peer::ReturnPiece& effect) { shared_->take_back(effect.op); }
   void apply(peer::FinishOp& effect);
   void apply(peer::FinishJoint& effect);
   void apply(peer::Reconfigured& effect) { app_->on_reconfigured(effect.topology); }
@@ -115,7 +118,9 @@ class PeerNode {
   peer::PeerCore core_;
   ring::Engine engine_;
   SimLinks links_;
-  std::unique_ptr<Device> device_;  // null: all tensors are on the CPU
+  std::unique_ptr<Device> device_;               // null: all tensors are on the CPU
+  std::shared_ptr<peer::SharedEntries> shared_;  // of the last shared-state call with a plan
+  peer::Handle shared_call_ = 0;                 // that call
   Fifo to_control_, to_data_;
   std::deque<std::function<void()>> backlog_;
   std::shared_ptr<World::Connection> connection_;

@@ -33,13 +33,14 @@ World::Renewal renewal(const std::string& as) {
 // The application of a scenario's peer: performs the commands, and writes their results.
 class AddressPublisher : public App {
  public:
-  explicit AddressPublisher(PeerNode& node) : node_(node), state_(1000) {
+  AddressPublisher(PeerNode& node, size_t state_bytes) : node_(node), state_(state_bytes) {
     joint_ = "join";
     node_.call(peer::JoinCalled{node_.new_handle()});
   }
 
   void post(protocol::OpKind kind, const Arguments& with);
   void joint(protocol::JointKind kind, const Arguments& with);
+  void show_state();
   bool busy() const { return !joint_.empty() || !open_.empty(); }
 
   void on_op(const peer::FinishOp& result) override;
@@ -50,11 +51,10 @@ class AddressPublisher : public App {
     node_.world().note(node_.name(), "gone: " + (status.ok() ? "left" : status.message));
   }
   ring::Memory memory(peer::Handle handle) override;
-  std::vector<std::span<std::byte>> state(peer::Handle, const std::vector<uint32_t>&,
-                                          bool staging) override {
-    staging_.resize(state_.size());
-    return {staging ? std::span(staging_) : std::span(state_)};
+  std::vector<peer::StateSpan> state() override {
+    return {{"w", DType::kUint8, {static_cast<int64_t>(state_.size())}, state_}};
   }
+  bool receives_only() const override { return receives_only_; }
 
  private:
   struct Operation {
@@ -65,7 +65,8 @@ class AddressPublisher : public App {
   peer::Topology topology_;
   std::map<peer::Handle, Operation> open_;
   std::string joint_;
-  std::vector<std::byte> state_, staging_;
+  std::vector<std::byte> state_;
+  bool receives_only_ = false;
 };
 
 void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
@@ -101,6 +102,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
       std::fill(state_.begin(), state_.end(), static_cast<std::byte>(number(with, "fill", 0)));
     const std::string strategy = word(with, "strategy");
     call.offer.revision = number(with, "revision", 0);
+    receives_only_ = strategy == "receive_only";
     if (strategy == "send_only") call.offer.strategy = protocol::SyncStrategy::kSendOnly;
     if (strategy == "receive_only") call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
     call.offer.entries.push_back(
@@ -110,6 +112,14 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
          .hash = memory::state_hash(state_.data(), state_.size())});
   }
   node_.call(std::move(call));
+}
+
+void AddressPublisher::show_state() {
+  const bool alike = std::all_of(state_.begin(), state_.end(),
+                                 [this](std::byte byte) { return byte == state_[0]; });
+  node_.world().note(node_.name(),
+                     alike ? "its state is " + std::to_string(std::to_integer<int>(state_[0]))
+                           : "its state is mixed");
 }
 
 // Confirms the new topology at once.
@@ -142,7 +152,6 @@ void AddressPublisher::on_joint(const peer::FinishJoint& result) {
   } else if (line == "are_peers_pending") {
     line += result.pending ? ": yes" : ": no";
   } else if (line == "sync_shared_state") {
-    if (!result.install.empty()) state_ = staging_;
     line += ": revision " + std::to_string(result.revision) +
             (result.install.empty() ? "" : ", fetched");
   } else if (result.topology) {
@@ -236,12 +245,13 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
     peer::Options options;
     options.group = GroupId{static_cast<uint32_t>(group)};
     options.min_peers = founding.min_peers;
+    options.piece_bytes = kPieceBytes;
     options.founders = std::max(founding.founders, founding.min_peers);
     options.versions = {static_cast<uint16_t>(number(with, "lowest", options.versions.lowest)),
                         static_cast<uint16_t>(number(with, "highest", options.versions.highest))};
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     PeerNode& node = world_.add_peer(name, options);
-    node.set_app(std::make_unique<AddressPublisher>(node));
+    node.set_app(std::make_unique<AddressPublisher>(node, number(with, "state", 1000)));
   }
 }
 
@@ -378,12 +388,17 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "expect") return expect(words);
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
+  if (verb == "state") {
+    for (AddressPublisher* publisher : whom(with)) publisher->show_state();
+    return;
+  }
   if (verb == "secured" || verb == "elsewhere") return;  // the stage was made so
   if (verb == "far")
     return world_.set_round_trip(static_cast<uint32_t>(number(with, "us", 50'000)));
   if (verb == "run" && names.size() == 1) {
     return run_until(world_.event_loop().now() +
-                     std::chrono::milliseconds(std::atoi(names[0].c_str())));
+                     std::chrono::milliseconds(std::atoi(names[0].c_str())) +
+                     std::chrono::microseconds(number(with, "us", 0)));
   }
   if (!collective(verb, with) && !fault(verb, names, with))
     transcript_ += "unknown command: " + verb + "\n";

@@ -11,7 +11,7 @@
 //   elsewhere            likewise: the master is on another machine than the peers
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
-//        [lowest=V] [highest=V]
+//        [lowest=V] [highest=V] [state=BYTES]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //        [on_loss=keep]
@@ -19,6 +19,7 @@
 //       to rank R, from rank R
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
+//   state [on=a,b]                         says what its shared state is filled with
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
 //       stop and go pause and resume a process; end: as the process that hosts it ends
 //   revoke NAME [token=N]                  its tokens are no longer good, or only the Nth
@@ -34,13 +35,15 @@
 //   block|lift NAME|master NAME|master     nothing passes between the two, or the block ends
 //   block_one_way|lift_one_way NAME NAME   nothing passes from the first to the second
 //   narrow NAME NAME to=BYTES              larger packets from the first to the second vanish
-//   run MS                                 lets virtual time pass
+//   run MS [us=N]                          lets virtual time pass
 //   settle                                 until every call has ended, 60 virtual seconds at most
 //   expect WORDS...                        the transcript so far contains this text: the point of
 //                                          the story, which a small change of times must not lose
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace pccl::sim {
 
@@ -49,5 +52,12 @@ inline constexpr const char* kUnmet = "UNMET";
 
 // Runs the commands of one block and returns its transcript, one event per line.
 std::string run_scenario(const std::string& commands);
+
+// Runs sync_shared_state with up to `peers` members: with each set of stale members and each
+// strategy of theirs, and a member that dies at one of many moments of the call. Returns what went
+// wrong, a line for each run: survivors that do not agree; a state that nobody offered; a call that
+// failed though a source was left. `runs`, `completed`: their number; how often receivers have
+// completed each other without a source.
+std::vector<std::string> sweep_states(uint32_t peers, uint64_t& runs, uint64_t& completed);
 
 }  // namespace pccl::sim

@@ -9,8 +9,9 @@
 namespace pccl::sim {
 namespace {
 
-constexpr size_t kStateKeys = 3;
-constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
+// The last entry has several parts, the others are one piece (peer::Options::piece_bytes).
+constexpr size_t kStateKeys = 4;
+constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12, 70000};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
 // Timeout of a hasty operation. The operation may or may not complete within it.
 constexpr Duration kHasteMin = std::chrono::milliseconds(1),
@@ -55,7 +56,6 @@ bool is_out(Code code) {
 Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules)
     : node_(node), checker_(checker), seed_(seed), rules_(rules) {
   for (const size_t bytes : kStateBytes) state_.emplace_back(bytes);
-  staging_ = state_;
   if (rules_.joins) node_.call(peer::JoinCalled{node_.new_handle()});
 }
 
@@ -517,7 +517,6 @@ bool Workload::agreed_on_state_in(const std::string& error) const {
 }
 
 void Workload::state_agreed(const peer::FinishJoint& result) {
-  for (const uint32_t key : result.install) state_[key] = staging_[key];
   if (!result.install.empty() && has_state_ && !diverged_)
     fail("P1 " + where() + ": a survivor's state differed");
   if (result.revision < revision_ && strategy_ != protocol::SyncStrategy::kReceiveOnly)
@@ -628,10 +627,14 @@ ring::Memory Workload::memory(peer::Handle handle) {
   return memory;
 }
 
-std::vector<std::span<std::byte>> Workload::state(peer::Handle, const std::vector<uint32_t>& keys,
-                                                  bool staging) {
-  std::vector<std::span<std::byte>> spans;
-  for (const uint32_t key : keys) spans.emplace_back(staging ? staging_[key] : state_[key]);
+std::vector<peer::StateSpan> Workload::state() {
+  std::vector<peer::StateSpan> spans;
+  for (size_t key = 0; key < kStateKeys; ++key) {
+    spans.push_back({"k" + std::to_string(key),
+                     DType::kUint8,
+                     {static_cast<int64_t>(kStateBytes[key])},
+                     state_[key]});
+  }
   return spans;
 }
 

@@ -60,8 +60,8 @@ class Workload : public App {
   void on_reconfigured(const peer::Topology& topology) override;
   void on_gone(const Status& status) override;
   ring::Memory memory(peer::Handle handle) override;
-  std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys,
-                                          bool staging) override;
+  std::vector<peer::StateSpan> state() override;
+  bool receives_only() const override { return strategy_ == protocol::SyncStrategy::kReceiveOnly; }
 
   uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }
@@ -151,7 +151,7 @@ class Workload : public App {
   std::optional<protocol::JointKind> joint_;
   peer::Handle joint_handle_ = 0;  // of the last call that is no sync
   Instant joint_since_;            // it began then
-  std::vector<std::vector<std::byte>> state_, staging_;
+  std::vector<std::vector<std::byte>> state_;
   uint64_t revision_ = 0, turn_ = 0, turns_ = 0, batch_fold_ = 0;
   Stage stage_ = Stage::kSync;
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;

@@ -14,6 +14,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/peer/core.h"
+#include "csrc/peer/shell/peer.h"
 #include "csrc/ring/engine.h"
 #include "master/core.h"
 #include "tests/sim/coverage.h"
@@ -37,6 +38,9 @@ std::string leveled(const Log& line) {
 
 // The application of one peer. A callback comes when one of its calls has ended. It may call the
 // peer again at once.
+// Bytes of a piece of shared state.
+inline constexpr uint64_t kPieceBytes = 16384;
+
 class App {
  public:
   virtual ~App() = default;
@@ -46,10 +50,9 @@ class App {
   virtual void on_gone(const Status& status) = 0;
   // Memory of the operation.
   virtual ring::Memory memory(peer::Handle handle) = 0;
-  // Memory of the entries `keys` of a shared-state call: `staging` on the receiving side.
-  virtual std::vector<std::span<std::byte>> state(peer::Handle handle,
-                                                  const std::vector<uint32_t>& keys,
-                                                  bool staging) = 0;
+  // The tensors of a shared-state call.
+  virtual std::vector<peer::StateSpan> state() = 0;
+  virtual bool receives_only() const { return false; }  // the strategy of the last such call
 };
 
 // A bug that the checker must find. There is at least one for each promise that it watches.

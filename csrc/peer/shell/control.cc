@@ -105,6 +105,11 @@ ring::Shell::Callbacks Control::data_callbacks() {
           [this](Epoch epoch, OpKey op, Status why) {
             push(Event{OpFailed{epoch, op, std::move(why)}});
           },
+      .on_requested =
+          [this](const ring::Requested& asked) {
+            push(
+                Event{PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest, asked.what}});
+          },
       .on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); },
   };
 }
@@ -381,7 +386,7 @@ void Control::apply(BeginEpoch& effect) {
 }
 
 void Control::apply(StartOp& effect) {
-  if (!effect.keys.empty()) return start_transfer(effect);
+  if (effect.piece) return start_transfer(effect);
   const ring::Task& task = effect.task;
   Result<ring::Memory> memory =
       arrange(operations_.at(effect.handle).memory, task, effect.start, effect.ring);
@@ -407,22 +412,20 @@ void Control::start_transfer(StartOp& start) {
   const uint64_t number = ++starts_;
   unposted_[start.task.op] = {start.task.epoch, number};
   call->waiter.work([this, call, start = std::move(start), number] {
-    auto spans = call->entries->lend(start.keys, start.task.shape.rank == 1);
-    push(std::function<void()>([this, start, number, spans = std::move(spans)]() mutable {
-      lent(start, number, std::move(spans));
-    }));
+    const Result<std::span<std::byte>> span = call->entries->lend(start.task.op, *start.piece);
+    push(std::function<void()>(
+        [this, start, number, span]() mutable { lent(start, number, span); }));
   });
 }
 
-void Control::lent(StartOp& start, uint64_t number,
-                   Result<std::vector<std::span<std::byte>>> spans) {
+void Control::lent(StartOp& start, uint64_t number, const Result<std::span<std::byte>>& span) {
   if (data_ == nullptr) return;  // this peer has left
   const auto at = unposted_.find(start.task.op);
   if (at == unposted_.end() || at->second.number != number) return;  // it has ended
-  if (!spans.ok()) return step(OpFailed{start.task.epoch, start.task.op, spans.status()});
+  if (!span.ok()) return step(OpFailed{start.task.epoch, start.task.op, span.status()});
   unposted_.erase(at);
   ring::Memory memory;
-  memory.spans = std::move(spans.value());
+  memory.spans = {span.value()};
   memory.save = false;
   post_to_ring(start, std::move(memory));
 }
@@ -436,12 +439,23 @@ void Control::apply(EndOp& effect) {
 
 // ---- The application ----
 
-void Control::apply(VerifyState& effect) {
+void Control::apply(BeginPieces& effect) {
   const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
-  call->waiter.work([this, call, verify = std::move(effect)] {
-    const Status status = call->entries->verify(verify.keys, verify.hashes);
-    push(Event{StateVerified{verify.handle, status}});
+  call->waiter.work([call, plan = std::move(effect)] { call->entries->begin(plan); });
+}
+
+void Control::apply(CheckPiece& effect) {
+  const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
+  call->waiter.work([this, call, effect] {
+    SharedEntries::Checked checked = call->entries->check(effect.op, effect.what);
+    push(Event{PieceChecked{effect.handle, effect.plan, effect.peer, effect.what,
+                            std::move(checked.status), std::move(checked.have)}});
   });
+}
+
+void Control::apply(ReturnPiece& effect) {
+  const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
+  call->waiter.work([call, op = effect.op] { call->entries->take_back(op); });
 }
 
 void Control::apply(FinishOp& effect) {

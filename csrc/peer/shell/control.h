@@ -124,7 +124,9 @@ class Control {
   void apply(UnparkOp& effect) { data_->staged(effect.op); }
   void apply(EndOp& effect);
   void apply(SayDone& effect) { data_->done(effect.op); }
-  void apply(VerifyState& effect);
+  void apply(BeginPieces& effect);
+  void apply(CheckPiece& effect);
+  void apply(ReturnPiece& effect);
   void apply(FinishOp& effect);
   void apply(FinishJoint& effect);
   void apply(Reconfigured& effect);
@@ -143,7 +145,7 @@ class Control {
   std::unique_ptr<ring::Shell> close_inputs();
   void fail_what_is_left();
   void start_transfer(StartOp& start);
-  void lent(StartOp& start, uint64_t number, Result<std::vector<std::span<std::byte>>> spans);
+  void lent(StartOp& start, uint64_t number, const Result<std::span<std::byte>>& span);
   void post_to_ring(StartOp& start, ring::Memory memory);
   protocol::OpInfo describe(const OpRequest& request) const;
   void set_log_context(std::optional<uint32_t> rank);

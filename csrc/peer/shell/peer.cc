@@ -274,7 +274,10 @@ Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStr
   if (!status.ok()) return status;
   bool stop = false;  // it stays true: the others wait for this peer's call, which is then given up
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
-  Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, timeout, stopped);
+  SharedEntries::Options options;
+  options.timeout = timeout;
+  options.in_place = strategy == protocol::SyncStrategy::kReceiveOnly;
+  Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, options, stopped);
   if (!made.ok()) return made.status();
   const std::shared_ptr<SharedEntries> shared = std::move(made.value());
   JointCalled event{0, protocol::JointKind::kSyncSharedState, shared->offer(), timeout};

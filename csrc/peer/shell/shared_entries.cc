@@ -1,5 +1,6 @@
-// A call without devices: hash, lend the tensors themselves and the staging buffers, verify,
-// install. Entries on devices: the devices begin to hash, and meanwhile the host hashes its own.
+// A call without devices: hash; lend the tensors themselves and the staging buffers of pieces;
+// check each piece; install.
+// Entries on devices: the devices begin to hash, and meanwhile the host hashes its own.
 // Entries to be sent are copied to the host before the ring gets them. Fetched ones are copied to
 // the device by install().
 // Failures:
@@ -34,7 +35,7 @@ size_t offered_bytes(const StateSpan& entry) {
   return 32 + entry.key.size() + 8 * entry.shape.size();
 }
 
-Status check(const StateSpan& entry) {
+Status check_span(const StateSpan& entry) {
   const std::string name = "entry \"" + entry.key + "\"";
   if (entry.key.size() > protocol::kStateKeyBytesMax) {
     return invalid("the key \"" + entry.key.substr(0, 64) + "...\" has " +
@@ -58,10 +59,27 @@ Status check(const StateSpan& entry) {
   return {};
 }
 
+// Little-endian words.
+void store_words(const std::vector<uint64_t>& words, std::byte* to) {
+  for (size_t at = 0; at < words.size(); ++at) {
+    for (size_t byte = 0; byte < sizeof(uint64_t); ++byte)
+      to[at * sizeof(uint64_t) + byte] = static_cast<std::byte>(words[at] >> (8 * byte));
+  }
+}
+
+std::vector<uint64_t> load_words(const std::byte* from, size_t count) {
+  std::vector<uint64_t> words(count);
+  for (size_t at = 0; at < count; ++at) {
+    for (size_t byte = 0; byte < sizeof(uint64_t); ++byte)
+      words[at] |= std::to_integer<uint64_t>(from[at * sizeof(uint64_t) + byte]) << (8 * byte);
+  }
+  return words;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<SharedEntries>> SharedEntries::make(std::vector<StateSpan> entries,
-                                                           Duration timeout,
+                                                           const Options& options,
                                                            const Interrupted& interrupted) {
   if (entries.size() > protocol::kStateKeysMax) {
     return invalid(std::to_string(entries.size()) + " entries, at most " +
@@ -71,7 +89,7 @@ Result<std::shared_ptr<SharedEntries>> SharedEntries::make(std::vector<StateSpan
             [](const StateSpan& a, const StateSpan& b) { return a.key < b.key; });
   size_t bytes = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const Status status = check(entries[i]);
+    const Status status = check_span(entries[i]);
     if (!status.ok()) return status;
     if (i > 0 && entries[i].key == entries[i - 1].key) {
       return invalid("the key \"" + entries[i].key + "\" is there twice");
@@ -84,7 +102,7 @@ Result<std::shared_ptr<SharedEntries>> SharedEntries::make(std::vector<StateSpan
   }
   auto made = std::make_shared<SharedEntries>();
   made->entries_ = std::move(entries);
-  made->timeout_ = timeout;
+  made->options_ = options;
   made->hash(interrupted);
   return made;
 }
@@ -135,14 +153,31 @@ void SharedEntries::hash(const Interrupted& interrupted) {
   failure_ = hash_on_devices(groups, interrupted);
   for (const uint32_t key : all) {
     const StateSpan& entry = entries_[key];
-    if (entry.device == nullptr || entry.size() == 0)
-      offer_.entries[key].hash = memory::state_hash(entry.bytes.data(), entry.bytes.size());
+    if (entry.device == nullptr || entry.size() == 0) hash_on_host(key);
   }
   for (Group& group : groups) {
     if (group.hashes == nullptr) continue;
     const Status status = finish_hash(group);
     if (failure_.ok()) failure_ = status;
   }
+}
+
+// The sums of the parts of a large entry come with its hash.
+void SharedEntries::hash_on_host(uint32_t key) {
+  const std::span<const std::byte> bytes = entries_[key].bytes;
+  if (bytes.size() <= options_.piece_bytes) {
+    offer_.entries[key].hash = memory::state_hash(bytes.data(), bytes.size());
+    return;
+  }
+  memory::StateHasher hasher;
+  uint64_t before = 0;
+  std::vector<uint64_t>& sums = sums_[key];
+  for (size_t at = 0; at < bytes.size(); at += options_.piece_bytes) {
+    hasher.add(bytes.subspan(at, std::min<size_t>(options_.piece_bytes, bytes.size() - at)));
+    sums.push_back(hasher.sum() - before);
+    before = hasher.sum();
+  }
+  offer_.entries[key].hash = hasher.value();
 }
 
 // Begins to hash wherever a device can, and hashes the rest. All marks come first: they are about
@@ -161,7 +196,7 @@ Status SharedEntries::hash_on_devices(std::vector<Group>& groups, const Interrup
 
 // The host waits for the mark, not the device: that wait may be long, and may be given up.
 Status SharedEntries::start_hash(Group& group, const Interrupted& interrupted) {
-  Status status = wait_for(*group.mark, timeout_, interrupted);
+  Status status = wait_for(*group.mark, options_.timeout, interrupted);
   if (status.code == Code::kOperationTimeout)
     status.message += ", and was given this work before the call";
   if (!status.ok()) return error_of(group, status);
@@ -172,7 +207,7 @@ Status SharedEntries::start_hash(Group& group, const Interrupted& interrupted) {
 }
 
 Status SharedEntries::finish_hash(Group& group) {
-  const Status status = wait_for(*group.hashes, timeout_);
+  const Status status = wait_for(*group.hashes, options_.timeout);
   if (status.code == Code::kOperationTimeout)
     keep_for_ever(std::make_shared<std::pair<Group, std::vector<memory::DeviceBytesPtr>>>(
         group, memory_of(group)));
@@ -185,7 +220,7 @@ Status SharedEntries::finish_hash(Group& group) {
 
 Status SharedEntries::hash_copies(const Group& group) {
   std::vector<memory::StateHasher> hashers(group.keys.size());
-  PinnedPieces pieces(*group.device, timeout_);
+  PinnedPieces pieces(*group.device, options_.timeout);
   const PinnedPieces::Outcome outcome = pieces.out(
       memory_of(group),
       [&](size_t which, size_t, std::span<std::byte> bytes) { hashers[which].add(bytes); });
@@ -195,39 +230,101 @@ Status SharedEntries::hash_copies(const Group& group) {
   return {};
 }
 
-// ---- Transfers ----
+// ---- Pieces ----
 
-Status SharedEntries::allocate(Buffers& buffers, uint32_t key, const char* what) {
-  const size_t bytes = entries_[key].size();
-  std::unique_ptr<std::byte[]>& buffer = buffers[key];
+void SharedEntries::begin(const BeginPieces& plan) {
+  if (plan.keeps) return;
+  elected_ = plan.plan.entries;
+  layout_ = PieceLayout(elected_, plan.plan.keys, options_.piece_bytes);
+  manifest_.clear();
+  staging_.clear();
+}
+
+Status SharedEntries::allocate(Buffer& buffer, size_t bytes, const char* what) const {
   buffer.reset(new (std::nothrow) std::byte[std::max<size_t>(bytes, 1)]);
   if (buffer != nullptr) return {};
   return {Code::kSystem,
-          std::string("no memory to ") + what + " the " + std::to_string(bytes) +
-              " bytes of entry \"" + entries_[key].key + "\"",
+          "no memory to " + std::string(what) + " " + std::to_string(bytes) +
+              " bytes of the shared state",
           {}};
 }
 
-Result<std::vector<std::span<std::byte>>> SharedEntries::lend(const std::vector<uint32_t>& keys,
-                                                              bool receives) {
+Result<std::span<std::byte>> SharedEntries::lend(OpKey op, const PieceOp& piece) {
   if (!failure_.ok()) return failure_;
-  if (!receives) {
-    if (Status status = copy_out(keys); !status.ok()) return status;
+  return piece.receives ? landing(op, piece.what) : source(op, piece);
+}
+
+void SharedEntries::take_back(OpKey op) { lent_.erase(op); }
+
+// The memory of the tensor, if the piece may be received there; else nothing.
+std::span<std::byte> SharedEntries::in_tensor(uint32_t piece) const {
+  const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
+  if (!options_.in_place || segments.size() != 1 || !is_on_host(segments[0].key)) return {};
+  return home_of(segments[0]);
+}
+
+// Where the bytes are that this peer offered.
+std::span<std::byte> SharedEntries::home_of(const PieceLayout::Segment& segment) const {
+  const auto copy = copies_.find(segment.key);
+  if (copy != copies_.end()) return {copy->second.get() + segment.offset, segment.bytes};
+  if (segment.bytes == 0) return {};
+  return entries_[segment.key].bytes.subspan(segment.offset, segment.bytes);
+}
+
+Result<std::span<std::byte>> SharedEntries::landing(OpKey op, uint32_t what) {
+  const uint32_t piece = what & ~kSpare;
+  if (piece >= kManifest) {
+    const size_t words = piece == kManifest ? layout_.part_count() : (layout_.count() + 63) / 64;
+    const size_t bytes = words * sizeof(uint64_t);
+    if (Status status = allocate(lent_[op], bytes, "receive"); !status.ok()) return status;
+    return std::span<std::byte>(lent_[op].get(), bytes);
   }
-  std::vector<std::span<std::byte>> spans;
-  for (const uint32_t key : keys) {
-    const StateSpan& entry = entries_[key];
-    (receives ? bytes_received_ : bytes_sent_) += entry.size();
-    if (receives) {
-      if (Status status = allocate(staging_, key, "receive"); !status.ok()) return status;
-      spans.emplace_back(staging_[key].get(), entry.size());
-    } else if (const auto copy = copies_.find(key); copy != copies_.end()) {
-      spans.emplace_back(copy->second.get(), entry.size());
-    } else {
-      spans.push_back(entry.bytes);
-    }
+  bytes_received_ += layout_.bytes(piece);
+  if (const std::span<std::byte> tensor = in_tensor(piece); !tensor.empty()) return tensor;
+  Buffer& buffer = staging_[piece];
+  if (buffer == nullptr) {
+    if (Status status = allocate(buffer, layout_.bytes(piece), "receive"); !status.ok())
+      return status;
   }
-  return spans;
+  return std::span<std::byte>(buffer.get(), layout_.bytes(piece));
+}
+
+Result<std::span<std::byte>> SharedEntries::source(OpKey op, const PieceOp& piece) {
+  const uint32_t number = piece.what & ~kSpare;
+  if (number < kManifest) {
+    bytes_sent_ += layout_.bytes(number);
+    const auto staged = staging_.find(number);
+    if (staged != staging_.end())
+      return std::span<std::byte>(staged->second.get(), layout_.bytes(number));
+    return gather(op, number);
+  }
+  if (number == kManifest) {
+    if (Status status = make_manifest(); !status.ok()) return status;
+  }
+  const std::vector<uint64_t>& words = number == kManifest ? manifest_ : piece.have;
+  const size_t bytes = words.size() * sizeof(uint64_t);
+  if (Status status = allocate(lent_[op], bytes, "send"); !status.ok()) return status;
+  store_words(words, lent_[op].get());
+  return std::span<std::byte>(lent_[op].get(), bytes);
+}
+
+// A piece of one entry is sent from its tensor. Several small entries are copied to one buffer: a
+// transfer of many small spans would cost more.
+Result<std::span<std::byte>> SharedEntries::gather(OpKey op, uint32_t piece) {
+  const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
+  std::vector<uint32_t> keys;
+  for (const PieceLayout::Segment& segment : segments) keys.push_back(segment.key);
+  if (Status status = copy_out(keys); !status.ok()) return status;
+  if (segments.size() == 1) return home_of(segments[0]);
+  if (Status status = allocate(lent_[op], layout_.bytes(piece), "send"); !status.ok())
+    return status;
+  std::byte* to = lent_[op].get();
+  for (const PieceLayout::Segment& segment : segments) {
+    if (segment.bytes == 0) continue;
+    std::memcpy(to, home_of(segment).data(), segment.bytes);
+    to += segment.bytes;
+  }
+  return std::span<std::byte>(lent_[op].get(), layout_.bytes(piece));
 }
 
 // Copies those entries to the host that are on devices, once in a call: it may send them to several
@@ -239,9 +336,10 @@ Status SharedEntries::copy_out(const std::vector<uint32_t>& keys) {
   for (const Group& group : on_devices(missing)) {
     Buffers buffers;
     for (const uint32_t key : group.keys) {
-      if (Status status = allocate(buffers, key, "send"); !status.ok()) return status;
+      if (Status status = allocate(buffers[key], entries_[key].size(), "send"); !status.ok())
+        return status;
     }
-    PinnedPieces pieces(*group.device, timeout_);
+    PinnedPieces pieces(*group.device, options_.timeout);
     const PinnedPieces::Outcome outcome =
         pieces.out(memory_of(group), [&](size_t which, size_t offset, std::span<std::byte> bytes) {
           std::memcpy(buffers[group.keys[which]].get() + offset, bytes.data(), bytes.size());
@@ -252,28 +350,115 @@ Status SharedEntries::copy_out(const std::vector<uint32_t>& keys) {
   return {};
 }
 
-Status SharedEntries::verify(const std::vector<uint32_t>& keys,
-                             const std::vector<uint64_t>& hashes) const {
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const StateSpan& entry = entries_[keys[i]];
-    if (memory::state_hash(staging_.at(keys[i]).get(), entry.size()) == hashes[i]) continue;
-    return {Code::kSharedState,
-            "entry \"" + entry.key +
-                "\" arrived with another hash than was agreed on: its owner changed "
-                "it during the call",
-            {}};
+// The sums of the parts of large entries were computed with their hashes, but not those of entries
+// on a device.
+Status SharedEntries::make_manifest() {
+  if (!manifest_.empty()) return {};
+  std::vector<uint64_t> manifest;
+  for (uint32_t piece = 0; piece < layout_.count(); ++piece) {
+    if (!layout_.is_part(piece)) continue;
+    const PieceLayout::Segment segment = layout_.segments(piece)[0];
+    const auto sums = sums_.find(segment.key);
+    if (sums == sums_.end()) {
+      if (Status status = copy_out({segment.key}); !status.ok()) return status;
+      manifest.push_back(memory::state_sum(home_of(segment), segment.offset));
+      continue;
+    }
+    const uint64_t first = segment.offset / options_.piece_bytes;
+    const uint64_t end = (segment.offset + segment.bytes - 1) / options_.piece_bytes + 1;
+    uint64_t sum = 0;
+    for (uint64_t at = first; at < end; ++at) sum += sums->second[at];
+    manifest.push_back(sum);
+  }
+  manifest_ = std::move(manifest);
+  return {};
+}
+
+SharedEntries::Checked SharedEntries::check(OpKey op, uint32_t what) {
+  const uint32_t piece = what & ~kSpare;
+  if (piece < kManifest) return {check_piece(piece), {}};
+  const Buffer received = std::move(lent_[op]);
+  lent_.erase(op);
+  if (piece == kManifest) return {check_manifest(received.get()), {}};
+  return {{}, load_words(received.get(), (layout_.count() + 63) / 64)};
+}
+
+Status SharedEntries::wrong(uint32_t key) const {
+  return {Code::kSharedState,
+          "entry \"" + entries_[key].key +
+              "\" arrived with another hash than was agreed on: its owner changed it during the "
+              "call",
+          {}};
+}
+
+Status SharedEntries::check_piece(uint32_t piece) {
+  const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
+  std::span<std::byte> bytes = in_tensor(piece);
+  if (bytes.empty()) bytes = {staging_.at(piece).get(), layout_.bytes(piece)};
+  if (layout_.is_part(piece)) {
+    const uint64_t sum = memory::state_sum(bytes, segments[0].offset);
+    return sum == manifest_.at(layout_.part_index(piece)) ? Status{} : wrong(segments[0].key);
+  }
+  size_t at = 0;
+  for (const PieceLayout::Segment& segment : segments) {
+    if (memory::state_hash(bytes.data() + at, segment.bytes) != elected_[segment.key].hash)
+      return wrong(segment.key);
+    at += segment.bytes;
   }
   return {};
+}
+
+// The sums of an entry's parts must add up to its hash.
+Status SharedEntries::check_manifest(const std::byte* received) {
+  if (!manifest_.empty()) return {};  // several peers were asked
+  std::vector<uint64_t> manifest = load_words(received, layout_.part_count());
+  uint64_t sum = 0;
+  for (uint32_t piece = 0; piece < layout_.count(); ++piece) {
+    if (!layout_.is_part(piece)) continue;
+    const PieceLayout::Segment segment = layout_.segments(piece)[0];
+    if (segment.offset == 0) sum = 0;
+    sum += manifest[layout_.part_index(piece)];
+    const uint64_t bytes = entries_[segment.key].size();
+    if (segment.offset + segment.bytes < bytes) continue;
+    if (memory::hash_of_sum(sum, bytes) == elected_[segment.key].hash) continue;
+    return {Code::kSharedState,
+            "the hashes of the parts of entry \"" + entries_[segment.key].key +
+                "\" do not add up to the hash that was agreed on",
+            {}};
+  }
+  manifest_ = std::move(manifest);
+  return {};
+}
+
+// ---- Installation ----
+
+void SharedEntries::read_staging(uint32_t key, uint64_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const uint32_t piece = layout_.piece_at(key, offset);
+    size_t before = 0;  // bytes of the piece before this entry
+    for (const PieceLayout::Segment& segment : layout_.segments(piece)) {
+      if (segment.key != key) {
+        before += segment.bytes;
+        continue;
+      }
+      const size_t skip = offset - segment.offset;
+      const size_t bytes = std::min<size_t>(to.size(), segment.bytes - skip);
+      std::memcpy(to.data(), staging_.at(piece).get() + before + skip, bytes);
+      to = to.subspan(bytes);
+      offset += bytes;
+      break;
+    }
+  }
 }
 
 // The devices come first: if one of them fails, the tensors in memory of the host stay as they
 // were.
 Status SharedEntries::install(const std::vector<uint32_t>& keys) {
   for (const Group& group : on_devices(keys)) {
-    PinnedPieces pieces(*group.device, timeout_);
+    PinnedPieces pieces(*group.device, options_.timeout);
     const PinnedPieces::Outcome outcome =
         pieces.in(memory_of(group), [&](size_t which, size_t offset, std::span<std::byte> bytes) {
-          std::memcpy(bytes.data(), staging_.at(group.keys[which]).get() + offset, bytes.size());
+          read_staging(group.keys[which], offset, bytes);
         });
     if (outcome.status.ok()) continue;
     Status status = error_of(group, outcome.first, outcome.last, outcome.status);
@@ -282,9 +467,15 @@ Status SharedEntries::install(const std::vector<uint32_t>& keys) {
         "of it: restore it, or end this process";
     return status;
   }
-  for (const uint32_t key : keys) {
-    const std::span<std::byte> own = entries_[key].bytes;
-    if (!own.empty()) std::memcpy(own.data(), staging_.at(key).get(), own.size());
+  for (const uint32_t piece : layout_.pieces_of(keys)) {
+    if (!in_tensor(piece).empty()) continue;
+    const std::byte* from = staging_.at(piece).get();
+    for (const PieceLayout::Segment& segment : layout_.segments(piece)) {
+      const bool lacks = std::binary_search(keys.begin(), keys.end(), segment.key);
+      if (lacks && is_on_host(segment.key) && segment.bytes > 0)
+        std::memcpy(entries_[segment.key].bytes.data() + segment.offset, from, segment.bytes);
+      from += segment.bytes;
+    }
   }
   return {};
 }
@@ -293,6 +484,7 @@ void SharedEntries::release() {
   entries_.clear();
   staging_.clear();
   copies_.clear();
+  lent_.clear();
 }
 
 }  // namespace pccl::peer

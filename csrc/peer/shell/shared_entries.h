@@ -1,10 +1,13 @@
-// SharedEntries is the memory of one sync_shared_state call: the application's tensors, staging
-// buffers for the entries that this peer fetches, and copies of those that it sends from a device.
-// It belongs to the calling thread, which may use its OpenMP team. The peer loop asks that
-// thread to lend and to verify. It waits for devices, each time for `timeout` at most.
+// SharedEntries is the memory of one sync_shared_state call: the application's tensors, the pieces
+// that this peer has received, and copies of entries that it sends from a device. It belongs to the
+// calling thread, which may use its OpenMP team. The peer loop asks that thread to lend and to
+// check. It waits for devices, each time for `timeout` at most.
+// Pieces are received into staging buffers of their own, and install() copies them to the tensors.
+// With `in_place` a piece of an entry in memory of the host is received in the tensor itself: what
+// the tensor held is of no worth.
 // Entries on a device: the device hashes them. If it cannot, the host hashes them piece by piece.
 // Only an entry that somebody asks for is copied to the host. The memory of an entry is written by
-// install() alone (P2). The pinned memory is that of PinnedPieces.
+// install() alone (P2), unless it is in place. The pinned memory is that of PinnedPieces.
 // Failure: an error names the entry, or the first and the last of several on one device.
 #pragma once
 
@@ -14,16 +17,22 @@
 #include <vector>
 
 #include "csrc/base/result.h"
+#include "csrc/peer/piece_layout.h"
 #include "csrc/peer/shell/peer.h"
 
 namespace pccl::peer {
 
 class SharedEntries {
  public:
+  struct Options {
+    Duration timeout = kForever;
+    uint64_t piece_bytes = protocol::kStateUnitBytes;
+    bool in_place = false;
+  };
   // Sorts and hashes the entries. kInvalidArgument for entries that cannot be offered: a duplicate
   // key, a shape that does not match the number of bytes, more than the limits allow.
   static Result<std::shared_ptr<SharedEntries>> make(std::vector<StateSpan> entries,
-                                                     Duration timeout = kForever,
+                                                     const Options& options,
                                                      const Interrupted& interrupted = {});
 
   // Why a device could not hash; ok if all could. Such entries are offered with a hash of 0, which
@@ -32,13 +41,19 @@ class SharedEntries {
   // The offer to the master. The caller fills in revision and strategy.
   const protocol::Offer& offer() const { return offer_; }
 
-  // The memory of these keys: the tensors themselves, or their copies from a device; if `receives`,
-  // staging buffers. kSystem if there is no memory.
-  Result<std::vector<std::span<std::byte>>> lend(const std::vector<uint32_t>& keys, bool receives);
-  // Checks that the received entries have these hashes. kSharedState names the first key that does
-  // not.
-  Status verify(const std::vector<uint32_t>& keys, const std::vector<uint64_t>& hashes) const;
-  // Copies the received entries into the tensors.
+  // A plan begins. Unless it keeps the pieces of the one before, what was received is dropped.
+  void begin(const BeginPieces& plan);
+  // The memory of one end of the transfer `op`. kSystem if there is none. REQUIRES: a plan.
+  Result<std::span<std::byte>> lend(OpKey op, const PieceOp& piece);
+  void take_back(OpKey op);  // of a transfer that was sent
+  // Checks what has come with the transfer `op`. kSharedState names the first key that has another
+  // hash than was agreed on.
+  struct Checked {
+    Status status;
+    std::vector<uint64_t> have = {};  // of kHave
+  };
+  Checked check(OpKey op, uint32_t what);
+  // Copies the received pieces of these entries into the tensors. REQUIRES: all were checked.
   Status install(const std::vector<uint32_t>& keys);
   // Lets go of all memory, so that no other thread releases it.
   void release();
@@ -47,7 +62,8 @@ class SharedEntries {
   uint64_t bytes_received() const { return bytes_received_; }
 
  private:
-  using Buffers = std::map<uint32_t, std::unique_ptr<std::byte[]>>;
+  using Buffer = std::unique_ptr<std::byte[]>;
+  using Buffers = std::map<uint32_t, Buffer>;
   // Entries on one device.
   struct Group {
     memory::Device* device = nullptr;
@@ -60,19 +76,37 @@ class SharedEntries {
   Status error_of(const Group& group, size_t first, size_t last, const Status& why) const;
   Status error_of(const Group& group, const Status& why) const;
   void hash(const Interrupted& interrupted);
+  void hash_on_host(uint32_t key);
   Status hash_on_devices(std::vector<Group>& groups, const Interrupted& interrupted);
   Status start_hash(Group& group, const Interrupted& interrupted);
   Status finish_hash(Group& group);
   Status hash_copies(const Group& group);
-  Status allocate(Buffers& buffers, uint32_t key, const char* what);
+  Status allocate(Buffer& buffer, size_t bytes, const char* what) const;
   Status copy_out(const std::vector<uint32_t>& keys);
 
+  bool is_on_host(uint32_t key) const { return entries_[key].device == nullptr; }
+  std::span<std::byte> in_tensor(uint32_t piece) const;
+  std::span<std::byte> home_of(const PieceLayout::Segment& segment) const;
+  Result<std::span<std::byte>> landing(OpKey op, uint32_t what);
+  Result<std::span<std::byte>> source(OpKey op, const PieceOp& piece);
+  Result<std::span<std::byte>> gather(OpKey op, uint32_t piece);
+  Status make_manifest();
+  Status check_piece(uint32_t piece);
+  Status check_manifest(const std::byte* received);
+  Status wrong(uint32_t key) const;
+  void read_staging(uint32_t key, uint64_t offset, std::span<std::byte> to) const;
+
   std::vector<StateSpan> entries_;  // in the order of the offer
-  Duration timeout_ = kForever;
+  Options options_;
   Status failure_;
   protocol::Offer offer_;
-  Buffers staging_;
-  Buffers copies_;  // of entries on a device, to be sent
+  std::map<uint32_t, std::vector<uint64_t>> sums_;  // of the parts of large entries on the host
+  std::vector<protocol::StateEntry> elected_;
+  PieceLayout layout_;
+  std::vector<uint64_t> manifest_;  // of the plan; empty: not here yet
+  Buffers staging_;                 // by piece
+  Buffers copies_;                  // by key: of entries on a device, to be sent
+  std::map<OpKey, Buffer> lent_;    // of one transfer each
   uint64_t bytes_sent_ = 0, bytes_received_ = 0;
 };
 

@@ -158,7 +158,8 @@ Shell::Impl::Impl(Options given, Callbacks called, const std::shared_ptr<PeerThr
                                 [this](PeerId peer, const std::string& why) {
                                   step(link::Suspected{peer, why});
                                 },
-                            .on_failed = callbacks.on_failed},
+                            .on_failed = callbacks.on_failed,
+                            .on_requested = callbacks.on_requested},
           std::shared_ptr<memory::Pool>(thread, &thread->pool))) {
   if (options.lanes <= lanes_max) return;
   callbacks.on_warning("PCCL_LANES is " + std::to_string(options.lanes) +

@@ -43,6 +43,7 @@ class Shell {
     std::function<void(Epoch, OpKey)> on_agreed = {};  // required if done() is called
     std::function<void(Epoch, OpKey)> on_drained;
     std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
+    std::function<void(const Requested&)> on_requested = {};  // see Engine
     // Writes a warning to the log.
     std::function<void(const std::string&)> on_warning = log_warning;
   };

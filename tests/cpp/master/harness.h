@@ -174,10 +174,13 @@ class Harness {
     }
   }
   // Founds a group whose members are in rank order. The transcript starts after that.
-  void found(const std::vector<std::string>& names, uint32_t group = 0) {
+  // `min_peers`: 0: all of them.
+  void found(const std::vector<std::string>& names, uint32_t group = 0, uint32_t min_peers = 0) {
     const auto size = static_cast<uint32_t>(names.size());
     for (uint32_t rank = 0; rank < size; ++rank) {
-      enlist(names[rank], hello(size, static_cast<int32_t>(rank), group));
+      protocol::Hello founder = hello(size, static_cast<int32_t>(rank), group);
+      if (min_peers > 0) founder.min_peers = min_peers;
+      enlist(names[rank], founder);
     }
     link_all();
     lines_.clear();
@@ -313,12 +316,13 @@ class Harness {
              (m->revision ? " revision " + std::to_string(m->revision) : "");
     }
     if (const auto* m = std::get_if<protocol::SyncPlan>(&message)) {
-      std::string out = name;
-      for (const auto& one : m->transfers) {
-        out += " " + who(one.source) + ">" + who(one.destination) + ":";
-        for (const uint32_t key : one.keys) out += " " + std::to_string(key);
-      }
-      return out;
+      std::string out = name + ":";
+      for (const PeerId peer : m->sources) out += " " + who(peer);
+      out += " >";
+      for (const PeerId peer : m->receivers) out += " " + who(peer);
+      out += ":";
+      for (const uint32_t key : m->keys) out += " " + std::to_string(key);
+      return out + (m->gone.empty() ? "" : " gone: " + m->gone);
     }
     if (const auto* m = std::get_if<protocol::Dial>(&message)) {
       return name + " " + who(m->peer) + " " + m->host + ":" + std::to_string(m->port);

@@ -60,13 +60,13 @@ TEST_F(AgreementTest, WhatChangesIsDurableBeforeAnybodyHears) {
   EXPECT_EQ(done(), (Done{{}, 0}));
 }
 
-TEST_F(AgreementTest, OnlyThoseWhoTakePartGetAPlanAndAllAreWaitedFor) {
+TEST_F(AgreementTest, SourcesAndReceiversGetThePlanAndReceiversAreWaitedFor) {
   EXPECT_FALSE(begin({offer(1, {5}), offer(0, {0}, kReceive), offer(1, {5})}).has_value());
-  EXPECT_EQ(done(), (Done{{1, 2}, 0})) << "3 neither sends nor receives";
+  EXPECT_EQ(done(), (Done{{1, 2, 3}, 0}));
   EXPECT_EQ(agreement.fetching(), std::set{kB});
   EXPECT_TRUE(agreement.plan(kA).has_value());
-  EXPECT_FALSE(agreement.plan(kC).has_value());
-  EXPECT_FALSE(agreement.fetched(kC, {4, Code::kSystem, ""}).has_value()) << "takes no part";
+  EXPECT_FALSE(agreement.plan({9}).has_value());
+  EXPECT_FALSE(agreement.fetched({9}, {4, Code::kSystem, ""}).has_value()) << "takes no part";
   EXPECT_FALSE(agreement.fetched(kB, {3, Code::kOk, ""}).has_value()) << "of another call";
   EXPECT_EQ(done(), (Done{{}, 0}));
   EXPECT_FALSE(agreement.fetched(kB, {4, Code::kOk, ""}).has_value());
@@ -84,6 +84,56 @@ TEST_F(AgreementTest, OneFailureFailsItForAll) {
   EXPECT_EQ(outcome->text, "rank 2: no memory");
   EXPECT_TRUE(agreement.idle());
   EXPECT_FALSE(agreement.recorded().has_value());
+}
+
+// The members vote again after a loss.
+class InterruptedAgreement : public AgreementTest {
+ protected:
+  InterruptedAgreement() {
+    begin({offer(1, {5, 6}), offer(0, {0, 6}, kReceive), offer(0, {0, 0}, kReceive)});
+    done();
+    agreement.interrupt("peer 1 lost");
+    EXPECT_TRUE(agreement.idle());
+    EXPECT_FALSE(agreement.plan(kB).has_value());
+  }
+  std::optional<protocol::SyncPlan> plan_with(const std::vector<protocol::Offer>& offers,
+                                              const std::vector<PeerId>& peers) {
+    std::vector<OfferOf> of;
+    for (size_t i = 0; i < offers.size(); ++i) of.push_back({peers[i], &offers[i]});
+    outcome = agreement.begin(of, 4);
+    agreement.check();
+    return agreement.plan(peers[0]);
+  }
+  Agreement::Outcome outcome;
+};
+
+TEST_F(InterruptedAgreement, WithoutTheSourceTheReceiversCompleteEachOther) {
+  const auto plan = plan_with({offer(0, {0, 6}, kReceive), offer(0, {0, 0}, kReceive)}, {kB, kC});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_TRUE(plan->sources.empty());
+  EXPECT_EQ(plan->receivers, (std::vector{kB, kC}));
+  EXPECT_EQ(plan->keys, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(plan->gone, "peer 1 lost");
+}
+
+TEST_F(InterruptedAgreement, AStateThatFallsBehindDoesNotWin) {
+  const auto plan = plan_with({offer(0, {0, 6}), offer(0, {0, 0}, kReceive)}, {kB, kC});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->revision, 1u);
+}
+
+TEST_F(InterruptedAgreement, AnotherContentOfTheSameRevisionMayWin) {
+  const auto plan = plan_with({offer(1, {7, 7}), offer(0, {0, 0}, kReceive)}, {kB, kC});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->entries[0].hash, 7u);
+  EXPECT_EQ(plan->sources, std::vector{kB});
+}
+
+TEST_F(InterruptedAgreement, ItIsForgottenWithTheCall) {
+  agreement.cancel();
+  plan_with({offer(0, {0, 6}, kReceive), offer(0, {0, 0}, kReceive)}, {kB, kC});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code, Code::kSharedState);
 }
 
 TEST_F(AgreementTest, ARefusalIsTheAnswer) {

@@ -133,6 +133,17 @@ TEST_F(BallotTest, InABrokenGroupOnlyUpdateTopologyIsCalled) {
   EXPECT_EQ(cast(kA, 1, kUpdate), Ballot::Cast::kCounted);
 }
 
+TEST_F(BallotTest, InABrokenGroupASyncThatAllHaveVotedForGoesOn) {
+  ballot.lose(kC);
+  ballot.break_up(0);
+  EXPECT_EQ(cast(kA, 0, kSync), Ballot::Cast::kCounted);
+  EXPECT_FALSE(ballot.is_complete(kSync));
+  EXPECT_EQ(ballot.settle(answer(Code::kOperationTimeout)).size(), 1u);
+  EXPECT_EQ(cast(kB, 0, kSync), Ballot::Cast::kAnswered) << "with the same answer";
+  EXPECT_EQ(ballot.last_answer(kB)->code, Code::kOperationTimeout);
+  EXPECT_EQ(cast(kA, 1, kSync), Ballot::Cast::kRefused) << "that is another call";
+}
+
 // After a restart a member reports its number, and may lie.
 TEST_F(BallotTest, TheLastNumberIsNeverUsed) {
   ballot.restore(kA, UINT32_MAX, std::nullopt);

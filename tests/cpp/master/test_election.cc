@@ -13,7 +13,6 @@ namespace {
 
 using protocol::Offer;
 using protocol::SyncStrategy;
-using protocol::Transfer;
 
 // Peer 1 has rank 0, and so on.
 Election vote(const std::vector<Offer>& offers, std::optional<AgreedState> recorded = {}) {
@@ -30,13 +29,15 @@ TEST(Election, NothingIsSentWhenAllHaveTheSame) {
   const Election result = vote({offer(3, {1, 2}), offer(3, {1, 2})});
   EXPECT_EQ(result.refusal, "");
   EXPECT_EQ(result.agreed, state(3, {1, 2}));
-  EXPECT_TRUE(result.transfers.empty());
+  EXPECT_TRUE(result.receivers.empty());
 }
 
 TEST(Election, AmongContentsOfOneRevisionTheOneOfMostWins) {
   const Election result = vote({offer(3, {7, 2}), offer(3, {1, 2}), offer(3, {1, 2})});
   EXPECT_EQ(result.agreed, state(3, {1, 2}));
-  EXPECT_EQ(result.transfers, (std::vector{Transfer{{2}, {1}, {0}}})) << "only what differs";
+  EXPECT_EQ(result.sources, (std::vector<PeerId>{{2}, {3}}));
+  EXPECT_EQ(result.receivers, (std::vector<PeerId>{{1}}));
+  EXPECT_EQ(result.keys, (std::vector<uint32_t>{0})) << "only what differs";
 }
 
 TEST(Election, FreshFoundersDoNotOutvoteACheckpoint) {
@@ -54,25 +55,49 @@ TEST(Election, WhoOnlyReceivesIsNotCountedButServed) {
   const Election result = vote(
       {offer(0, {9}, kReceive), offer(0, {9}, kReceive), offer(5, {1}), offer(0, {9}, kReceive)});
   EXPECT_EQ(result.agreed, state(5, {1}));
-  EXPECT_EQ(result.transfers, (std::vector{Transfer{{3}, {1}, {0}}, Transfer{{3}, {2}, {0}},
-                                           Transfer{{3}, {4}, {0}}}));
+  EXPECT_EQ(result.sources, (std::vector<PeerId>{{3}}));
+  EXPECT_EQ(result.receivers, (std::vector<PeerId>{{1}, {2}, {4}}));
 }
 
-TEST(Election, SourcesTakeTurns) {
-  const Election result = vote({offer(0, {9, 8}, kReceive), offer(5, {1, 2}), offer(5, {1, 2}),
-                                offer(0, {1, 8}, kReceive), offer(0, {9, 8}, kReceive)});
-  EXPECT_EQ(result.transfers, (std::vector{Transfer{{2}, {1}, {0, 1}}, Transfer{{3}, {4}, {1}},
-                                           Transfer{{2}, {5}, {0, 1}}}));
-  const protocol::SyncPlan plan = plan_for({3}, 17, result);
+TEST(Election, AllThatHaveTheStateSendWhatSomebodyLacks) {
+  const Election result =
+      vote({offer(0, {9, 8, 3}, kReceive), offer(5, {1, 2, 3}), offer(5, {1, 2, 3}),
+            offer(0, {1, 8, 3}, kReceive), offer(0, {9, 2, 3}, kReceive)});
+  const protocol::SyncPlan plan = plan_of(17, result);
   EXPECT_EQ(plan.number, 17u);
   EXPECT_EQ(plan.revision, 5u);
-  EXPECT_EQ(plan.transfers, (std::vector{Transfer{{3}, {4}, {1}}}));
+  EXPECT_EQ(plan.sources, (std::vector<PeerId>{{2}, {3}}));
+  EXPECT_EQ(plan.receivers, (std::vector<PeerId>{{1}, {4}, {5}}));
+  EXPECT_EQ(plan.keys, (std::vector<uint32_t>{0, 1})) << "of any of them";
+}
+
+TEST(Election, ANewcomerThatSaysItHasTheStateIsNoSource) {
+  const std::vector<Offer> offers = {offer(5, {1}), offer(0, {9}, kReceive), offer(5, {1})};
+  const std::vector<OfferOf> of = {
+      {{1}, &offers[0], true}, {{2}, &offers[1], false}, {{3}, &offers[2], false}};
+  EXPECT_EQ(elect(of, {}).sources, (std::vector<PeerId>{{1}}));
+  EXPECT_EQ(vote(offers).sources, (std::vector<PeerId>{{1}, {3}})) << "nobody was trained here";
+}
+
+TEST(Election, AfterALossTheElectedStateAndItsPiecesStay) {
+  const std::vector<Offer> offers = {offer(5, {1, 2}), offer(4, {9, 2}), offer(4, {9, 8})};
+  const std::vector<OfferOf> of = {{{1}, &offers[0]}, {{2}, &offers[1]}, {{3}, &offers[2]}};
+  const Election before = elect(of, {});
+  EXPECT_EQ(before.keys, (std::vector<uint32_t>{0, 1}));
+  const Election without_receiver = resumed(before, {of[0], of[1]});
+  EXPECT_EQ(without_receiver.sources, (std::vector<PeerId>{{1}}));
+  EXPECT_EQ(without_receiver.receivers, (std::vector<PeerId>{{2}}));
+  EXPECT_EQ(without_receiver.keys, before.keys) << "the pieces stay the same";
+  const Election without_source = resumed(before, {of[1], of[2]});
+  EXPECT_TRUE(without_source.sources.empty());
+  EXPECT_EQ(without_source.receivers, (std::vector<PeerId>{{2}, {3}}));
+  EXPECT_EQ(without_source.agreed, state(5, {1, 2}));
 }
 
 TEST(Election, AnOlderRevisionOfTheSameContentHasNothingToFetch) {
   const Election result = vote({offer(4, {1}), offer(5, {1}), offer(5, {1})});
   EXPECT_EQ(result.agreed, state(5, {1}));
-  EXPECT_TRUE(result.transfers.empty());
+  EXPECT_TRUE(result.receivers.empty());
 }
 
 TEST(Election, WhoMustNotBeOverwrittenIsNot) {
@@ -234,14 +259,15 @@ TEST(Election, NobodyWhoMaySendIsSetBackWhateverTheOffers) {
   EXPECT_GT(removed_some, 5'000u);
 }
 
+// The size of a plan hardly depends on the number of receivers.
 TEST(Election, APlanThatFitsNoMessageIsRefused) {
-  std::vector<Offer> offers;
-  std::vector<uint64_t> old_hashes(protocol::kStateKeysMax, 1),
+  const std::vector<uint64_t> old_hashes(protocol::kStateKeysMax, 1),
       new_hashes(protocol::kStateKeysMax, 2);
-  offers.push_back(offer(1, new_hashes));
-  const Offer newcomer = offer(0, old_hashes, kReceive);
-  EXPECT_EQ(vote({offers[0], newcomer}).refusal, "");
-  for (int i = 0; i < 60; ++i) offers.push_back(newcomer);
+  std::vector<Offer> offers = {offer(1, new_hashes), offer(0, old_hashes, kReceive)};
+  EXPECT_EQ(vote(offers).refusal, "");
+  for (Offer& one : offers) {
+    for (protocol::StateEntry& entry : one.entries) entry.key.insert(0, 200, 'k');
+  }
   EXPECT_TRUE(contains(vote(offers).refusal, "too finely divided"));
 }
 

@@ -387,7 +387,8 @@ TEST_F(GroupTest, SharedStateIsElectedFetchedAndRecorded) {
   h.vote("b", epoch(1), 0, kSync, offer(4, {1, 2}));
   EXPECT_EQ(h.take(), Lines{});
   h.vote("c", epoch(1), 0, kSync, offer(0, {0, 2}, kReceive));
-  EXPECT_EQ(h.take(), (Lines{"a < SyncPlan a>c: 0", "c < SyncPlan a>c: 0"}));
+  EXPECT_EQ(h.take(), (Lines{"a < SyncPlan: a b > c: 0", "b < SyncPlan: a b > c: 0",
+                             "c < SyncPlan: a b > c: 0"}));
   h.say("c", protocol::Fetched{0, Code::kOk, ""});
   EXPECT_EQ(h.take(), (Lines{"persist"}));
   h.say("a", protocol::JointAbort{0, epoch(1)});

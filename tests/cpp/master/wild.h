@@ -475,8 +475,8 @@ class Wild {
   }
   void heard(Peer& peer, const protocol::SyncPlan& plan) {
     ASSERT_TRUE(peer.vote.has_value());
-    for (const protocol::Transfer& transfer : plan.transfers) {
-      if (transfer.destination == peer.id) peer.to_fetch = plan.number;
+    for (const PeerId receiver : plan.receivers) {
+      if (receiver == peer.id) peer.to_fetch = plan.number;
     }
   }
   template <typename M>

@@ -7,17 +7,18 @@ namespace pccl::peer {
 namespace {
 
 using protocol::JointKind;
-using protocol::Transfer;
 
-// Entries "w0" to "w2" of 4 floats each, all with the hash `hash`.
+// Entries "w0" to "w2" of 4 floats each, all with the hash `hash`, and "w3" of two pieces.
 protocol::Offer offer(uint64_t hash) {
   protocol::Offer out;
   out.revision = 7;
   for (int i = 0; i < 3; ++i)
     out.entries.push_back({"w" + std::to_string(i), DType::kFloat32, {2, 2}, hash});
+  out.entries.push_back({"w3", DType::kUint8, {int64_t{8} << 20}, 1});
   return out;
 }
 
+// The state has one piece of small entries, 0, or three pieces with both parts of "w3".
 class StateSyncTest : public testing::Test {
  protected:
   StateSyncTest() {
@@ -25,11 +26,35 @@ class StateSyncTest : public testing::Test {
     EXPECT_EQ(t.on(JointCalled{5, JointKind::kSyncSharedState, offer(1), std::chrono::seconds(5)}),
               "tell Vote 0 sync_shared_state of 1.1\n");
   }
-  static protocol::SyncPlan plan(std::vector<Transfer> transfers) {
-    return {0, 7, offer(2).entries, std::move(transfers)};
+  // This peer is 1.2. It lacks the keys.
+  static protocol::SyncPlan fetch(const std::vector<uint32_t>& keys = {0, 2},
+                                  std::vector<PeerId> receivers = {peer_id(2)}) {
+    protocol::SyncPlan plan{0, 7, offer(1).entries, keys, {peer_id(1)}, std::move(receivers), ""};
+    for (const uint32_t key : keys) plan.entries[key].hash = 2;
+    return plan;
   }
-  static OpKey op(uint32_t source, uint32_t destination) {
-    return {reserved_tag("state " + text(peer_id(source)) + " " + text(peer_id(destination))), 0};
+  // It has everything, and 1.3 lacks the keys.
+  static protocol::SyncPlan give(const std::vector<uint32_t>& keys = {1}) {
+    return {0, 7, offer(1).entries, keys, {peer_id(2)}, {peer_id(3)}, ""};
+  }
+  static OpKey op(uint32_t source, uint32_t destination, uint32_t number = 0) {
+    return {reserved_tag("state " + text(peer_id(source)) + " " + text(peer_id(destination))),
+            number};
+  }
+  static PieceRequested ask(const protocol::SyncPlan& plan, uint32_t peer, uint32_t what,
+                            uint32_t number = 0) {
+    return {epoch_id(1), peer_id(peer), op(2, peer, number),
+            StateSync::digest_of(StateSync::digest_of(plan), what), what};
+  }
+  std::string arrives(uint32_t from, uint32_t number = 0, uint32_t epoch = 1) {
+    return t.on(OpTransferred{epoch_id(epoch), op(from, 2, number)});
+  }
+  std::string is_right(uint32_t from, uint32_t what, uint64_t plan = 1) {
+    return t.on(PieceChecked{5, plan, peer_id(from), what, {}, {}});
+  }
+  std::string is_wrong(uint32_t from, uint32_t what) {
+    return t.on(PieceChecked{
+        5, 1, peer_id(from), what, {Code::kSharedState, "w0 has another hash", {}}, {}});
   }
   static protocol::Answer answer(Code code = Code::kOk, std::string text = "") {
     return {0, JointKind::kSyncSharedState, code, std::move(text), false, 7, 42, {}};
@@ -40,56 +65,145 @@ class StateSyncTest : public testing::Test {
     return story.starts_with(broke) ? story.substr(broke.size(), story.find('\n') - broke.size())
                                     : story;
   }
-
   Transcript t;
-  const Transfer fetch{peer_id(1), peer_id(2), {0, 2}};
-  const Transfer give{peer_id(2), peer_id(3), {1}};
 };
 
 TEST_F(StateSyncTest, NobodyIsStale) { EXPECT_EQ(t.hear(answer()), "finish joint call 5: ok\n"); }
 
-TEST_F(StateSyncTest, AStalePeerFetchesVerifiesAndInstalls) {
-  EXPECT_EQ(t.hear(plan({fetch})), "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(1, 2)}),
-            "end ?#0 committed\nverify call 5, key 0, key 2\n");
+TEST_F(StateSyncTest, AStalePeerAsksVerifiesAndInstalls) {
+  EXPECT_EQ(t.hear(fetch()),
+            "pieces of call 5 begin\nstart call 5 as ?#0: 1 of 2, from 1.1, piece 0\n");
+  EXPECT_EQ(arrives(1), "end ?#0 committed\ncheck call 5, piece 0 from 1.1\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}), "");
-  EXPECT_EQ(t.on(StateVerified{5, {}}), "tell Fetched 0\n");
+  EXPECT_EQ(is_right(1, 0), "tell Fetched 0\n");
   EXPECT_EQ(t.hear(answer()), "finish joint call 5: ok, install 0, install 2\n");
 }
 
-TEST_F(StateSyncTest, FromSeveralSourcesAtOnce) {
-  EXPECT_EQ(t.hear(plan({{peer_id(1), peer_id(2), {2}}, {peer_id(3), peer_id(2), {0, 1}}})),
-            "start call 5 as ?#0: 1 of 2, from 1.1, key 2\n"
-            "start call 5 as ?#0: 1 of 2, from 1.3, key 0, key 1\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(3, 2)}), "end ?#0 committed\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(1, 2)}),
-            "end ?#0 committed\nverify call 5, key 0, key 1, key 2\n");
+TEST_F(StateSyncTest, PartsAreCheckedWhenTheManifestIsHere) {
+  EXPECT_EQ(t.hear(fetch({0, 3})),
+            "pieces of call 5 begin\n"
+            "start call 5 as ?#0: 1 of 2, from 1.1, manifest\n"
+            "start call 5 as ?#1: 1 of 2, from 1.1, piece 0\n"
+            "start call 5 as ?#2: 1 of 2, from 1.1, piece 1\n");
+  EXPECT_EQ(arrives(1, 2), "end ?#2 committed\nstart call 5 as ?#3: 1 of 2, from 1.1, piece 2\n");
+  EXPECT_EQ(arrives(1, 1), "end ?#1 committed\ncheck call 5, piece 0 from 1.1\n");
+  EXPECT_EQ(arrives(1, 0), "end ?#0 committed\ncheck call 5, manifest from 1.1\n");
+  EXPECT_EQ(is_right(1, kManifest), "check call 5, piece 1 from 1.1\n");
+  EXPECT_EQ(is_right(1, 0), "");
+  EXPECT_EQ(is_right(1, 1), "");
+  EXPECT_EQ(arrives(1, 3), "end ?#3 committed\ncheck call 5, piece 2 from 1.1\n");
+  EXPECT_EQ(is_right(1, 2), "tell Fetched 0\n");
 }
 
-TEST_F(StateSyncTest, ASourceIsDoneWhenItsBytesHaveLeft) {
-  EXPECT_EQ(t.hear(plan({give})), "start call 5 as ?#0: 0 of 2, to 1.3, key 1\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(2, 3)}), "end ?#0 committed\n");
-  EXPECT_EQ(t.hear(answer()), "finish joint call 5: ok\n");
+TEST_F(StateSyncTest, ReceiversServeEachOther) {
+  const protocol::SyncPlan plan = fetch({0, 3}, {peer_id(2), peer_id(3)});
+  EXPECT_EQ(t.hear(plan),
+            "pieces of call 5 begin\n"
+            "start call 5 as ?#0: 1 of 2, from 1.1, manifest\n"
+            "start call 5 as ?#0: 1 of 2, from 1.3, news after 0\n"
+            "start call 5 as ?#1: 1 of 2, from 1.1, piece 0\n"
+            "start call 5 as ?#2: 1 of 2, from 1.1, piece 2\n");
+  EXPECT_EQ(t.on(ask(plan, 3, 0, 0)), "") << "it is not here yet";
+  EXPECT_EQ(t.on(ask(plan, 3, kManifest, 1)), "") << "likewise";
+  EXPECT_EQ(t.on(ask(plan, 3, kHave, 2)), "start call 5 as ?#2: 0 of 2, to 1.3, news after 0\n")
+      << "the first answer comes at once";
+  EXPECT_EQ(t.on(ask(plan, 3, kHave | 1, 3)), "") << "it knows";
+  EXPECT_EQ(arrives(1, 1), "end ?#1 committed\ncheck call 5, piece 0 from 1.1\n");
+  EXPECT_EQ(is_right(1, 0),
+            "start call 5 as ?#0: 0 of 2, to 1.3, piece 0\n"
+            "start call 5 as ?#3: 0 of 2, to 1.3, news after 1\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(2, 3)}), "end ?#0 committed\nreturn ?#0\n");
+}
+
+TEST_F(StateSyncTest, WhatAnotherReceiverHasIsTakenFromIt) {
+  t.hear(fetch({0, 3}, {peer_id(2), peer_id(3)}));
+  arrives(1, 1);
+  t.on(OpTransferred{epoch_id(1), op(3, 2)});
+  EXPECT_EQ(t.on(PieceChecked{5, 1, peer_id(3), kHave, {}, {1}}),
+            "start call 5 as ?#1: 1 of 2, from 1.3, news after 2\n")
+      << "it has what this one has, and it says more when it has more";
+  t.on(OpTransferred{epoch_id(1), op(3, 2, 1)});
+  EXPECT_EQ(t.on(PieceChecked{5, 1, peer_id(3), kHave, {}, {7}}),
+            "start call 5 as ?#2: 1 of 2, from 1.3, news after 4\n"
+            "start call 5 as ?#3: 1 of 2, from 1.3, piece 1\n");
+}
+
+TEST_F(StateSyncTest, ASourceSendsWhatItIsAskedFor) {
+  const protocol::SyncPlan plan = give({1, 3});
+  EXPECT_EQ(t.hear(plan), "pieces of call 5 begin\n");
+  EXPECT_EQ(t.on(ask(plan, 3, kManifest)), "start call 5 as ?#0: 0 of 2, to 1.3, manifest\n");
+  EXPECT_EQ(t.on(ask(plan, 3, 1, 1)), "start call 5 as ?#1: 0 of 2, to 1.3, piece 1\n");
+  EXPECT_EQ(t.on(ask(plan, 3, 2 | kSpare, 2)), "") << "it is busy";
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(2, 3, 1)}),
+            "end ?#1 committed\nreturn ?#1\nstart call 5 as ?#2: 0 of 2, to 1.3, spare piece 2\n");
+  EXPECT_EQ(t.hear(answer()), "end ?#0 aborted\nend ?#2 aborted\n");
+  t.on(OpDrained{epoch_id(1), op(2, 3, 0)});
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(2, 3, 2)}), "return ?#2\nfinish joint call 5: ok\n");
+}
+
+TEST_F(StateSyncTest, ARequestMayComeBeforeThePlan) {
+  const protocol::SyncPlan plan = give();
+  EXPECT_EQ(t.on(ask(plan, 3, 0)), "");
+  EXPECT_EQ(t.on(ask(plan, 3, 0)), "") << "twice";
+  EXPECT_EQ(t.hear(plan), "pieces of call 5 begin\nstart call 5 as ?#0: 0 of 2, to 1.3, piece 0\n");
+  EXPECT_EQ(t.on(ask(plan, 3, 0)), "") << "it is being sent";
+}
+
+TEST_F(StateSyncTest, RequestsThatMakeNoSenseAreDropped) {
+  const protocol::SyncPlan plan = give();
+  t.hear(plan);
+  EXPECT_EQ(t.on(ask(plan, 3, 1)), "end ?#0 aborted\n") << "no such piece";
+  EXPECT_EQ(t.on(ask(plan, 3, kManifest, 1)), "end ?#1 aborted\n") << "nothing is cut";
+  EXPECT_EQ(t.on(ask(plan, 3, kManifest | kHave, 6)), "end ?#6 aborted\n");
+  EXPECT_EQ(t.on(ask(plan, 1, 0, 2)), "end ?#2 aborted\n") << "it lacks nothing";
+  EXPECT_EQ(t.on(ask(fetch(), 3, 0, 3)), "end ?#3 aborted\n") << "of another plan";
+  PieceRequested foreign = ask(plan, 3, 0, 4);
+  foreign.op.tag = tag_id("grads");
+  EXPECT_EQ(t.on(foreign), "") << "it is no request, and the operation may be called later";
+  PieceRequested old = ask(plan, 3, 0, 5);
+  old.epoch = epoch_id(0);
+  EXPECT_EQ(t.on(old), "");
+}
+
+TEST_F(StateSyncTest, OnlySoManyRequestsOfOnePeerWait) {
+  for (uint32_t number = 0; number < protocol::kStateRequestsMax; ++number)
+    EXPECT_EQ(t.on(ask(give(), 3, 0, number)), "");
+  EXPECT_EQ(t.on(ask(give(), 3, 0, 1000)), "end ?#1000 aborted\n");
+  EXPECT_EQ(t.on(ask(give(), 1, 0, 0)), "") << "of another peer";
 }
 
 TEST_F(StateSyncTest, TheAnswerWaitsForWhatIsLent) {
-  t.hear(plan({give}));
+  t.hear(give());
+  t.on(ask(give(), 3, 0));
   EXPECT_EQ(t.hear(answer()), "end ?#0 aborted\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(2, 3)}), "");
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(2, 3)}), "finish joint call 5: ok\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(2, 3)}), "return ?#0\nfinish joint call 5: ok\n");
 }
 
-TEST_F(StateSyncTest, BytesThatDoNotHashRightFailItForAll) {
-  t.hear(plan({fetch}));
-  t.on(OpTransferred{epoch_id(1), op(1, 2)});
-  EXPECT_EQ(t.on(StateVerified{5, {Code::kSharedState, "w0 has another hash", {}}}),
-            "tell Fetched 0: rank 1 (peer 1.2): w0 has another hash\n");
+TEST_F(StateSyncTest, AWrongPieceOfASourceFailsItForAll) {
+  t.hear(fetch());
+  arrives(1);
+  EXPECT_EQ(is_wrong(1, 0),
+            "tell Fetched 0: rank 1 (peer 1.2): w0 has another hash, from rank 0 (peer 1.1)\n");
   EXPECT_EQ(t.hear(answer(Code::kSharedState, "rank 1: w0")),
             "finish joint call 5: shared state: sync_shared_state: rank 1: w0\n");
 }
 
-TEST_F(StateSyncTest, NoMemoryForStagingFailsItForAll) {
-  t.hear(plan({fetch}));
+TEST_F(StateSyncTest, AWrongPieceOfAReceiverIsTakenFromSomebodyElse) {
+  t.hear(fetch({0, 3}, {peer_id(3), peer_id(2)}));
+  t.on(OpTransferred{epoch_id(1), op(3, 2)});
+  EXPECT_NE(t.on(PieceChecked{5, 1, peer_id(3), kHave, {}, {1}}).find("from 1.3, piece 0\n"),
+            std::string::npos);
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(3, 2, 2)}),
+            "end ?#2 committed\ncheck call 5, piece 0 from 1.3\n");
+  EXPECT_EQ(is_wrong(3, 0),
+            "warn: w0 has another hash, from rank 2 (peer 1.3): this process takes nothing more "
+            "from it\n"
+            "start call 5 as ?#2: 1 of 2, from 1.1, piece 0\n");
+}
+
+TEST_F(StateSyncTest, NoMemoryFailsItForAll) {
+  t.hear(fetch());
   EXPECT_EQ(t.on(OpFailed{epoch_id(1), op(1, 2), {Code::kSystem, "no memory", {}}}),
             "tell Fetched 0: rank 1 (peer 1.2): no memory\n");
   EXPECT_EQ(t.hear(answer(Code::kSystem, "no memory")), "end ?#0 aborted\n");
@@ -97,73 +211,122 @@ TEST_F(StateSyncTest, NoMemoryForStagingFailsItForAll) {
             "finish joint call 5: system: sync_shared_state: no memory\n");
 }
 
-TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
-  t.hear(plan({fetch, give}));
+TEST_F(StateSyncTest, ALossThatNothingContinuesAfterStopsThem) {
+  t.hear(fetch());
+  t.on(ask(fetch(), 3, 0));
   t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
   const std::string story = t.lose(1, 3);
-  EXPECT_TRUE(story.ends_with("end ?#0 aborted\nend ?#0 aborted\n")) << story;
-  t.on(OpDrained{epoch_id(1), op(2, 3)});
+  EXPECT_TRUE(story.ends_with("end ?#0 aborted\n")) << story;
   EXPECT_EQ(t.hear(answer(Code::kPeerLost, "peer 1.3 lost")), "");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
             "finish joint call 5: peer lost: sync_shared_state: peer 1.3 lost\n");
 }
 
-TEST_F(StateSyncTest, InAReconfigurationTheNextPlanWaitsUntilStagingIsFree) {
-  t.hear(plan({fetch}));
+TEST_F(StateSyncTest, InAReconfigurationTheNextPlanWaitsUntilItsMemoryIsFree) {
+  t.hear(fetch());
   EXPECT_EQ(t.go_on(1), "end ?#0 aborted\n");
   EXPECT_NE(t.reconfigure(2).find("tell Vote 0 sync_shared_state of 1.2"), std::string::npos);
-  EXPECT_EQ(t.hear(plan({fetch})), "") << "what has been written to is not drained";
+  EXPECT_EQ(t.hear(fetch()), "") << "what has been written to is not drained";
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
-            "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(2), op(1, 2)}),
-            "end ?#0 committed\nverify call 5, key 0, key 2\n");
+            "pieces of call 5 go on\nstart call 5 as ?#1: 1 of 2, from 1.1, piece 0\n");
+  EXPECT_EQ(arrives(1, 1, 2), "end ?#1 committed\ncheck call 5, piece 0 from 1.1\n");
   t.go_on(2);
   t.reconfigure(3);
-  EXPECT_EQ(t.hear(plan({fetch})), "") << "it is being read";
-  EXPECT_EQ(t.on(StateVerified{5, {}}), "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n")
-      << "of a plan that is void";
+  EXPECT_EQ(t.hear(fetch()), "") << "it is being read";
+  EXPECT_EQ(is_right(1, 0, 2), "pieces of call 5 go on\ntell Fetched 0\n")
+      << "what was checked for the void plan counts";
+}
+
+TEST_F(StateSyncTest, WhatIsVerifiedIsNotAskedForAgain) {
+  t.hear(fetch({0, 3}));
+  arrives(1, 0);
+  is_right(1, kManifest);
+  arrives(1, 1);
+  is_right(1, 0);
+  t.go_on(1);
+  t.reconfigure(2);
+  t.on(OpDrained{epoch_id(1), op(1, 2, 2)});
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2, 3)}), "");
+  EXPECT_EQ(t.hear(fetch({0, 3})),
+            "pieces of call 5 go on\n"
+            "start call 5 as ?#4: 1 of 2, from 1.1, piece 1\n"
+            "start call 5 as ?#5: 1 of 2, from 1.1, piece 2\n");
+}
+
+TEST_F(StateSyncTest, AnotherPlanBeginsAfresh) {
+  t.hear(fetch());
+  arrives(1);
+  is_right(1, 0);
+  t.go_on(1);
+  t.reconfigure(2);
+  EXPECT_EQ(t.hear(fetch({0, 1, 2})),
+            "pieces of call 5 begin\nstart call 5 as ?#1: 1 of 2, from 1.1, piece 0\n");
+}
+
+TEST_F(StateSyncTest, WithoutSourcesTheReceiversCompleteEachOther) {
+  protocol::SyncPlan plan = fetch({0, 3}, {peer_id(2), peer_id(3)});
+  plan.sources.clear();
+  plan.gone = "peer 1.1 lost";
+  EXPECT_EQ(t.hear(plan),
+            "pieces of call 5 begin\n"
+            "start call 5 as ?#0: 1 of 2, from 1.3, manifest\n"
+            "start call 5 as ?#1: 1 of 2, from 1.3, news after 0\n");
+  t.on(OpTransferred{epoch_id(1), op(3, 2, 1)});
+  EXPECT_EQ(t.on(PieceChecked{5, 1, peer_id(3), kHave, {}, {3}}),
+            "start call 5 as ?#2: 1 of 2, from 1.3, news after 3\n"
+            "tell Fetched 0: rank 1 (peer 1.2): no peer that is left has all of \"w3\": peer 1.1 "
+            "lost\n");
+}
+
+TEST_F(StateSyncTest, WithoutAnybodyItFailsAtOnce) {
+  protocol::SyncPlan plan = fetch();
+  plan.sources.clear();
+  plan.gone = "peer 1.1 lost";
+  EXPECT_EQ(t.hear(plan),
+            "pieces of call 5 begin\ntell Fetched 0: rank 1 (peer 1.2): no peer that is left has "
+            "all of \"w0\", \"w2\": peer 1.1 lost\n");
 }
 
 // State was fetched and verified before a reconfiguration. The answer comes after it, without
 // another plan.
 class AnsweredAfterAReconfiguration : public StateSyncTest {
  protected:
-  std::string answered_with(const protocol::Offer& elected) {
-    t.hear(plan({fetch}));
-    t.on(OpTransferred{epoch_id(1), op(1, 2)});
-    t.on(StateVerified{5, {}});
+  std::string answered_with(const std::vector<protocol::StateEntry>& elected) {
+    t.hear(fetch());
+    arrives(1);
+    is_right(1, 0);
     t.go_on(1);
     t.reconfigure(2);
     protocol::Answer agreed = answer();
-    agreed.state_hash = protocol::state_hash(elected.entries);
+    agreed.state_hash = protocol::state_hash(elected);
     return t.hear(agreed);
   }
 };
 
 // The answer was given in the previous epoch, on a connection that broke.
 TEST_F(AnsweredAfterAReconfiguration, WhatWasFetchedIsInstalled) {
-  EXPECT_EQ(answered_with(offer(2)), "finish joint call 5: ok, install 0, install 2\n");
+  EXPECT_EQ(answered_with(fetch().entries), "finish joint call 5: ok, install 0, install 2\n");
 }
 
 // Another election has found that this peer needs nothing.
 TEST_F(AnsweredAfterAReconfiguration, WhatWasNotElectedIsNot) {
-  EXPECT_EQ(answered_with(offer(1)), "finish joint call 5: ok\n");
+  EXPECT_EQ(answered_with(offer(1).entries), "finish joint call 5: ok\n");
 }
 
 TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
-  t.hear(plan({fetch}));
+  t.hear(fetch());
   EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\nend ?#0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
             "finish joint call 5: invalid state: sync_shared_state: this process has left the "
             "run\ngone: ok\n");
 }
 
-// A plan that waits for the staging of an earlier plan does not begin any more.
+// A plan that waits for the memory of an earlier plan does not begin any more.
 TEST_F(StateSyncTest, LeavingBeginsNothing) {
-  t.hear(plan({fetch}));
+  t.hear(fetch());
   t.go_on(1);
   t.reconfigure(2);
-  EXPECT_EQ(t.hear(plan({fetch})), "");
+  EXPECT_EQ(t.hear(fetch()), "");
   EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
             "finish joint call 5: invalid state: sync_shared_state: this process has left the "
@@ -177,19 +340,20 @@ TEST_F(StateSyncTest, ALossWithoutAPlanDoesNotKeepTheNextOneFromStarting) {
   t.joint(6, JointKind::kUpdateTopology);
   t.hear(t.start_of(2, {1, 2}));
   t.on(JointCalled{7, JointKind::kSyncSharedState, offer(1), {}});
-  EXPECT_EQ(t.hear(plan({fetch})), "start call 7 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
+  EXPECT_EQ(t.hear(fetch()),
+            "pieces of call 7 begin\nstart call 7 as ?#0: 1 of 2, from 1.1, piece 0\n");
 }
 
 TEST_F(StateSyncTest, ItsTimeoutAsksTheMaster) {
-  t.hear(plan({fetch}));
+  t.hear(fetch());
   EXPECT_NE(t.wait(5).find("tell JointAbort 0 of 1.1\n"), std::string::npos);
   EXPECT_EQ(t.hear(answer(Code::kOperationTimeout, "rank 1 is slow")), "end ?#0 aborted\n");
 }
 
 TEST_F(StateSyncTest, AReconnectionRepeatsWhatWasSaid) {
-  t.hear(plan({fetch}));
-  t.on(OpTransferred{epoch_id(1), op(1, 2)});
-  t.on(StateVerified{5, {}});
+  t.hear(fetch());
+  arrives(1);
+  is_right(1, 0);
   t.on(MasterClosed{{Code::kSystem, "reset", {}}});
   t.wait(0.1);
   t.on(MasterConnected{});
@@ -197,14 +361,15 @@ TEST_F(StateSyncTest, AReconnectionRepeatsWhatWasSaid) {
   EXPECT_TRUE(story.ends_with("tell Vote 0 sync_shared_state of 1.1\ntell Fetched 0\n")) << story;
   // The master does not know that the plan arrived. A restarted master does not know the reply to
   // it either.
-  EXPECT_EQ(t.hear(plan({fetch})), "tell Fetched 0\n");
+  EXPECT_EQ(t.hear(fetch()), "tell Fetched 0\n");
 }
 
 TEST_F(StateSyncTest, TheNextCallStartsAfresh) {
-  t.hear(plan({fetch}));
-  t.on(OpTransferred{epoch_id(1), op(1, 2)});
-  t.on(StateVerified{5, {}});
+  t.hear(fetch());
+  arrives(1);
+  is_right(1, 0);
   t.hear(answer());
+  EXPECT_EQ(is_right(1, 0), "") << "of a call that is over";
   EXPECT_EQ(t.on(JointCalled{6, JointKind::kSyncSharedState, offer(2), {}}),
             "tell Vote 1 sync_shared_state of 1.1\n");
   protocol::Answer again = answer();
@@ -212,46 +377,47 @@ TEST_F(StateSyncTest, TheNextCallStartsAfresh) {
   EXPECT_EQ(t.hear(again), "finish joint call 6: ok\n");
 }
 
-TEST_F(StateSyncTest, APlanForAnotherCall) {
-  protocol::SyncPlan wrong = plan({fetch});
-  wrong.number = 1;
-  EXPECT_EQ(refusal(wrong), "SyncPlan 1: no such call is open here");
-}
-TEST_F(StateSyncTest, APlanOfOtherEntries) {
-  protocol::SyncPlan wrong = plan({fetch});
-  wrong.entries[1].shape = {1 << 20, 1 << 20};
-  EXPECT_EQ(refusal(wrong), "SyncPlan 0: its entries are not those that were offered");
-}
-TEST_F(StateSyncTest, APlanWithPeersThatAreNoMembers) {
-  EXPECT_EQ(refusal(plan({{peer_id(9), peer_id(2), {0}}})),
-            "SyncPlan 0: a transfer with nobody of this epoch");
-}
-TEST_F(StateSyncTest, APlanForOthers) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(3), {0}}})),
-            "SyncPlan 0: a transfer with nobody of this epoch");
-}
-TEST_F(StateSyncTest, APlanWithATransferTwice) {
-  EXPECT_EQ(refusal(plan({give, give})), "SyncPlan 0: a transfer is there twice");
-}
-TEST_F(StateSyncTest, APlanWithAKeyTwice) {
-  EXPECT_EQ(refusal(plan({fetch, {peer_id(3), peer_id(2), {2}}})),
-            "SyncPlan 0: a key is to come from two peers");
-}
-TEST_F(StateSyncTest, APlanWithKeysOutOfOrder) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {2, 0}}})),
-            "SyncPlan 0: the keys of a transfer make no sense");
-}
-TEST_F(StateSyncTest, APlanWithKeysOutOfBounds) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {3}}})),
-            "SyncPlan 0: the keys of a transfer make no sense");
-}
-TEST_F(StateSyncTest, APlanWithoutKeys) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {}}})),
-            "SyncPlan 0: the keys of a transfer make no sense");
+TEST_F(StateSyncTest, PlansThatMakeNoSense) {
+  const std::vector<std::pair<std::string, std::function<void(protocol::SyncPlan&)>>> wrong = {
+      {"no such call is open here", [](auto& plan) { plan.number = 1; }},
+      {"its entries are not those that were offered",
+       [](auto& plan) {
+         plan.entries[1].shape = {1 << 20, 1 << 20};
+       }},
+      {"a peer that is not of this epoch takes part",
+       [](auto& plan) { plan.sources = {peer_id(9)}; }},
+      {"this peer takes no part", [](auto& plan) { plan.receivers = {peer_id(3)}; }},
+      {"a peer takes part twice", [](auto& plan) { plan.sources.push_back(peer_id(2)); }},
+      {"nobody lacks anything", [](auto& plan) { plan.receivers.clear(); }},
+      {"its keys make no sense",
+       [](auto& plan) {
+         plan.keys = {2, 0};
+       }},
+      {"its keys make no sense", [](auto& plan) { plan.keys = {4}; }},
+      {"its keys make no sense", [](auto& plan) { plan.keys.clear(); }},
+      {"it does not bring what this peer lacks", [](auto& plan) { plan.keys = {0}; }},
+      {"it does not bring what this peer lacks",
+       [](auto& plan) { plan.entries = offer(1).entries; }},
+      {"this peer does not have what it is to send",
+       [](auto& plan) {
+         plan.sources = {peer_id(2)};
+         plan.receivers = {peer_id(3)};
+       }},
+  };
+  for (const auto& [why, spoil] : wrong) {
+    protocol::SyncPlan plan = fetch();
+    spoil(plan);
+    Transcript other;
+    other.become_member();
+    other.on(JointCalled{5, JointKind::kSyncSharedState, offer(1), {}});
+    const std::string story = other.hear(plan);
+    EXPECT_NE(story.find("SyncPlan " + std::to_string(plan.number) + ": " + why), std::string::npos)
+        << story;
+  }
 }
 TEST_F(StateSyncTest, ASecondPlan) {
-  t.hear(plan({fetch}));
-  EXPECT_EQ(refusal(plan({give})), "SyncPlan 0: another one has come before");
+  t.hear(fetch());
+  EXPECT_EQ(refusal(give()), "SyncPlan 0: another one has come before");
 }
 
 }  // namespace

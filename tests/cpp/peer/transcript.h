@@ -183,7 +183,7 @@ class Transcript {
                       std::to_string(task.shape.rank) + " of " + std::to_string(task.shape.world);
     if (task.upstream) out += ", from " + text(task.upstream);
     if (task.downstream) out += ", to " + text(task.downstream);
-    for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
+    if (what.piece) out += ", " + piece_text(what.piece->what);
     if (what.start > 0) out += ", after " + std::to_string(what.start);
     if (task.parked) out += ", parked";
     return out;
@@ -200,11 +200,20 @@ class Transcript {
            std::to_string(what.topology.rank) + " of " +
            std::to_string(what.topology.members.size());
   }
-  static std::string line(const VerifyState& what) {
-    std::string out = "verify " + number(what.handle);
-    for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
-    return out;
+  static std::string piece_text(uint32_t what) {
+    const std::string number = std::to_string(what & ~(kSpare | kHave));
+    if ((what & kSpare) != 0) return "spare piece " + number;
+    if (what == kManifest) return "manifest";
+    return ((what & kHave) != 0 ? "news after " : "piece ") + number;
   }
+  static std::string line(const BeginPieces& what) {
+    return "pieces of " + number(what.handle) + (what.keeps ? " go on" : " begin");
+  }
+  static std::string line(const CheckPiece& what) {
+    return "check " + number(what.handle) + ", " + piece_text(what.what) + " from " +
+           text(what.peer);
+  }
+  static std::string line(const ReturnPiece& what) { return "return " + text(what.op); }
   static std::string line(const FinishOp& what) {
     std::string out = "finish " + number(what.handle) + ": " + outcome(what.status);
     if (what.source >= 0) out += ", from rank " + std::to_string(what.source);

@@ -11,10 +11,12 @@
 
 #pragma once
 
+#include <deque>
 #include <map>
 #include <set>
 
 #include "csrc/base/status.h"
+#include "csrc/peer/request.h"
 #include "tests/cpp/chance.h"
 #include "tests/cpp/peer/transcript.h"
 #include "tests/cpp/protocol/random_message.h"
@@ -53,7 +55,9 @@ class Wild {
   // ---- Events ----
   void anything() {
     random_.next_event();
-    switch (below(13)) {
+    switch (below(15)) {
+      case 13: return ask_for_piece();
+      case 14: return verify();
       case 0: return call();
       case 1: return call();
       case 2: return joint();
@@ -145,10 +149,29 @@ class Wild {
                       static_cast<protocol::LinkState>(below(3)), "because"}});
   }
   void verify() {
-    if (verifying_.empty()) return;
-    const Handle handle = *verifying_.begin();
-    verifying_.erase(handle);
-    step(StateVerified{handle, below(3) == 0 ? Status{Code::kSharedState, "no", {}} : Status{}});
+    if (checks_.empty()) return;
+    const CheckPiece what = checks_.front();
+    checks_.pop_front();
+    PieceChecked event{what.handle, what.plan, what.peer, what.what, {}, {}};
+    if (below(20) == 0) event.status = {Code::kSharedState, "no", {}};
+    if ((what.what & kHave) != 0) event.have = {below(8)};
+    step(event);
+  }
+  // Of another member, or of a peer that is none; often nonsense.
+  void ask_for_piece() {
+    if (others_.empty() || !was_member_) return;
+    PieceRequested event;
+    event.epoch = epoch_;
+    event.peer = below(10) == 0 ? peer_id(9) : others_[below(others_.size())];
+    event.op = {reserved_tag("state " + text(peer_id(2)) + " " + text(event.peer)),
+                static_cast<uint32_t>(below(30))};
+    if (lent_.contains({event.epoch, event.op})) return;  // the ring has it, and tells nobody
+    event.what = below(4) == 0   ? kManifest
+                 : below(3) == 0 ? kHave
+                                 : static_cast<uint32_t>(below(4));
+    if (below(5) == 0) event.what |= kSpare;
+    event.digest = below(100);
+    step(event);
   }
   void master() {
     if (!connected_) return;
@@ -246,13 +269,16 @@ class Wild {
     return answer;
   }
   protocol::Message plan() {
-    protocol::SyncPlan plan{vote_.number, 0, vote_.offer.entries, {}};
+    protocol::SyncPlan plan{vote_.number, 0, vote_.offer.entries, {0, 2}, {}, {}, ""};
     const PeerId other = others_.empty() ? peer_id(1) : others_[below(others_.size())];
     planned_ = true;
     fetched_ = false;
     const bool receives = below(2) == 0;
-    plan.transfers.push_back(
-        {receives ? other : peer_id(2), receives ? peer_id(2) : other, {0, 2}});
+    for (protocol::StateEntry& entry : plan.entries) {
+      if (entry.key != "w1") entry.hash += receives ? 1 : 0;
+    }
+    plan.sources = {receives ? other : peer_id(2)};
+    plan.receivers = {receives ? peer_id(2) : other};
     return plan;
   }
 
@@ -317,12 +343,12 @@ class Wild {
   }
   void check(const StartOp& what) {
     EXPECT_EQ(what.task.epoch, epoch_);
-    EXPECT_TRUE(what.keys.empty() ? open_ops_.contains(what.handle)
-                                  : open_joints_.contains(what.handle));
-    EXPECT_TRUE(lent_
-                    .emplace(OpId{what.task.epoch, what.task.op},
-                             Lent{what.handle, false, false, !what.keys.empty(), what.task.parked})
-                    .second);
+    EXPECT_TRUE(what.piece ? open_joints_.contains(what.handle) : open_ops_.contains(what.handle));
+    EXPECT_TRUE(
+        lent_
+            .emplace(OpId{what.task.epoch, what.task.op},
+                     Lent{what.handle, false, false, what.piece.has_value(), what.task.parked})
+            .second);
     EXPECT_FALSE(what.task.parked && ready_.contains(what.handle)) << "its data is here";
   }
   void check(const UnparkOp& what) {
@@ -344,7 +370,7 @@ class Wild {
     at->second.ended = true;
     ++counts_["abort"];
   }
-  void check(const VerifyState& what) { verifying_.insert(what.handle); }
+  void check(const CheckPiece& what) { checks_.push_back(what); }
   void check(const FinishOp& what) {
     EXPECT_EQ(open_ops_.erase(what.handle), 1u) << what.handle;
     for (const auto& [op, lent] : lent_) EXPECT_NE(lent.handle, what.handle) << "is still lent";
@@ -365,7 +391,8 @@ class Wild {
   Chance random_;
   Instant now_{std::chrono::seconds(1000)};
   Handle handles_ = 1;
-  std::set<Handle> open_ops_, open_joints_, verifying_;
+  std::set<Handle> open_ops_, open_joints_;
+  std::deque<CheckPiece> checks_;
   std::set<Handle> unstaged_, ready_;  // parked operations: their data is not staged yet; it is
   std::map<OpId, Lent> lent_;
   bool trying_ = false, connected_ = false, listening_ = false, gone_ = false, was_member_ = false;

@@ -101,7 +101,6 @@ TEST(Codec, NoFieldIsForgotten) {
   expect_all_fields<OpInfo>();
   expect_all_fields<StateEntry>();
   expect_all_fields<Offer>();
-  expect_all_fields<Transfer>();
   expect_all_fields<OpKey>();
 }
 

@@ -76,6 +76,10 @@ inline std::string text(const Effect& effect) {
     std::string operator()(const OpTransferred& e) {
       return "transferred " + std::to_string(e.op.sequence);
     }
+    std::string operator()(const Requested& e) {
+      return std::to_string(e.peer.value) + " asks for " + std::to_string(e.what) + " as " +
+             std::to_string(e.op.sequence);
+    }
     std::string operator()(const OpAgreed& e) { return "agreed " + std::to_string(e.op.sequence); }
     std::string operator()(const OpDrained& e) {
       return "drained " + std::to_string(e.op.sequence);

@@ -160,6 +160,55 @@ TEST_F(Core, AnEndedOperationsEarlyCreditIsForgotten) {
   EXPECT_EQ(credit(kDown, protocol::kOpsOpenMax, 4), "");
 }
 
+// ---- Pulled transfers ----
+
+class PulledTransfer : public Core {
+ protected:
+  static Task transfer(uint32_t sequence, bool receives, uint32_t what = 0) {
+    Task pulled = task(sequence);
+    pulled.shape = {.pattern = Pattern::kTransfer,
+                    .rank = receives ? 1u : 0u,
+                    .world = 2,
+                    .count = 100,
+                    .block_bytes = {100}};
+    pulled.upstream = receives ? kUp : PeerId{};
+    pulled.downstream = receives ? PeerId{} : kDown;
+    pulled.pulled = true;
+    pulled.what = what;
+    return pulled;
+  }
+  std::string asks(uint32_t sequence, uint32_t what) {
+    FrameHeader frame = header(FrameType::kCredit, sequence, 1);
+    frame.round = protocol::kPullRound;
+    frame.block = what;
+    return step(FrameArrived{{kDown}, frame});
+  }
+};
+
+TEST_F(PulledTransfer, TheCreditSaysWhatIsAskedFor) {
+  begin();
+  Effects effects;
+  core_.step(OpPosted{transfer(0, true, 17)}, effects);
+  ASSERT_EQ(effects.size(), 1u);
+  const FrameHeader& frame = std::get<SendFrame>(effects[0]).header;
+  EXPECT_EQ(frame.round, protocol::kPullRound);
+  EXPECT_EQ(frame.block, 17u);
+}
+
+TEST_F(PulledTransfer, ARequestIsKeptUntilItsTransferIsPosted) {
+  begin();
+  EXPECT_EQ(asks(0, 17), "3 asks for 17 as 0");
+  EXPECT_EQ(step(OpPosted{transfer(0, false)}), "chunk 0 r0b0s0 to 3");
+  EXPECT_EQ(asks(0, 17), "") << "it is posted";
+}
+
+TEST_F(PulledTransfer, ARequestThatWasRefusedIsNotReported) {
+  begin();
+  asks(0, 17);
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "");
+  EXPECT_EQ(asks(0, 17), "");
+}
+
 TEST_F(Core, CreditAndChunksOnlyFromNeighbours) {
   begin();
   post(0);

@@ -53,5 +53,18 @@ TEST(SendQueue, TheOldestFirstWhateverTheOrderOfArrival) {
   EXPECT_TRUE(queue.empty());
 }
 
+TEST(SendQueue, PulledTransfersComeLast) {
+  Operation pulled(Task{.epoch = {}, .op = op(1), .shape = {}, .pulled = true}, 1);
+  Operation older(Task{.epoch = {}, .op = op(2), .shape = {}}, 2);
+  Operation younger(Task{.epoch = {}, .op = op(3), .shape = {}}, 3);
+  SendQueue queue;
+  queue.push(pulled);
+  queue.push(younger);
+  queue.push(older);
+  EXPECT_EQ(&queue.pop(), &older);
+  EXPECT_EQ(&queue.pop(), &younger);
+  EXPECT_EQ(&queue.pop(), &pulled);
+}
+
 }  // namespace
 }  // namespace pccl::ring
