@@ -7,7 +7,7 @@
 // alive.
 // Invariants:
 // 1. The tensor is only written at the end, after success on all ranks.
-// 2. A control loop never destroys it, because it holds tensors.
+// 2. A peer loop never destroys it, because it holds tensors.
 // Failure: both operations end alike on all ranks, and so does the all-reduce. If a rank has no
 // memory for what the others send, it says so by another operation under the second tag, which is a
 // mismatch on all ranks.

@@ -133,7 +133,7 @@ TEST_F(CudaStateHash, IsTheHashThatASharedStateOffers) {
                        &device,
                        std::make_shared<peer::DeviceVector>(std::move(data))});
   }
-  const auto shared = peer::SharedEntries::make(std::move(entries)).value();
+  const auto shared = peer::SharedEntries::make(std::move(entries), {}).value();
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_EQ(shared->offer().entries[i].hash, expected[i]) << i;
   EXPECT_EQ(twin::device.launches, 1);

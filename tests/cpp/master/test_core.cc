@@ -467,7 +467,7 @@ TEST(Core, APlanThatGotLostIsSaidAgain) {
   h.take();
   h.accept("b2");
   h.say("b2", h.resume("b", epoch(1)));
-  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < SyncPlan a>b: 0"}));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < SyncPlan: a > b: 0"}));
 }
 
 TEST(Core, WhoWaitsToBeAdmittedMayComeBackToo) {
