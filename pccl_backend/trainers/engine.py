@@ -248,8 +248,8 @@ class Engine:
         self.core.did(Action.UPDATE)
         self.joined += topology.joined
         # An all-reduce that has outlived a loss leaves update_topology nothing to remove.
-        gone = (*topology.left, *self._exchange.gone(self.group))
-        self.left += tuple(name for name in gone if name not in self.left)
+        gone = (*self.left, *topology.left, *self._exchange.gone(self.group))
+        self.left = tuple(dict.fromkeys(gone))
         self._tell(self._observer.topology_updated, self.topology)
 
     def _sync(self) -> None:

@@ -149,8 +149,8 @@ def after_a_loss(folder: Path) -> None:
             way()
         assert type(raised[0]) is RuntimeError, f"{name}: torch now keeps it: see docs/errors.md"
         assert type(pccl.last_error()) is pccl.PeerLostError, name
-    # Some of these ways leave a second operation alone when the first one fails. This one ends after
-    # all of those.
+    # Some of these ways leave a second operation alone when the first one fails. This one ends
+    # after all of those.
     with expected(pccl.PeerLostError, "lost"):
         dist.all_reduce(ones())
     pccl.update_topology()
