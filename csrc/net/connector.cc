@@ -84,7 +84,8 @@ struct Connector::Impl::Resolution {
     const std::unique_ptr<Resolution> self(static_cast<Resolution*>(request->data));
     if (const std::shared_ptr<Impl> asker = self->asker.lock()) {
       asker->resolution = nullptr;
-      if (!asker->over) asker->resolved(uv_code, list);
+      // A lookup is no handle, and may end after all handles of the loop were closed.
+      if (!asker->over && !self->loop->ending()) asker->resolved(uv_code, list);
     }
     uv_freeaddrinfo(list);
     self->loop->after_callback();

@@ -197,19 +197,19 @@ void Loop::Impl::defer(std::shared_ptr<Deferred> what) {
 }
 
 void Loop::Impl::after_callback() {
-  if (in_deferred_) return;
+  if (in_deferred_ || ending_) return;
   int rounds = 0;
   do {  // a deferred object may post a task
     run_own_tasks();
     run_deferred();
-  } while (!own_tasks_.empty() && !ending_ && ++rounds < kRoundsMax);
-  if (!own_tasks_.empty() && !ending_) wake();
+  } while (!own_tasks_.empty() && ++rounds < kRoundsMax);
+  if (!own_tasks_.empty()) wake();
 }
 
 void Loop::Impl::run_own_tasks() {
   in_deferred_ = true;
   size_t done = 0;
-  while (done < own_tasks_.size() && done < kOwnTasksMax && !ending_) {
+  while (done < own_tasks_.size() && done < kOwnTasksMax) {
     const std::function<void()> next = std::move(own_tasks_[done++]);
     next();
   }
@@ -228,7 +228,7 @@ void Loop::Impl::run_deferred() {
   }
   in_deferred_ = false;
   deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(done));
-  if (!deferred_.empty() && !ending_) wake();
+  if (!deferred_.empty()) wake();
 }
 
 std::span<std::byte> Loop::Impl::read_buffer() {

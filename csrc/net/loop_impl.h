@@ -56,6 +56,8 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   // Only the deferred objects, for a callback that goes on after it.
   void run_deferred();
   void handle_closed();
+  // All handles are closed or closing: none may be opened any more.
+  bool ending() const { return ending_; }
   // A buffer to read into, for the duration of one callback.
   std::span<std::byte> read_buffer();
 

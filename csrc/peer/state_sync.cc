@@ -3,7 +3,7 @@
 //   piece here    -> CheckPiece (a part waits for the manifest)
 //   piece right   -> it is served to others; all wanted pieces are right -> Fetched
 //   piece wrong   -> from a source: Fetched with the reason; else that receiver is asked no more
-// Whoever has a piece sends it on request. A request for what is not here yet waits.
+// A peer that has a piece sends it on request. A request for what is not here yet waits.
 
 #include "csrc/peer/state_sync.h"
 
@@ -242,7 +242,7 @@ void StateSync::request(PeerId peer, uint32_t what) {
   context_.emit(std::move(start));
 }
 
-// What has another key than this peer's requests have is no request.
+// A credit with another key than the requests of this pair is no request.
 void StateSync::requested(const PieceRequested& event) {
   const OpKey key = key_of(membership_.self(), event.peer, event.op.sequence);
   const bool now = event.epoch == membership_.epoch() && !membership_.ended() && !membership_.out();

@@ -1,5 +1,9 @@
 #include "csrc/net/socket.h"
 
+#include <uv.h>
+
+#include <array>
+
 #include "tests/cpp/net/net_test.h"
 
 namespace pccl::net {
@@ -181,6 +185,42 @@ TEST(Connector, MayOutliveItsLoop) {
       return 0;
     });
   }
+  EXPECT_FALSE(called);
+}
+
+// The loop sees in one turn that it has to end, and then that the lookup is done. The lookup must
+// open no connection any more, because nothing would close it. The pauses only let both happen
+// before the turn; if one is too short, the test shows nothing.
+TEST(Connector, ALookupThatEndsAfterItsLoopOpensNothing) {
+  BlackHole hole;
+  std::promise<void> release, about_to_stop;
+  const std::shared_future<void> released = release.get_future().share();
+  std::array<uv_work_t, 4> busy;  // all threads that look up names
+  std::unique_ptr<Connector> connector;
+  std::unique_ptr<Timer> next_turn;
+  bool called = false;
+  Loop loop("test");
+  on(loop, [&] {
+    for (uv_work_t& work : busy) {
+      work.data = const_cast<std::shared_future<void>*>(&released);
+      const auto wait = [](uv_work_t* raw) {
+        static_cast<std::shared_future<void>*>(raw->data)->wait();
+      };
+      EXPECT_EQ(uv_queue_work(loop.raw(), &work, wait, [](uv_work_t*, int) {}), 0);
+    }
+    connector = std::make_unique<Connector>(loop, Endpoint{"localhost", hole.port()}, seconds(5),
+                                            [&](Result<Socket>) { called = true; });
+    next_turn = std::make_unique<Timer>(loop, [&] {
+      about_to_stop.get_future().wait();
+      std::this_thread::sleep_for(milliseconds(50));
+      release.set_value();
+      std::this_thread::sleep_for(milliseconds(50));
+    });
+    next_turn->arm(monotonic_now());
+    return 0;
+  });
+  about_to_stop.set_value();
+  loop.stop();
   EXPECT_FALSE(called);
 }
 
