@@ -141,17 +141,16 @@ void Control::take_items() {
 
 Handle Control::post(OpRequest request, ring::Memory memory, Completion completion) {
   Posted posted{std::move(request), std::move(memory), std::move(completion)};
-  Handle handle = 0;
-  bool first = false;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    if (!closed_) {
-      handle = posted.request.handle = ++handles_;
-      first = inbox_.empty();
-      inbox_.emplace_back(std::move(posted));
-    }
+  std::unique_lock lock(inbox_mutex_);
+  if (closed_) {
+    lock.unlock();
+    posted.completion(left());
+    return 0;
   }
-  if (handle == 0) posted.completion(left());
+  const Handle handle = posted.request.handle = ++handles_;
+  const bool first = inbox_.empty();
+  inbox_.emplace_back(std::move(posted));
+  lock.unlock();
   if (first) loop_.post([this] { take_items(); });
   return handle;
 }

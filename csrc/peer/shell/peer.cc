@@ -74,10 +74,10 @@ Status interrupted_status(const char* what) {
 
 struct Peer::Impl {
   Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
-       std::shared_ptr<ring::PeerThread> thread)
+       const std::shared_ptr<ring::PeerThread>& thread)
       : retries(options.policy == protocol::LossPolicy::kRetry),
-        control(std::move(master), std::move(options), std::move(data), std::move(token),
-                std::move(thread), [this](const Topology& changed) { on_reconfigured(changed); }) {}
+        control(std::move(master), std::move(options), std::move(data), std::move(token), thread,
+                [this](const Topology& changed) { on_reconfigured(changed); }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
@@ -173,7 +173,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
     token.token = std::make_shared<const Token>(std::move(read.value()));
   }
   std::unique_ptr<Peer> peer(new Peer(std::make_unique<Impl>(
-      master, std::move(options), std::move(data), std::move(token), std::move(thread))));
+      master, std::move(options), std::move(data), std::move(token), thread)));
   Impl& impl = *peer->impl_;
   if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::WaitingCall>();

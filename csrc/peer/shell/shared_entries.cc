@@ -313,6 +313,7 @@ Result<std::span<std::byte>> SharedEntries::source(OpKey op, const PieceOp& piec
 Result<std::span<std::byte>> SharedEntries::gather(OpKey op, uint32_t piece) {
   const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
   std::vector<uint32_t> keys;
+  keys.reserve(segments.size());
   for (const PieceLayout::Segment& segment : segments) keys.push_back(segment.key);
   if (Status status = copy_out(keys); !status.ok()) return status;
   if (segments.size() == 1) return home_of(segments[0]);
