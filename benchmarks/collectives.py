@@ -8,7 +8,7 @@ round times calls of each in turn, from a barrier until the last rank is done. T
 that of the medians. CPU is that of all ranks (and of pccl's master, which is in rank 0), for one
 call. Peak is the most memory of a rank that a call of 16 MiB adds, beyond its tensors.
 
-What a call is made of: `restoring` is the share of the time that PCCL_RESTORE=off saves.
+Two columns say how a call spends its time. `restoring` is the share that PCCL_RESTORE=off saves.
 `committing` is the share that passes after the rank that was done last has all its data, until it
 knows that the call has succeeded (`commit_seconds` of run_info; for send/recv, at the sender).
 

@@ -49,7 +49,7 @@ def rank_main(init_method: str, setting: str) -> None:
     with DiLoCo(model, optimizer, every=EVERY, **SETTINGS[setting]) as outer:
         last, at = None, time.monotonic()
         while len(rows) < OUTER_STEPS:
-            time.sleep(COMPUTE_S / EVERY)
+            time.sleep(COMPUTE_S / EVERY)  # stands for a GPU's work, which needs no core
             optimizer.step()
             if outer.last is not last:
                 last, now = outer.last, time.monotonic()

@@ -129,7 +129,7 @@ def demo(url: str) -> None:
     hosts: list[subprocess.Popen[bytes]] = []
     try:
         for name, start_s in (("A", 0.0), ("B", 0.0), ("C", 3.0)):
-            time.sleep(start_s)
+            time.sleep(start_s)  # host C is late on purpose: it is to find a run under way
             hosts.append(subprocess.Popen(command, env={**variables, "HOST": name}))
         codes = [host.wait(max(0.0, until - time.monotonic())) for host in hosts]
         assert codes == [0, 0, 0], f"exit codes of the hosts: {codes}"

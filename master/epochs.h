@@ -149,7 +149,7 @@ class Epochs {
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
   bool awaits_members() const { return recovered_.size() < membership_.members().size(); }
 
-  // Who was lost with the epoch before this one, and why; empty if nobody was.
+  // The losses that ended the epoch before this one, with their reasons; empty if there were none.
   std::string last_losses() const {
     const auto& end = announced_.previous.end;
     return !end || end->lost.empty() ? "" : end->text;

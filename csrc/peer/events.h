@@ -226,7 +226,7 @@ struct BeginEpoch {
   std::vector<PeerId> peers;       // the other members
   std::vector<PeerId> neighbours;  // the other members next to this one in the ring
 };
-// What a transfer of shared state carries (ring::Task::what): the piece with this number, or
+// ring::Task::what says what a transfer of shared state carries: the piece with this number, or
 //   kManifest   for each part of a large entry, the sum of its tiles (memory::state_sum), 8 bytes
 //   kHave       which pieces its sender has, a bit for each. To it is added what the asking peer
 //               knows: 0 for nothing, else 1 and the number of pieces. The answer waits for news

@@ -76,7 +76,7 @@ class StateSync {
   };
   using Transfers = std::map<std::pair<Epoch, OpKey>, Running>;
 
-  // What was verified for a plan that is void, because the epoch has ended.
+  // The verified pieces of a plan that is void, because its epoch has ended.
   struct Kept {
     uint64_t revision = 0;
     std::vector<protocol::StateEntry> entries;

@@ -106,7 +106,7 @@ class Trainer:
         An outer step does it. Call it yourself to wait for other peers before the first one::
 
             while outer.revision == 0 and dist.get_world_size() < 3:
-                time.sleep(0.1)
+                time.sleep(0.1)  # the members meet ten times a second
                 outer.meet()
 
         If the call raised, call it again. After a `step` that raised, `meet` first ends that step's

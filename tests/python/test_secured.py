@@ -141,7 +141,11 @@ def test_a_token_is_replaced_while_the_run_goes_on(tmp_path: Path) -> None:
         reduce(peers)
         said = log.read_text()
         assert "lost" not in said, said
-        assert own_log.read_text().count("warning") == 1, own_log.read_text()
+        # Peer and master look at their files once a second, in any order. If the peer looks first,
+        # the master refuses its new token once, and takes it at the next look.
+        own = [line for line in own_log.read_text().splitlines() if "warning" in line]
+        others = [line for line in own if "the new token of this peer" not in line]
+        assert len(others) == 1, own
 
 
 def test_a_token_for_another_run_does_not_open_this_one(fleet: Fleet) -> None:

@@ -222,7 +222,7 @@ def late(timeout_s: float) -> str:
     """A rank never calls: the others are told."""
     rank = dist.get_rank()
     if rank == 0:
-        time.sleep(3 * timeout_s)
+        time.sleep(3 * timeout_s)  # the fault: the others must reach their timeout meanwhile
         return ""
     tensor = table(rank)
     before = tensor.clone()

@@ -212,9 +212,9 @@ TEST(Connector, ALookupThatEndsAfterItsLoopOpensNothing) {
                                             [&](Result<Socket>) { called = true; });
     next_turn = std::make_unique<Timer>(loop, [&] {
       about_to_stop.get_future().wait();
-      std::this_thread::sleep_for(milliseconds(50));
+      std::this_thread::sleep_for(milliseconds(50));  // stop() wakes the loop meanwhile
       release.set_value();
-      std::this_thread::sleep_for(milliseconds(50));
+      std::this_thread::sleep_for(milliseconds(50));  // the lookup ends meanwhile
     });
     next_turn->arm(monotonic_now());
     return 0;

@@ -157,8 +157,8 @@ TEST(Swarm, WhatIsHereOrNotWantedIsNotAskedFor) {
   EXPECT_EQ(swarm.here_count(), 4u);
 }
 
-// Whoever has what at first, and whatever is refused on the way: all pieces that somebody has get
-// everywhere.
+// Every receiver gets each piece that some peer has. It does not matter which peer has it at first,
+// nor which answers are refused on the way.
 TEST(Swarm, EveryPieceThatSomebodyHasGetsEverywhere) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Chance chance(seed);

@@ -157,7 +157,7 @@ class Wild {
     if ((what.what & kHave) != 0) event.have = {below(8)};
     step(event);
   }
-  // Of another member, or of a peer that is none; often nonsense.
+  // The request comes from another member, or from a peer that is none; it is often nonsense.
   void ask_for_piece() {
     if (others_.empty() || !was_member_) return;
     PieceRequested event;
