@@ -69,7 +69,7 @@ class Topology:
         rank: this process's rank.
         world_size: number of members.
         joined: names of the peers that this call admitted. Peer names are never reused.
-        left: names of the peers that this call removed.
+        left: names of the peers that left the run, and that no earlier result has named.
     """
 
     epoch: str

@@ -247,9 +247,7 @@ class Engine:
         self.topology = topology
         self.core.did(Action.UPDATE)
         self.joined += topology.joined
-        # An all-reduce that has outlived a loss leaves update_topology nothing to remove.
-        gone = (*self.left, *topology.left, *self._exchange.gone(self.group))
-        self.left = tuple(dict.fromkeys(gone))
+        self.left += topology.left
         self._tell(self._observer.topology_updated, self.topology)
 
     def _sync(self) -> None:

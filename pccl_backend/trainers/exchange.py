@@ -145,11 +145,6 @@ class Exchange:
             inner_steps=round(sum(counted) / max(count, 1)),
         )
 
-    def gone(self, group: dist.ProcessGroup | None) -> list[str]:
-        """Return the peers of the last round that are no longer members."""
-        members = {member["peer"] for member in pccl.run_info(group)["members"]}
-        return [name for name in self._names if name not in members]
-
     def forget(self) -> None:
         """The all-reduce has failed."""
         self.work = self._counting = None
