@@ -50,6 +50,13 @@ Status AnySource::await(PeerId receiver, const protocol::AwaitSend& question) {
   return {};
 }
 
+const std::string& AnySource::asked_tag(PeerId receiver) const {
+  auto at = queues_.lower_bound({receiver, {}});
+  while (at->second.wanted == 0) ++at;
+  PCCL_ASSERT(at->first.first == receiver);
+  return at->first.second;
+}
+
 void AnySource::forget_questions(PeerId receiver) {
   for (auto at = queues_.lower_bound({receiver, {}}); at != queues_.end();) {
     const auto here = at++;

@@ -32,6 +32,8 @@ class AnySource {
   // The receiver asks. Replaces its question about this tag.
   Status await(PeerId receiver, const protocol::AwaitSend& question);
   bool asks(PeerId receiver) const { return questions_.contains(receiver); }
+  // A tag under which it asks. REQUIRES: asks(receiver).
+  const std::string& asked_tag(PeerId receiver) const;
   // The questions of a receiver may not all be its last ones: it asks again.
   void forget_questions(PeerId receiver);
 

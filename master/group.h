@@ -166,6 +166,7 @@ class Group {
   void drop(PeerId peer, const std::string& why);  // a peer that is not a member
   void take_out(PeerId peer, const std::string& why);
   void remove(const Misfit& misfit);  // a newcomer
+  bool others_wait() const;
   Probation::Seen seen_of(PeerId newcomer) const;
   std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
   void judge_votes();

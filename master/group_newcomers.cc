@@ -3,6 +3,8 @@
 // watch_newcomers(), which runs at the end of every step and when Probation says so.
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "csrc/base/assert.h"
 #include "master/group.h"
@@ -44,27 +46,39 @@ bool Group::trained_here(PeerId peer) const {
   return membership_.find(peer)->standing >= needed;
 }
 
+// Whether each member that is no newcomer waits in a joint call, a receive or an operation.
+bool Group::others_wait() const {
+  const auto& members = membership_.members();
+  return std::all_of(members.begin(), members.end(), [this](PeerId member) {
+    return membership_.is_newcomer(member) || ballot_.has_voted(member) ||
+           epochs_.operations().waits(member);
+  });
+}
+
 // If all others wait for a call, it is missing because of the newcomer alone. If only some of them
 // wait for it while the newcomer shares a call with another member, the others disagree among
 // themselves.
 Probation::Seen Group::seen_of(PeerId peer) const {
+  const Operations& operations = epochs_.operations();
+  const bool votes = ballot_.has_voted(peer);
   size_t others = 0, voted = 0;
   PeerId voter{};
+  bool votes_alike = false;  // the newcomer and another member
   for (const PeerId member : membership_.members()) {
     if (membership_.is_newcomer(member)) continue;
     ++others;
     if (!ballot_.has_voted(member)) continue;
     ++voted;
     voter = member;
+    votes_alike |= votes && ballot_.vote(member).kind == ballot_.vote(peer).kind;
   }
   PCCL_ASSERT(others > 0 && membership_.is_newcomer(peer));
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
-  const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
-  const bool votes = ballot_.has_voted(peer);
+  const auto standoff = operations.standoff(peer, membership_.newcomers());
   seen.held_up = standoff.held_up;
   seen.instead = votes ? text(ballot_.vote(peer).kind) : standoff.alone;
-  const bool shares = standoff.shares || (votes && voted > 0);
+  const bool shares = standoff.shares || votes_alike;
   if (!votes && voted == others) {
     seen.awaited = text(ballot_.vote(voter).kind);
     if (!shares) seen.elsewhere = standoff.alone;
@@ -73,6 +87,12 @@ Probation::Seen Group::seen_of(PeerId peer) const {
     if (!shares && votes) seen.elsewhere = text(ballot_.vote(peer).kind);
   } else if (!shares) {
     seen.awaited = voted > 0 ? text(ballot_.vote(voter).kind) : standoff.awaited;
+  }
+  // Any member may be about to send what a receive from any source waits for. If all the others
+  // wait, only the newcomer can.
+  if (seen.awaited.empty() && !shares) {
+    std::string send = operations.asked_send(membership_.newcomers());
+    if (!send.empty() && others_wait()) seen.awaited = std::move(send);
   }
   return seen;
 }

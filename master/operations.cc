@@ -212,6 +212,24 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
   return standoff;
 }
 
+bool Operations::waits(PeerId peer) const {
+  const uint32_t mine = rank(peer);
+  return any_source_.asks(peer) ||
+         std::any_of(table_.begin(), table_.end(), [&](const auto& entry) {
+           return !entry.second.settled && entry.second.at[mine] == At::kBegun;
+         });
+}
+
+std::string Operations::asked_send(const std::vector<PeerId>& newcomers) const {
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (is_in(newcomers, rank) || !any_source_.asks(members_[rank])) continue;
+    const std::string& tag = any_source_.asked_tag(members_[rank]);
+    return "the send for which " + ranks_text({rank}, names_) +
+           " waits in a receive from any rank" + (tag.empty() ? "" : " (" + tag + ")");
+  }
+  return {};
+}
+
 bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& newcomers) const {
   const auto at = table_.find(key);
   if (at == table_.end() || at->second.settled) return false;

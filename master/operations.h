@@ -104,6 +104,10 @@ class Operations {
     return any_source_.await(peer, question);
   }
   bool asks_for_sends(PeerId peer) const { return any_source_.asks(peer); }
+  // Whether the member asks for a send, or is in an open operation.
+  bool waits(PeerId peer) const;
+  // The send for which a member asks that is no newcomer; empty: none.
+  std::string asked_send(const std::vector<PeerId>& newcomers) const;
   AnySource::Answers take_answers() { return any_source_.take_answers(); }
 
   // A joint update_topology: aborts the open operations that some member has not begun. The rest

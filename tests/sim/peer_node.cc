@@ -133,7 +133,27 @@ void PeerNode::step(const peer::Event& event) {
   core_.check();
   world_.stepping = nullptr;
   for (auto& effect : effects) std::visit([this](auto& what) { apply(what); }, effect);
+  flush_or_hold();
   arm();
+}
+
+void PeerNode::flush_or_hold() {
+  outbox_.check();
+  if (outbox_.empty()) return;
+  if (!connection_ || outbox_.due(clock())) return flush();
+  const Duration left = *outbox_.deadline() - clock();
+  world_.event_loop().after(std::max(left, Duration{0}) + late(), [this] {
+    run([this] {
+      if (outbox_.due(clock())) flush();
+    });
+  });
+}
+
+void PeerNode::flush() {
+  for (const protocol::Message& message : outbox_.take()) {
+    if (connection_) world_.send_to_master(connection_, message);
+    count_message();
+  }
 }
 
 void PeerNode::arm() {
@@ -160,6 +180,7 @@ void PeerNode::apply(peer::ConnectMaster& effect) {
 }
 
 void PeerNode::apply(peer::CloseMaster&) {
+  flush();
   if (connection_) world_.close(std::exchange(connection_, nullptr), false, "closed by the peer");
 }
 
@@ -168,8 +189,7 @@ void PeerNode::apply(peer::SendMaster& effect) {
   const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
   if (foreign && hello != nullptr) hello->versions = {later, later};
   if (auto* registers = std::get_if<protocol::Register>(&effect.message)) *registers = where();
-  if (connection_) world_.send_to_master(connection_, effect.message);
-  count_message();
+  outbox_.add(std::move(effect.message), clock());
 }
 
 void PeerNode::apply(peer::Listen&) {

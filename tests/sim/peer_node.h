@@ -11,6 +11,7 @@
 #include <string>
 
 #include "csrc/peer/core.h"
+#include "csrc/peer/outbox.h"
 #include "csrc/peer/shell/shared_entries.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/device.h"
@@ -96,6 +97,8 @@ class PeerNode {
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);
   void arm();
+  void flush_or_hold();
+  void flush();
   void data(std::function<void()> what);     // to the data plane
   void control(std::function<void()> what);  // to the control plane
   void connection_closed(const std::shared_ptr<World::Connection>& which, const std::string& why);
@@ -124,6 +127,7 @@ class PeerNode {
   Fifo to_control_, to_data_;
   std::deque<std::function<void()>> backlog_;
   std::shared_ptr<World::Connection> connection_;
+  peer::Outbox outbox_;  // to the master
   peer::Handle handles_ = 0;
   uint64_t timer_ = 0;
 };

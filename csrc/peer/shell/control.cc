@@ -15,16 +15,6 @@ namespace {
 
 constexpr size_t kHistoryMax = 100;
 
-// Begin of a collective waits so long for a message that leaves with it. A short collective is done
-// before that, and its Begin and Done cost one send here and one wake-up at the master.
-constexpr Duration kBeginHeld = std::chrono::milliseconds(1);
-
-// A send is what a receive from any source waits for, so that its Begin leaves at once.
-bool may_wait(const protocol::Message& message) {
-  const auto* begin = std::get_if<protocol::Begin>(&message);
-  return begin != nullptr && begin->info.kind != protocol::OpKind::kSend;
-}
-
 Status left() { return {Code::kInvalidState, "this process has left the run", {}}; }
 
 }  // namespace
@@ -46,7 +36,7 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       armed_.reset();
       push(Event{TimePassed{}});  // through the inbox, behind the input that has come
     });
-    held_timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] { flush(); });
+    outbox_timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] { flush(); });
   });
   if (token.any()) watch_token(std::move(token));
 }
@@ -209,17 +199,16 @@ void Control::finish_turn() {
 }
 
 void Control::flush_or_hold() {
-  if (out_.empty()) return;
-  if (stream_ == nullptr || urgent_) return flush();
-  if (std::exchange(held_, true)) return;
-  held_timer_->arm(monotonic_now() + kBeginHeld);
+  if (outbox_.empty()) return;
+  if (stream_ == nullptr || outbox_.due(monotonic_now())) return flush();
+  if (!std::exchange(held_, true)) outbox_timer_->arm(*outbox_.deadline());
 }
 
 void Control::flush() {
+  for (const protocol::Message& message : outbox_.take()) protocol::encode(message, out_);
   if (stream_ != nullptr && !out_.empty()) stream_->send(out_);
   out_.clear();
-  urgent_ = false;
-  if (std::exchange(held_, false)) held_timer_->disarm();
+  if (std::exchange(held_, false)) outbox_timer_->disarm();
 }
 
 // ---- The connection to the master ----
@@ -351,10 +340,7 @@ void Control::apply(ForgetTokens& effect) {
   tokens_.erase(tokens_.begin(), tokens_.lower_bound(effect.before));
 }
 
-void Control::apply(SendMaster& effect) {
-  urgent_ |= !may_wait(effect.message);
-  protocol::encode(effect.message, out_);
-}
+void Control::apply(SendMaster& effect) { outbox_.add(std::move(effect.message), monotonic_now()); }
 
 // ---- The data plane ----
 
@@ -583,7 +569,7 @@ void Control::end(Duration at_most) {
 // After this, no event comes.
 std::unique_ptr<ring::Shell> Control::close_inputs() {
   timer_.reset();
-  held_timer_.reset();
+  outbox_timer_.reset();
   held_ = false;
   connector_.reset();
   stream_ = nullptr;

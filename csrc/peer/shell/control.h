@@ -26,6 +26,7 @@
 #include "csrc/net/loop_share.h"
 #include "csrc/net/stream.h"
 #include "csrc/peer/core.h"
+#include "csrc/peer/outbox.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/peer/shell/shared_entries.h"
 #include "csrc/peer/shell/token_file.h"
@@ -182,10 +183,10 @@ class Control {
   uint32_t token_count_ = 0;  // that were read
   std::string token_id_;      // that the current connection has shown
   protocol::Decoder decoder_;
-  std::vector<std::byte> out_;
-  bool urgent_ = false;  // a message in out_ leaves at the end of the turn
-  bool held_ = false;    // out_ waits for held_timer_
-  std::unique_ptr<net::Timer> held_timer_;
+  Outbox outbox_;
+  bool held_ = false;  // outbox_ waits for outbox_timer_
+  std::unique_ptr<net::Timer> outbox_timer_;
+  std::vector<std::byte> out_;  // encoded, within flush()
   std::vector<Item> taken_;
   Effects effects_;
   Topology topology_;  // of the epoch; the application sees it when its call returns

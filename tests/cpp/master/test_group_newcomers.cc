@@ -159,6 +159,36 @@ TEST_F(NewcomerTest, ANewcomerThatWaitsForATransferOfAnotherIsNotTheOneToBlame) 
   EXPECT_EQ(kicked("c"), "");
 }
 
+// a cannot vote, because it waits for a call that c does not make.
+TEST_F(NewcomerTest, ADifferentVoteIsNoSharedCall) {
+  begin("b", epoch(2), 0, 7);
+  vote("b", epoch(2), 0);
+  vote("c", epoch(2), 0, kPending);
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_TRUE(contains(kicked("c"),
+                       "it did not call update_topology within 10 s (PCCL_FIRST_CALL_"
+                       "TIMEOUT); it called are_peers_pending, and nobody else did"))
+      << kicked("c");
+}
+
+// a waits for a send, and b in a call that c does not make either. Only c can send.
+TEST_F(NewcomerTest, AReceiveFromAnySourceWaitsForIt) {
+  say("a", protocol::AwaitSend{epoch(2), "t", 1});
+  begin("b", epoch(2), 0, 7);
+  begin("c", epoch(2), 1, 7);
+  say("b", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "given up"});
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_EQ(kicked("c"), "") << "b may send";
+  say("b", protocol::AwaitSend{epoch(2), "t", 1});
+  tick_with({"a", "b", "c"}, 19);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 3);
+  EXPECT_TRUE(contains(kicked("c"),
+                       "it did not call the send for which rank 0 waits in a receive "
+                       "from any rank (t) within 10 s"))
+      << kicked("c");
+}
+
 TEST_F(NewcomerTest, TwoThatHoldUpEachOtherAreBothToBlame) {
   admit_d();
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(3), 0, 7);
