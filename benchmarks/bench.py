@@ -32,6 +32,7 @@ import all_reduce
 import collectives
 import counters
 import curve
+import groups
 import lab
 import latency
 import memory
@@ -205,7 +206,7 @@ PARTS = (
     Part(
         name="collectives",
         what="every collective beside Gloo",
-        minutes=1,
+        minutes=0.9,
         quick_minutes=0.1,
         needs=STOCK_NEEDS,
         runs=(
@@ -219,6 +220,24 @@ PARTS = (
             ),
         ),
         render=render.every_call,
+    ),
+    Part(
+        name="groups",
+        what="time of new_group beside Gloo",
+        minutes=0.15,
+        quick_minutes=0.1,
+        needs=STOCK_NEEDS,
+        runs=(
+            Run(
+                name="groups",
+                script="groups.py",
+                row=groups.Row,
+                full="",
+                quick="--rounds 3 --worlds 2",
+                stock=True,
+            ),
+        ),
+        render=render.new_groups,
     ),
     Part(
         name="atlantic",

@@ -91,7 +91,9 @@ HEAD = "| world | pccl (min-max) | Gloo | pccl ÷ Gloo | goal |\n|---|---|---|--
 
 def line(row: Row) -> str:
     """Return a row as one line of a Markdown table."""
-    ratio = statistics.median(ours / theirs for ours, theirs in zip(row.pccl_s, row.gloo_s))
+    ratio = statistics.median(
+        ours / theirs for ours, theirs in zip(row.pccl_s, row.gloo_s, strict=True)
+    )
     spreads = f"{records.spread(row.pccl_s)} | {records.spread(row.gloo_s)}"
     return f"| {row.world} | {spreads} | {ratio:.2f} | {GOAL} |"
 

@@ -16,6 +16,7 @@ import all_reduce
 import collectives
 import counters
 import curve
+import groups
 import latency
 import memory
 import plots
@@ -205,6 +206,17 @@ def every_call(machine: Machine, results: Results) -> Body:
         "\n".join([collectives.HEAD, *map(collectives.line, rows)]) + "\n",
     ]
     return Body(text=section("Every collective", machine, results, *parts), pictures={})
+
+
+def new_groups(machine: Machine, results: Results) -> Body:
+    """Render the time in which a group is made."""
+    rows: list[groups.Row] = results["groups"].record.rows
+    parts = [
+        "A group of each backend in turn, by `dist.new_group`, in processes that have a group of\n"
+        "both already: the time until the last rank has it.\n",
+        "\n".join([groups.HEAD, *map(groups.line, rows)]) + "\n",
+    ]
+    return Body(text=section("Further groups", machine, results, *parts), pictures={})
 
 
 def atlantic(machine: Machine, results: Results) -> Body:

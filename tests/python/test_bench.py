@@ -23,6 +23,7 @@ import bench
 import collectives
 import counters
 import curve
+import groups
 import latency
 import memory
 import options
@@ -286,6 +287,7 @@ def rows_for(name: str) -> render.Results:
                 for call, size in (("gather", 1024), ("gather", 16 << 20), ("barrier", 1024))
             ]
         ),
+        "groups": results_of([groups.Row(world=2, pccl_s=[0.002], gloo_s=[0.001])]),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),
         "uplinks": results_of([world_row(sound=True)]),
