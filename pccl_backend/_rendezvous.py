@@ -28,6 +28,7 @@ PCCL_SECRET_FILE. A master keeps the token that was drawn for its first run.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import dataclasses
 import enum
@@ -538,14 +539,21 @@ class _Teller:
         self.answered: dict[int, str] = {}
         self._outdated: set[str] = set()  # numbers of an earlier group
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="pccl-teller", daemon=True)
+        self._ended = threading.Event()
         if size > 1:
-            self._thread.start()
+            # Thread.start() would wait until the thread runs, and the join would begin later.
+            _thread.start_new_thread(self._run_thread, ())
 
     def stop(self) -> None:
         self._stop.set()
         if self._size > 1:
-            self._thread.join()
+            self._ended.wait()
+
+    def _run_thread(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._ended.set()
 
     def _serve(self) -> None:
         for pause in _pauses():
