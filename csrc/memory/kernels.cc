@@ -11,6 +11,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/cpu.h"
+#include "csrc/memory/float_mode.h"
 #include "csrc/memory/kernels_vector.h"
 
 #if PCCL_X86
@@ -206,46 +207,6 @@ Averaging averaging_of(const Reduction& reduction, int held) {
       1.0f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(reduction.contributors)));
   return {held == 1 ? scale : 1, scale, scale * contributors};
 }
-
-// Sets round to nearest even with subnormals, whatever mode the thread had
-// (torch.set_flush_denormal, or a library linked with -ffast-math). The destructor sets the
-// thread's own mode again.
-class PlainFloatMode {
- public:
-  PlainFloatMode() {
-    if (saved_ != plain_) set(plain_);
-  }
-  ~PlainFloatMode() {
-    if (saved_ != plain_) set(saved_);
-  }
-  PlainFloatMode(const PlainFloatMode&) = delete;
-  PlainFloatMode& operator=(const PlainFloatMode&) = delete;
-
- private:
-#if PCCL_X86
-  using Word = unsigned;
-  static Word get() { return _mm_getcsr(); }
-  static void set(Word word) { _mm_setcsr(word); }
-  // kPlain: all exceptions masked. kFlags: the status bits that exceptions set.
-  static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;
-#elif defined(__aarch64__)
-  using Word = uint64_t;
-  static Word get() {
-    Word word;
-    asm volatile("mrs %0, fpcr" : "=r"(word));
-    return word;
-  }
-  static void set(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
-  static constexpr Word kPlain = 0, kFlags = 0;
-#else
-  using Word = int;
-  static Word get() { return 0; }
-  static void set(Word) {}
-  static constexpr Word kPlain = 0, kFlags = 0;
-#endif
-  const Word saved_ = get();
-  const Word plain_ = kPlain | (saved_ & kFlags);
-};
 
 }  // namespace
 
