@@ -126,8 +126,8 @@ PCCL_INLINE Scale scale_of(const float* x, size_t elements, int levels) {
   return {scale.step, static_cast<uint8_t>(std::bit_cast<int32_t>(zero) - kRounderBits)};
 }
 
-// Element k * words + i is in word i, at bit k * kBits. So a vector of elements becomes one of words
-// by a shift.
+// Element k * words + i is in word i, at bit k * kBits. So a shift turns a vector of elements into
+// one of words.
 template <size_t kBytes, int kBits>
 PCCL_INLINE void encode_block(const float* x, size_t words, Scale scale, std::byte* to) {
   using Floats = Vector<float, kBytes>;

@@ -211,8 +211,9 @@ TEST(Shell, AChunkAllocatesNothing) {
     return allocations() - before;
   };
   cost(large);  // from now on, memory for further operations is kept
-  // 64 chunks each way on each rank, before 16. Pings and timers allocate too, and a large operation
-  // takes longer. But one allocation for each chunk in one direction on one rank would be 48 more.
+  // 64 chunks each way on each rank, before 16. Pings and timers allocate too, and a large
+  // operation takes longer. But one allocation for each chunk in one direction on one rank would
+  // be 48 more.
   const uint64_t before = cost(small);
   EXPECT_LT(cost(large), before + 48);
 }

@@ -1,0 +1,29 @@
+// ExactRing: the ring with the least sum of hops among those whose hops all have some rate, by
+// dynamic programming over subsets (Held and Karp). Takes 2^(N-1) * N^2 steps.
+// REQUIRES: 2 to kExactMax members.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "master/topology/ring_planner.h"
+
+namespace pccl::master::topology {
+
+class ExactRing {
+ public:
+  explicit ExactRing(const Paths& paths);
+  // The rates of all hops, the largest first, each once.
+  const std::vector<double>& rates() const { return rates_; }
+  // Whether a ring has no hop that is slower than this.
+  bool exists(double rate) const;
+  std::optional<Ring> shortest(double rate) const;
+
+ private:
+  std::vector<uint32_t> reached_from(double rate) const;  // by member: a bit for each source
+
+  const Paths& paths_;
+  std::vector<double> rates_;
+};
+
+}  // namespace pccl::master::topology
