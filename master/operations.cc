@@ -45,7 +45,8 @@ Operations::Operations(Epoch epoch, std::vector<PeerId> members, RankNames names
     : epoch_(epoch),
       members_(std::move(members)),
       names_(std::move(names)),
-      begun_by_(members_.size()) {
+      begun_by_(members_.size()),
+      carried_by_(members_.size()) {
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
   PCCL_ASSERT(ranks_.size() == members_.size());
 }
@@ -105,6 +106,9 @@ Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& in
   if (begun && !at->second.restored) {
     return violation("Begin of " + text(info, op) + ", which it has begun before");
   }
+  if (carried_by_[rank] + carried_bytes(info) > protocol::kCarriedBytesMax)
+    return violation("more than " + std::to_string(protocol::kCarriedBytesMax) +
+                     " bytes of tags and part sizes in flight");
   if (begun_by_[rank] < kBegunMax) return {};
   return violation("more than " + std::to_string(kBegunMax) + " operations in flight");
 }
@@ -120,12 +124,17 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   Op& known = at->second;
   if (fresh) {
     known.info = info;
+    known.first = rank;
+    carried_by_[rank] += carried_bytes(info);
     known.at.resize(members_.size());
     known.since = now;
     ++open_;
     PCCL_ASSERT(open_ <= table_.size());
   }
-  if (!known.settled && known.info != info) known.otherwise.emplace(rank, info);
+  if (!known.settled && known.info != info) {
+    known.otherwise.emplace(rank, info);
+    carried_by_[rank] += carried_bytes(info);
+  }
   mark_begun(at, rank);
   if (!awaits_receiver(op, known)) {
     any_source_.taken(op);
@@ -341,6 +350,7 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
   if (transfers(info)) verdict.sender = info.root, verdict.receiver = info.receiver;
   settled_.push_back(std::move(verdict));
   at->second.settled = true;
+  forget_descriptions(at->second);
   begun_before_.erase(at->first);
   any_source_.taken(at->first);
   --open_;
@@ -360,6 +370,17 @@ void Operations::erase(Table::iterator at) {
     --begun_by_[rank];
   }
   table_.erase(at);
+}
+
+void Operations::forget_descriptions(Op& op) {
+  const auto forget = [this](uint32_t rank, const protocol::OpInfo& info) {
+    PCCL_ASSERT(carried_by_[rank] >= carried_bytes(info));
+    carried_by_[rank] -= carried_bytes(info);
+  };
+  forget(op.first, op.info);
+  for (const auto& [rank, info] : op.otherwise) forget(rank, info);
+  op.info.sends = op.info.receives = {};
+  op.otherwise.clear();
 }
 
 void Operations::drain() {
@@ -654,6 +675,13 @@ void Operations::check(OpKey key, const Op& op) const {
 }
 
 void Operations::check_ranks() const {
+  std::vector<size_t> carried(members_.size());
+  for (const auto& [key, op] : table_) {
+    if (op.settled) continue;
+    carried[op.first] += carried_bytes(op.info);
+    for (const auto& [rank, info] : op.otherwise) carried[rank] += carried_bytes(info);
+  }
+  PCCL_ASSERT(carried == carried_by_);
   PCCL_ASSERT(ranks_.size() == members_.size() && begun_by_.size() == members_.size());
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     PCCL_ASSERT(ranks_.at(members_[rank]) == rank);

@@ -153,7 +153,8 @@ class Operations {
  private:
   enum class At : uint8_t { kNothing, kBegun, kDone };
   struct Op {
-    protocol::OpInfo info;  // of the first Begin
+    protocol::OpInfo info;  // of the first Begin; without the part sizes once it is settled
+    uint32_t first = 0;     // the rank whose Begin that was
     bool settled = false;
     // Taken from the reports of members after a restart of the master. It is assumed that the
     // members that did not report it have begun it.
@@ -184,6 +185,7 @@ class Operations {
   void settle(Table::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
   void forget_if_acknowledged(Table::iterator at);
   void erase(Table::iterator at);
+  void forget_descriptions(Op& op);
   std::vector<uint32_t> ranks_at(const Op& op, At what) const;
   std::string name(const Op& op, OpKey key) const;
   bool faces(const Op& op, const Op& other) const;
@@ -209,6 +211,8 @@ class Operations {
   AnySource any_source_;
   size_t open_ = 0;               // operations that are not settled
   std::vector<size_t> begun_by_;  // table entries begun, by rank
+  // Bytes that the descriptions of open operations carry, by the rank that has given them.
+  std::vector<size_t> carried_by_;
   std::vector<protocol::Verdict> settled_;
   std::vector<Misfit> misfits_;
   std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;

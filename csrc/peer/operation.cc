@@ -143,11 +143,11 @@ Status Operations::check_room(const OpRequest& request) const {
             {}};
   }
   const size_t tag_bytes = tag_bytes_ + any_source_.tag_bytes();
-  if (tag_bytes + protocol::carried_bytes(request) > kTagBytesOpenMax) {
+  if (tag_bytes + protocol::carried_bytes(request) > protocol::kCarriedBytesMax) {
     return {Code::kInvalidState,
             "the tags and the sizes of parts of the operations in flight have " +
                 std::to_string(tag_bytes) + " bytes together, at most " +
-                std::to_string(kTagBytesOpenMax) +
+                std::to_string(protocol::kCarriedBytesMax) +
                 " are allowed: wait for some of them, or use shorter tags",
             {}};
   }
@@ -283,7 +283,7 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
 void Operations::agreed(Epoch epoch, OpKey key) {
   Op* const op = find(epoch, key);
   if (op == nullptr || op->state != State::kDone || op->returned) return;
-  if (open_.size() <= protocol::kOpsOpenMax / 2 && tag_bytes_ <= kTagBytesOpenMax / 2)
+  if (open_.size() <= protocol::kOpsOpenMax / 2 && tag_bytes_ <= protocol::kCarriedBytesMax / 2)
     hand_back(key, *op);
 }
 

@@ -110,8 +110,6 @@ class Operations {
   };
 
  private:
-  // The tags and the sizes of parts of all open operations travel in one Resume.
-  static constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
   struct Op {
     Handle handle = 0;
     protocol::OpInfo info;

@@ -25,7 +25,7 @@ void Operations::check() const {
     PCCL_ASSERT(deadlines_.contains({*op.deadline, key}));
   }
   PCCL_ASSERT(tag_bytes_ == tag_bytes);
-  PCCL_ASSERT(tag_bytes + any_source_.tag_bytes() <= kTagBytesOpenMax);
+  PCCL_ASSERT(tag_bytes + any_source_.tag_bytes() <= protocol::kCarriedBytesMax);
   PCCL_ASSERT(deadlines_.size() == deadlines && parked_.size() == parked);
   for (const auto& [id, draining] : draining_) {
     const auto& [epoch, key] = id;

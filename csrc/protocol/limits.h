@@ -104,6 +104,9 @@ inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
 // Operations of a group that the master knows, including settled ones that some member has yet to
 // call. Beyond this limit the run ends.
 inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
+// Bytes of the tags and of the part sizes of all open operations of a member. They travel in one
+// Resume, and the master keeps them. Beyond this limit, posting fails with InvalidStateError.
+inline constexpr size_t kCarriedBytesMax = kMessageBytesMax / 4;
 // Sends for which one AwaitSend asks. A peer that waits for more asks again when these have come.
 inline constexpr uint32_t kAwaitedSendsMax = 64;
 // Tags under which a peer waits for a send from any source. The master keeps an entry for each.

@@ -158,6 +158,24 @@ TEST_F(OperationsTest, TransfersThatDifferFailOnBothSides) {
   EXPECT_EQ(verdict().code, Code::kMismatch);
 }
 
+// A member makes the master keep 4 MiB at most.
+TEST_F(OperationsTest, BoundsWhatAMemberMakesItKeep) {
+  OpInfo info = all_reduce(0);
+  info.kind = protocol::OpKind::kAllToAll;
+  info.sends = info.receives = std::vector<uint64_t>(protocol::kMembersMax, 1);
+  const size_t most = protocol::kCarriedBytesMax / carried_bytes(info);
+  uint32_t next = 0;
+  for (; next < most; ++next) ASSERT_TRUE(table.begin(kA, op(next), info).ok()) << next;
+  const Status refused = table.check_begin(kA, op(next), info);
+  EXPECT_EQ(refused.code, Code::kProtocol);
+  EXPECT_TRUE(contains(refused.message, "bytes of tags and part sizes in flight"));
+  EXPECT_TRUE(table.check_begin(kB, op(next), info).ok());
+  begin(kB, 0);  // it differs, so the operation is settled
+  EXPECT_EQ(verdict().code, Code::kMismatch);
+  EXPECT_TRUE(table.begin(kA, op(next), info).ok());
+  table.check();
+}
+
 TEST_F(OperationsTest, RefusesWhatMakesNoSense) {
   begin(kA, 0);
   const auto forbids = [](const Status& status) { return status.code == Code::kProtocol; };

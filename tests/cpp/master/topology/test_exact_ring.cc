@@ -9,7 +9,7 @@
 namespace pccl::master::topology {
 namespace {
 
-Paths world(std::mt19937& random, size_t members) {
+Paths small_world(std::mt19937& random, size_t members) {
   std::uniform_int_distribution<int> number(1, 40);
   Paths paths(members);
   for (uint32_t from = 0; from < members; ++from) {
@@ -22,7 +22,7 @@ Paths world(std::mt19937& random, size_t members) {
 }
 
 // The least sum of hops of the rings that have this rate, or 0.
-double tried(const Paths& paths, double rate) {
+double least_hops(const Paths& paths, double rate) {
   Tour order(paths.members());
   std::iota(order.begin(), order.end(), 0);
   double best = 0;
@@ -38,11 +38,11 @@ TEST(ExactRing, AgreesWithAllOrders) {
   std::mt19937 random(1);
   for (size_t members = 2; members <= 7; ++members) {
     for (int round = 0; round < 10; ++round) {
-      const Paths paths = world(random, members);
+      const Paths paths = small_world(random, members);
       const ExactRing exact(paths);
       ASSERT_TRUE(std::is_sorted(exact.rates().rbegin(), exact.rates().rend()));
       for (const double rate : exact.rates()) {
-        const double best = tried(paths, rate);
+        const double best = least_hops(paths, rate);
         ASSERT_EQ(exact.exists(rate), best > 0);
         const auto ring = exact.shortest(rate);
         ASSERT_EQ(ring.has_value(), best > 0);
@@ -56,7 +56,7 @@ TEST(ExactRing, AgreesWithAllOrders) {
 
 TEST(ExactRing, NoRingIsFasterThanEveryPath) {
   std::mt19937 random(2);
-  const Paths paths = world(random, 5);
+  const Paths paths = small_world(random, 5);
   const ExactRing exact(paths);
   EXPECT_FALSE(exact.exists(41));
 }
