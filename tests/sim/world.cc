@@ -367,6 +367,8 @@ void World::have_dialled_back(const std::shared_ptr<Connection>& dialler,
                               const protocol::Dial& dial) {
   const PeerNode& peer = dialler->peer;
   if (!peer.id()) return;  // its Welcome is under way
+  // The peer has registered anew, and the master does not know yet that this connection is over.
+  if (!dialler->peer_open) return;
   for (const auto& [id, other] : open_) {
     if (other->peer.id() != dial.peer || !other->registered) continue;
     const auto [host, port, others] = peer.where();
