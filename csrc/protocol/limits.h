@@ -124,6 +124,10 @@ inline constexpr size_t kChunkBytesMax = 4u << 20;
 // Each member keeps the tensors of all others, and sends its own tensor to each of them.
 inline constexpr uint32_t kOneShotBytesMax = 64u << 10;
 inline constexpr size_t kOneShotMembersMax = 32;
+// The sum of the shares of all owners in the direct pattern (section 6). With kMembersMax members,
+// equal shares are still a few units each.
+inline constexpr uint16_t kSharesTotal = 256;
+static_assert(kSharesTotal >= kMembersMax);
 // The RTT from which a path is a wan path. A wan path has several lanes, which pace their data, and
 // carries smaller chunks, with more of them in flight.
 inline constexpr Duration kWanRttMin = std::chrono::milliseconds(1);

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kCacheLine = 64;
 // Bytes that are saved beside the chunks are cut into pieces of this size.
 constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
+// An owner adds pieces of this size, so that a partial sum stays in the cache.
+constexpr size_t kAddedPieceBytes = 16u << 10;
 
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
 
@@ -37,7 +39,7 @@ void OpBuffers::check_room(const Shape& shape) const {
     PCCL_ASSERT(spans.size() == 1 && spans[0].size() == schedule_.block_bytes(0));
     PCCL_ASSERT(inputs.size() == shape.world);
     for (const auto& block : inputs) PCCL_ASSERT(block.size() == spans[0].size());
-  } else if (is_direct() && !in_place()) {
+  } else if (has_parts() && !in_place()) {
     PCCL_ASSERT(inputs.size() == shape.world);
     PCCL_ASSERT(spans.size() == (row_of(shape.pattern).reduces ? 1 : shape.world));
   } else if (spans.size() == 1) {
@@ -50,7 +52,7 @@ void OpBuffers::check_room(const Shape& shape) const {
 }
 
 // Whether its bytes pass directly between the members.
-bool OpBuffers::is_direct() const {
+bool OpBuffers::has_parts() const {
   return travels(schedule_.shape(), Travel::kContributions) ||
          travels(schedule_.shape(), Travel::kParts);
 }
@@ -71,7 +73,7 @@ Status OpBuffers::reserve() {
   saves_ = saved_bytes() > 0;
   const uint64_t apart = schedule_.shape().world + saved_bytes() / kSavedPieceBytes;
   if (scratch_.reserve(scratch_bytes) &&
-      undo_.reserve(saved_bytes(), schedule_.chunk_count() + apart))
+      undo_.reserve(saved_bytes(), schedule_.written_count() + apart))
     return {};
   const std::string scratch =
       std::to_string(scratch_bytes + (memory_.save ? 0 : saved_bytes())) + " bytes of scratch";
@@ -91,13 +93,14 @@ uint64_t OpBuffers::saved_bytes() const {
     if (!schedule_.overtakes() || !schedule_.receives()) return 0;
     return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
   }
-  if (is_direct()) {
+  if (has_parts()) {
     uint64_t bytes = 0;
     for (const auto& span : memory_.spans) bytes += span.size();
     if (in_place()) return 0;  // the slot of this rank has the old bytes
     return travels(shape, Travel::kParts) ? memory_.spans[shape.rank].size() : bytes;
   }
   if (schedule_.scatters()) return memory_.spans[0].size();
+  if (schedule_.by_owners()) return shape.world > 1 ? schedule_.total_bytes() : 0;
   const bool own_block = row_of(shape.pattern).layout == Layout::kPerRank && !in_place();
   return schedule_.receives() || own_block ? schedule_.total_bytes() : 0;
 }
@@ -145,16 +148,17 @@ void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
 OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
   PCCL_DCHECK(chunk.encoding == memory::Encoding::kPlain);
   PCCL_DCHECK(action != Action::kFinish || spare.size() >= chunk.wire_bytes);
-  PCCL_DCHECK(action == Action::kGather || undo_.saved(chunk.id) == 0);  // it lands once
+  const uint64_t index = schedule_.index_written(chunk);
+  PCCL_DCHECK(action == Action::kGather || undo_.saved(index) == 0);  // it lands once
   switch (action) {
     case Action::kAccumulate:
       return {chunk, action, {slot(schedule_.slot(chunk)), chunk.wire_bytes}};
     case Action::kFinish: return {chunk, action, spare.first(chunk.wire_bytes)};
-    case Action::kGather: return {chunk, action, {slot(chunk.block), chunk.wire_bytes}};
+    case Action::kGather: return {chunk, action, {slot(chunk.slot), chunk.wire_bytes}};
     case Action::kStore: break;
   }
   std::byte* const target = memory_of(chunk);
-  if (saves_) undo_.save(chunk.id, saved_at(chunk), target, chunk.bytes);
+  if (saves_) undo_.save(index, saved_at(chunk), target, chunk.bytes);
   return {chunk, action, {target, chunk.wire_bytes}};
 }
 
@@ -186,10 +190,10 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
 
 void OpBuffers::begin() {
   const Shape& shape = schedule_.shape();
-  if (is_direct() && in_place()) {
+  if (has_parts() && in_place()) {
     if (schedule_.slot_count() > 0)
       std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
-  } else if (is_direct() && !row_of(shape.pattern).reduces) {
+  } else if (has_parts() && !row_of(shape.pattern).reduces) {
     copy_own(memory_.inputs[shape.rank], memory_.spans[shape.rank], 0);
   } else if (!in_place() && row_of(shape.pattern).reduces) {
     if (shape.world == 1) copy_own(memory_.inputs[0], memory_.spans[0], 0);
@@ -212,7 +216,7 @@ void OpBuffers::save_apart(std::span<std::byte> bytes, uint64_t at) {
   if (!saves_) return;
   while (!bytes.empty()) {
     const std::span<std::byte> piece = bytes.first(std::min(bytes.size(), kSavedPieceBytes));
-    const uint64_t id = schedule_.chunk_count() + saved_apart_.size();
+    const uint64_t id = schedule_.written_count() + saved_apart_.size();
     undo_.save(id, at, piece.data(), piece.size());
     saved_apart_.push_back({at, piece.data()});
     bytes = bytes.subspan(piece.size());
@@ -225,9 +229,13 @@ std::span<const std::byte> OpBuffers::contribution(uint32_t to, size_t bytes) co
   return memory_.inputs[to].first(bytes);
 }
 
-void OpBuffers::combine() {
+void OpBuffers::combine(const Chunk& result) {
+  if (schedule_.by_owners()) return combine_owned(result);
+  row_of(schedule_.shape().pattern).reduces ? combine_reduced() : combine_parts();
+}
+
+void OpBuffers::combine_parts() {
   const Shape& shape = schedule_.shape();
-  if (row_of(shape.pattern).reduces) return combine_reduced();
   uint64_t at = memory_.spans[shape.rank].size();  // begin() has saved what this rank has itself
   for (uint32_t ring_index = 0; ring_index < shape.world; ++ring_index) {
     const std::span<std::byte> to = memory_.spans[ring_index];
@@ -259,19 +267,40 @@ void OpBuffers::combine_reduced() {
   }
 }
 
+// The partial sum grows in a slot whose contribution it holds already. Only the last step writes to
+// the tensor, which may be one of its operands.
+void OpBuffers::combine_owned(const Chunk& result) {
+  const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
+  std::byte* const to = memory_of(result);
+  if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
+  const auto operand = [&](uint32_t rank) {
+    return rank == own ? to : slot(schedule_.slot_from(rank, result.slice));
+  };
+  for (size_t at = 0; at < result.bytes; at += kAddedPieceBytes) {
+    const size_t bytes = std::min<size_t>(kAddedPieceBytes, result.bytes - at);
+    const std::byte* partial = operand(0) + at;
+    for (uint32_t rank = 1; rank < world; ++rank) {
+      std::byte* const sum = (rank + 1 == world ? to : operand(own == 0 ? 1 : 0)) + at;
+      memory::reduce(reduction_, static_cast<int>(rank), sum, partial, operand(rank) + at,
+                     bytes / element_bytes(memory_.dtype));
+      partial = sum;
+    }
+  }
+}
+
 void OpBuffers::restore(uint64_t from) {
   if (!memory_.save) return;
   if (combined_ && from == 0) {
     std::memcpy(memory_.spans[0].data(), slot(schedule_.shape().rank), schedule_.total_bytes());
   }
-  for (uint64_t id = 0; id < schedule_.chunk_count(); ++id) {
-    if (undo_.saved(id) == 0) continue;
-    const Chunk chunk = schedule_.chunk_received(id);
-    undo_.restore(id, saved_at(chunk), memory_of(chunk), from - std::min(from, chunk.offset));
+  for (uint64_t index = 0; index < schedule_.written_count(); ++index) {
+    if (undo_.saved(index) == 0) continue;
+    const Chunk chunk = schedule_.written(index);
+    undo_.restore(index, saved_at(chunk), memory_of(chunk), from - std::min(from, chunk.offset));
   }
   for (uint64_t index = 0; index < saved_apart_.size(); ++index) {
     const auto& [at, bytes] = saved_apart_[index];
-    undo_.restore(schedule_.chunk_count() + index, at, bytes);
+    undo_.restore(schedule_.written_count() + index, at, bytes);
   }
 }
 

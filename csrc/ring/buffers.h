@@ -9,7 +9,8 @@
 //      the cache lines for the socket's copy. Those under a kFinish chunk are saved piece by piece,
 //      before the sum is written.
 //  (3) The received bytes are the first operand, this rank's tensor the second. In a pairwise
-//      exchange the tensor of rank 0 is the first operand on both ranks.
+//      exchange the tensor of rank 0 is the first operand on both ranks. An owner (kDirect) adds
+//      all contributions to a chunk at once, in rank order, when the last one is here.
 // Failure: make() returns kSystem when there is no memory.
 #pragma once
 
@@ -49,7 +50,8 @@ class OpBuffers {
   // One-shot: the contribution of `bytes` bytes for the member with ring index `to`. combine()
   // computes the results of all contributions, in ring order. REQUIRES: begin() was called.
   std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
-  void combine();
+  // For kDirect: of those to `result`, a chunk that this rank owns.
+  void combine(const Chunk& result);
 
   // A chunk that is landing.
   struct Landing {
@@ -79,13 +81,15 @@ class OpBuffers {
   std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
   const std::byte* operand_of(const Chunk& chunk) const;  // what it is reduced with, or sent from
   bool in_place() const { return memory_.inputs.empty(); }
-  bool is_direct() const;
+  bool has_parts() const;
   void check_room(const Shape& shape) const;
   void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);
   // Saves bytes that are about to be overwritten, and that no chunk of the schedule covers. They
   // belong at `at` in the row.
   void save_apart(std::span<std::byte> bytes, uint64_t at);
+  void combine_parts();
   void combine_reduced();
+  void combine_owned(const Chunk& result);
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;

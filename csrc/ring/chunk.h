@@ -12,7 +12,7 @@ namespace pccl::ring {
 //  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
 //  - kFinish: lands in scratch and is combined with the tensor, which then holds the result.
 //  - kStore: final bytes, which land in the tensor itself.
-//  - kGather: lands in the scratch slot of the member that sent it, for later use.
+//  - kGather: lands in a scratch slot of the member that sent it, for later use.
 enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 
 // One chunk of the schedule, as one rank sends or receives it. `id` counts chunks slice by slice;
@@ -27,6 +27,7 @@ struct Chunk {
   uint64_t offset = 0;      // bytes in memory, from the start of all blocks, laid end to end
   uint32_t bytes = 0;       // bytes in memory
   uint32_t wire_bytes = 0;  // bytes of the payload of its frame
+  uint32_t slot = 0;        // kGather: of the scratch, where it lands
   memory::Encoding encoding = memory::Encoding::kPlain;
   bool operator==(const Chunk&) const = default;
 };

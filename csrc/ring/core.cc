@@ -369,9 +369,10 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
 
 void RingCore::chunk_arrived(Operation& operation, uint64_t id, Effects& effects) {
   operation.progress.arrived(id);
+  if (operation.is_leg()) contributed(operation, operation.schedule.chunk_received(id), effects);
   grant(operation, effects);
   enqueue(operation, effects);
-  announce_progress(operation, effects);
+  announce_progress(operation.is_leg() ? *operation.whole : operation, effects);
   announce_if_transferred(operation, effects);
 }
 
@@ -580,7 +581,7 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
 // of the operation, and the reports cost nothing.
 void RingCore::announce_progress(Operation& operation, Effects& effects) {
   if (!operation.task.keep) return;
-  const uint64_t finished = operation.schedule.finished(operation.progress.received_until());
+  const uint64_t finished = operation.finished_elements();
   const uint64_t news = std::max(operation.task.shape.count / kProgressSteps, uint64_t{1});
   if (finished < operation.announced_finished + news) return;
   operation.announced_finished = finished;
@@ -607,8 +608,11 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   if (operation.one_shot.active()) drain_one_shot(operation, effects);
   std::vector<PeerId> served;
   operation.each([&](Operation& one) {
-    drain_chunks(one, end, effects);
+    stop_chunks(one, effects);
     if (one.task.downstream) served.push_back(one.task.downstream);
+  });
+  operation.each([&](Operation& one) {
+    if (!one.is_leg()) give_back(one, end, effects);
   });
   effects.push_back(OpDrained{operation.task.epoch, operation.task.op});
   const bool exchanged = operation.one_shot.active();
@@ -621,7 +625,8 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   }
 }
 
-void RingCore::drain_chunks(Operation& operation, const OpEnded& end, Effects& effects) {
+// From here on, nothing lands in its memory and nothing leaves from there.
+void RingCore::stop_chunks(Operation& operation, Effects& effects) {
   const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);
   for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
@@ -639,6 +644,10 @@ void RingCore::drain_chunks(Operation& operation, const OpEnded& end, Effects& e
     sending = {};
     effects.push_back(Withdraw{{next, index}});
   }
+}
+
+void RingCore::give_back(const Operation& operation, const OpEnded& end, Effects& effects) {
+  const Task& task = operation.task;
   const uint64_t kept = end.keep * task.shape.element_bytes;
   if (end.ending != Ending::kCommitted) effects.push_back(Restore{task.handle, kept});
   if (kept > 0) {

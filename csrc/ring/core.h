@@ -38,6 +38,8 @@
 //      OpStaged begins it. If it ends before, it is drained like any other.
 // Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
 // answers with FailLink and ignores the link until LinkDown.
+// (12) A slice of the block that this member owns in a direct all-reduce is combined when all its
+//      contributions are here, and only then. Its results may leave from then on.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.
 #pragma once
 
@@ -172,6 +174,9 @@ class RingCore {
                           Effects& effects);
   void combine_if_here(Operation& operation, Effects& effects);
 
+  // ---- The direct all-reduce: core_direct.cc ----
+  void contributed(Operation& leg, const Chunk& chunk, Effects& effects);
+
   Link* find_link(PeerId peer);
   bool ready(const Link& link, const Lane& lane) const;
   void send_open(LaneId id, Link& link, Effects& effects);
@@ -188,7 +193,8 @@ class RingCore {
   void announce_if_transferred(Operation& operation, Effects& effects);
   void announce_if_agreed(Operation& operation, Effects& effects);
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
-  void drain_chunks(Operation& operation, const OpEnded& end, Effects& effects);
+  void stop_chunks(Operation& operation, Effects& effects);
+  void give_back(const Operation& operation, const OpEnded& end, Effects& effects);
   void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 
   // ---- Invariants: core_check.cc ----

@@ -40,7 +40,7 @@ struct Engine::Impl {
   void apply(TakeUnexpected& effect);
   void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
   void apply(Unpark& effect) { buffers_of(effect.handle).begin(); }
-  void apply(Combine& effect) { buffers_of(effect.handle).combine(); }
+  void apply(Combine& effect) { buffers_of(effect.handle).combine(effect.chunk); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
   void apply(Restore& effect) { buffers_of(effect.handle).restore(effect.from); }
@@ -433,7 +433,7 @@ void Engine::check() const {
   impl.core.check();
   size_t buffers = 0;
   impl.core.operations().each([&](const Operation& operation) {
-    ++buffers;
+    if (!operation.is_leg()) ++buffers;
     PCCL_ASSERT(impl.buffers.contains(operation.task.handle));
     PCCL_ASSERT(!impl.failed.contains(operation.task.op));
   });

@@ -140,8 +140,11 @@ struct DropUnexpected {
 struct Unpark {  // the data of a parked operation is here, and the operation begins
   uint64_t handle;
 };
-struct Combine {  // all contributions are here: compute the results of the one-shot operation
+// All contributions are here: compute the results of the one-shot operation, or this chunk of a
+// direct all-reduce.
+struct Combine {
   uint64_t handle;
+  Chunk chunk = {};
 };
 struct Revoke {
   LaneId lane;

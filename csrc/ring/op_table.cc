@@ -13,6 +13,8 @@ Operation::Operation(Task posted, uint64_t age)
     OneShot contributions(task.parts, task.shape.rank);
     if (!contributions.finished()) one_shot = std::move(contributions);
   }
+  if (schedule.owns() && !is_leg() && schedule.slices() > 0)
+    owner = Owner(schedule.slices(), task.shape.world - 1);
   schedule.check();  // it never changes
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
@@ -23,12 +25,13 @@ bool Operation::owes_credit() const {
 }
 
 uint64_t Operation::credit() const {
+  if (is_leg()) return schedule.credit_of_owner(whole->owner.combined());
   return schedule.credit(progress.sent_until(), progress.received_until());
 }
 
 Chunk Operation::contribution_of(uint64_t ring_index) const {
   Chunk chunk;
-  chunk.block = static_cast<uint32_t>(ring_index);
+  chunk.block = chunk.slot = static_cast<uint32_t>(ring_index);
   chunk.bytes = static_cast<uint32_t>(task.parts[ring_index].from);
   chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
   return chunk;
@@ -43,6 +46,18 @@ bool Operation::finished() const {
   const auto done = [](const auto& part) { return part->progress.finished(); };
   return progress.finished() && one_shot.finished() &&
          std::all_of(parts.begin(), parts.end(), done);
+}
+
+// A slice is final when its results have come from all owners. This member computes its own from
+// what comes in the same legs.
+uint64_t Operation::finished_elements() const {
+  if (!schedule.by_owners()) return schedule.finished(progress.received_until());
+  uint64_t slices = owner.owns() ? owner.combined() : schedule.slices();
+  for (const auto& leg : parts) {
+    if (leg->schedule.receives())
+      slices = std::min(slices, leg->schedule.slices_here(leg->progress.received_until()));
+  }
+  return schedule.elements_in(slices);
 }
 
 Operation* Operation::from(PeerId peer) {
@@ -65,7 +80,14 @@ Operation& OpTable::add(const Task& task) {
   const auto [at, added] = operations_.try_emplace(task.op, task, ++posted_);
   PCCL_ASSERT(added);
   Operation& whole = at->second;
-  if (row_of(task.shape.pattern).travel != Travel::kParts) return whole;
+  const Travel travel = row_of(task.shape.pattern).travel;
+  if (travel == Travel::kParts) add_parts(whole);
+  if (travel == Travel::kOwners) add_legs(whole);
+  return whole;
+}
+
+void OpTable::add_parts(Operation& whole) {
+  const Task& task = whole.task;
   for (const Part& part : task.parts) {
     for (const bool sends : {true, false}) {
       const uint64_t bytes = sends ? part.to : part.from;
@@ -80,7 +102,26 @@ Operation& OpTable::add(const Task& task) {
       whole.parts.back()->whole = &whole;
     }
   }
-  return whole;
+}
+
+void OpTable::add_legs(Operation& whole) {
+  const Task& task = whole.task;
+  const uint32_t own = task.shape.rank, world = task.shape.world;
+  if (whole.schedule.slices() == 0) return;
+  for (uint32_t distance = 1; distance < world; ++distance) {
+    const uint32_t other = (own + distance) % world;
+    if (task.shape.shares[own] == 0 && task.shape.shares[other] == 0) continue;
+    for (const bool sends : {true, false}) {
+      Task one{.epoch = task.epoch,
+               .op = task.op,
+               .digest = task.digest,
+               .handle = task.handle,
+               .shape = shape_of_leg(task.shape, sends ? own : other, sends ? other : own)};
+      (sends ? one.downstream : one.upstream) = task.parts[other].peer;
+      whole.parts.push_back(std::make_unique<Operation>(std::move(one), ++posted_));
+      whole.parts.back()->whole = &whole;
+    }
+  }
 }
 
 Operation* OpTable::find(OpKey op) {
@@ -114,11 +155,19 @@ void OpTable::check() const {
 void Operation::check() const {
   progress.check();
   one_shot.check();
+  owner.check();
   PCCL_ASSERT(granted <= credit() && credit() <= schedule.step_count());
   PCCL_ASSERT(!queued || (task.downstream && !downstream_lost));
   PCCL_ASSERT(queued || !can_send());
   PCCL_ASSERT(announced_transferred == (whole == nullptr && finished()));
   PCCL_ASSERT(combined == (one_shot.active() && one_shot.all_here()));
+  for (const auto& part : parts) {  // (7)
+    const bool contributes = part->schedule.receives() && part->schedule.contributes();
+    if (!contributes || owner.combined() == 0) continue;
+    const auto last =
+        part->schedule.find(0, task.shape.rank, static_cast<uint32_t>(owner.combined() - 1));
+    PCCL_ASSERT(part->progress.is_here(*last));
+  }
 }
 
 }  // namespace pccl::ring

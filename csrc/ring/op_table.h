@@ -12,6 +12,10 @@
 //  (6) An exchange has no chunks. It consists of parts, one for each direction in which bytes pass
 //      between this member and another one. A part is an operation of these two, a broadcast, with
 //      the key of the exchange and a digest of its own. Only the exchange is in the table.
+//  (7) Likewise, a direct all-reduce has no chunks itself. Its parts are legs, one for each
+//      direction in which anything passes between this member and another one, with its digest and
+//      its memory. The first legs lead to the next rank, so that not all members begin with the
+//      same owner.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +28,7 @@
 
 #include "csrc/base/ids.h"
 #include "csrc/ring/one_shot.h"
+#include "csrc/ring/owner.h"
 #include "csrc/ring/progress.h"
 #include "csrc/ring/schedule.h"
 #include "csrc/ring/task.h"
@@ -48,6 +53,10 @@ struct Operation {
   const Part* part_of(PeerId peer) const;
   // All is sent and received, that of its parts included.
   bool finished() const;
+  // Elements, from the start of the tensor, that are final here. REQUIRES: Task::keep may be set.
+  uint64_t finished_elements() const;
+  // It is a leg of a direct all-reduce, and has the memory of that.
+  bool is_leg() const { return schedule.shape().leg.has_value(); }
   // This operation, or its part, that receives chunks from this peer, or sends chunks to it. Null
   // if there is none.
   Operation* from(PeerId peer);
@@ -68,6 +77,7 @@ struct Operation {
   const Schedule schedule;
   Progress progress;
   OneShot one_shot;
+  Owner owner;                          // of a direct all-reduce
   const uint64_t serial;                // grows with each posted operation
   uint64_t allowed = 0;                 // credit from downstream: steps that it has room for
   uint64_t granted = 0;                 // credit announced to upstream: steps that it may send
@@ -81,7 +91,7 @@ struct Operation {
   bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
   bool voided = false;         // upstream gave up in the middle of a chunk
-  Operation* whole = nullptr;  // of a part: the exchange
+  Operation* whole = nullptr;  // of a part: the exchange or the direct all-reduce
   std::vector<std::unique_ptr<Operation>> parts;
 };
 
@@ -110,6 +120,9 @@ class OpTable {
   void check() const;                            // asserts the invariants
 
  private:
+  void add_parts(Operation& whole);
+  void add_legs(Operation& whole);
+
   std::map<OpKey, Operation> operations_;
   uint64_t posted_ = 0;
 };

@@ -22,6 +22,11 @@
 //    one round each member sends its whole tensor and reduces the whole tensor of the other. That
 //    moves as many bytes as two rounds of halves, but crosses the path once instead of twice, and
 //    neither direction waits for the other.
+//  - Direct all-reduce (kDirect): each member owns a share of each slice. In round 0 each other
+//    member sends the owner its part of that share; the owner adds the contributions in rank order.
+//    In round 1 it sends the result to all. So each byte makes two hops, and the bits depend on
+//    neither the ring nor the shares. What passes from one member to another one is a leg: an
+//    operation of its own in the ring (op_table.h, core_direct.cc).
 #pragma once
 
 #include <array>
@@ -40,7 +45,8 @@ enum class Pattern : uint8_t {
   kReduceScatter,
   kReduce,
   kOneShotExchange,
-  kExchange
+  kExchange,
+  kDirect
 };
 
 // The way that the bytes take.
@@ -49,25 +55,27 @@ enum class Pattern : uint8_t {
 //  - kBothWays: each of two ranks sends all that it has, in one round.
 //  - kContributions: each rank sends its part directly to each other, outside the schedule.
 //  - kParts: the same, as operations of two ranks.
-enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions, kParts };
+//  - kOwners: from each rank directly to each owner of a share and back, as legs of two ranks.
+enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions, kParts, kOwners };
 
 // How the memory is cut into blocks.
 //  - kSliced: one tensor; each slice of it has a block for each rank.
+//  - kShared: likewise, with blocks in proportion to Shape::shares (cut.h).
 //  - kPerRank: a block of Shape::count elements for each rank.
 //  - kWhole: one tensor, which is one block; for contributions, the largest part.
 //  - kListed: the blocks of Shape::block_bytes.
-enum class Layout : uint8_t { kSliced, kPerRank, kWhole, kListed };
+enum class Layout : uint8_t { kSliced, kShared, kPerRank, kWhole, kListed };
 
 struct PatternRow {
   Pattern pattern;
   Travel travel;
   Layout layout;
   bool reduces;  // what arrives is combined with what is here
-  bool gathers;  // kRing: final bytes go around
+  bool gathers;  // kRing, kOwners: final bytes go to all
   bool eager;    // on wan paths, chunks may leave before downstream has granted credit
 };
 
-inline constexpr std::array<PatternRow, 10> kPatterns{{
+inline constexpr std::array<PatternRow, 11> kPatterns{{
     {Pattern::kAllReduce, Travel::kRing, Layout::kSliced, true, true, true},
     {Pattern::kAllGather, Travel::kRing, Layout::kPerRank, false, true, true},
     {Pattern::kBroadcast, Travel::kChain, Layout::kWhole, false, false, true},
@@ -78,6 +86,7 @@ inline constexpr std::array<PatternRow, 10> kPatterns{{
     {Pattern::kReduce, Travel::kChain, Layout::kWhole, true, false, true},
     {Pattern::kOneShotExchange, Travel::kContributions, Layout::kWhole, false, false, false},
     {Pattern::kExchange, Travel::kParts, Layout::kWhole, false, false, false},
+    {Pattern::kDirect, Travel::kOwners, Layout::kShared, true, true, true},
 }};
 
 // REQUIRES: `pattern` is one of the list above.

@@ -65,9 +65,11 @@ void Progress::arrived(uint64_t id) {
   PCCL_ASSERT((chunks_[id] & (kComing | kHere)) == kComing);
   chunks_[id] |= kHere;
   advance(received_until_, kHere);
-  const auto unlocked = schedule_.unlocked_by(id);
-  if (!unlocked) return;
-  unlocked_.push_back({schedule_.order(*unlocked), *unlocked});
+  if (const auto unlocked = schedule_.unlocked_by(id)) unlock(*unlocked);
+}
+
+void Progress::unlock(uint64_t id) {
+  unlocked_.push_back({schedule_.order(id), id});
   std::push_heap(unlocked_.begin(), unlocked_.end(), std::greater<>());
 }
 

@@ -46,6 +46,8 @@ class Progress {
   bool expects(uint64_t id) const { return (chunks_[id] & kComing) == 0; }
   void arriving(uint64_t id) { chunks_[id] |= kComing; }
   void arrived(uint64_t id);
+  // The data of a chunk that is to be sent is here, though not from upstream.
+  void unlock(uint64_t id);
   // All chunks before this cursor have arrived.
   const Schedule::Cursor& received_until() const { return received_until_; }
 
@@ -53,6 +55,7 @@ class Progress {
 
   // Whether the chunk is arriving now; whether it may be leaving now.
   bool is_arriving(uint64_t id) const { return (chunks_[id] & (kComing | kHere)) == kComing; }
+  bool is_here(uint64_t id) const { return (chunks_[id] & kHere) != 0; }
   bool may_be_leaving(uint64_t id) const { return taken_ > 0 && (chunks_[id] & kSent) == 0; }
   void check() const;  // asserts the invariants
 

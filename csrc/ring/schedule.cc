@@ -47,8 +47,9 @@ uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan,
   const uint64_t per_block = wan ? kChunksPerBlockWan : kChunksPerBlock;
   const uint64_t least = wan ? kChunkBytesWanMin : kChunkBytesMin;
   uint64_t most = wan ? kChunkBytesWan : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
-  if (row.travel == Travel::kRing && row.reduces && world > 2) {
-    const uint64_t slots = uint64_t{Schedule::kDepth} * (world - 2);
+  const uint32_t waiting = row.travel == Travel::kOwners ? world - 1 : world - 2;
+  if ((row.travel == Travel::kRing || row.travel == Travel::kOwners) && row.reduces && world > 2) {
+    const uint64_t slots = uint64_t{Schedule::kDepth} * waiting;
     most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, least, most);
   }
   const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
@@ -63,14 +64,30 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)), row_(row_of(shape_.p
   PCCL_ASSERT(shape_.world >= 1 && shape_.rank < shape_.world && shape_.element_bytes >= 1);
   PCCL_ASSERT(!is_listed() || shape_.world == 2);
   PCCL_ASSERT(row_.travel != Travel::kParts || shape_.count == 0);
+  PCCL_ASSERT(!by_owners() || shape_.shares.size() == shape_.world);
+  PCCL_ASSERT(!shape_.leg || (by_owners() && shape_.leg->from != shape_.leg->to &&
+                              (shape_.leg->from == shape_.rank || shape_.leg->to == shape_.rank)));
   lay_out();
   cut();
   if (shape_.world == 1 || slices_ == 0 || is_one_shot()) return;
   const uint32_t once_around = shape_.world - 1;
-  rounds_ = in_ring() ? reducing_rounds() + (row_.gathers ? once_around : 0) : 1;
-  if (overtakes()) {
+  if (by_owners()) {
+    rounds_ = (contributes() ? 1 : 0) + (returns() ? 1 : 0);
+    round_ = contributes() ? 0 : 1;
+  } else {
+    rounds_ = in_ring() ? reducing_rounds() + (row_.gathers ? once_around : 0) : 1;
+  }
+  choose_depth();
+}
+
+void Schedule::choose_depth() {
+  if (by_owners() && shape_.wan) {  // the same for all legs
+    const uint64_t step_bytes = uint64_t{shape_.world - 1} * chunk_bytes_;
+    const uint64_t most = std::min(kScratchBytesWan / step_bytes, slices_ + 1);
+    depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
+  } else if (overtakes()) {
     depth_ = static_cast<uint32_t>(std::min(kEagerGrantBytes / chunk_bytes_, step_count()));
-  } else if (shape_.wan && slots_per_step() > 0) {
+  } else if (!by_owners() && shape_.wan && slots_per_step() > 0) {
     const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
     const uint64_t most = std::min(kScratchBytesWan / step_bytes, step_count());
     depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
@@ -85,6 +102,12 @@ void Schedule::lay_out() {
       total_bytes_ = bytes;
       block_stride_ = divide_up(shape_.count, shape_.world) * shape_.element_bytes;
       break;
+    case Layout::kShared: {
+      const uint64_t largest = *std::max_element(shape_.shares.begin(), shape_.shares.end());
+      total_bytes_ = bytes;
+      block_stride_ = divide_up(bytes * largest, protocol::kSharesTotal);
+      break;
+    }
     case Layout::kPerRank:
       block_stride_ = bytes;
       total_bytes_ = bytes * shape_.world;
@@ -114,6 +137,10 @@ void Schedule::cut() {
     slices_ = divide_up(total_bytes_, slice_bytes);
     const uint64_t last = total_bytes_ - (std::max(slices_, uint64_t{1}) - 1) * slice_bytes;
     last_chunk_bytes_ = static_cast<uint32_t>(round_up(divide_up(last, shape_.world), kAlignment));
+  } else if (is_shared()) {
+    cut_ = Cut(total_bytes_, shape_.shares, chunk_bytes_);
+    chunk_bytes_ = cut_.block_bytes_max();
+    slices_ = cut_.slices();
   } else {
     slices_ = divide_up(block_stride_, chunk_bytes_);
   }
@@ -124,7 +151,7 @@ uint32_t Schedule::reducing_rounds() const {
 }
 
 uint32_t Schedule::block_count() const {
-  PCCL_DCHECK(!is_sliced() && !is_one_shot());
+  PCCL_DCHECK(!is_sliced() && !is_shared() && !is_one_shot());
   if (row_.layout == Layout::kPerRank) return shape_.world;
   return is_listed() ? static_cast<uint32_t>(shape_.block_bytes.size()) : 1;
 }
@@ -145,11 +172,13 @@ uint64_t Schedule::step_count() const { return rounds_ == 0 ? 0 : slices_ + roun
 
 bool Schedule::sends() const {
   if (rounds_ == 0) return false;
+  if (shape_.leg) return shape_.leg->from == shape_.rank;
   return in_ring() || overtakes() || shape_.rank + 1 < shape_.world;
 }
 
 bool Schedule::receives() const {
   if (rounds_ == 0) return false;
+  if (shape_.leg) return shape_.leg->to == shape_.rank;
   return in_ring() || overtakes() || shape_.rank > 0;
 }
 
@@ -181,7 +210,7 @@ Schedule::Cursor Schedule::cursor_at(uint64_t id) const {
 }
 
 std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t slice) const {
-  if (round >= rounds_) return std::nullopt;
+  if (round < round_ || round - round_ >= rounds_) return std::nullopt;
   uint64_t first = 0, end = slices_;  // range of slices
   if (is_listed()) {
     if (block >= shape_.block_bytes.size()) return std::nullopt;
@@ -189,17 +218,19 @@ std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t 
     end = first_steps_[block + 1];
   }
   if (slice >= end - first) return std::nullopt;
-  const uint64_t id = (first + slice) * rounds_ + round;
+  const uint64_t id = (first + slice) * rounds_ + round - round_;
   return chunk_received(id).block == block ? std::optional(id) : std::nullopt;
 }
 
 Schedule::Sources Schedule::sources() const {
   if (in_ring()) return {chunk_count(), std::max(rounds_, uint64_t{1})};
+  if (by_owners())
+    return {sends() && contributes() ? chunk_count() : 0, std::max<uint64_t>(rounds_, 1)};
   return {overtakes() || shape_.rank == 0 ? chunk_count() : 0, 1};
 }
 
 std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
-  if (!sends() || overtakes()) return std::nullopt;
+  if (!sends() || by_owners() || overtakes()) return std::nullopt;
   if (!in_ring()) return received;
   return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
 }
@@ -237,6 +268,7 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
 }
 
 Chunk Schedule::chunk_sent_for(uint64_t id) const {
+  if (by_owners()) return chunk_of_leg(id);
   if (!in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % rounds_);
   const uint32_t first = shape_.rank + shape_.world - (scatters() ? 1 : 0);
@@ -244,6 +276,7 @@ Chunk Schedule::chunk_sent_for(uint64_t id) const {
 }
 
 Chunk Schedule::chunk_received(uint64_t id) const {
+  if (by_owners()) return chunk_of_leg(id);
   if (!in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % rounds_);
   const uint32_t first = shape_.rank + shape_.world - (scatters() ? 2 : 1);
@@ -251,6 +284,7 @@ Chunk Schedule::chunk_received(uint64_t id) const {
 }
 
 Action Schedule::action(const Chunk& received) const {
+  if (by_owners()) return received.round == 0 ? Action::kGather : Action::kStore;
   if (overtakes()) return Action::kFinish;
   if (adds_on()) return shape_.rank + 1 < shape_.world ? Action::kAccumulate : Action::kFinish;
   if (received.round >= reducing_rounds()) return Action::kStore;
@@ -264,6 +298,9 @@ bool Schedule::from_scratch(const Chunk& sent) const {
 
 uint32_t Schedule::slot_count() const {
   if (is_one_shot()) return total_bytes_ > 0 ? shape_.world : 0;
+  if (by_owners())
+    return owns() ? static_cast<uint32_t>(std::min<uint64_t>(depth_, slices_)) * (shape_.world - 1)
+                  : 0;
   const bool accumulates = adds_on() ? sends() && receives() : reducing_rounds() > 0;
   return accumulates && rounds_ > 0 ? depth_ * slots_per_step() : 0;
 }
@@ -302,11 +339,14 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
 
 Schedule::Eager Schedule::head(uint64_t room) const {
   if (!shape_.wan || !row_.eager || !sends()) return {};
-  const uint64_t granted = overtakes() ? depth_ : credit({}, {});  // for both values of `restored`
+  const uint64_t granted = overtakes()   ? depth_  // for both values of `restored`
+                           : by_owners() ? credit_of_owner(0)
+                                         : credit({}, {});
   const uint64_t most = std::min(granted, step_count());
   Eager head;
   while (head.steps < most) {
-    const uint64_t chunks = std::min({head.steps + 1, rounds_, slices_});
+    // Results are no eager data: the other end has posted, or there would be none.
+    const uint64_t chunks = by_owners() ? 1 : std::min({head.steps + 1, rounds_, slices_});
     const uint64_t cost = head.cost + chunks * eager_cost(chunk_bytes_);
     if (cost > room) break;
     head = {head.steps + 1, cost};

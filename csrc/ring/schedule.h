@@ -20,6 +20,11 @@
 // is small, all chunks may be in flight at once. The rounds then go one after another, and a lane
 // first carries the chunk that has made the fewest rounds: each chunk makes all rounds, and the
 // last one to finish ends the operation.
+//
+// The direct pattern has the same slices and steps with two rounds: contributions to an owner, then
+// the results. Its own schedule has no chunks; it only says how the tensor is cut, and where
+// contributions wait. Each leg (Shape::leg) has a schedule for the chunks that take it. If one of
+// its two ranks owns nothing, the leg has one of the rounds.
 // The patterns are those of patterns.h.
 #pragma once
 
@@ -29,6 +34,7 @@
 #include <vector>
 
 #include "csrc/ring/chunk.h"
+#include "csrc/ring/cut.h"
 #include "csrc/ring/shape.h"
 
 namespace pccl::ring {
@@ -42,8 +48,8 @@ class Schedule {
   // Its bytes travel as contributions (one_shot.h): it has no chunks.
   bool is_one_shot() const { return row_.travel == Travel::kContributions; }
 
-  // All blocks, laid end to end. REQUIRES for the last three: not kSliced, whose tensor is in one
-  // piece.
+  // All blocks, laid end to end. REQUIRES for the last three: not kSliced and not kShared, whose
+  // tensor is in one piece.
   uint64_t total_bytes() const { return total_bytes_; }
   uint32_t block_count() const;
   uint64_t block_bytes(uint32_t block) const;
@@ -100,14 +106,41 @@ class Schedule {
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot operation each member has a
-  // slot, numbered by its ring index.
+  // slot, numbered by its ring index. In a direct all-reduce each other member has depth() slots,
+  // or as many as there are slices.
   uint32_t slot_count() const;
   uint32_t slot(const Chunk& received) const;
   uint32_t slot_sent(const Chunk& sent) const;
 
+  // The chunks that are written to the memory of the operation, in an order that depends on the
+  // shape alone. Of all patterns but the direct one these are the received chunks, by their ids.
+  uint64_t written_count() const { return by_owners() ? slices_ * shape_.world : chunk_count(); }
+  Chunk written(uint64_t index) const;
+  uint64_t index_written(const Chunk& chunk) const {
+    return by_owners() ? uint64_t{chunk.slice} * shape_.world + chunk.block : chunk.id;
+  }
+
   // The credit to grant: steps that upstream may have sent. All chunks before `sent` have left this
-  // rank, and all chunks before `received` have arrived.
+  // rank, and all chunks before `received` have arrived. REQUIRES: no leg.
   uint64_t credit(const Cursor& sent, const Cursor& received) const;
+
+  // ---- The direct pattern (schedule_direct.cc) ----
+  bool by_owners() const { return row_.travel == Travel::kOwners; }
+  uint64_t slices() const { return slices_; }
+  // Whether a leg has these rounds: its end owns a share, or its start does.
+  bool contributes() const { return shape_.leg && shape_.shares[shape_.leg->to] > 0; }
+  bool returns() const { return shape_.leg && shape_.shares[shape_.leg->from] > 0; }
+  bool owns() const { return by_owners() && shape_.world > 1 && shape_.shares[shape_.rank] > 0; }
+  // The id of the chunk of a leg that carries results. REQUIRES: returns().
+  uint64_t result_id(uint64_t slice) const { return slice * rounds_ + rounds_ - 1; }
+  // Where the contribution of another rank to this slice waits. REQUIRES: owns().
+  uint32_t slot_from(uint32_t rank, uint64_t slice) const;
+  // The credit to grant on a leg: its end has computed the sums of the first `combined` slices.
+  uint64_t credit_of_owner(uint64_t combined) const;
+  // Slices of the leg, from the start, that have arrived in all rounds.
+  uint64_t slices_here(const Cursor& received) const;
+  // Number of elements in the first `slices` slices.
+  uint64_t elements_in(uint64_t slices) const;
   // Eager data: the number of steps that may leave before downstream has granted credit, and their
   // cost in bytes. Downstream has room for these steps from the beginning. Their cost, which counts
   // while downstream has not posted the operation, is at most `room` (eager.h). Zero steps on
@@ -117,7 +150,7 @@ class Schedule {
   };
   Eager head(uint64_t room) const;
   // Number of elements, from the start of the tensor, that are final here. All chunks before
-  // `received` have arrived. REQUIRES: kAllReduce or kPairwise.
+  // `received` have arrived. REQUIRES: kAllReduce or kPairwise; for kDirect see elements_in().
   uint64_t finished(const Cursor& received) const;
   void check() const;  // asserts that the sizes agree with each other
 
@@ -126,13 +159,16 @@ class Schedule {
   bool in_ring() const { return row_.travel == Travel::kRing; }
   bool is_sliced() const { return row_.layout == Layout::kSliced; }
   bool is_listed() const { return row_.layout == Layout::kListed; }
+  bool is_shared() const { return row_.layout == Layout::kShared; }
   bool in_chain() const { return row_.travel == Travel::kChain; }
   bool adds_on() const { return in_chain() && row_.reduces; }  // what passes is reduced on its way
   uint32_t reducing_rounds() const;  // kRing: they come first, then those that gather
   void lay_out();
   void cut();
+  void choose_depth();
   uint32_t block_of(uint64_t id) const;
   Chunk chunk(uint64_t id, uint32_t block) const;
+  Chunk chunk_of_leg(uint64_t id) const;
   uint32_t slots_per_step() const;
 
   Shape shape_;
@@ -144,6 +180,8 @@ class Schedule {
   uint32_t depth_ = kDepth;
   uint64_t rounds_ = 0;  // 0: nothing is sent at all
   uint64_t slices_ = 0;  // kListed: chunks of all blocks
+  Cut cut_;              // kShared
+  uint32_t round_ = 0;   // of a leg: the first round that it has
   // kListed: the byte offset of each block, and the step of its first chunk.
   std::vector<uint64_t> block_offsets_;
   std::vector<uint64_t> first_steps_;  // one entry per block, and the end

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "csrc/memory/encoding.h"
@@ -13,7 +14,7 @@ namespace pccl::ring {
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
   // The ring index; for a chain, the distance from its first rank: from the root (kBroadcast), from
-  // the rank after the root (kReduce), from the source (kTransfer).
+  // the rank after the root (kReduce), from the source (kTransfer); for kDirect the rank.
   uint32_t rank = 0;
   uint32_t world = 1;  // number of ranks; 2 for kTransfer, kPairwise
   uint64_t element_bytes = 1;
@@ -27,6 +28,14 @@ struct Shape {
   // kPairwise: true keeps all overwritten bytes until the operation ends; false keeps them only
   // until they have been sent. Each member chooses for itself.
   bool restored = true;
+  // kDirect only: the share of each rank in each slice, in units of which all ranks together have
+  // protocol::kSharesTotal. A share may be 0.
+  std::vector<uint16_t> shares = {};
+  // A leg of kDirect: what passes from one rank to another one. One of the two is this rank.
+  struct Leg {
+    uint32_t from = 0, to = 0;
+  };
+  std::optional<Leg> leg = {};
 };
 
 }  // namespace pccl::ring

@@ -27,7 +27,8 @@ struct Task {
   Shape shape;
   PeerId upstream{};    // unset: receives nothing
   PeerId downstream{};  // unset: sends nothing
-  // kOneShot, kOneShotExchange, kExchange: of all members, by ring index, this one included.
+  // kOneShot, kOneShotExchange, kExchange: of all members, by ring index, this one included. For
+  // kDirect by rank; then only the peers matter.
   std::vector<Part> parts{};
   bool keep = false;    // OpProgressed is emitted for it
   bool parked = false;  // its data is still to be staged: OpStaged follows
@@ -46,6 +47,13 @@ inline Shape shape_of_part(const Shape& exchange, uint64_t bytes, bool sends) {
           .count = bytes,
           .block_bytes = {},
           .wan = exchange.wan};
+}
+
+// The shape of a leg of a direct all-reduce that has this shape.
+inline Shape shape_of_leg(const Shape& direct, uint32_t from, uint32_t to) {
+  Shape shape = direct;
+  shape.leg = {from, to};
+  return shape;
 }
 
 }  // namespace pccl::ring

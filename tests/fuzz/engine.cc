@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "tests/fuzz/fuzz.h"
 
@@ -75,6 +76,7 @@ class World {
   struct Posted {
     Bytes memory, before, inputs;
     bool committed = false, ended = false, drained = false;
+    std::optional<ring::Schedule> direct;  // of a direct all-reduce
   };
 
   void anything() {
@@ -127,7 +129,9 @@ class World {
     const ring::PatternRow& row = ring::kPatterns[chance_.below(ring::kPatterns.size())];
     if (row.pattern == Pattern::kPairwise || row.pattern == Pattern::kTransfer)
       return;  // for worlds of two
-    const bool direct = row.travel == ring::Travel::kContributions || row.travel == kByParts;
+    const bool by_owners = row.travel == ring::Travel::kOwners;
+    const bool direct =
+        row.travel == ring::Travel::kContributions || row.travel == kByParts || by_owners;
     uint64_t count = chance_.below(200) * (chance_.once_in(4) ? 600 : 1);
     if (row.travel == ring::Travel::kContributions)
       count = std::min<uint64_t>(count, protocol::kOneShotBytesMax / 4);
@@ -155,6 +159,10 @@ class World {
                               .count = row.travel == kByParts ? 0 : count,
                               .block_bytes = {},
                               .wan = chance_.once_in(2)}};
+    if (by_owners) {
+      task.shape.shares = some_shares();
+      posted->direct.emplace(task.shape);
+    }
     if (direct) {
       for (const PeerId peer : {kUp, kSelf, kDown})
         task.parts.push_back({peer, bytes, bytes, kDigest, kDigest});
@@ -164,6 +172,14 @@ class World {
       if (schedule.sends()) task.downstream = kDown;
     }
     engine_.post(std::move(task), std::move(memory));
+  }
+  std::vector<uint16_t> some_shares() {
+    switch (chance_.below(4)) {
+      case 0: return {0, protocol::kSharesTotal, 0};
+      case 1: return {128, 0, 128};
+      case 2: return {0, 200, 56};
+      default: return {64, 128, 64};
+    }
   }
   // Commits only operations that were transferred.
   void end(bool commit) {
@@ -232,6 +248,7 @@ class World {
     if (known != posted_.end() && !chance_.once_in(4)) {
       const size_t whole = known->second->memory.size();
       header.length = static_cast<uint32_t>(chance_.once_in(3) ? whole : whole / 3 / 4 * 4);
+      if (known->second->direct) header.length = block_bytes(header, *known->second->direct);
     }
     header.length = std::min<uint32_t>(header.length, protocol::kChunkBytesMax);
     feed(*lane, net::encode_header(header));
@@ -242,6 +259,11 @@ class World {
     if (chance_.once_in(6))
       rest.resize(chance_.below(rest.size() + 1));  // cut off: the bytes that follow are garbage
     if (header.length > 0) feed(*lane, rest);
+  }
+  static uint32_t block_bytes(const FrameHeader& header, const ring::Schedule& direct) {
+    const uint64_t index = uint64_t{header.slice} * kWorld + header.block;
+    return header.block < kWorld && index < direct.written_count() ? direct.written(index).bytes
+                                                                   : 0;
   }
   bool alive(const Lane* lane) const {
     for (const auto& [peer, lanes] : lanes_) {

@@ -36,6 +36,7 @@ inline std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank
     case Pattern::kAllReduce:
     case Pattern::kOneShot:
     case Pattern::kPairwise:
+    case Pattern::kDirect:
       if (call.part) return scattered(world, call, rank);
       return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
     case Pattern::kAllGather: {

@@ -32,7 +32,8 @@ TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
         Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
     const uint64_t large = dtype == DType::kFloat32 ? 200003 : 30011;
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{1001}, large}) {
-      for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kOneShot, Pattern::kPairwise}) {
+      for (const Pattern pattern :
+           {Pattern::kAllReduce, Pattern::kDirect, Pattern::kOneShot, Pattern::kPairwise}) {
         if (pattern == Pattern::kOneShot && count == large) continue;
         if (pattern == Pattern::kPairwise && GetParam() != 2) continue;
         World world(GetParam(), ++seed);
@@ -82,7 +83,8 @@ TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
 
 // Inexact sums: all members hold the same bits, in whatever order the bytes arrived.
 TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
-  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kOneShot, Pattern::kPairwise}) {
+  for (const Pattern pattern :
+       {Pattern::kAllReduce, Pattern::kDirect, Pattern::kOneShot, Pattern::kPairwise}) {
     if (pattern == Pattern::kPairwise && GetParam() != 2) continue;
     for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
       Bytes first;
@@ -127,6 +129,10 @@ std::vector<Call> calls_to_break(const World& world) {
        .count = 17003,
        .root = 1,
        .block_bytes = {}}};
+  calls.push_back({.key = key(7), .pattern = Pattern::kDirect, .count = 60011, .block_bytes = {}});
+  calls.back().shares = std::vector<uint16_t>(world.size());  // the first rank owns nothing
+  calls.back().shares.back() = 200;
+  calls.back().shares[world.size() / 2] += 56;
   if (world.size() == 2) {
     calls.push_back(
         {.key = key(6), .pattern = Pattern::kPairwise, .count = 40011, .block_bytes = {}});
@@ -308,14 +314,12 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
 // ends for good, committed or aborted, whether or not it was posted again.
 TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   uint64_t kept = 0, kept_late = 0;
-  for (uint64_t seed = 0; seed < 18; ++seed) {
-    const bool pairwise = seed % 2 != 0;
-    World world(pairwise ? 2 : 3, seed, 60000);
-    const Call call{.key = key(1),
-                    .pattern = pairwise ? Pattern::kPairwise : Pattern::kAllReduce,
-                    .count = 300000,
-                    .block_bytes = {},
-                    .keep = true};
+  for (uint64_t seed = 0; seed < 27; ++seed) {
+    constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kPairwise, Pattern::kDirect};
+    const Pattern pattern = kPatterns[seed / 3 % 3];
+    World world(pattern == Pattern::kPairwise ? 2 : 3, seed, 60000);
+    const Call call{
+        .key = key(1), .pattern = pattern, .count = 300000, .block_bytes = {}, .keep = true};
     world.post(call);
     const bool commits = seed % 3 == 0, idle = seed % 3 == 1;
     for (uint64_t epoch = 2; epoch < 4; ++epoch) {

@@ -21,6 +21,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/net/framing.h"
+#include "csrc/protocol/shares.h"
 #include "csrc/ring/engine.h"
 #include "csrc/ring/schedule.h"
 
@@ -45,6 +46,7 @@ struct Call {
   // Elements that pass from one rank to another, for kOneShotExchange and kExchange, and for a
   // kOneShot that is not in place. `count` is the largest.
   std::function<uint64_t(uint32_t from, uint32_t to)> part = {};
+  std::vector<uint16_t> shares = {};  // kDirect; none: equal ones
 };
 
 // The state of a call on one rank.
@@ -313,6 +315,8 @@ class World {
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kReduce) shape.rank = (rank + 2 * size() - call.root - 1) % size();
     if (call.pattern == Pattern::kExchange) shape.count = 0;
+    if (call.pattern == Pattern::kDirect)
+      shape.shares = call.shares.empty() ? protocol::equal_shares(size()) : call.shares;
     if (call.pattern == Pattern::kTransfer) {
       shape.rank = rank == call.root ? 0 : 1;
       shape.world = 2;
@@ -322,7 +326,8 @@ class World {
 
   static bool passes_directly(const Call& call) {
     const Travel travel = row_of(call.pattern).travel;
-    return travel == Travel::kContributions || travel == Travel::kParts;
+    return travel == Travel::kContributions || travel == Travel::kParts ||
+           travel == Travel::kOwners;
   }
   Part part(uint32_t rank, uint32_t other, const Call& call) const {
     const uint64_t width = element_bytes(call.dtype);
@@ -351,7 +356,9 @@ class World {
       return sizes;
     }
     if (inputs) return {};
-    if (row.layout == Layout::kSliced || row.layout == Layout::kWhole) return {bytes};
+    const bool one = row.layout == Layout::kSliced || row.layout == Layout::kShared ||
+                     row.layout == Layout::kWhole;
+    if (one) return {bytes};
     const Schedule schedule(shape_of(rank, call));
     for (uint32_t block = 0; block < schedule.block_count(); ++block)
       sizes.push_back(schedule.block_bytes(block));

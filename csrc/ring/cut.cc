@@ -1,0 +1,48 @@
+#include "csrc/ring/cut.h"
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
+
+namespace pccl::ring {
+namespace {
+
+constexpr uint64_t kCacheLine = 64;
+static_assert(Cut::kSliceBytesMin == protocol::kSharesTotal * kCacheLine);
+
+uint64_t whole_lines(uint64_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+
+}  // namespace
+
+Cut::Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes)
+    : bytes_(bytes) {
+  for (const uint16_t share : shares) up_to_.push_back(up_to_.back() + share);
+  PCCL_ASSERT(up_to_.back() == protocol::kSharesTotal);
+  const uint64_t largest = *std::max_element(shares.begin(), shares.end());
+  const uint64_t wanted = uint64_t{chunk_bytes} * protocol::kSharesTotal / largest;
+  slice_bytes_ = std::max(wanted / kSliceBytesMin, uint64_t{1}) * kSliceBytesMin;
+  slices_ = (bytes + slice_bytes_ - 1) / slice_bytes_;
+  // A tensor of less than a slice is one small slice. Rounding up makes no block of it larger.
+  const uint64_t slice = std::min(whole_lines(bytes), slice_bytes_);
+  const uint64_t most =
+      whole_lines((slice * largest + protocol::kSharesTotal - 1) / protocol::kSharesTotal);
+  block_bytes_max_ = static_cast<uint32_t>(std::max(most, kCacheLine));
+}
+
+// Where the blocks of the first `ranks` ranks end in a slice of `bytes` bytes.
+uint64_t Cut::end(uint64_t bytes, uint32_t ranks) const {
+  const uint64_t exact = bytes * up_to_[ranks];
+  return std::min(bytes,
+                  whole_lines((exact + protocol::kSharesTotal - 1) / protocol::kSharesTotal));
+}
+
+Cut::Block Cut::block(uint64_t slice, uint32_t rank) const {
+  PCCL_DCHECK(slice < slices_ && rank + 1 < up_to_.size());
+  const uint64_t before = slice * slice_bytes_;
+  const uint64_t bytes = std::min(slice_bytes_, bytes_ - before);
+  const uint64_t from = end(bytes, rank);
+  return {before + from, static_cast<uint32_t>(end(bytes, rank + 1) - from)};
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,44 @@
+// Cut: how the direct pattern cuts a tensor: into slices, and each slice into one block per owner,
+// in proportion to the shares. A block is one chunk.
+// It is a plain value and pure arithmetic: every member cuts alike.
+// Invariants:
+//  (1) The blocks lie end to end, by rank, and cover the tensor. Each begins on a cache line of it.
+//  (2) All slices have slice_bytes(), except the last, which has what is left.
+//  (3) No block has more than block_bytes_max() bytes. A share of 0 has blocks of no bytes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace pccl::ring {
+
+class Cut {
+ public:
+  Cut() = default;  // of nothing
+  // The largest share has blocks of about `chunk_bytes` bytes, and never more unless a slice would
+  // have less than kSliceBytesMin. REQUIRES: the shares are those of protocol::are_shares().
+  Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes);
+
+  // A slice of this size gives each 256th a whole cache line.
+  static constexpr uint64_t kSliceBytesMin = 16u << 10;
+
+  uint64_t slices() const { return slices_; }
+  uint64_t slice_bytes() const { return slice_bytes_; }
+  uint32_t block_bytes_max() const { return block_bytes_max_; }
+  struct Block {
+    uint64_t offset = 0;  // from the start of the tensor
+    uint32_t bytes = 0;
+  };
+  Block block(uint64_t slice, uint32_t rank) const;
+
+ private:
+  uint64_t end(uint64_t bytes, uint32_t ranks) const;
+
+  uint64_t bytes_ = 0;
+  uint64_t slices_ = 0;
+  uint64_t slice_bytes_ = kSliceBytesMin;
+  uint32_t block_bytes_max_ = 64;
+  std::vector<uint32_t> up_to_ = {0};  // sums of the first shares
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,32 @@
+#include "csrc/ring/owner.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::ring {
+namespace {
+
+TEST(Owner, ASliceIsCombinedWithItsLastContribution) {
+  Owner owner(3, 2);
+  EXPECT_TRUE(owner.owns());
+  EXPECT_FALSE(owner.arrived(1));
+  EXPECT_FALSE(owner.arrived(0));
+  EXPECT_TRUE(owner.arrived(1));
+  EXPECT_EQ(owner.combined(), 0u) << "the first slice still lacks one";
+  owner.check();
+  EXPECT_TRUE(owner.arrived(0));
+  EXPECT_EQ(owner.combined(), 2u);
+  EXPECT_FALSE(owner.arrived(2));
+  EXPECT_TRUE(owner.arrived(2));
+  EXPECT_EQ(owner.combined(), 3u);
+  owner.check();
+}
+
+TEST(Owner, OfNoBlock) {
+  const Owner owner;
+  EXPECT_FALSE(owner.owns());
+  EXPECT_EQ(owner.combined(), 0u);
+  owner.check();
+}
+
+}  // namespace
+}  // namespace pccl::ring
