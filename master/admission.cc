@@ -42,6 +42,15 @@ std::optional<Reject> refuse_other_time(const std::string& name, const std::stri
                  " in the rest of this run: set " + variable + " to the same on all peers");
 }
 
+std::string pattern_text(protocol::PatternChoice choice) {
+  switch (choice) {
+    case protocol::PatternChoice::kAny: break;
+    case protocol::PatternChoice::kRing: return "PCCL_PATTERN=ring";
+    case protocol::PatternChoice::kDirect: return "PCCL_PATTERN=direct";
+  }
+  return "no PCCL_PATTERN";
+}
+
 std::optional<Reject> refuse_values(const Hello& hello) {
   if (auto bad = refuse_run(hello.run)) return bad;
   if (auto bad = refuse_name("launch", hello.launch)) return bad;
@@ -64,6 +73,10 @@ std::optional<Reject> refuse_config(const Hello& hello, const RunConfig& config)
     return invalid(
         "PCCL_ON_PEER_LOSS differs from that of the other peers of this run: give all "
         "the same");
+  }
+  if (hello.pattern != config.pattern) {
+    return invalid("this peer has " + pattern_text(hello.pattern) + ", and the rest of this run " +
+                   pattern_text(config.pattern) + ": set PCCL_PATTERN to the same on all peers");
   }
   auto differs = refuse_other_time("peer_timeout", "PCCL_PEER_TIMEOUT", hello.peer_timeout_ms,
                                    config.peer_timeout_ms);
@@ -141,6 +154,10 @@ protocol::Speaker speaker_of_peer(const VersionRange& versions, const std::strin
 }
 
 }  // namespace
+
+RunConfig config_of(const Hello& hello) {
+  return {hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms, hello.pattern};
+}
 
 std::optional<Reject> refuse_versions(const VersionRange& peer, const std::string& library,
                                       const VersionRange& master) {

@@ -16,7 +16,9 @@ struct RunConfig {
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;
   uint32_t first_call_timeout_ms = 0;
+  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
 };
+RunConfig config_of(const protocol::Hello& hello);
 
 // All these functions return nothing if the peer is accepted. `library`: the peer's name for
 // itself; may be empty.

@@ -18,6 +18,7 @@ namespace pccl::master {
 struct Context {
   Options options;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run, as its first peer set it
   Duration first_call_timeout = protocol::kPeerTimeoutDefault;  // likewise
   Effects* effects = nullptr;                                   // of the current step

@@ -102,7 +102,7 @@ void MasterCore::Impl::restore(const RunRecord& remembered) {
     if (record.members.empty()) continue;
     PCCL_ASSERT(record.current.epoch.value >> 32 < context.options.incarnation);
     restored = true;
-    agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms});
+    agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms, record.pattern});
     groups.begin(id).restore(record);
   }
   for (const auto& [id, record] : remembered.shared_states) groups.begin(id).restore(record);
@@ -136,6 +136,7 @@ void MasterCore::Impl::agree_on(const RunConfig& agreed) {
                           config->peer_timeout_ms == agreed.peer_timeout_ms));
   config = agreed;
   context.policy = agreed.policy;
+  context.pattern = agreed.pattern;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
   context.first_call_timeout = std::chrono::milliseconds(agreed.first_call_timeout_ms);
   next_beat = now + protocol::beat_of(context.peer_timeout);
@@ -149,7 +150,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
       group.give_up(*holder, "another process was started with its rank");
     }
   }
-  if (!config) agree_on({hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms});
+  if (!config) agree_on(config_of(hello));
   const Connections::Connection& connection = *connections.find(id);
   Membership::Peer about;
   about.seen_host = connection.seen_host;
@@ -558,7 +559,7 @@ void MasterCore::Impl::check() const {
   const bool peopled = !groups.with(Groups::Trait::kPeopled).empty();
   PCCL_ASSERT(config.has_value() == peopled && next_beat.has_value() == peopled);
   if (config) {
-    PCCL_ASSERT(config->policy == context.policy);
+    PCCL_ASSERT(config->policy == context.policy && config->pattern == context.pattern);
     PCCL_ASSERT(std::chrono::milliseconds(config->peer_timeout_ms) == context.peer_timeout);
   }
   PCCL_ASSERT(context.excess.empty() && context.effects == nullptr);

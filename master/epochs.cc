@@ -4,6 +4,7 @@
 #include <set>
 
 #include "csrc/base/transitions.h"
+#include "master/routes.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -361,6 +362,7 @@ void Epochs::persist(Plan plan) {
   MembershipRecord record;
   record.group = group_;
   record.policy = context_.policy;
+  record.pattern = context_.pattern;
   record.peer_timeout_ms =
       static_cast<uint32_t>(context_.peer_timeout / std::chrono::milliseconds(1));
   record.first_call_timeout_ms =
@@ -447,18 +449,13 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
   PCCL_ASSERT(start.epoch > current() && start.generation <= start.epoch);
   PCCL_ASSERT(members.size() == membership_.members().size() + start.joined.size());
-  start.rtt = longest_rtt(members);
+  const Links& links = membership_.links;
+  const bool direct = context_.pattern == protocol::PatternChoice::kDirect;
+  if (direct && members.size() > 1 && is_mesh(links, members))
+    start.shares = shares_of(context_.options.shares, members.size());
+  start.rtt = start.shares.empty() ? longest_rtt_in_ring(links, members)
+                                   : longest_rtt_in_mesh(links, members);
   return start;
-}
-
-// The longest RTT between neighbours in the ring.
-uint32_t Epochs::longest_rtt(const std::vector<PeerId>& ring) const {
-  uint32_t longest = 0;
-  for (size_t ring_index = 0; ring_index < ring.size(); ++ring_index) {
-    const PeerId next = ring[(ring_index + 1) % ring.size()];
-    longest = std::max(longest, membership_.links.rtt(ring[ring_index], next));
-  }
-  return longest;
 }
 
 Announced Epochs::announced_by(const Plan& plan) const {

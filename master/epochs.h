@@ -194,7 +194,6 @@ class Epochs {
   void stay();  // in the current epoch: the plan is given up
   void persist(Plan plan);
   protocol::EpochStart start_with(const std::vector<PeerId>& members, Epoch generation);
-  uint32_t longest_rtt(const std::vector<PeerId>& ring) const;
   // The log that the members will have received once the plan is carried out.
   Announced announced_by(const Plan& plan) const;
   void start();

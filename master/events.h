@@ -87,6 +87,8 @@ struct Options {
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   // Random; the keys of all links follow from it. None: the run is not secured.
   std::optional<protocol::Key> seed = {};
+  // Shares by rank for the direct pattern, in epochs with as many members. Others have equal ones.
+  std::vector<uint16_t> shares = {};
 };
 
 }  // namespace pccl::master

@@ -55,6 +55,7 @@ struct MemberRecord {
 struct MembershipRecord {
   GroupId group;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   uint32_t peer_timeout_ms = 0;
   uint32_t first_call_timeout_ms = 0;
   uint32_t founders = 1;

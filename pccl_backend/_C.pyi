@@ -118,6 +118,7 @@ class JoinOptions:
         launch: text that all ranks of one fixed world share; "": there is no fixed world.
         timeout: limit for the admission and for each operation, unless a call has its own.
         retry_on_peer_loss: operations in flight are repeated after a loss, instead of failing.
+        pattern: "ring" or "direct"; "": the master chooses.
         peer_timeout, first_call_timeout, master_timeout, advertise, port_range, lanes,
             tcp_congestion, restore, name: as in `_settings.PeerSettings`.
         advertised_port: the port under which others reach the first one of `port_range`; 0: the
@@ -141,6 +142,7 @@ class JoinOptions:
     launch: str
     timeout: float
     retry_on_peer_loss: bool
+    pattern: str
     peer_timeout: float
     first_call_timeout: float
     master_timeout: float

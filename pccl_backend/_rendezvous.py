@@ -253,6 +253,7 @@ def _join(
         open_run=open_run,
         timeout=timeout_s,
         retry_on_peer_loss=settings.on_peer_loss == "retry",
+        pattern=settings.pattern,
         peer_timeout=settings.peer_timeout,
         first_call_timeout=settings.first_call_timeout,
         master_timeout=settings.master_timeout,

@@ -37,6 +37,7 @@ __all__ = [
 
 DEFAULT_RUN = "default"
 LOG_LEVELS = ("error", "warning", "info", "debug")
+PATTERNS = ("ring", "direct")
 # The range of each number, as (first, last).
 MEMBERS = (1, _limits.MEMBERS_MAX)
 PEER_GROUPS = (0, _limits.PEER_GROUP_MAX)
@@ -68,14 +69,17 @@ class PeerSettings:
         advertised_ports: first and last port number that other peers use (PCCL_ADVERTISE); zeros:
             the same numbers as here. The range is as long as port_range.
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free port.
-        lanes: TCP connections that this peer opens to each neighbour in the ring (PCCL_LANES); 0:
-            as many as increase the throughput of the path.
+        lanes: TCP connections that this peer opens to each neighbour in the ring, or to each
+            other peer with the direct pattern (PCCL_LANES); 0: as many as increase the throughput
+            of the path.
         tcp_congestion: congestion control of connections to other peers (PCCL_TCP_CONGESTION); "":
             the system's choice, but never a pacing one on local paths.
         restore: whether the bytes that an operation overwrites are kept until its outcome is known
             (PCCL_RESTORE).
         on_peer_loss: fate of the operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
+        pattern: how a large all-reduce passes between the peers (PCCL_PATTERN): "ring", "direct",
+            or "" for the master's choice. Equal on all peers.
         name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
             host. Several peers may have the same.
         secret_file: absolute path of the file that has this peer's token (PCCL_SECRET_FILE); "":
@@ -96,6 +100,7 @@ class PeerSettings:
     tcp_congestion: str = ""
     restore: bool = True
     on_peer_loss: str = "raise"
+    pattern: str = ""
     name: str = ""
     secret_file: str = ""
     token: Token | None = None
@@ -136,6 +141,7 @@ class PeerSettings:
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
+            pattern=look.get("pattern", cls.pattern, _pattern),
             name=look.get("name", cls.name, check_name),
             secret_file=os.path.abspath(given["PCCL_SECRET_FILE"]) if token else "",
             token=token,
@@ -178,6 +184,7 @@ _PEER_PARAMETERS = (
     "tcp_congestion",
     "restore",
     "on_peer_loss",
+    "pattern",
     "name",
 )
 # A URL is copied and logged, so it says nothing about secrets.
@@ -612,5 +619,14 @@ def _peer_loss_policy(text: str) -> str:
         raise ValueError(
             "expected raise (operations raise PeerLostError until update_topology is called) or "
             "retry (they are repeated without the lost peer)"
+        )
+    return text
+
+
+def _pattern(text: str) -> str:
+    if text not in PATTERNS:
+        raise ValueError(
+            "expected ring (around the ring of all peers) or direct (from each peer straight to "
+            "each other one); without it the master chooses"
         )
     return text

@@ -176,7 +176,7 @@ struct Options {
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration wan_rtt_min = protocol::kWanRttMin;
   uint32_t lanes = 0;      // per link between neighbours; 0: as many as pay
-  uint32_t lanes_max = 1;  // most lanes of a link that the process can afford
+  uint32_t lanes_max = 1;  // most lanes of a link that the process can afford, with two neighbours
 };
 
 }  // namespace pccl::link

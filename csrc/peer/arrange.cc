@@ -39,30 +39,31 @@ void split(std::vector<Span>& spans, uint64_t block, size_t world) {
 }
 
 template <typename Span>
-Status arrange_blocks(std::vector<Span>& spans, uint64_t bytes, const std::vector<uint32_t>& ring) {
-  split(spans, bytes, ring.size());
-  if (spans.size() != ring.size()) return other_ranks(ring.size(), spans.size());
+Status arrange_blocks(std::vector<Span>& spans, uint64_t bytes,
+                      const std::vector<uint32_t>& order) {
+  split(spans, bytes, order.size());
+  if (spans.size() != order.size()) return other_ranks(order.size(), spans.size());
   for (const Span& span : spans) {
     const Status status = check_size(span.size(), bytes);
     if (!status.ok()) return status;
   }
   const std::vector<Span> by_rank = spans;
-  for (size_t index = 0; index < ring.size(); ++index) spans[index] = by_rank[ring[index]];
+  for (size_t index = 0; index < order.size(); ++index) spans[index] = by_rank[order[index]];
   return {};
 }
 
 // A span for each part, of the size that `bytes_of` tells: one of a span per rank, or the only one.
 template <typename Span, typename BytesOf>
 Status arrange_parts(std::vector<Span>& spans, const ring::Task& task,
-                     const std::vector<uint32_t>& ring, BytesOf bytes_of) {
+                     const std::vector<uint32_t>& order, BytesOf bytes_of) {
   std::vector<Span> arranged;
-  for (size_t index = 0; index < ring.size(); ++index) {
+  for (size_t index = 0; index < order.size(); ++index) {
     const uint64_t bytes = bytes_of(task.parts[index]);
     arranged.emplace_back();
     if (bytes == 0) continue;
-    const size_t at = spans.size() == 1 ? 0 : ring[index];
-    const bool missing = spans.size() != 1 && spans.size() != ring.size();
-    if (missing) return other_ranks(ring.size(), spans.size());
+    const size_t at = spans.size() == 1 ? 0 : order[index];
+    const bool missing = spans.size() != 1 && spans.size() != order.size();
+    if (missing) return other_ranks(order.size(), spans.size());
     const Status status = check_size(spans[at].size(), bytes);
     if (!status.ok()) return status;
     arranged.back() = spans[at];
@@ -72,22 +73,22 @@ Status arrange_parts(std::vector<Span>& spans, const ring::Task& task,
 }
 
 Status arrange_direct(ring::Memory& memory, const ring::Task& task,
-                      const std::vector<uint32_t>& ring) {
+                      const std::vector<uint32_t>& order) {
   const ring::Shape& shape = task.shape;
-  split(memory.spans, shape.count * shape.element_bytes, ring.size());
-  const uint32_t own = ring[shape.rank];
+  split(memory.spans, shape.count * shape.element_bytes, order.size());
+  const uint32_t own = order[shape.rank];
   if (memory.inputs.empty() && !memory.spans.empty())  // what it sends is in its place
     memory.inputs = {memory.spans[own < memory.spans.size() ? own : 0]};
   const Status status =
-      arrange_parts(memory.inputs, task, ring, [](const ring::Part& part) { return part.to; });
+      arrange_parts(memory.inputs, task, order, [](const ring::Part& part) { return part.to; });
   if (!status.ok()) return status;
-  return arrange_parts(memory.spans, task, ring, [](const ring::Part& part) { return part.from; });
+  return arrange_parts(memory.spans, task, order, [](const ring::Part& part) { return part.from; });
 }
 
 }  // namespace
 
 Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t start,
-                             const std::vector<uint32_t>& ring) {
+                             const std::vector<uint32_t>& order) {
   const ring::Shape& shape = task.shape;
   const ring::PatternRow& row = ring::row_of(shape.pattern);
   // The size of the application's tensor. Elements before `start` are final already and are not
@@ -97,12 +98,12 @@ Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t
   PCCL_ASSERT(start == 0 || in_place);
   Status status;
   if (row.reduces && !in_place) {
-    status = arrange_blocks(lent.inputs, bytes, ring);
+    status = arrange_blocks(lent.inputs, bytes, order);
     if (status.ok()) status = check_one(lent.spans, bytes);
   } else if (!row.reduces && !task.parts.empty()) {
-    status = arrange_direct(lent, task, ring);
+    status = arrange_direct(lent, task, order);
   } else if (row.layout == ring::Layout::kPerRank) {
-    status = arrange_blocks(lent.spans, bytes, ring);
+    status = arrange_blocks(lent.spans, bytes, order);
     if (status.ok() && !in_place) status = check_one(lent.inputs, bytes);
   } else {
     status = check_one(lent.spans, bytes);

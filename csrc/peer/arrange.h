@@ -1,6 +1,6 @@
 // arrange: puts the memory that the application has lent to an operation into the order in which
-// the ring uses it. The application counts by rank, the ring by ring index, and the form that the
-// operation takes on the ring decides which spans it needs. A pure function.
+// the ring uses it. The application counts by rank, the ring often by ring index, and the form
+// that the operation takes on the ring decides which spans it needs. A pure function.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace pccl::peer {
 //   gather                          inputs: the tensor. spans, on the root: a block per rank
 //   scatter                         spans: the result. inputs, on the root: a block per rank
 //   all_to_all                      spans, inputs: a block per rank
-// The elements before `start` are not touched. `ring`: ranks by ring index.
+// The elements before `start` are not touched. `order`: ranks by the index that the task uses.
 // kMembershipChanged if there is memory for another number of ranks; kInvalidArgument if a span has
 // another size than its block.
 Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t start,
-                             const std::vector<uint32_t>& ring);
+                             const std::vector<uint32_t>& order);
 
 }  // namespace pccl::peer

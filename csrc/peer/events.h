@@ -39,6 +39,7 @@ struct Options {
   protocol::VersionRange versions = protocol::kSpoken;
   Advertised advertised;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   bool restore = true;  // whether data that a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
@@ -68,6 +69,9 @@ struct Topology {
   std::vector<PeerId> left;
   uint32_t one_shot_bytes = 0;  // larger all-reduces use the ring, others are one-shot
   bool wan = false;             // the longest path between neighbours is a wan path
+  // Shares of the ranks in the direct pattern, which then takes the place of the ring in
+  // all-reduces. Empty: there is only the ring.
+  std::vector<uint16_t> shares;
 };
 
 // The root of a receive that takes a send from any rank.
@@ -224,7 +228,7 @@ struct BeginEpoch {
   Epoch epoch;
   uint32_t rank = 0;
   std::vector<PeerId> peers;       // the other members
-  std::vector<PeerId> neighbours;  // the other members next to this one in the ring
+  std::vector<PeerId> neighbours;  // the other members to which large tensors pass directly
 };
 // ring::Task::what says what a transfer of shared state carries: the piece with this number, or
 //   kManifest   for each part of a large entry, the sum of its tiles (memory::state_sum), 8 bytes
@@ -250,8 +254,8 @@ struct BeginPieces {
 // Posts an operation to the data plane. Its memory is that of the application for `handle`; for
 // shared state (`piece`), the memory of that piece in that joint call.
 //
-// The application's spans are in rank order; the ring counts by ring index. arrange() puts them in
-// that order.
+// The application's spans are in rank order; the ring may count by ring index. arrange() puts them
+// in that order.
 struct StartOp {
   Handle handle = 0;
   ring::Task task;
@@ -259,8 +263,8 @@ struct StartOp {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;
   std::optional<PieceOp> piece;
-  uint64_t start = 0;          // elements of the application's tensor that come before the task
-  std::vector<uint32_t> ring;  // ranks by ring index, for arrange()
+  uint64_t start = 0;           // elements of the application's tensor that come before the task
+  std::vector<uint32_t> order;  // ranks by the index that the task uses, for arrange()
 };
 struct UnparkOp {  // begins an operation that was started as parked
   OpKey op;

@@ -9,6 +9,7 @@
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/frames.h"
+#include "csrc/protocol/shares.h"
 
 namespace pccl::peer {
 namespace {
@@ -141,6 +142,10 @@ std::string refuse(const protocol::EpochStart& start, PeerId self, const Topolog
       (start.one_shot_bytes > 0 && start.members.size() > protocol::kOneShotMembersMax)) {
     return "has one-shot operations of " + std::to_string(start.one_shot_bytes) + " bytes";
   }
+  if (!start.shares.empty() && !protocol::are_shares(start.shares, start.members.size())) {
+    return "has shares that are not one per rank with the sum " +
+           std::to_string(protocol::kSharesTotal);
+  }
   return {};
 }
 
@@ -191,7 +196,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
                start.joined,
                start.left,
                start.one_shot_bytes,
-               std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin};
+               std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin,
+               start.shares};
   topology_.rank = *rank_of(self());
   for (const PeerId peer : unseen) {
     if (start.generation == start.epoch &&
@@ -222,12 +228,24 @@ Status Membership::begin(const protocol::EpochStart& start) {
 
 std::vector<PeerId> Membership::neighbours() const {
   const uint32_t world = world_size();
+  if (!topology_.shares.empty()) return sharers();
   const uint32_t ring_index = ring_index_of(topology_.rank);
   PCCL_ASSERT(peer_at(ring_index) == self());
   const PeerId before = peer_at(ring_index + world - 1);
   const PeerId after = peer_at(ring_index + 1);
   if (after == self()) return {};
   return before == after ? std::vector{after} : std::vector{before, after};
+}
+
+// Nothing passes between two members that own nothing.
+std::vector<PeerId> Membership::sharers() const {
+  const std::vector<uint16_t>& shares = topology_.shares;
+  std::vector<PeerId> sharers;
+  for (uint32_t rank = 0; rank < world_size(); ++rank) {
+    if (rank != topology_.rank && shares[rank] + shares[topology_.rank] > 0)
+      sharers.push_back(topology_.members[rank].peer);
+  }
+  return sharers;
 }
 
 void Membership::look(Epoch epoch) {
@@ -442,6 +460,7 @@ void Membership::check_epoch() const {
   }
   PCCL_ASSERT(now.one_shot_bytes <= protocol::kOneShotBytesMax);
   PCCL_ASSERT(now.one_shot_bytes == 0 || world <= protocol::kOneShotMembersMax);
+  PCCL_ASSERT(now.shares.empty() || protocol::are_shares(now.shares, world));
   PCCL_ASSERT(now.generation && now.generation <= now.epoch);
   PCCL_ASSERT(now.generation <= seen_since_ && seen_since_ <= members_since_);
   PCCL_ASSERT(members_since_ <= now.epoch && seen_.epoch == seen_since_);

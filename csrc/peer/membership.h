@@ -103,7 +103,9 @@ class Membership {
   // The ring index of a rank, and the peer at a ring index (modulo the world size).
   uint32_t ring_index_of(uint32_t rank) const;
   PeerId peer_at(uint32_t ring_index) const;
-  std::vector<PeerId> neighbours() const;  // upstream and downstream, if they are other peers
+  // The other peers to which large tensors pass directly: upstream and downstream, or the owners of
+  // shares and those that contribute to this one's.
+  std::vector<PeerId> neighbours() const;
 
   // Links: the peers that the master wants to be dialled, and the result.
   Status dial(const protocol::Dial& dial);
@@ -138,6 +140,7 @@ class Membership {
     bool of_master_before = false;  // the restarted master has not mentioned it yet
     bool named = false;             // the master has named this peer
   };
+  std::vector<PeerId> sharers() const;
   void forget_unnamed();
   void forget_non_members();
   void check_epoch() const;

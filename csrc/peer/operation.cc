@@ -236,15 +236,15 @@ void Operations::start(OpKey key, Op& op) {
   op.started = true;
   ring::Task task = task_of(op.info, key, op.handle, membership_);
   task.parked = op.parked;
-  context_.emit(StartOp{
-      op.handle,
-      std::move(task),
-      op.info.dtype,
-      op.info.reduce,
-      static_cast<int>(membership_.world_size()),
-      {},
-      op.info.start,
-      op.info.kind == OpKind::kAllReduce ? std::vector<uint32_t>() : membership_.topology().ring});
+  std::vector<uint32_t> order = order_of(task, membership_);
+  context_.emit(StartOp{op.handle,
+                        std::move(task),
+                        op.info.dtype,
+                        op.info.reduce,
+                        static_cast<int>(membership_.world_size()),
+                        {},
+                        op.info.start,
+                        std::move(order)});
 }
 
 // ---- From the ring ----

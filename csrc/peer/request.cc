@@ -1,6 +1,7 @@
 #include "csrc/peer/request.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "csrc/base/reducible.h"
 
@@ -81,7 +82,7 @@ std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
   const uint32_t root = info.root ? membership.rank_of(info.root).value() : 0;
   const uint64_t width = element_bytes(info.dtype);
   std::vector<ring::Part> parts;
-  for (const uint32_t rank : membership.topology().ring) {
+  for (uint32_t rank = 0; rank < membership.world_size(); ++rank) {
     ring::Part part{.peer = membership.topology().members[rank].peer};
     part.to = part_between(info, self, rank, self, root) * width;
     part.from = part_between(info, rank, self, self, root) * width;
@@ -90,6 +91,33 @@ std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
     parts.push_back(part);
   }
   return parts;
+}
+
+// Chooses the pattern, and makes the parts if it has any. All members take the same form.
+void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership& membership) {
+  const Topology& topology = membership.topology();
+  const bool all_reduces = info.kind == OpKind::kAllReduce;
+  const std::optional<uint64_t> largest = largest_part(info);
+  const bool small = largest && *largest * task.shape.element_bytes <= topology.one_shot_bytes;
+  if (small) {
+    task.shape.pattern = one_shot_pattern_of(info.kind);
+    task.shape.count = *largest;
+  } else if (!info.sends.empty() || task.shape.pattern == ring::Pattern::kExchange) {
+    task.shape.pattern = ring::Pattern::kExchange;
+    task.shape.count = 0;
+  } else if (all_reduces && membership.world_size() == 2 && task.shape.wan) {
+    task.shape.pattern = ring::Pattern::kPairwise;
+    task.shape.rank = topology.rank;
+    return;
+  } else if (all_reduces && !topology.shares.empty()) {
+    task.shape.pattern = ring::Pattern::kDirect;
+    task.shape.shares = topology.shares;
+  } else {
+    return;
+  }
+  task.parts = parts_of(info, task.digest, membership);
+  task.shape.rank = topology.rank;
+  PCCL_ASSERT(task.parts[topology.rank].peer == membership.self());
 }
 
 Status check_sizes(const std::vector<uint64_t>& sizes, const char* what, const OpRequest& request,
@@ -237,25 +265,8 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   const uint32_t ring_index = membership.ring_index_of(membership.topology().rank);
   task.shape.world = world;
   task.shape.rank = ring_index;
-  // All members have to take the same form.
-  const std::optional<uint64_t> largest = largest_part(info);
-  const bool small =
-      largest && *largest * task.shape.element_bytes <= membership.topology().one_shot_bytes;
-  if (small) {
-    task.shape.pattern = one_shot_pattern_of(info.kind);
-    task.shape.count = *largest;
-    task.parts = parts_of(info, task.digest, membership);
-  } else if (!info.sends.empty() || task.shape.pattern == ring::Pattern::kExchange) {
-    task.shape.pattern = ring::Pattern::kExchange;
-    task.shape.count = 0;
-    task.parts = parts_of(info, task.digest, membership);
-  }
-  if (!task.parts.empty()) {
-    PCCL_ASSERT(task.parts[ring_index].peer == membership.self());
-    return task;
-  }
-  if (info.kind == OpKind::kAllReduce && world == 2 && task.shape.wan)
-    task.shape.pattern = ring::Pattern::kPairwise;
+  take_form(task, info, membership);
+  if (!task.parts.empty()) return task;
   if (protocol::has_root(info.kind)) {
     const uint32_t root = membership.ring_index_of(*membership.rank_of(info.root));
     const uint32_t first = info.kind == OpKind::kReduce ? root + 1 : root;
@@ -270,6 +281,13 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   PCCL_ASSERT(task.shape.rank < world);
   PCCL_ASSERT(task.upstream != membership.self() && task.downstream != membership.self());
   return task;
+}
+
+std::vector<uint32_t> order_of(const ring::Task& task, const Membership& membership) {
+  if (task.parts.empty()) return membership.topology().ring;
+  std::vector<uint32_t> ranks(membership.world_size());
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  return ranks;
 }
 
 std::string name(protocol::OpInfo info, OpKey key, const Membership& membership) {

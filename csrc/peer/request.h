@@ -3,7 +3,9 @@
 // All functions here are pure: every member computes the same result from the same input.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/peer/membership.h"
@@ -32,6 +34,9 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
 // this peer.
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
+
+// The ranks by the index that the task uses: the ring index, or the rank if it has parts.
+std::vector<uint32_t> order_of(const ring::Task& task, const Membership& membership);
 
 // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12) in epoch 1.5". A transfer
 // is a recv if this peer is its receiver.

@@ -63,7 +63,7 @@ void fields(auto& wire, Is<LaneIdentity> auto& m) {
 }
 void fields(auto& wire, Is<LaneCredential> auto& m) { wire(m.identity, m.key); }
 
-// since(4): the version of the journal, which records these, too.
+// since(): the version of the journal, which records these, too.
 void fields(auto& wire, Is<Member> auto& m) {
   wire(m.peer, free_text(m.address));
   wire.since(4, shown(m.name, kNameBytesMax));
@@ -90,7 +90,7 @@ void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
   wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
   wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
-  wire(bounded(m.launch, kLaunchBytesMax), bounded(m.name, kNameBytesMax));
+  wire(bounded(m.launch, kLaunchBytesMax), bounded(m.name, kNameBytesMax), m.pattern);
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);
@@ -123,6 +123,7 @@ void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
   wire(bounded(m.together, kGroupsNamedMax), m.one_shot_bytes, m.rtt);
+  wire.since(6, bounded(m.shares, kMembersMax));
 }
 void fields(auto& wire, Is<FreezeRequest> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<StateReport> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
@@ -183,6 +184,7 @@ constexpr Code last(Code) { return Code::kProtocol; }
 constexpr DType last(DType) { return static_cast<DType>(kDTypeCount - 1); }
 constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount - 1); }
 constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
+constexpr PatternChoice last(PatternChoice) { return PatternChoice::kDirect; }
 constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
 constexpr LinkFault last(LinkFault) { return LinkFault::kOnlySmallPackets; }

@@ -27,6 +27,8 @@ inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endia
 // The way in which a group handles operations in flight when it loses a member. kRaise: they fail
 // until the application calls update_topology. kRetry: they begin again among the survivors.
 enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
+// Which pattern large all-reduces use. kAny: the master chooses; today always the ring.
+enum class PatternChoice : uint8_t { kAny = 0, kRing = 1, kDirect = 2 };
 
 // The most that a member has taken part in since it was admitted, in rising order. kNone: nothing
 // yet. kCalled: a joint call that compares nothing. kCompared: a collective, which compares
@@ -92,6 +94,7 @@ struct Hello {
   uint32_t join_timeout_ms = 0;        // how long this peer waits for its group to begin
   std::string launch;  // the launch whose fixed world this rank belongs to; empty: none
   std::string name;    // of this peer, for people; several peers may have the same
+  PatternChoice pattern = PatternChoice::kAny;  // the same for all peers of a run
   bool operator==(const Hello&) const = default;
 };
 
@@ -220,7 +223,11 @@ struct EpochStart {
   uint32_t min_peers = 1;
   std::vector<Settled> together;
   uint32_t one_shot_bytes = 0;  // largest part of a one-shot operation
-  uint32_t rtt = 0;             // longest RTT between neighbours in the ring, in microseconds
+  // The longest RTT between neighbours in the ring, or between any members if there are shares, in
+  // microseconds.
+  uint32_t rtt = 0;
+  // The members' shares by rank, in the direct pattern. Empty: all-reduces use the ring.
+  std::vector<uint16_t> shares = {};
   bool operator==(const EpochStart&) const = default;
 };
 

@@ -237,11 +237,11 @@ void OpBuffers::combine(const Chunk& result) {
 void OpBuffers::combine_parts() {
   const Shape& shape = schedule_.shape();
   uint64_t at = memory_.spans[shape.rank].size();  // begin() has saved what this rank has itself
-  for (uint32_t ring_index = 0; ring_index < shape.world; ++ring_index) {
-    const std::span<std::byte> to = memory_.spans[ring_index];
-    if (ring_index == shape.rank || to.empty()) continue;
+  for (uint32_t rank = 0; rank < shape.world; ++rank) {
+    const std::span<std::byte> to = memory_.spans[rank];
+    if (rank == shape.rank || to.empty()) continue;
     save_apart(to, at);
-    std::memcpy(to.data(), slot(ring_index), to.size());
+    std::memcpy(to.data(), slot(rank), to.size());
     at += to.size();
   }
 }
@@ -249,9 +249,9 @@ void OpBuffers::combine_parts() {
 void OpBuffers::combine_reduced() {
   const uint32_t own = schedule_.shape().rank;
   const std::span<std::byte> to = memory_.spans[0].first(schedule_.total_bytes());
-  const auto operand = [&](uint32_t ring_index) -> const std::byte* {
-    if (ring_index == own && !in_place()) return memory_.inputs[own].data();
-    return slot(ring_index);
+  const auto operand = [&](uint32_t rank) -> const std::byte* {
+    if (rank == own && !in_place()) return memory_.inputs[own].data();
+    return slot(rank);
   };
   if (in_place()) {
     PCCL_ASSERT(!combined_);
@@ -260,10 +260,9 @@ void OpBuffers::combine_reduced() {
     save_apart(to, 0);
   }
   const size_t elements = to.size() / element_bytes(memory_.dtype);
-  for (uint32_t ring_index = 1; ring_index < schedule_.slot_count(); ++ring_index) {
-    const std::byte* const partial = ring_index == 1 ? operand(0) : to.data();
-    memory::reduce(reduction_, static_cast<int>(ring_index), to.data(), partial,
-                   operand(ring_index), elements);
+  for (uint32_t rank = 1; rank < schedule_.slot_count(); ++rank) {
+    const std::byte* const partial = rank == 1 ? operand(0) : to.data();
+    memory::reduce(reduction_, static_cast<int>(rank), to.data(), partial, operand(rank), elements);
   }
 }
 

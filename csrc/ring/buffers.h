@@ -47,8 +47,8 @@ class OpBuffers {
   // from a copy of the old bytes; copy_source() makes it.
   bool overtakes() const { return schedule_.overtakes(); }
   void copy_source(const Chunk& sent, std::span<std::byte> to) const;
-  // One-shot: the contribution of `bytes` bytes for the member with ring index `to`. combine()
-  // computes the results of all contributions, in ring order. REQUIRES: begin() was called.
+  // One-shot: the contribution of `bytes` bytes for the member with rank `to`. combine()
+  // computes the results of all contributions, in rank order. REQUIRES: begin() was called.
   std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
   // For kDirect: of those to `result`, a chunk that this rank owns.
   void combine(const Chunk& result);

@@ -106,7 +106,7 @@ class RingCore {
     // was posted.
     struct Contribution {
       uint64_t digest = 0;
-      uint32_t ring_index = 0, bytes = 0;
+      uint32_t rank = 0, bytes = 0;
       bool here = false;
     };
     Window window{Window::kUnrequestedBytes};

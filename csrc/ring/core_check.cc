@@ -104,7 +104,7 @@ void RingCore::check_lane(PeerId peer, const Link& link, uint32_t index) const {
     PCCL_ASSERT(operation.task.upstream == peer && !operation.upstream_lost);
     PCCL_ASSERT(operation.progress.is_arriving(landing.chunk));
   } else {
-    PCCL_ASSERT(operation.one_shot.ring_index_of(peer) == landing.chunk);
+    PCCL_ASSERT(operation.one_shot.rank_of(peer) == landing.chunk);
     PCCL_ASSERT(operation.one_shot.members()[landing.chunk].coming);
   }
 }
@@ -163,8 +163,8 @@ void RingCore::check_unsent(PeerId peer, const Link& link) const {
   const Operation* before = nullptr;
   const auto check_one = [&](const Operation* operation) {
     PCCL_ASSERT(operations_.holds(operation));
-    const auto ring_index = operation->one_shot.ring_index_of(peer);
-    PCCL_ASSERT(ring_index && operation->one_shot.wants_to_send(*ring_index));
+    const auto rank = operation->one_shot.rank_of(peer);
+    PCCL_ASSERT(rank && operation->one_shot.wants_to_send(*rank));
   };
   for (const Operation* operation : link.unsent) {
     check_one(operation);
@@ -180,8 +180,8 @@ void RingCore::check_unsent(PeerId peer, const Link& link) const {
   if (!free_lane(link)) return;  // on_open() queues what is missing
   size_t wanting = 0;
   for (const auto& [key, operation] : operations_) {
-    const auto ring_index = operation.one_shot.ring_index_of(peer);
-    if (ring_index && operation.one_shot.wants_to_send(*ring_index)) ++wanting;
+    const auto rank = operation.one_shot.rank_of(peer);
+    if (rank && operation.one_shot.wants_to_send(*rank)) ++wanting;
   }
   PCCL_ASSERT(wanting == link.unsent.size() + requested.size());
 }
@@ -206,9 +206,9 @@ void RingCore::check_operation(const Operation& operation) const {
 void RingCore::check_to_come(const Operation& operation) const {
   uint32_t least = 0, most = 0;
   const auto& members = operation.one_shot.members();
-  for (uint32_t ring_index = 0; ring_index < members.size(); ++ring_index) {
-    if (ring_index == operation.one_shot.own_ring_index()) continue;
-    const OneShot::Other& member = members[ring_index];
+  for (uint32_t rank = 0; rank < members.size(); ++rank) {
+    if (rank == operation.one_shot.own_rank()) continue;
+    const OneShot::Other& member = members[rank];
     const Link* const link = find_link(member.part.peer);
     if (member.part.from == 0) continue;
     if (!member.coming) {

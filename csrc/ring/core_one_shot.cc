@@ -17,8 +17,8 @@ namespace {
 
 std::string text(const protocol::FrameHeader& header) {
   return "contribution to (tag " + std::to_string(header.op.tag.value) + ", #" +
-         std::to_string(header.op.sequence) + ") from ring index " + std::to_string(header.block) +
-         ", " + std::to_string(header.length) + " bytes, ";
+         std::to_string(header.op.sequence) + ") from rank " + std::to_string(header.block) + ", " +
+         std::to_string(header.length) + " bytes, ";
 }
 
 }  // namespace
@@ -43,11 +43,11 @@ void RingCore::begin_one_shot(Operation& operation, Effects& effects) {
 void RingCore::queue_contributions(PeerId peer, Link& link, Effects& effects) {
   link.unsent.clear();
   for (auto& [key, operation] : operations_) {
-    const auto ring_index = operation.one_shot.ring_index_of(peer);
+    const auto rank = operation.one_shot.rank_of(peer);
     const auto& requested = link.unsent_requested;
     const bool wanted =
         std::find(requested.begin(), requested.end(), &operation) != requested.end();
-    if (ring_index && operation.one_shot.wants_to_send(*ring_index) && !wanted)
+    if (rank && operation.one_shot.wants_to_send(*rank) && !wanted)
       link.unsent.push_back(&operation);
   }
   std::sort(link.unsent.begin(), link.unsent.end(),
@@ -74,21 +74,21 @@ bool RingCore::send_contribution(PeerId peer, Link& link, Operation& operation, 
                                  Effects& effects) {
   const auto lane = free_lane(link);
   if (!lane) return false;
-  const uint32_t ring_index = *operation.one_shot.ring_index_of(peer);
-  const Part& part = operation.task.parts[ring_index];
+  const uint32_t rank = *operation.one_shot.rank_of(peer);
+  const Part& part = operation.task.parts[rank];
   protocol::FrameHeader header;
   header.type = protocol::FrameType::kChunk;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
   header.digest = part.digest_to;
   header.round = kOneShotRound;
-  header.block = operation.one_shot.own_ring_index();
+  header.block = operation.one_shot.own_rank();
   header.length = static_cast<uint32_t>(part.to);
   header.value = requested ? 1 : 0;
   link.next = *lane + 1;
   (requested ? link.requested : link.window).sent(header.length);
-  operation.one_shot.sent(ring_index);
-  effects.push_back(SendContribution{{peer, *lane}, header, operation.task.handle, ring_index});
+  operation.one_shot.sent(rank);
+  effects.push_back(SendContribution{{peer, *lane}, header, operation.task.handle, rank});
   return true;
 }
 
@@ -152,13 +152,13 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
                           : operation == nullptr ? 0
                                                  : operation->task.digest;
   if (operation != nullptr && digest == header.digest) {
-    const auto ring_index = operation->one_shot.ring_index_of(peer);
-    const bool fits = ring_index && *ring_index == header.block && part->from == header.length;
+    const auto rank = operation->one_shot.rank_of(peer);
+    const bool fits = rank && *rank == header.block && part->from == header.length;
     if (!fits) return text(header) + "is none of it";
-    const OneShot::Other& member = operation->one_shot.members()[*ring_index];
+    const OneShot::Other& member = operation->one_shot.members()[*rank];
     if (member.coming) return text(header) + "came twice";
-    if (!member.lost) landing = {operation, *ring_index, {}};
-    operation->one_shot.coming(*ring_index);
+    if (!member.lost) landing = {operation, *rank, {}};
+    operation->one_shot.coming(*rank);
   }
   contribution_taken(peer, link, requested ? link.requested : link.window, header.length, effects);
   request_all(peer, link, effects);
@@ -189,16 +189,16 @@ void RingCore::take_contribution(PeerId peer, Link& link, Operation& operation, 
   const Part* const part = operation.part_of(peer);
   if (part == nullptr || contribution.digest != part->digest_from)
     return drop_contribution(peer, link, op, effects);
-  const auto ring_index = operation.one_shot.ring_index_of(peer);
-  if (!ring_index || contribution.ring_index != *ring_index || contribution.bytes != part->from) {
+  const auto rank = operation.one_shot.rank_of(peer);
+  if (!rank || contribution.rank != *rank || contribution.bytes != part->from) {
     drop_contribution(peer, link, op, effects);
     return fail(peer, link, "a contribution that is none of its operation's", effects);
   }
-  operation.one_shot.coming(*ring_index);
+  operation.one_shot.coming(*rank);
   if (!contribution.here) return;
   link.contributions.erase(at);
   effects.push_back(TakeUnexpected{
-      peer, {op}, operation.task.handle, operation.contribution_of(*ring_index), Action::kGather});
+      peer, {op}, operation.task.handle, operation.contribution_of(*rank), Action::kGather});
   operation.one_shot.arrived();
   contribution_taken(peer, link, link.window, contribution.bytes, effects);
 }
@@ -238,17 +238,17 @@ void RingCore::contribution_taken(PeerId peer, Link& link, Window& window, uint6
 // Requests a contribution. If the window is nearly used up, the other end may have no room to send
 // it unrequested.
 void RingCore::request(PeerId peer, Link& link, Operation& operation, Effects& effects) {
-  const auto ring_index = operation.one_shot.ring_index_of(peer);
-  if (!link.window.scarce() || !ring_index || !operation.one_shot.may_request(*ring_index)) return;
+  const auto rank = operation.one_shot.rank_of(peer);
+  if (!link.window.scarce() || !rank || !operation.one_shot.may_request(*rank)) return;
   const auto lane = free_lane(link);
   if (!lane) return;
-  operation.one_shot.requested(*ring_index);
+  operation.one_shot.requested(*rank);
   protocol::FrameHeader header;
   header.type = protocol::FrameType::kCredit;
   header.round = kOneShotRound;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
-  header.digest = operation.task.parts[*ring_index].digest_from;
+  header.digest = operation.task.parts[*rank].digest_from;
   header.value = 1;
   effects.push_back(SendFrame{{peer, *lane}, header});
 }
@@ -274,9 +274,9 @@ void RingCore::combine_if_here(Operation& operation, Effects& effects) {
 
 void RingCore::drain_one_shot(const Operation& operation, Effects& effects) {
   for (auto& [peer, link] : links_) {
-    const auto ring_index = operation.one_shot.ring_index_of(peer);
-    if (!ring_index) continue;
-    if (operation.one_shot.wants_to_send(*ring_index)) {
+    const auto rank = operation.one_shot.rank_of(peer);
+    if (!rank) continue;
+    if (operation.one_shot.wants_to_send(*rank)) {
       std::erase(link.unsent, &operation);
       std::erase(link.unsent_requested, &operation);
     }

@@ -95,7 +95,7 @@ struct SendChunk {
   uint64_t handle;
   Chunk chunk;
 };
-// sends this rank's contribution to a one-shot operation, for the member with ring index `to`; no
+// sends this rank's contribution to a one-shot operation, for the member with rank `to`; no
 // ChunkSent follows
 struct SendContribution {
   LaneId lane;

@@ -14,11 +14,10 @@ namespace pccl::ring {
 
 // ---- OneShot ----
 
-OneShot::OneShot(const std::vector<Part>& parts, uint32_t own_ring_index)
-    : own_ring_index_(own_ring_index) {
-  PCCL_ASSERT(own_ring_index < parts.size());
+OneShot::OneShot(const std::vector<Part>& parts, uint32_t own_rank) : own_rank_(own_rank) {
+  PCCL_ASSERT(own_rank < parts.size());
   for (const Part& part : parts) {
-    const bool own = members_.size() == own_ring_index;
+    const bool own = members_.size() == own_rank;
     PCCL_ASSERT(std::max(part.to, part.from) <= protocol::kOneShotBytesMax);
     members_.push_back({part, own || part.to == 0, own, own || part.from == 0});
     if (!members_.back().sent) ++to_send_;
@@ -26,30 +25,30 @@ OneShot::OneShot(const std::vector<Part>& parts, uint32_t own_ring_index)
   }
 }
 
-std::optional<uint32_t> OneShot::ring_index_of(PeerId peer) const {
-  for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
-    if (members_[ring_index].part.peer == peer && ring_index != own_ring_index_) return ring_index;
+std::optional<uint32_t> OneShot::rank_of(PeerId peer) const {
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (members_[rank].part.peer == peer && rank != own_rank_) return rank;
   }
   return std::nullopt;
 }
 
-bool OneShot::wants_to_send(uint32_t ring_index) const {
-  return !members_[ring_index].sent && !members_[ring_index].lost;
+bool OneShot::wants_to_send(uint32_t rank) const {
+  return !members_[rank].sent && !members_[rank].lost;
 }
 
-bool OneShot::may_request(uint32_t ring_index) const {
-  const Other& other = members_[ring_index];
+bool OneShot::may_request(uint32_t rank) const {
+  const Other& other = members_[rank];
   return !other.requested && !other.coming && !other.lost;
 }
 
-void OneShot::sent(uint32_t ring_index) {
-  PCCL_ASSERT(wants_to_send(ring_index));
-  members_[ring_index].sent = true;
+void OneShot::sent(uint32_t rank) {
+  PCCL_ASSERT(wants_to_send(rank));
+  members_[rank].sent = true;
   --to_send_;
 }
 
 void OneShot::lost(PeerId peer) {
-  if (const auto ring_index = ring_index_of(peer)) members_[*ring_index].lost = true;
+  if (const auto rank = rank_of(peer)) members_[*rank].lost = true;
 }
 
 // ---- Window ----
@@ -98,9 +97,9 @@ void DuplicateFilter::add(OpKey op) {
 void OneShot::check() const {
   if (!active()) return PCCL_ASSERT(finished());
   uint32_t unsent = 0, expected = 0, coming = 0;
-  for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
-    const Other& other = members_[ring_index];
-    PCCL_ASSERT(ring_index != own_ring_index_ || (other.sent && other.coming && !other.lost));
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    const Other& other = members_[rank];
+    PCCL_ASSERT(rank != own_rank_ || (other.sent && other.coming && !other.lost));
     if (!other.sent) ++unsent;
     ++(other.coming ? coming : expected);
   }

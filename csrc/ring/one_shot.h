@@ -1,6 +1,6 @@
 // OneShot: the state of one one-shot operation, the form of a collective for small tensors. Every
 // member sends each other one its part directly, in an all-reduce its whole tensor. A member keeps
-// the contributions in scratch, and reduces them in ring order or stores them: one hop instead of
+// the contributions in scratch, and reduces them in rank order or stores them: one hop instead of
 // up to 2(N-1), and the same bits everywhere (docs/design.md, section 7). These classes are plain
 // data that belong to RingCore; RingCore alone changes them. Invariants:
 //  (1) A contribution needs no credit. It leaves as soon as its operation is posted and the Window
@@ -31,15 +31,15 @@
 
 namespace pccl::ring {
 
-// The round of every frame of a one-shot operation. In a contribution, the block is the ring index
+// The round of every frame of a one-shot operation. In a contribution, the block is the rank
 // of the sender, and the value is 1 if the contribution was requested.
 inline constexpr uint16_t kOneShotRound = UINT16_MAX;
 
-// The state of one operation towards each of the other members, by ring index.
+// The state of one operation towards each of the other members, by rank.
 class OneShot {
  public:
   OneShot() = default;  // for an operation without contributions: finished from the start
-  OneShot(const std::vector<Part>& parts, uint32_t own_ring_index);
+  OneShot(const std::vector<Part>& parts, uint32_t own_rank);
 
   struct Other {
     Part part;
@@ -48,16 +48,16 @@ class OneShot {
     bool coming = false;     // its contribution is arriving or here, or there is none
     bool lost = false;       // its link went down: nothing more goes there or comes from there
   };
-  uint32_t own_ring_index() const { return own_ring_index_; }
+  uint32_t own_rank() const { return own_rank_; }
   // nothing: not another member
-  std::optional<uint32_t> ring_index_of(PeerId peer) const;
+  std::optional<uint32_t> rank_of(PeerId peer) const;
   const std::vector<Other>& members() const { return members_; }  // this peer included
-  bool wants_to_send(uint32_t ring_index) const;
-  bool may_request(uint32_t ring_index) const;
+  bool wants_to_send(uint32_t rank) const;
+  bool may_request(uint32_t rank) const;
 
-  void requested(uint32_t ring_index) { members_[ring_index].requested = true; }
-  void sent(uint32_t ring_index);
-  void coming(uint32_t ring_index) { members_[ring_index].coming = true; }
+  void requested(uint32_t rank) { members_[rank].requested = true; }
+  void sent(uint32_t rank);
+  void coming(uint32_t rank) { members_[rank].coming = true; }
   void arrived() { --to_come_; }
   void lost(PeerId peer);
 
@@ -70,7 +70,7 @@ class OneShot {
 
  private:
   std::vector<Other> members_;
-  uint32_t own_ring_index_ = 0;
+  uint32_t own_rank_ = 0;
   uint32_t to_come_ = 0, to_send_ = 0;
 };
 

@@ -29,17 +29,17 @@ uint64_t Operation::credit() const {
   return schedule.credit(progress.sent_until(), progress.received_until());
 }
 
-Chunk Operation::contribution_of(uint64_t ring_index) const {
+Chunk Operation::contribution_of(uint64_t rank) const {
   Chunk chunk;
-  chunk.block = chunk.slot = static_cast<uint32_t>(ring_index);
-  chunk.bytes = static_cast<uint32_t>(task.parts[ring_index].from);
+  chunk.block = chunk.slot = static_cast<uint32_t>(rank);
+  chunk.bytes = static_cast<uint32_t>(task.parts[rank].from);
   chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
   return chunk;
 }
 
 const Part* Operation::part_of(PeerId peer) const {
-  const auto ring_index = one_shot.ring_index_of(peer);
-  return ring_index ? &task.parts[*ring_index] : nullptr;
+  const auto rank = one_shot.rank_of(peer);
+  return rank ? &task.parts[*rank] : nullptr;
 }
 
 bool Operation::finished() const {

@@ -46,8 +46,8 @@ struct Operation {
   // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
-  // One-shot: the contribution of the member with ring index `ring_index`, as a chunk.
-  Chunk contribution_of(uint64_t ring_index) const;
+  // One-shot: the contribution of the member with rank `rank`, as a chunk.
+  Chunk contribution_of(uint64_t rank) const;
   // One-shot: what passes between this member and `peer`. Null if it has no contributions, or if
   // `peer` is no other member.
   const Part* part_of(PeerId peer) const;

@@ -106,7 +106,7 @@ class Schedule {
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot operation each member has a
-  // slot, numbered by its ring index. In a direct all-reduce each other member has depth() slots,
+  // slot, numbered by its rank. In a direct all-reduce each other member has depth() slots,
   // or as many as there are slices.
   uint32_t slot_count() const;
   uint32_t slot(const Chunk& received) const;

@@ -14,7 +14,8 @@ namespace pccl::ring {
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
   // The ring index; for a chain, the distance from its first rank: from the root (kBroadcast), from
-  // the rank after the root (kReduce), from the source (kTransfer); for kDirect the rank.
+  // the rank after the root (kReduce), from the source (kTransfer). The rank if the bytes take no
+  // way around the ring: contributions, parts, kPairwise and kDirect.
   uint32_t rank = 0;
   uint32_t world = 1;  // number of ranks; 2 for kTransfer, kPairwise
   uint64_t element_bytes = 1;

@@ -27,8 +27,8 @@ struct Task {
   Shape shape;
   PeerId upstream{};    // unset: receives nothing
   PeerId downstream{};  // unset: sends nothing
-  // kOneShot, kOneShotExchange, kExchange: of all members, by ring index, this one included. For
-  // kDirect by rank; then only the peers matter.
+  // kOneShot, kOneShotExchange, kExchange: of all members, by rank, this one included. For
+  // kDirect too, but only the peers matter.
   std::vector<Part> parts{};
   bool keep = false;    // OpProgressed is emitted for it
   bool parked = false;  // its data is still to be staged: OpStaged follows

@@ -81,6 +81,7 @@ py::dict info_answer(const peer::Info& info) {
   dict["master_timeout"] = to_seconds(info.options.master_timeout);
   dict["members"] = members_of(info.topology);
   dict["ring"] = info.topology.ring;
+  dict["shares"] = info.topology.shares;
   dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
   dict["bytes_sent"] = info.data.engine.bytes_sent;
   dict["bytes_received"] = info.data.engine.bytes_received;

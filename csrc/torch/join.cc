@@ -24,6 +24,12 @@ Token token_of(const std::string& text) {
   return std::move(token.value());
 }
 
+// REQUIRES: pccl_backend has checked the text.
+protocol::PatternChoice pattern_of(const std::string& text) {
+  if (text == "ring") return protocol::PatternChoice::kRing;
+  return text == "direct" ? protocol::PatternChoice::kDirect : protocol::PatternChoice::kAny;
+}
+
 PeerSession::Request to_request(const JoinOptions& given) {
   PeerSession::Request request;
   request.master = {given.host, given.port};
@@ -36,6 +42,7 @@ PeerSession::Request to_request(const JoinOptions& given) {
   options.group = GroupId{given.peer_group};
   options.policy =
       given.retry_on_peer_loss ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
+  options.pattern = pattern_of(given.pattern);
   options.restore = given.restore;
   options.min_peers = given.min_peers;
   options.founders = given.founders;

@@ -30,6 +30,7 @@ struct JoinOptions {
   std::string name;
   double timeout = 0;
   bool retry_on_peer_loss = false;
+  std::string pattern;
   double peer_timeout = 0;
   double first_call_timeout = 0;
   double master_timeout = 0;

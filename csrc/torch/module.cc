@@ -104,7 +104,7 @@ void bind_join_options(py::module_& m) {
       Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
       Field{"name", &Options::name}, Field{"timeout", &Options::timeout},
       Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
-      Field{"peer_timeout", &Options::peer_timeout},
+      Field{"pattern", &Options::pattern}, Field{"peer_timeout", &Options::peer_timeout},
       Field{"first_call_timeout", &Options::first_call_timeout},
       Field{"master_timeout", &Options::master_timeout}, Field{"advertise", &Options::advertise},
       Field{"advertised_port", &Options::advertised_port},

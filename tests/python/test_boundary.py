@@ -28,6 +28,7 @@ OPTIONS: dict[str, Any] = {
     "launch": "",
     "timeout": 30.0,
     "retry_on_peer_loss": False,
+    "pattern": "",
     "peer_timeout": 10.0,
     "first_call_timeout": 10.0,
     "master_timeout": 60.0,

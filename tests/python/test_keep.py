@@ -11,9 +11,10 @@ from fleet import Fleet, Remote
 COUNT = 8 << 20  # elements: 32 MiB of float32
 
 
-@pytest.fixture(params=["raise", "retry"])
+@pytest.fixture(params=[("raise", "ring"), ("retry", "ring"), ("retry", "direct")])
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    fleet = Fleet(environment={"PCCL_ON_PEER_LOSS": request.param})
+    policy, pattern = request.param
+    fleet = Fleet(environment={"PCCL_ON_PEER_LOSS": policy, "PCCL_PATTERN": pattern})
     yield fleet
     fleet.close()
 

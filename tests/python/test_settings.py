@@ -36,7 +36,7 @@ def test_every_parameter() -> None:
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
         "&first_call_timeout=0.7"
         "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off"
-        "&on_peer_loss=raise&name=tokyo-3"
+        "&on_peer_loss=raise&pattern=ring&name=tokyo-3"
     )
     assert read_url(url, {}) == OpenRun(
         host="h",
@@ -54,6 +54,7 @@ def test_every_parameter() -> None:
             lanes=4,
             tcp_congestion="reno",
             restore=False,
+            pattern="ring",
             name="tokyo-3",
         ),
     )
@@ -68,6 +69,7 @@ def test_every_variable() -> None:
         "PCCL_PORT_RANGE": "5-6",
         "PCCL_RESTORE": "off",
         "PCCL_ON_PEER_LOSS": "retry",
+        "PCCL_PATTERN": "direct",
         "PCCL_NAME": "tokyo-3",
         "PCCL_LOG": "debug",
     }
@@ -79,6 +81,7 @@ def test_every_variable() -> None:
         port_range=(5, 6),
         restore=False,
         on_peer_loss="retry",
+        pattern="direct",
         name="tokyo-3",
         log_level="debug",
     )
@@ -172,6 +175,7 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/r?port_range=9-8", "first-last"),
         ("pccl://h/r?restore=no", "expected on or off"),
         ("pccl://h/r?on_peer_loss=keep", "expected raise .* or retry"),
+        ("pccl://h/r?pattern=star", "pattern=star: expected ring .* or direct"),
     ],
 )
 def test_refuses(url: str, says: str) -> None:

@@ -22,6 +22,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   options.group = GroupId{static_cast<uint32_t>(group)};
   options.founders = groups_[group].founders;
   options.min_peers = groups_[group].min_peers;
+  options.pattern = rules_.pattern;
   options.policy = rules_.retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
   options.peer_timeout = kPeerTimeout;
   options.piece_bytes = kPieceBytes;

@@ -20,6 +20,7 @@ class Cluster {
  public:
   struct Rules {
     bool retries = false;  // policy retry
+    protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
     // Only faults that cost no membership: links break, short network cuts heal. They may not make
     // any operation fail.
     bool gentle = false;

@@ -28,6 +28,18 @@ struct Plan {
   std::vector<size_t> peers;  // peers of each group at the beginning
 };
 
+// Half of the epochs of three members have unequal shares.
+std::vector<uint16_t> some_shares(Random& random) {
+  constexpr uint64_t kTotal = protocol::kSharesTotal;
+  const uint64_t first = random.once_in(2) ? 0 : random.below(kTotal + 1);
+  const uint64_t second = random.below(kTotal - first + 1);
+  const size_t members = random.once_in(2) ? 3 : 2;
+  std::vector<uint16_t> shares = {static_cast<uint16_t>(first), static_cast<uint16_t>(second)};
+  if (members == 2) shares.back() = static_cast<uint16_t>(kTotal - first);
+  if (members == 3) shares.push_back(static_cast<uint16_t>(kTotal - first - second));
+  return shares;
+}
+
 WorldOptions world_options(const RunOptions& options, bool gentle) {
   WorldOptions world;
   Random random(options.seed ^ 0x5eed);
@@ -46,6 +58,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
                   .delay_max = std::chrono::milliseconds(40)};
   }
   if (random.once_in(3)) world.rtt = 50'000;
+  Random others(options.seed ^ 0x5a4e5);  // the runs of earlier seeds stay as they are
+  world.shares = some_shares(others);
   world.plant = options.plant;
   world.both_dial = random.once_in(3);
   world.secured = !random.once_in(4) && options.plant != Bug::kAnyRun;
@@ -67,6 +81,8 @@ Plan plan_of(const RunOptions& options) {
   }
   plan.rules.gentle = random.once_in(4);
   plan.rules.retries = random.once_in(3);
+  Random others(options.seed ^ 0xd12ec7);
+  if (others.once_in(2)) plan.rules.pattern = protocol::PatternChoice::kDirect;
   plan.rules.mortal = !plan.rules.gentle && random.once_in(5);
   plan.groups.resize(random.once_in(4) ? 2 : 1);
   for (Cluster::Group& group : plan.groups) {

@@ -282,7 +282,7 @@ void PeerNode::apply(peer::StartOp& start) {
   } else {
     memory = app_->memory(start.handle);
     if (device_ != nullptr) device_->replace(start.handle, memory);
-    auto arranged = peer::arrange(std::move(memory), start.task, start.start, start.ring);
+    auto arranged = peer::arrange(std::move(memory), start.task, start.start, start.order);
     PCCL_ASSERT(arranged.ok());
     memory = std::move(arranged.value());
   }

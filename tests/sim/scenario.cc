@@ -250,6 +250,7 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
     options.versions = {static_cast<uint16_t>(number(with, "lowest", options.versions.lowest)),
                         static_cast<uint16_t>(number(with, "highest", options.versions.highest))};
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
+    if (word(with, "pattern") == "direct") options.pattern = protocol::PatternChoice::kDirect;
     PeerNode& node = world_.add_peer(name, options);
     node.set_app(std::make_unique<AddressPublisher>(node, number(with, "state", 1000)));
   }

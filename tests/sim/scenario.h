@@ -11,7 +11,7 @@
 //   elsewhere            likewise: the master is on another machine than the peers
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
-//        [lowest=V] [highest=V] [state=BYTES]
+//        [lowest=V] [highest=V] [state=BYTES] [pattern=direct]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //        [on_loss=keep]

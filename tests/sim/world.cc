@@ -46,7 +46,8 @@ void World::start_master() {
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));
   master_ = std::make_unique<master::MasterCore>(
       master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
-                      options_.one_shot_bytes, run.version, seed_of(memory.incarnation)},
+                      options_.one_shot_bytes, run.version, seed_of(memory.incarnation),
+                      options_.shares},
       run);
   incarnation_ = memory.incarnation;
   step_master(master::TimePassed{});

@@ -79,6 +79,8 @@ struct WorldOptions {
   Bug plant = Bug::kNone;
   bool loopback_only = true;
   uint32_t one_shot_bytes = 0;
+  // Shares of the direct pattern, for epochs with as many members.
+  std::vector<uint16_t> shares;
   uint32_t rtt = 0;  // RTT in microseconds, as the peers measure it on all links
   // Sometimes the master makes both sides of a link dial, where one would be enough.
   bool both_dial = false;

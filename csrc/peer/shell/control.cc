@@ -374,7 +374,7 @@ void Control::apply(StartOp& effect) {
   if (effect.piece) return start_transfer(effect);
   const ring::Task& task = effect.task;
   Result<ring::Memory> memory =
-      arrange(operations_.at(effect.handle).memory, task, effect.start, effect.ring);
+      arrange(operations_.at(effect.handle).memory, task, effect.start, effect.order);
   if (!memory.ok()) {
     unposted_[task.op] = {task.epoch};
     push(Event{OpFailed{task.epoch, task.op, memory.status()}});

@@ -431,6 +431,17 @@ TEST_F(LinkCoreTest, ALongLinkToANeighbourGetsFurtherLanes) {
                                        "close e", "report down 1: it was to be forgotten"}));
 }
 
+// In the direct pattern every other member is a neighbour.
+TEST_F(LinkCoreTest, ManyNeighboursShareTheLanesThatAProcessCanAfford) {
+  link(kLow);
+  const auto other = [](uint64_t number) { return PeerId{(uint64_t{7} << 32) | number}; };
+  EXPECT_EQ(step(NeighboursKnown{{kLow, other(1), other(2), other(3)}}).size(), 1u)
+      << "two in all: four are for each of two neighbours";
+  std::vector<PeerId> many = {kLow};
+  for (uint64_t number = 1; number < 20; ++number) many.push_back(other(number));
+  EXPECT_EQ(step(NeighboursKnown{many}), Lines{}) << "never fewer than one";
+}
+
 TEST_F(LinkCoreTest, AFurtherLaneIsOfTheLinkThatIsUp) {
   accept();
   hear('a', hello(kLow, 4));

@@ -53,6 +53,13 @@ TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
   EXPECT_EQ(refusal(hello).text,
             "first_call_timeout is 700 ms here and 10 s in the rest of this run: set "
             "PCCL_FIRST_CALL_TIMEOUT to the same on all peers");
+  hello = Harness::hello(2);
+  hello.pattern = protocol::PatternChoice::kDirect;
+  EXPECT_EQ(refusal(hello).text,
+            "this peer has PCCL_PATTERN=direct, and the rest of this run no PCCL_PATTERN: set "
+            "PCCL_PATTERN to the same on all peers");
+  hello.pattern = protocol::PatternChoice::kRing;
+  EXPECT_TRUE(contains(refusal(hello).text, "PCCL_PATTERN=ring")) << "not the same as none";
 }
 
 TEST(Introduction, AnotherLaunchIsRefusedWhileAPeerOfTheFirstIsThere) {

@@ -461,5 +461,46 @@ TEST_F(EpochsTest, WhoAcknowledgesNothingIsUnresponsive) {
   EXPECT_EQ(epochs.unresponsive_members(), std::vector{peer_id(2)});
 }
 
+// ---- The direct pattern ----
+
+TEST_F(EpochsTest, SharesComeWithTheDirectPatternIfAllAreLinked) {
+  context.pattern = protocol::PatternChoice::kDirect;
+  context.options.shares = {0, 200, 56};
+  for (uint32_t number = 1; number <= 3; ++number) enlist(number);
+  min_peers = 3;
+  advance();
+  EXPECT_EQ(record().start.shares, (std::vector<uint16_t>{0, 200, 56}));
+  EXPECT_EQ(record().pattern, protocol::PatternChoice::kDirect);
+}
+
+TEST_F(EpochsTest, WithoutTheDirectPatternThereAreNoShares) {
+  context.pattern = protocol::PatternChoice::kRing;
+  context.options.shares = {128, 128};
+  enlist(1);
+  enlist(2);
+  min_peers = 2;
+  advance();
+  EXPECT_TRUE(record().start.shares.empty());
+}
+
+// The survivors of a loss go on while the link between two of them is down.
+TEST_F(EpochsTest, WithoutALinkOfEachPairThereAreNoShares) {
+  context.pattern = protocol::PatternChoice::kDirect;
+  context.policy = protocol::LossPolicy::kRetry;
+  found(4);
+  min_peers = 2;
+  for (const bool linked : {true, false}) {
+    if (!linked)
+      membership.links.report(peer_id(1), {peer_id(2), protocol::LinkState::kDown, "", 1});
+    lose(linked ? 4 : 3);
+    advance();
+    for (const PeerId member : membership.members())
+      EXPECT_TRUE(epochs.report(member, {epochs.current(), {}}).ok());
+    advance();
+    EXPECT_EQ(record().start.shares.size(), linked ? 3u : 0u);
+    EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
+  }
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -19,6 +19,7 @@ MembershipRecord membership(uint32_t counter) {
   MembershipRecord record;
   record.group = {3};
   record.policy = protocol::LossPolicy::kRetry;
+  record.pattern = protocol::PatternChoice::kDirect;
   record.peer_timeout_ms = 2500;
   record.first_call_timeout_ms = 700;
   record.founders = 3;
@@ -30,6 +31,7 @@ MembershipRecord membership(uint32_t counter) {
   record.start.epoch = record.start.generation = epoch(counter);
   record.start.members = {{kA, "10.0.0.1:1", ""}, {kB, "10.0.0.2:2", "tokyo"}};
   record.start.ring = {0, 1};
+  record.start.shares = {200, 56};
   record.members = {{kA, "10.0.0.1", false, "", 1, 1, "", {}, ""},
                     {kB, "10.0.0.2", true, "b.net", 2, 4, "a launch", {{"10.9.0.2", 5}}, "tokyo"}};
   record.members[1].holder = Holder{"token0002", "bob"};
@@ -203,6 +205,22 @@ constexpr const char* kOfVersion4 =
     "65030000000700000000000000230100000000000011000000ec3cb9a20604000000646f6e6500812469000000"
     "00";
 
+// Written by the code of version 5: the same, and the second member has a token.
+constexpr const char* kOfVersion5 =
+    "7063636c6a726e6c05000000302e312e30000000000000000000000022687b2f05000000170349570101000000"
+    "1c000000b36614a60201000000722a000000000000000800000031302e302e302e310c004e01000066c8fba804"
+    "01000000720300000001c4090000bc020000030000000200000001000000010000000000000000000000000000"
+    "000002000000010000000000000000000000000000000002000000010000000200000001000000020000000100"
+    "0000010000000a00000031302e302e302e313a310000000002000000010000000a00000031302e302e302e323a"
+    "3205000000746f6b796f0200000000000000010000000000000000000000010000000000000000000000000000"
+    "000200000001000000010000000800000031302e302e302e310000000000010001000000000000000000000000"
+    "000000000000000002000000010000000800000031302e302e302e320105000000622e6e657402000400000000"
+    "0000000800000061206c61756e6368010000000800000031302e392e302e32050005000000746f6b796f010900"
+    "0000746f6b656e3030303203000000626f621a000000179678d8050100000072030000000500000000000000bc"
+    "0a00000000000024000000ba358a930204000000646f6e652c000000000000000d000000323030313a6462383a"
+    "3a2f36340c001d000000d89e1c2e0504000000646f6e6503000000070000000000000023010000000000001100"
+    "0000ec3cb9a20604000000646f6e650081246900000000";
+
 Bytes from_hexadecimal(const std::string& digits) {
   Bytes bytes;
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
@@ -211,7 +229,7 @@ Bytes from_hexadecimal(const std::string& digits) {
 }
 
 void expect_read(const Bytes& file, uint16_t protocol_version, const std::vector<Endpoint>& others,
-                 const std::string& name) {
+                 const std::string& name, const std::optional<Holder>& holder = {}) {
   auto replayed = journal::replay(file);
   ASSERT_TRUE(replayed.ok()) << replayed.status().message;
   EXPECT_EQ(replayed.value().bytes, file.size());
@@ -227,9 +245,11 @@ void expect_read(const Bytes& file, uint16_t protocol_version, const std::vector
   second.peer = peer_id(2);
   second.others = others;
   second.name = name;
-  second.holder.reset();
+  second.holder = holder;
   EXPECT_EQ(run.memberships.at({3}).members[1], second);
   EXPECT_EQ(run.memberships.at({3}).start.members[1].name, name);
+  EXPECT_EQ(run.memberships.at({3}).pattern, protocol::PatternChoice::kAny);
+  EXPECT_TRUE(run.memberships.at({3}).start.shares.empty());
   EXPECT_EQ(run.shared_states.at({3}), (SharedStateRecord{{3}, 5, 0xabc}));
   EXPECT_EQ(memory.runs.at("done").ended, 1764000000);
   EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
@@ -239,6 +259,8 @@ TEST(Journal, OnesOfEarlierVersionsAreRead) {
   expect_read(from_hexadecimal(kOfVersion2), 7, {}, "");  // as all runs of masters that wrote it
   expect_read(from_hexadecimal(kOfVersion3), 8, {{"10.9.0.2", 5}}, "");
   expect_read(from_hexadecimal(kOfVersion4), 12, {{"10.9.0.2", 5}}, "tokyo");
+  expect_read(from_hexadecimal(kOfVersion5), 12, {{"10.9.0.2", 5}}, "tokyo",
+              Holder{"token0002", "bob"});
 }
 
 // A header with this version and release, and the right checksum.
@@ -259,10 +281,10 @@ TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
     return replayed.ok() ? std::string() : replayed.status().message;
   };
   const std::string here = "this pccl " + std::string(protocol::kRelease);
-  EXPECT_EQ(why(file_of(5, "0.1.0")), "");
-  EXPECT_EQ(why(file_of(6, "12.34.56")), "is of version 6, which pccl 12.34.56 reads, and " + here +
+  EXPECT_EQ(why(file_of(6, "0.1.0")), "");
+  EXPECT_EQ(why(file_of(7, "12.34.56")), "is of version 7, which pccl 12.34.56 reads, and " + here +
                                              " does not: go on with that release");
-  EXPECT_EQ(why(file_of(6, "0.2\n")), "is of version 6, which pccl 0.2\\n reads, and " + here +
+  EXPECT_EQ(why(file_of(7, "0.2\n")), "is of version 7, which pccl 0.2\\n reads, and " + here +
                                           " does not: go on with that release");
   EXPECT_EQ(why(file_of(1, "")),
             "is of version 1, which a pccl from before its first release "

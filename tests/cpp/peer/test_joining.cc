@@ -155,5 +155,17 @@ TEST_F(JoiningTest, IsOverForAMember) {
   EXPECT_EQ(notes(), (Notes{"update_topology waits for more peers"}));
 }
 
+TEST_F(JoiningTest, TheHelloSaysWhatAllMustAgreeOn) {
+  context_.options.pattern = protocol::PatternChoice::kDirect;
+  context_.options.policy = protocol::LossPolicy::kRetry;
+  const protocol::Hello hello = joining_.hello();
+  EXPECT_EQ(hello.run, "demo");
+  EXPECT_EQ(hello.founders, 3u) << "min_peers, unless it is given";
+  EXPECT_EQ(hello.pattern, protocol::PatternChoice::kDirect);
+  EXPECT_EQ(hello.policy, protocol::LossPolicy::kRetry);
+  EXPECT_EQ(hello.peer_timeout_ms, 10000u);
+  EXPECT_EQ(hello.first_call_timeout_ms, 10000u) << "as the peer timeout, unless it is given";
+}
+
 }  // namespace
 }  // namespace pccl::peer

@@ -45,11 +45,42 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
   }
   EXPECT_EQ(refused([](auto& start) { start.one_shot_bytes = protocol::kOneShotBytesMax + 1; }),
             "epoch 1.2 has one-shot operations of 65537 bytes");
+  for (const std::vector<uint16_t>& shares : {std::vector<uint16_t>{128, 128},
+                                              {100, 100, 100},
+                                              {256, 0, 0, 0},
+                                              {0, 0, 0},
+                                              {85, 85, 85}}) {
+    EXPECT_EQ(refused([&](auto& start) { start.shares = shares; }),
+              "epoch 1.2 has shares that are not one per rank with the sum 256");
+  }
+  EXPECT_EQ(refused([](auto& start) { start.shares = {0, 256, 0}; }), "");
   EXPECT_EQ(refused([](auto& start) {
               for (uint32_t peer = 10; peer < 140; ++peer)
                 start.members.push_back({peer_id(peer), ""});
             }),
             "epoch 1.2 has too many members");
+}
+
+// Large tensors pass between all members but those that both own nothing.
+TEST(Membership, WithSharesTheNeighboursAreThoseThatShare) {
+  Context context;
+  Effects effects;
+  context.effects = &effects;
+  Membership membership(context);
+  for (const Phase phase : {Phase::kConnecting, Phase::kHandshaking, Phase::kWelcomed})
+    membership.enter(phase);
+  protocol::Welcome welcome;
+  welcome.peer = peer_id(2);
+  membership.welcome(welcome);
+  membership.enter(Phase::kRegistered);
+  Transcript t;
+  protocol::EpochStart start = t.start_of(1, {1, 2, 3, 4, 5});
+  start.shares = {0, 0, 128, 128, 0};
+  EXPECT_TRUE(membership.begin(start).ok());
+  membership.enter(Phase::kMember);
+  EXPECT_EQ(membership.neighbours(), (std::vector<PeerId>{peer_id(3), peer_id(4)}));
+  EXPECT_EQ(std::get<BeginEpoch>(effects.front()).neighbours, membership.neighbours());
+  membership.check();
 }
 
 TEST(Membership, AnEpochComesOnlyByAVote) {

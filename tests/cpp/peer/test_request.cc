@@ -12,7 +12,8 @@ using protocol::OpKind;
 class RequestTest : public testing::Test {
  protected:
   Membership seen_by(uint32_t peer, uint32_t one_shot_bytes = 0, uint32_t world = 4,
-                     uint32_t rtt = 0) {
+                     uint32_t rtt = 0, const std::vector<uint16_t>& shares = {},
+                     std::vector<uint32_t> ring = {0, 2, 1, 3}) {
     context_.effects = &effects_;
     Membership membership(context_);
     for (const Phase phase : {Phase::kConnecting, Phase::kHandshaking, Phase::kWelcomed})
@@ -23,7 +24,8 @@ class RequestTest : public testing::Test {
     membership.enter(Phase::kRegistered);
     Transcript t;
     protocol::EpochStart start =
-        world == 4 ? t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3}) : t.start_of(1, {1, 2}, {0, 1});
+        world == 4 ? t.start_of(1, {1, 2, 3, 4}, ring) : t.start_of(1, {1, 2}, {0, 1});
+    start.shares = shares;
     start.one_shot_bytes = one_shot_bytes;
     start.rtt = rtt;
     EXPECT_TRUE(membership.begin(start).ok());
@@ -97,8 +99,8 @@ TEST_F(RequestTest, UpToTheSizeOfTheEpochItIsExchanged) {
   const ring::Task task =
       task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
   EXPECT_EQ(task.shape.pattern, ring::Pattern::kOneShot);
-  EXPECT_EQ(task.shape.rank, 2u);
-  EXPECT_EQ(peers_of(task), (std::vector<PeerId>{peer_id(1), peer_id(3), peer_id(2), peer_id(4)}));
+  EXPECT_EQ(task.shape.rank, 1u) << "by rank, whatever the ring is";
+  EXPECT_EQ(peers_of(task), (std::vector<PeerId>{peer_id(1), peer_id(2), peer_id(3), peer_id(4)}));
   EXPECT_FALSE(task.upstream || task.downstream);
   const Membership around = seen_by(2, 39);
   EXPECT_EQ(task_of(info_of(request(OpKind::kAllReduce), around), key(), 9, around).shape.pattern,
@@ -124,7 +126,7 @@ TEST_F(RequestTest, UnevenPartsAreExchangedIfAllMembersKnowThatTheyAreSmall) {
       from.push_back(part.from);
       to.push_back(part.to);
     }
-    EXPECT_EQ(from, (std::vector<uint64_t>{40, 0, 12, 28}));
+    EXPECT_EQ(from, (std::vector<uint64_t>{40, 12, 0, 28}));
     EXPECT_EQ(to, (std::vector<uint64_t>{12, 12, 12, 12}));
   }
   uneven.kind = OpKind::kAllToAll;  // the largest part may be between two others
@@ -218,6 +220,34 @@ TEST_F(RequestTest, WhatNamesRanksMayNotOutliveThem) {
   EXPECT_EQ(check_after_change(info, membership).peer, peer_id(9));
   EXPECT_EQ(check_after_change(info_of(request(OpKind::kAllGather), membership), membership).code,
             Code::kMembershipChanged);
+}
+
+TEST_F(RequestTest, WithSharesAllReducesAreDirect) {
+  const std::vector<uint16_t> shares = {0, 200, 56, 0};
+  for (const std::vector<uint32_t>& ring :
+       {std::vector<uint32_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}}) {
+    const Membership membership = seen_by(2, 20, 4, 0, shares, ring);
+    const ring::Task task =
+        task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
+    EXPECT_EQ(task.shape.pattern, ring::Pattern::kDirect);
+    EXPECT_EQ(task.shape.rank, 1u);
+    EXPECT_EQ(task.shape.shares, shares);
+    EXPECT_EQ(peers_of(task),
+              (std::vector<PeerId>{peer_id(1), peer_id(2), peer_id(3), peer_id(4)}));
+    EXPECT_FALSE(task.upstream || task.downstream);
+    EXPECT_EQ(order_of(task, membership), (std::vector<uint32_t>{0, 1, 2, 3}));
+    const ring::Task other =
+        task_of(info_of(request(OpKind::kAllGather), membership), key(), 9, membership);
+    EXPECT_EQ(other.shape.pattern, ring::Pattern::kAllGather);
+    EXPECT_EQ(order_of(other, membership), ring);
+  }
+  const Membership small = seen_by(2, 40, 4, 0, shares);
+  EXPECT_EQ(task_of(info_of(request(OpKind::kAllReduce), small), key(), 9, small).shape.pattern,
+            ring::Pattern::kOneShot);
+  const Membership two = seen_by(2, 0, 2, 1000, {128, 128});
+  EXPECT_EQ(task_of(info_of(request(OpKind::kAllReduce), two), key(), 9, two).shape.pattern,
+            ring::Pattern::kPairwise)
+      << "one round trip less, and the same bits";
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/peer/request.h"
+#include "csrc/protocol/shares.h"
 #include "tests/cpp/chance.h"
 #include "tests/cpp/peer/transcript.h"
 #include "tests/cpp/protocol/random_message.h"
@@ -240,6 +241,8 @@ class Wild {
     }
     for (uint32_t rank = 0; rank < start.members.size(); ++rank) start.ring.push_back(rank);
     std::shuffle(start.ring.begin(), start.ring.end(), random_);
+    if ((shares_ = below(3) == 0)) start.shares = protocol::equal_shares(start.members.size());
+    if (below(50) == 0) start.shares.push_back(1);
     return start;
   }
   protocol::Message end() {
@@ -331,7 +334,8 @@ class Wild {
     for (const PeerId neighbour : what.neighbours) {
       EXPECT_EQ(std::count(what.peers.begin(), what.peers.end(), neighbour), 1);
     }
-    EXPECT_EQ(what.neighbours.size(), std::min<size_t>(what.peers.size(), 2));
+    EXPECT_EQ(what.neighbours.size(),
+              shares_ ? what.peers.size() : std::min<size_t>(what.peers.size(), 2));
     epoch_ = what.epoch;
     others_ = what.peers;
     voted_ = ended_ = false;
@@ -404,6 +408,7 @@ class Wild {
   std::set<OpKey> done_;
   protocol::Vote vote_;
   bool voted_ = false, planned_ = false, fetched_ = false, ended_ = false;
+  bool shares_ = false;  // the last EpochStart has shares
   std::vector<PeerId> others_;
   std::map<std::string, size_t> counts_;
 };

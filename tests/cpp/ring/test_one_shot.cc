@@ -10,9 +10,9 @@ namespace {
 TEST(OneShot, IsFinishedWhenAllHaveComeAndGone) {
   OneShot one_shot(parts_among({{4}, {7}, {9}}, 8, 1), 1);
   EXPECT_TRUE(one_shot.active());
-  EXPECT_EQ(one_shot.ring_index_of({9}), 2u);
-  EXPECT_EQ(one_shot.ring_index_of({7}), std::nullopt) << "itself";
-  EXPECT_EQ(one_shot.ring_index_of({5}), std::nullopt);
+  EXPECT_EQ(one_shot.rank_of({9}), 2u);
+  EXPECT_EQ(one_shot.rank_of({7}), std::nullopt) << "itself";
+  EXPECT_EQ(one_shot.rank_of({5}), std::nullopt);
   EXPECT_TRUE(one_shot.wants_to_send(0));
   EXPECT_FALSE(one_shot.wants_to_send(1));
   one_shot.sent(0);

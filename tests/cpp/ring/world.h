@@ -47,6 +47,9 @@ struct Call {
   // kOneShot that is not in place. `count` is the largest.
   std::function<uint64_t(uint32_t from, uint32_t to)> part = {};
   std::vector<uint16_t> shares = {};  // kDirect; none: equal ones
+  // Its task on a rank, for an all-reduce; the World fills in epoch, key and digest. None: the
+  // World makes the task.
+  std::function<Task(uint32_t rank)> task = {};
 };
 
 // The state of a call on one rank.
@@ -66,7 +69,8 @@ struct Posted {
 
 class World {
  public:
-  World(uint32_t size, uint64_t seed, size_t piece_bytes_max = 40000)
+  // `lanes`: of each link; 0: one to three.
+  World(uint32_t size, uint64_t seed, size_t piece_bytes_max = 40000, uint64_t lanes = 0)
       : random(seed), piece_bytes_max_(piece_bytes_max), nodes_(size) {
     for (uint32_t rank = 0; rank < size; ++rank) {
       nodes_[rank].engine = std::make_unique<Engine>(Engine::Callbacks{
@@ -81,8 +85,9 @@ class World {
     }
     for (uint32_t a = 0; a < size; ++a) {
       for (uint32_t b = a + 1; b < size; ++b) {
-        lanes_[{a, b}] = lanes_[{b, a}] = 1 + random() % 3;
-        for (uint64_t lanes = lanes_[{a, b}]; lanes > 0; --lanes) connect(a, b);
+        const uint64_t count = lanes > 0 ? lanes : 1 + random() % 3;
+        lanes_[{a, b}] = lanes_[{b, a}] = count;
+        for (uint64_t lane = 0; lane < count; ++lane) connect(a, b);
       }
     }
     begin_epoch(Epoch{1});
@@ -285,13 +290,16 @@ class World {
     task.shape.count -= posted.kept;
     task.keep = call.keep;
     task.parked = call.parked;
-    if (passes_directly(call)) {
-      for (uint32_t other = 0; other < size(); ++other)
-        task.parts.push_back(part(rank, other, call));
+    if (call.task) {
+      Task made = call.task(rank);
+      task.shape = made.shape;
+      task.shape.count -= posted.kept;
+      task.parts = std::move(made.parts);
+      task.upstream = made.upstream;
+      task.downstream = made.downstream;
+    } else {
+      connect_task(rank, call, task);
     }
-    const Schedule schedule(task.shape);
-    if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
-    if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
     Memory memory{.spans = {},
                   .dtype = call.dtype,
                   .reduce = call.reduce,
@@ -302,6 +310,16 @@ class World {
     const size_t kept = posted.kept * element_bytes(call.dtype);
     if (kept > 0) memory.spans[0] = memory.spans[0].subspan(kept);
     engine(rank).post(std::move(task), std::move(memory));
+  }
+
+  void connect_task(uint32_t rank, const Call& call, Task& task) const {
+    if (passes_directly(call)) {
+      for (uint32_t other = 0; other < size(); ++other)
+        task.parts.push_back(part(rank, other, call));
+    }
+    const Schedule schedule(task.shape);
+    if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
+    if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
   }
 
   Shape shape_of(uint32_t rank, const Call& call) const {

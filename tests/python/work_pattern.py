@@ -1,0 +1,49 @@
+"""Run by test_pattern.py in every process of a world."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+
+
+def numbers(rank: int, size: int) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(rank))
+
+
+def digest(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+
+
+def sums_in_rank_order(sizes: list[int]) -> str:
+    """Compare float32 sums with those of one process, bit by bit."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    assert sum(pccl.run_info()["shares"]) == 256
+    digests = ""
+    for size in sizes:
+        tensor = numbers(rank, size)
+        dist.all_reduce(tensor)
+        want = numbers(0, size)
+        for other in range(1, world):
+            want += numbers(other, size)
+        assert torch.equal(tensor, want), size
+        digests += digest(tensor)
+    return digests
+
+
+def joins_with_another_pattern(url: str) -> str:
+    """Join two groups of a run, the second one with another pattern; return the error."""
+    dist.init_process_group("pccl", init_method=url)
+    assert pccl.run_info()["shares"] == []  # alone
+    os.environ["PCCL_PATTERN"] = "ring"
+    try:
+        pccl.join(url + "?peer_group=1")
+    except ValueError as error:
+        return str(error)
+    finally:
+        dist.destroy_process_group()
+    return "joined"
