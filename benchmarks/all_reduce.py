@@ -51,7 +51,7 @@ from processes import (
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
-PCCL = ("pccl", "pccl-tls")  # the second one is encrypted
+PCCL = ("pccl", "pccl-tls", "pccl-direct")  # encrypted; with PCCL_PATTERN=direct
 KIB, MIB = 1 << 10, 1 << 20
 PART = MIB  # elements that are compared at once, because a comparison takes memory
 FLOOR_SETTINGS = (
@@ -246,6 +246,8 @@ class World:
             self.master = Master(address, places[0], build, secured=backend == "pccl-tls")
             init_method = f"pccl://{self.master.address}/bench"
             env |= self.master.environment
+            if backend == "pccl-direct":
+                env["PCCL_PATTERN"] = "direct"
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
             init_method = f"file://{self.folder}/store"
@@ -398,10 +400,12 @@ def measure_all(
     seen: Callable[[Row], None],
     *,
     encrypted: bool = False,
+    direct: bool = False,
 ) -> list[Row]:
     """Return all rows; show each row to `seen` as soon as it is measured.
 
-    `encrypted`: pccl takes part a second time, over TLS.
+    `encrypted`: pccl takes part a second time, over TLS. `direct`: likewise, with the direct
+    pattern.
     """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -414,6 +418,8 @@ def measure_all(
             worlds = {"pccl": World("pccl", size), "Gloo": World("gloo", size)}
             if encrypted:
                 worlds["pccl-tls"] = World("pccl-tls", size)
+            if direct:
+                worlds["pccl-direct"] = World("pccl-direct", size)
             try:
                 for case in chosen:
                     count = case.tensor_bytes * case.tensors
@@ -448,10 +454,10 @@ def line(row: Row) -> str:
     cells.append(f"{row.median_cpu('pccl') / row.median_cpu('Gloo'):.2f}")
     cells.append(f"{wall / row.median_wall('floor'):.2f}" if "floor" in row.wall else "")
     cells.append("" if row.limit is None else f"{row.limit / wall:.2f}")
-    if "pccl-tls" in row.wall:
-        tls = row.median_wall("pccl-tls")
-        cells.append(f"{records.spread(row.wall['pccl-tls'])}, {row.median_cpu('pccl-tls'):.2f}")
-        cells.append(f"{tls / wall:.2f}")
+    for name in ("pccl-tls", "pccl-direct"):
+        if name in row.wall:
+            cells.append(f"{records.spread(row.wall[name])}, {row.median_cpu(name):.2f}")
+            cells.append(f"{row.median_wall(name) / wall:.2f}")
     return "| " + " | ".join(cells) + " |"
 
 
@@ -460,7 +466,18 @@ HEAD = (
     "| wall ÷ Gloo | goal | CPU ÷ Gloo | wall ÷ floor | of the limit |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
-HEAD_ENCRYPTED = HEAD.replace("\n", " pccl over TLS | TLS ÷ plain |\n") + "---|---|"
+MORE = {
+    "encrypted": " pccl over TLS | TLS ÷ plain |",
+    "direct": " pccl, direct | direct ÷ ring |",
+}
+
+
+def head_with(chosen: Sequence[str]) -> str:
+    """Return the head of the table with these further contenders."""
+    head = HEAD
+    for name in chosen:
+        head = head.replace("\n", MORE[name] + "\n") + "---|---|"
+    return head
 
 
 def main() -> None:
@@ -476,6 +493,9 @@ def main() -> None:
     parser.add_argument(
         "--encrypted", action="store_true", help="also measure pccl over TLS, in two more columns"
     )
+    parser.add_argument(
+        "--direct", action="store_true", help="also measure the direct pattern, in two more columns"
+    )
     records.add_option(parser)
     parser.add_argument("--rank-of", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -489,7 +509,7 @@ def main() -> None:
     rounds = 3 if given.quick else given.rounds
     cases = [case for case in CASES if case.name in given.cases and (case.quick or not given.quick)]
     congestion = records.congestion_here()
-    head = HEAD_ENCRYPTED if given.encrypted else HEAD
+    head = head_with([name for name in MORE if getattr(given, name)])
     print(f"congestion control: {congestion}; {os.cpu_count()} cores; {rounds} rounds\n\n{head}")
     rows = measure_all(
         cases,
@@ -497,6 +517,7 @@ def main() -> None:
         rounds,
         lambda row: print(line(row), flush=True),
         encrypted=given.encrypted,
+        direct=given.direct,
     )
     records.write(records.Record(congestion=congestion, rounds=rounds, rows=rows), given.json)
 

@@ -8,10 +8,10 @@ is the limit of a ring in the order of the scenario's hosts: the bytes that each
 direction of the ring), plus the 2(N-1) hops of a byte.
 pccl and Gloo take turns, each in that order. After them comes the floor (ringfloor.c: a bare ring,
 one connection to the next rank, made anew each time). The first call of pccl is not counted; later
-calls of Gloo are no faster than its first. Gloo has only one connection to each other host.
-Therefore it also runs with the tensor cut into parts, each reduced in a group of its own, all at
-once; a pilot determines the fastest number of groups. If --rival-rounds is lower than --rounds,
-only pccl runs the remaining rounds.
+calls of Gloo are no faster than its first. With --direct, pccl also runs with PCCL_PATTERN=direct.
+Gloo has only one connection to each other host. Therefore it also runs with the tensor cut into
+parts, each reduced in a group of its own, all at once; a pilot determines the fastest number of
+groups. If --rival-rounds is lower than --rounds, only pccl runs the remaining rounds.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_roun
                 )
             if "floor" in names:
                 turns["floor"] = partial(floor_at, program, row.bytes / MIB, lab.namespaces())
-            turns["pccl"]()
+            for pilot in ("pccl", "pccl-direct"):
+                if pilot in turns:
+                    turns[pilot]()
             for round_number in range(rounds):
                 for name in turns if round_number < rival_rounds else ("pccl",):
                     emulator_before, start = lab.cpu(), time.monotonic()
@@ -206,12 +208,15 @@ def main() -> None:
     parser.add_argument("scenarios", type=Path, nargs="+", metavar="scenario")
     parser.add_argument("--rounds", type=at_least_one, default=3)
     parser.add_argument("--rival-rounds", type=at_least_one, help="of Gloo and the floor")
+    parser.add_argument("--direct", action="store_true", help="also pccl with the direct pattern")
     parser.add_argument("--skip-gloo", action="store_true")
     parser.add_argument("--skip-floor", action="store_true")
     records.add_option(parser)
     options = parser.parse_args()
     skipped = {"gloo": options.skip_gloo, "floor": options.skip_floor}
-    names = [name for name in ("pccl", "gloo", "floor") if not skipped.get(name)]
+    skipped["pccl-direct"] = not options.direct
+    contenders = ("pccl", "pccl-direct", "gloo", "floor")
+    names = [name for name in contenders if not skipped.get(name)]
     rivals = options.rounds if options.rival_rounds is None else options.rival_rounds
     rows = []
     for scenario in options.scenarios:
