@@ -1,0 +1,44 @@
+// pattern_time: how long an all-reduce should take around a ring and in the direct pattern. The
+// pattern that is predicted to be faster is what matters, not the exact seconds.
+// Pure functions and plain values. The master does not choose by it yet.
+//
+// A large all-reduce is as slow as its busiest path, uplink or trunk. Around the ring, each hop
+// carries 2(N-1)/N of the tensor. In the direct pattern, the path from i to j carries the shares of
+// both. To this come the hops that the last slice still makes, 2(N-1) or two of them, and the hop
+// of the word that all are done.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "master/topology/ring_planner.h"
+
+namespace pccl::master::topology {
+
+// What is known of the network between members. Rates are in bytes per second.
+struct Network {
+  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+  explicit Network(Paths between)
+      : paths(std::move(between)),
+        out(paths.members(), kUnlimited),
+        in(paths.members(), kUnlimited) {}
+
+  Paths paths;
+  std::vector<double> out, in;  // of each member, in all
+  // All that passes from the members of one side to those of the other shares this rate.
+  struct Trunk {
+    std::vector<bool> from, to;  // by member
+    double rate = kUnlimited;
+  };
+  std::vector<Trunk> trunks;
+};
+
+// Seconds that an all-reduce of `bytes` bytes takes. `shares`: by member; their sum is
+// protocol::kSharesTotal. REQUIRES: two members or more.
+double ring_seconds(const Network& network, const Tour& order, double bytes);
+double direct_seconds(const Network& network, const std::vector<uint16_t>& shares, double bytes);
+
+}  // namespace pccl::master::topology
