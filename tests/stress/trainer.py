@@ -35,6 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 CONTEXT, BATCH = 32, 4
 TEXT_BYTES_MAX = 1 << 20
 CALL_TIMEOUT = timedelta(seconds=60)
+PROGRESS_BYTES = 32  # four counters, which a newcomer may have to correct
 LOSS_EVERY = 25  # outer steps
 
 
@@ -58,6 +59,7 @@ class Trainee(Observer):
         self._log = log
         self._model = CharGpt(symbols=SYMBOLS, context=CONTEXT, layers=2, width=64, heads=4)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-3)
+        self._is_new = True
         options = KINDS[kind]
         self._outer = DiLoCo(self._model, self._optimizer, every=EVERY, observer=self, **options)
 
@@ -84,6 +86,7 @@ class Trainee(Observer):
             if dist.is_initialized():
                 dist.destroy_process_group()
             try:
+                self._is_new = True  # the next sync brings what the others hold
                 dist.init_process_group("pccl", init_method=self._url, timeout=CALL_TIMEOUT)
                 self._outer.start()
             except pccl.PcclError as error:
@@ -100,6 +103,9 @@ class Trainee(Observer):
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
         digest = f"{info.hash:016x} {trainer.state_dict()['digest']}"
         self._say(agreed=info.revision, digest=digest)
+        if info.rx_bytes > PROGRESS_BYTES and not self._is_new:
+            self._say(violation=f"{info.rx_bytes} bytes were corrected, as if bits had differed")
+        self._is_new = False
 
     def stepped(self, trainer: Any, done: OuterStep) -> None:
         self._say(stepped=done.revision, world=done.world_size, contributors=done.contributors)
