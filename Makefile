@@ -32,7 +32,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc cuda master ! -name '*.md')
 
-.PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress bench compare compare-base lint fmt types \
+.PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress churn bench compare compare-base lint fmt types \
   gpu-bundle asan tsan fuzz ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -113,6 +113,10 @@ diagrams: core    ## draw docs/state-machines.md from the tables of the state ma
 
 stress: packages-netns setup  ## kill, pause, isolate and start processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
+
+churn: packages-netns setup   ## the same with DiLoCo trainers: MINUTES=m each SEED=n KINDS="blocking overlapped carry streaming"
+	for kind in $(or $(KINDS),blocking overlapped streaming); do tools/stock-network.sh $(BIN)/python tests/stress/run.py \
+	  --kind $$kind --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED)); done
 
 # The wide-area parts need root (namespaces, TUN). Without root they are skipped, with a message.
 bench: packages-bench setup   ## speed, into RESULTS.md: an hour; QUICK=1: 5 minutes, into build/bench; PARTS="curve worlds"
@@ -201,6 +205,7 @@ nightly: core     ## hours: the oldest torch, a wheel, long simulation, stress, 
 	$(MAKE) wheel
 	$(MAKE) sim CAMPAIGN=5000
 	$(MAKE) stress MINUTES=30
+	$(MAKE) churn MINUTES=30
 	$(MAKE) fuzz SECONDS_EACH=600
 	$(MAKE) asan SEEDS=1000
 	$(MAKE) tsan

@@ -44,7 +44,10 @@ def peer(url: str, number: int) -> None:
     dist.init_process_group("pccl", init_method=f"{url}?min_peers=2")
 
     began, tokens, waited, last = time.monotonic(), 0, 0.0, None
-    with DiLoCo(model, optimizer, every=INNER_STEPS, overlap="auto") as outer:
+    with (
+        DiLoCo(model, optimizer, every=INNER_STEPS, overlap="auto") as outer,
+        launch.progress(OUTER_STEPS, number) as show,
+    ):
         batches = text.batches(BATCH, seed=seed_of(outer.revision))
         while last is None or last.revision < OUTER_STEPS:
             loss = loss_of(model, next(batches))
@@ -55,6 +58,7 @@ def peer(url: str, number: int) -> None:
             if outer.last is not last:  # an outer step has happened
                 last = outer.last
                 waited += last.waited_s
+                show(last.revision)
                 batches = text.batches(BATCH, seed=seed_of(last.revision))
         seconds = time.monotonic() - began
         sent = pccl.run_info()["bytes_sent"]

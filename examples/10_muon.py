@@ -49,7 +49,10 @@ def peer(url: str, number: int) -> None:
     dist.init_process_group("pccl", init_method=f"{url}?min_peers=2")
 
     began, tokens, waited, last = time.monotonic(), 0, 0.0, None
-    with DiLoCo(model, optimizers, every=INNER_STEPS) as outer:
+    with (
+        DiLoCo(model, optimizers, every=INNER_STEPS) as outer,
+        launch.progress(OUTER_STEPS, number) as show,
+    ):
         batches = text.batches(BATCH, seed=seed_of(outer.revision))
         while outer.revision < OUTER_STEPS:
             loss = loss_of(model, next(batches))
@@ -61,6 +64,7 @@ def peer(url: str, number: int) -> None:
             if outer.last is not last:  # an outer step has happened
                 last = outer.last
                 waited += last.waited_s
+                show(last.revision)
                 batches = text.batches(BATCH, seed=seed_of(last.revision))
         seconds = time.monotonic() - began
         with torch.no_grad():  # after an outer step, the model has the global parameters

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 PEERS_TIMEOUT_S = 60.0
 
@@ -36,6 +37,22 @@ def master() -> Iterator[str]:
     finally:
         process.kill()
         process.communicate()
+
+
+@contextlib.contextmanager
+def progress(total: int, number: int) -> Iterator[Callable[[int], None]]:
+    """Show how many outer steps peer 0 has done; yield the function that is told the number.
+
+    There is a bar only on a terminal, and if `rich` is installed.
+    """
+    if number > 0 or not sys.stdout.isatty() or find_spec("rich") is None:
+        yield lambda done: None
+        return
+    from rich.progress import Progress
+
+    with Progress(transient=True) as bar:
+        task = bar.add_task("outer steps", total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def run_peers(

@@ -61,8 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pccl demo",
-        description="Train a small GPT with DiLoCo on three peers of this machine; kill one in the "
-        "middle of an all-reduce, let another join, and check that nothing was lost.",
+        description="Train a small GPT with DiLoCo on three peers of this machine, which compute "
+        "while their averages travel; kill one in the middle of an all-reduce, let another join, "
+        "and check that nothing was lost.",
     )
     parser.add_argument(
         "--short", action="store_true", help="a smaller model and fewer steps: half a minute"
@@ -115,12 +116,20 @@ def _print_summary(console: Console, story: Story, costs: Costs, picture: Path) 
         f"the join cost the others {costs.join_call + costs.join_sync:.3f} s: "
         f"{costs.join_call:.3f} s update_topology, {costs.join_sync:.3f} s sync_shared_state "
         f"(a meeting without a join: {costs.ordinary_meeting:.3f} s)",
+        f"while averages travelled, the peers computed for {_hidden(story):.0%} of the time",
         f"the newcomer had its state {costs.newcomer:.3f} s after asking to join",
         *(f"peer {peer.name}: revision {peer.revision}, hash {peer.hash}" for peer in story.living),
         f"picture: {picture}",
     ]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _hidden(story: Story) -> float:
+    """Return the part of the time of all-reduces in which their peers computed."""
+    peers = story.peers.values()
+    travelled = sum(end - begin for peer in peers for begin, end in peer.travelling)
+    return sum(peer.hidden_s for peer in peers) / max(travelled, 1e-9)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Standard output carries one JSON object a line: `kind`, `at` (the machine's mono
     ready       parameters                              the model is built, nothing is connected yet
     admitted    id, rank, world_size                    init_process_group returned
     started     revision, hash, received_bytes          the first sync_shared_state returned
-    inner       step, loss                              one inner step of that outer step
+    inner       step, loss, began                       one inner step, and when it began
     posted      step, attempt                           the all-reduce of that outer step runs
     failed      step, attempt, error, message, untouched   whether the tensor is as before
     committed   step, attempt
@@ -15,6 +15,8 @@ Standard output carries one JSON object a line: `kind`, `at` (the machine's mono
 
 Standard input carries orders: each line `go` releases one hold (see `--newcomer`, `--hold-step`).
 The end of standard input means that the demo is over: this process then exits too.
+
+The all-reduce of an outer step runs while the peer takes its next inner steps (`overlap="auto"`).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ import pccl_backend as pccl
 from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
 from pccl_backend.demo.model import CharGpt, loss_of
 from pccl_backend.demo.settings import Settings
-from pccl_backend.trainers import DiLoCo, Observer
+from pccl_backend.trainers import DiLoCo, Observer, OuterStep
 from pccl_backend.trainers.diloco import Strategy
 
 __all__ = ["TAG", "main"]
@@ -108,6 +110,7 @@ class Reporter(Observer):
     def before_reduce(self, trainer: DiLoCo) -> None:
         self._saved = trainer.pseudo_gradient.clone()
         if trainer.revision + 1 == self._hold_step:
+            self._hold_step = 0  # not again when it is repeated
             self._orders.wait_for_go(timeout_s=self._settings.deadline_s)
 
     def reduce_posted(self, trainer: DiLoCo, attempt: int) -> None:
@@ -164,11 +167,14 @@ def digest_of(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def finished(settings: Settings, *, revision: int, joined_at: int | None) -> bool:
-    """Return whether to stop. All peers decide alike: they know the same at that revision."""
-    if joined_at is None:
+def finished(settings: Settings, *, last: OuterStep | None, joined_at: int | None) -> bool:
+    """Return whether to stop. All peers decide alike: they know the same after an outer step.
+
+    `DiLoCo.revision` would not do: each peer applies an average at a moment of its own.
+    """
+    if last is None or joined_at is None:
         return False
-    return revision >= max(settings.outer_steps, joined_at + settings.steps_together)
+    return last.revision >= max(settings.outer_steps, joined_at + settings.steps_together)
 
 
 class Peer:
@@ -199,6 +205,9 @@ class Peer:
         # Before the join: the others wait for a newcomer's start().
         outer = DiLoCo(
             self._model,
+            self._inner,
+            every=self._settings.inner_steps,
+            overlap="auto",
             outer_lr=self._settings.outer_lr,
             outer_momentum=self._settings.outer_momentum,
             tag=TAG,
@@ -221,12 +230,16 @@ class Peer:
         report("started", revision=outer.revision, hash=hex_of(info), received_bytes=received)
         if outer.revision == 0:
             self._wait_for_founders(outer)
-            self._validate(outer.revision)
+            self._validate(outer)
         else:
             self._reporter.joined_at = outer.revision
-        self._train(outer)
-        self._validate(outer.revision)
-        report("done", revision=outer.revision, digest=digest_of(self._model))
+        with outer:
+            self._train(outer)
+            outer.finish()
+            self._validate(outer)
+            with outer.global_parameters() as model:
+                digest = digest_of(model)
+        report("done", revision=outer.revision, digest=digest)
         dist.destroy_process_group()
 
     def _wait_for_founders(self, outer: DiLoCo) -> None:
@@ -236,19 +249,19 @@ class Peer:
             outer.meet()
 
     def _train(self, outer: DiLoCo) -> None:
-        settings = self._settings
-        while not finished(settings, revision=outer.revision, joined_at=self._reporter.joined_at):
-            for _ in range(settings.inner_steps):
-                loss = loss_of(self._model, next(self._batches))
-                loss.backward()  # type: ignore[no-untyped-call]
-                self._inner.step()
-                self._inner.zero_grad()
-                report("inner", step=outer.revision + 1, loss=loss.item())
-            outer.step()
+        while not finished(self._settings, last=outer.last, joined_at=self._reporter.joined_at):
+            began = time.monotonic()
+            loss = loss_of(self._model, next(self._batches))
+            loss.backward()  # type: ignore[no-untyped-call]
+            report("inner", step=outer.revision + 1, loss=loss.item(), began=began)
+            self._inner.step()  # the outer steps happen inside
+            self._inner.zero_grad()
 
     @torch.no_grad()
-    def _validate(self, revision: int) -> None:
-        report("validated", revision=revision, loss=loss_of(self._model, self._validation).item())
+    def _validate(self, outer: DiLoCo) -> None:
+        with outer.global_parameters() as model:
+            loss = loss_of(model, self._validation).item()  # type: ignore[arg-type]
+        report("validated", revision=outer.revision, loss=loss)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

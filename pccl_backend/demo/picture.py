@@ -1,4 +1,7 @@
-"""demo.png: the loss of each peer over time, with the kill and the join marked."""
+"""demo.png: the loss of each peer over time, and when it computed and its averages travelled.
+
+The kill and the join are marked in both.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from pccl_backend.demo.verdict import Costs, newcomer_of
 
 __all__ = ["draw"]
 
+GAP_S = 0.02  # a shorter pause between two inner steps is not seen
+TRAVELS = "#555555"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: safe for colour blindness
 
 
@@ -33,16 +38,18 @@ def draw(story: Story, costs: Costs, settings: Settings, path: Path) -> None:
         OSError: the file cannot be written.
     """
     begun_at = min(peer.losses[0][0] for peer in story.peers.values() if peer.losses)
-    figure, axes = plt.subplots(figsize=(10, 5.5), layout="constrained")
+    figure, (axes, below) = plt.subplots(
+        2, 1, figsize=(10, 7.5), sharex=True, height_ratios=(3, 2), layout="constrained"
+    )
     try:
         for peer, colour in zip(story.peers.values(), COLOURS, strict=False):
             _draw_peer(axes, peer, colour, begun_at=begun_at, window=settings.inner_steps)
         _mark_changes(axes, story, costs, begun_at=begun_at)
-        axes.set_xlabel("seconds of training")
+        _draw_spans(below, story, begun_at=begun_at)
         axes.set_ylabel("training loss, nats per character")
         axes.set_title("DiLoCo on three peers: one is killed, another joins")
         axes.grid(alpha=0.25)
-        axes.legend(loc="upper right")
+        axes.legend(loc="lower left")
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(path, dpi=120)
     finally:
@@ -61,6 +68,34 @@ def _draw_peer(axes: Axes, peer: PeerStory, colour: str, *, begun_at: float, win
     axes.plot(times, smooth, color=colour, linewidth=1.8, label=f"peer {peer.name}")
     if peer.state == "killed":
         axes.plot(times[-1], smooth[-1], "X", color=colour, markersize=12, markeredgecolor="white")
+
+
+def _draw_spans(axes: Axes, story: Story, *, begun_at: float) -> None:
+    """Draw two bars for each peer: above, when it computed; below, when an average travelled."""
+    names = list(story.peers)
+    for row, (peer, colour) in enumerate(zip(story.peers.values(), COLOURS, strict=False)):
+        for place, spans, fill in ((0.1, peer.computing, colour), (0.5, peer.travelling, TRAVELS)):
+            bars = [(begin - begun_at, end - begin) for begin, end in joined(spans)]
+            axes.broken_barh(bars, (row + place, 0.38), color=fill, linewidth=0)
+    for event in (story.killed, newcomer_of(story)):
+        assert event is not None
+        axes.axvline(event.at - begun_at, color="black", linestyle="--", linewidth=1)
+    axes.set_yticks([row + 0.5 for row in range(len(names))], [f"peer {name}" for name in names])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds of training")
+    axes.set_title("In colour: the peer computes. In grey: an average travels", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the spans, where those that nearly touch are one."""
+    result: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if result and begin - result[-1][1] < GAP_S:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((begin, end))
+    return result
 
 
 def _mark_changes(axes: Axes, story: Story, costs: Costs, *, begun_at: float) -> None:

@@ -44,7 +44,10 @@ def parse(peer: str, line: str) -> Event | None:
 
 @dataclass
 class PeerStory:
-    """The present knowledge about one peer. `state` is a word or two for people."""
+    """The present knowledge about one peer. `state` is a word or two for people.
+
+    Spans are pairs of times: those in which it computed, and those in which an all-reduce ran.
+    """
 
     name: str
     state: str = "starting"
@@ -57,6 +60,37 @@ class PeerStory:
     digest: str = ""
     losses: list[tuple[float, float]] = field(default_factory=list)  # (time, loss)
     validated: dict[int, float] = field(default_factory=dict)  # revision -> loss
+    computing: list[tuple[float, float]] = field(default_factory=list)
+    travelling: list[tuple[float, float]] = field(default_factory=list)
+    posted_at: float | None = None  # the all-reduce that runs now
+
+    @property
+    def hidden_s(self) -> float:
+        """Seconds in which it computed while an all-reduce ran."""
+        return sum(
+            max(0.0, min(end, until) - max(begin, since))
+            for begin, end in self.travelling
+            for since, until in self.computing
+        )
+
+    def see(self, event: Event) -> None:
+        """Take note of its next event."""
+        if self.state != "killed":
+            self.state = STATES.get(event.kind, self.state)
+        for name in ("pid", "parameters", "step", "revision", "world_size", "hash", "digest"):
+            if name in event.fields:
+                setattr(self, name, event[name])
+        match event.kind:
+            case "inner":
+                self.losses.append((event.at, event["loss"]))
+                self.computing.append((event["began"], event.at))
+            case "validated":
+                self.validated[event["revision"]] = event["loss"]
+            case "posted":
+                self.posted_at = event.at
+            case "committed" | "failed" | "killed" if self.posted_at is not None:
+                self.travelling.append((self.posted_at, event.at))
+                self.posted_at = None
 
 
 STATES = {
@@ -86,16 +120,7 @@ class Story:
         """Add the next event."""
         self.events.append(event)
         self._by_kind[event.kind].append(event)
-        peer = self.peers.setdefault(event.peer, PeerStory(event.peer))
-        if peer.state != "killed":
-            peer.state = STATES.get(event.kind, peer.state)
-        for name in ("pid", "parameters", "step", "revision", "world_size", "hash", "digest"):
-            if name in event.fields:
-                setattr(peer, name, event[name])
-        if event.kind == "inner":
-            peer.losses.append((event.at, event["loss"]))
-        if event.kind == "validated":
-            peer.validated[event["revision"]] = event["loss"]
+        self.peers.setdefault(event.peer, PeerStory(event.peer)).see(event)
 
     def of(self, kind: str, *, peer: str | None = None, step: int | None = None) -> list[Event]:
         """Return the events of a kind, filtered by peer and outer step if given."""

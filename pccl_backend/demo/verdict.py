@@ -30,9 +30,10 @@ class Costs:
     Attributes:
         noticed: from the end of the killed process to the last survivor's error.
         recovered: from the same moment to the last survivor's commit of the repeated all-reduce.
-        join_call: longest joint call (update_topology) that admitted the newcomer.
+        join_call: joint call (update_topology) that admitted the newcomer, of the member that made
+            it last: the others also waited for that member's inner steps.
         join_sync: longest sync_shared_state after it, in which the newcomer got its state.
-        ordinary_meeting: median of both together, over meetings without a change.
+        ordinary_meeting: median of both together, over meetings without a change, likewise.
         newcomer: from the order to join until the newcomer has the state.
     """
 
@@ -52,15 +53,24 @@ def costs_of(story: Story, settings: Settings) -> Costs:
     assert recovered_at is not None
     assert story.admissions
     newcomer = newcomer_of(story)
-    quiet = [e["topology_s"] + e["sync_s"] for e in story.of("met") if not e["joined"] + e["left"]]
+    quiet: dict[int, float] = {}
+    for event in story.of("met"):
+        if not event["joined"] + event["left"]:
+            seconds = event["topology_s"] + event["sync_s"]
+            quiet[event["revision"]] = min(seconds, quiet.get(event["revision"], seconds))
     return Costs(
         noticed=max((e.at for e in story.of("failed")), default=killed.at) - killed.at,
         recovered=recovered_at - killed.at,
-        join_call=max(event["topology_s"] for event in story.admissions),
+        join_call=join_call_of(story),
         join_sync=max(event["sync_s"] for event in story.admissions),
-        ordinary_meeting=median(quiet) if quiet else 0.0,
+        ordinary_meeting=median(quiet.values()) if quiet else 0.0,
         newcomer=newcomer.at - story.of("told", peer=newcomer.peer)[-1].at,
     )
+
+
+def join_call_of(story: Story) -> float:
+    """Return the seconds of the joint call that admitted the newcomer, of the last to make it."""
+    return min(float(event["topology_s"]) for event in story.admissions)
 
 
 def newcomer_of(story: Story) -> Event:
@@ -117,7 +127,7 @@ def _check_loss(story: Story, settings: Settings, *, tag: str) -> list[Check]:
 def _check_join(story: Story) -> list[Check]:
     revision = newcomer_of(story)["revision"]
     hashes = {newcomer_of(story)["hash"], *(event["hash"] for event in story.admissions)}
-    call = max(event["topology_s"] for event in story.admissions)
+    call = join_call_of(story)
     later = [event for event in story.of("failed") if event["step"] > revision]
     sizes = {event["world_size"] for event in story.admissions}
     return [

@@ -132,7 +132,7 @@ class Core:
 
     def _of_the_boundary(self) -> Action | None:
         """Return what brings the boundary forward, or a round that has failed back into flight."""
-        if self._boundary in (Boundary.BEGUN, Boundary.TURNED) and self._steps_on:
+        if self._boundary is Boundary.BEGUN and self._steps_on:
             turns = not self.blocking and self.delta is Delta.FREE
             return Action.TURN if turns else Action.POST
         return Action.POST if self.delta is Delta.OWN else None
@@ -260,7 +260,7 @@ class Core:
         self.attempts = 0
         if not self.blocking:
             self.delta = Delta.OWN
-        ends = agreed.then is Then.FINISH or self.blocking
+        ends = agreed.then is Then.FINISH
         self._boundary = Boundary.BEGUN if ends else Boundary.TURNED
 
     def reduce_failed(self, *, members_changed: bool, was_over: bool) -> bool:

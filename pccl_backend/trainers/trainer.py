@@ -29,7 +29,9 @@ class Trainer:
     """Moves one model together with the peers of one group. Use it from one thread.
 
     Attributes:
-        last: the record of the last outer step; None before the first.
+        last: the record of the last outer step; None before the first. All peers pass these alike:
+            end a loop by `last.revision`, because with `overlap` each peer's `revision` moves at a
+            time of its own.
     """
 
     def __init__(

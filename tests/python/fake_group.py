@@ -244,6 +244,8 @@ class Peer:
     def check(self) -> None:
         """Each token is applied once, or still here."""
         assert self.applied == sorted(set(self.applied)), "a round was applied twice"
+        if self.core._meeting is not None:
+            assert self.core.delta in (Delta.FREE, Delta.OWN), "something flies during a meeting"
         for fragment in range(self._fragments):
             mine = {token for token in self.theta[fragment] if token[0] == self.name}
             here = set(self.learned[fragment])

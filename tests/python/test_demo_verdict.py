@@ -167,6 +167,39 @@ def test_costs_are_counted_from_the_end_of_the_victim_to_the_last_survivor() -> 
     assert costs.newcomer == pytest.approx(1.0)
 
 
+def test_a_joint_call_costs_what_it_took_the_last_member_to_make_it() -> None:
+    """The others also wait for that member's inner steps."""
+    events = spoil(good_events(), "met", "a", {"topology_s": 0.5}, last=True)
+    joins = [i for i, event in enumerate(events) if is_join(event) and event.peer == "a"]
+    events[joins[0]] = spoil_join(events[joins[0]], {"topology_s": 2.5})
+    assert failures(events) == []
+    costs = costs_of(told(events), SHORT)
+    assert costs.join_call == 0.1
+    assert costs.ordinary_meeting == pytest.approx(0.03)
+
+
+def test_what_is_hidden_is_counted() -> None:
+    events = [
+        Event("a", "posted", 1.0, {"step": 1}),
+        Event("a", "inner", 2.0, {"step": 1, "loss": 5.0, "began": 0.5}),
+        Event("a", "inner", 3.5, {"step": 1, "loss": 5.0, "began": 2.5}),
+        Event("a", "committed", 3.0, {"step": 1}),
+        Event("a", "posted", 4.0, {"step": 2}),
+        Event("a", "failed", 5.0, {"step": 2}),
+        Event("a", "killed", 6.0, {}),
+    ]
+    peer = told(events).peers["a"]
+    assert peer.computing == [(0.5, 2.0), (2.5, 3.5)]
+    assert peer.travelling == [(1.0, 3.0), (4.0, 5.0)]
+    assert peer.hidden_s == pytest.approx(1.5)
+
+
+def test_spans_that_nearly_touch_are_drawn_as_one() -> None:
+    from pccl_backend.demo.picture import joined
+
+    assert joined([(2.0, 3.0), (0.0, 1.0), (1.01, 1.5)]) == [(0.0, 1.5), (2.0, 3.0)]
+
+
 def test_a_story_counts_the_steps_of_the_living() -> None:
     events = good_events()
     story = told(events)
@@ -199,7 +232,7 @@ def test_the_narration_tells_of_kill_retry_and_join() -> None:
 
 def losses() -> list[Event]:
     return [
-        Event(peer, "inner", float(at), {"step": at, "loss": 5.0 - at / 10})
+        Event(peer, "inner", float(at), {"step": at, "loss": 5.0 - at / 10, "began": at - 0.5})
         for peer, begins, ends in (("a", 1, 20), ("b", 1, 10), ("c", 1, 20), ("d", 15, 20))
         for at in range(begins, ends)
     ]

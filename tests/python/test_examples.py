@@ -40,6 +40,11 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
     "06_chargpt_diloco.py": [
         (r"ends at step \d+ of \d+ inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
     ],
+    "07_overlap.py": [
+        (r"inner steps alone: \d+\.\d+ s|this machine lets nobody limit a link", None),
+        (r"(blocking|overlapped): an outer step takes \d+\.\d+ s, .* loss \d\.\d+", 2),
+        (r"ends the (blocking|overlapped) run at step 16 of 320 inner steps, .* hash \w+", 2),
+    ],
     "10_muon.py": [
         (r"ends at step 4 of 80 inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
     ],
@@ -79,6 +84,6 @@ def test_example(name: str) -> None:
     for pattern, count in PRINTED[name]:
         found = len(re.findall(pattern, ended.stdout))
         assert found > 0 if count is None else found == count, f"{pattern}\n{ended.stdout}"
-    ends = re.findall(r"ends (?:at step (\d+))?.*hash (\w+)", ended.stdout)
+    ends = re.findall(r"ends (.*?at step \d+)?.*hash (\w+)", ended.stdout)
     hashes = [each for step, each in ends if step == ends[-1][0]]
     assert len(set(hashes)) <= 1, f"peers ended with different bits: {hashes}"

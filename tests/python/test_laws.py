@@ -2,6 +2,13 @@
 
 A small model travels as one message, which all peers add in rank order: then the bits are equal. A
 larger one goes round the ring, whose order of addition differs from block to block.
+
+What is compared are the global parameters, in float32. In a model of 16-bit parameters, a last bit
+of a global decides now and then to which of two neighbours its local copy rounds. The peers agree
+on it, because they hold the same globals; the reference, whose sums have other last bits, then
+trains from another point. So two correct runs drift apart by the roundings of 16 bits (1e-4 after
+50 outer steps), and there the law is that of one outer step: from the same globals and momentum,
+each of them agrees to 1e-6.
 """
 
 from __future__ import annotations
@@ -44,12 +51,12 @@ def test_a_model_that_goes_round_the_ring_follows_its_law(make_world: MakeWorld,
 def test_narrow_parameters_follow_their_law_round_the_ring(
     make_world: MakeWorld, dtypes: str
 ) -> None:
-    """A last bit of the globals may round a parameter of 16 bits the other way: by 1 in 256."""
     for differences in make_world(3).run(
-        work.follows_its_law, "blocking", dtypes, 52, LARGE, timeout=100.0
+        work.follows_its_law_step_by_step, dtypes, 52, LARGE, timeout=100.0
     ):
-        assert differences[4] <= 1e-6
-        assert differences[49] <= 2**-8
+        assert max(differences) <= 1e-6
+        # Differences of bfloat16 are short enough for their sums to be exact, in any order.
+        assert (max(differences) > 0) == (dtypes == "mixed"), "did it go round the ring?"
 
 
 def test_ddp_has_the_bits_of_torchs_over_gloo(make_world: MakeWorld) -> None:

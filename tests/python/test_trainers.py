@@ -21,6 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "carry": {"overlap": 4, "mix": "carry"},
     "auto": {"overlap": "auto"},
     "streaming": {"fragments": 2, "overlap": 1},
+    "outer optimizer": {"outer_optimizer": work.adam},
     "ddp": {"ddp": True},
 }
 
@@ -49,6 +50,30 @@ def test_one_peer_is_lost_and_one_joins(make_open_world: MakeWorld, kind: str) -
     assert results[2][2] == 3, "the newcomer took part"
     if kind == "ddp":
         assert len({parameters for _, _, _, parameters in results}) == 1
+
+
+@pytest.mark.parametrize("kind", ["blocking", "overlap", "carry", "auto", "streaming"])
+def test_nothing_moves_where_nobody_learns(make_world: MakeWorld, kind: str) -> None:
+    make_world(2).run(work.stays_where_nobody_learns, KINDS[kind])
+
+
+def test_a_momentum_that_one_peer_has_forgotten_is_corrected(make_world: MakeWorld) -> None:
+    results = make_world(3).run(work.forgets_its_momentum)
+    assert len({tuple(hashes.items()) for hashes, _ in results}) == 1
+    assert [received > 1000 for _, received in results] == [False, True, False]
+
+
+@pytest.mark.parametrize("trainer", ["diloco", "ddp"])
+def test_an_optimizer_that_has_stepped_on_one_peer_only(
+    make_world: MakeWorld, trainer: str
+) -> None:
+    hashes = make_world(3).run(work.optimizer_has_stepped, trainer)
+    assert len(set(hashes)) == 1
+    assert len(set(hashes[0])) == 2, "nothing was trained"
+
+
+def test_another_outer_optimizer_is_refused_with_the_key(make_world: MakeWorld) -> None:
+    make_world(3).run(work.other_optimizer)
 
 
 @pytest.mark.parametrize("by", ["equal", "steps", "tokens"])

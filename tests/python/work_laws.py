@@ -8,7 +8,7 @@ from typing import Any
 import reference
 import torch
 import torch.distributed as dist
-from reference import Part, Worker, make_model
+from reference import Part, Reference, Worker, make_model
 
 from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
 
@@ -48,38 +48,66 @@ def expected(name: str, workers: list[Worker]) -> Iterator[Part]:
 
 
 class Recorder(Observer):
-    """Keeps the global parameters after each boundary, and the hashes that all share."""
+    """Keeps globals and momentum after each boundary, and the hashes that all share."""
 
     def __init__(self) -> None:
         self.globals: list[Part] = []
+        self.momenta: list[Part] = []
         self.steps: list[OuterStep] = []
 
     def stepped(self, trainer: DiLoCo, done: OuterStep) -> None:
         state = trainer.state_dict()["tensors"]
         self.globals.append([t.clone() for n, t in state.items() if n.startswith("global/")])
+        self.momenta.append([t.clone() for n, t in state.items() if n.startswith("momentum/")])
         self.steps.append(done)
 
 
-def follows_its_law(name: str, dtypes: str, boundaries: int, width: int) -> list[float]:
-    """Train; return the greatest relative difference to the reference at each boundary."""
+def train(name: str, dtypes: str, boundaries: int, width: int) -> tuple[Recorder, list[Worker]]:
+    """Train; return what was recorded, and the workers of one process that have done nothing."""
     recorder = Recorder()
     me = Worker(dist.get_rank(), make_model(DTYPES[dtypes], width))
     with DiLoCo(me.model, me.optimizer, every=EVERY, observer=recorder, **SETTINGS[name]):
         while len(recorder.globals) < boundaries:
             me.inner_step()
-    size = dist.get_world_size()
-    workers = [Worker(rank, make_model(DTYPES[dtypes], width)) for rank in range(size)]
-    differences = []
-    for got, want in zip(recorder.globals, expected(name, workers), strict=False):
-        scale = max(part.abs().max().item() for part in want)
-        worst = max((a - b).abs().max().item() for a, b in zip(got, want, strict=True))
-        differences.append(worst / scale)
     hashes = torch.tensor([done.synced.hash % (1 << 62) for done in recorder.steps])
     least, most = hashes.clone(), hashes.clone()
     dist.all_reduce(least, op=dist.ReduceOp.MIN)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     assert torch.equal(least, most), "hashes differ"
     assert len(set(hashes.tolist())) == len(hashes), "nothing was trained"
+    size = dist.get_world_size()
+    return recorder, [Worker(rank, make_model(DTYPES[dtypes], width)) for rank in range(size)]
+
+
+def difference(got: Part, want: Part) -> float:
+    """Return the greatest difference, relative to the greatest element."""
+    scale = max(part.abs().max().item() for part in want)
+    return max((a - b).abs().max().item() for a, b in zip(got, want, strict=True)) / scale
+
+
+def follows_its_law(name: str, dtypes: str, boundaries: int, width: int) -> list[float]:
+    """Train; return the difference to the reference at each boundary."""
+    recorder, workers = train(name, dtypes, boundaries, width)
+    laws = expected(name, workers)
+    return [difference(got, want) for got, want in zip(recorder.globals, laws, strict=False)]
+
+
+def follows_its_law_step_by_step(dtypes: str, boundaries: int, width: int) -> list[float]:
+    """Train with blocking DiLoCo; return the difference that each outer step alone has made.
+
+    The reference begins each outer step where the peers have begun it.
+    """
+    recorder, workers = train("blocking", dtypes, boundaries, width)
+    run = Reference(workers)
+    parameters = range(len(run.theta))
+    differences = []
+    for theta, momentum in zip(recorder.globals, recorder.momenta, strict=True):
+        run.inner_steps(EVERY)
+        deltas = [run.delta(rank, parameters) for rank in range(len(workers))]
+        run.outer(run.mean(deltas), parameters)
+        differences.append(difference(theta, run.theta))
+        run.theta, run.momentum = theta, momentum
+        run.load(parameters)
     return differences
 
 

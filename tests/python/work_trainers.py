@@ -197,6 +197,84 @@ def peak_bytes(mix: Any) -> int:
     return memory("VmHWM") - before
 
 
+def adam(flats: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """An outer optimizer whose state torch makes in its first step."""
+    return torch.optim.AdamW(flats, lr=0.01)
+
+
+def stays_where_nobody_learns(options: dict[str, Any]) -> None:
+    """Resume where globals lie between values of bfloat16: ten outer steps do not move a bit."""
+    me = Worker(dist.get_rank(), make_model((torch.bfloat16,)))
+    with DiLoCo(me.model, me.optimizer, every=EVERY, outer_momentum=0.0) as outer:
+        while outer.revision < 2:
+            me.inner_step()
+        state = outer.state_dict()
+    before = flat_globals(state["tensors"])
+    assert not torch.equal(before, before.bfloat16().float()), "nothing was rounded"
+    me.optimizer.param_groups[0]["lr"] = 0.0
+    outer = DiLoCo(me.model, me.optimizer, every=EVERY, outer_momentum=0.0, **options)
+    outer.load_state_dict(state)
+    with outer:
+        while outer.last is None or outer.last.revision < 12:
+            me.inner_step()
+        after = flat_globals(outer.state_dict()["tensors"])
+    assert torch.equal(before.view(torch.int32), after.view(torch.int32))
+
+
+def flat_globals(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([t.flatten() for n, t in tensors.items() if n.startswith("global/")])
+
+
+def forgets_its_momentum() -> tuple[dict[int, int], int]:
+    """Rank 1 loses its outer momentum; return the hashes, and the bytes that were corrected."""
+    recorder = Recorder()
+    me = Worker(dist.get_rank(), make_model())
+    with DiLoCo(me.model, me.optimizer, every=EVERY, observer=recorder) as outer:
+        while outer.revision < 6:
+            if outer.revision == 3 and dist.get_rank() == 1:
+                for name, tensor in outer.state_dict()["tensors"].items():
+                    if name.startswith("momentum/"):
+                        tensor.zero_()
+            me.inner_step()
+    return hashes(recorder.steps), sum(done.synced.rx_bytes for done in recorder.steps)
+
+
+def optimizer_has_stepped(trainer: str) -> tuple[int, int]:
+    """Rank 1's optimizer has stepped before, the others' have no state; return the hashes."""
+    me = Worker(dist.get_rank(), make_model())
+    has_stepped = dist.get_rank() == 1
+
+    def make(flats: list[torch.Tensor]) -> torch.optim.Optimizer:
+        optimizer = adam(flats)
+        if has_stepped:
+            for flat in flats:
+                flat.grad = torch.ones_like(flat)
+            optimizer.step()
+        return optimizer
+
+    outer: Any = DiLoCo(me.model, me.optimizer, every=EVERY, outer_optimizer=make)
+    if trainer == "ddp":
+        outer.close()
+        me.optimizer = torch.optim.AdamW(me.model.parameters(), lr=0.01)
+        if has_stepped:
+            me.inner_step()
+        outer = DDP(me.model, me.optimizer)
+    first = outer.start().hash
+    with outer:
+        while outer.revision < 3:
+            me.inner_step()
+    return first, outer.last.synced.hash
+
+
+def other_optimizer() -> None:
+    """Rank 1 has an outer optimizer with other state: all are told which."""
+    me = Worker(dist.get_rank(), make_model())
+    make = None if dist.get_rank() == 1 else adam
+    outer = DiLoCo(me.model, me.optimizer, every=EVERY, outer_optimizer=make)
+    with expected(pccl.SharedStateError, '"momentum/0.inner.bias" is absent at'):
+        outer.start()
+
+
 def memory(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))

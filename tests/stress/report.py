@@ -34,6 +34,7 @@ class Report:
     operations: int = 0
     kept: int = 0
     revision: int = 0
+    steps: int = 0  # outer steps of trainers
     violations: list[str] = field(default_factory=list)
     hangs: list[str] = field(default_factory=list)
     recoveries: dict[str, list[float]] = field(default_factory=dict)
@@ -54,6 +55,8 @@ class Report:
             f"{self.revision}; {self.rejoined} came back after they "
             "had been given up",
         ]
+        if self.steps:
+            lines.append(f"{self.steps} outer steps")
         for kind, times in sorted(self.recoveries.items()):
             lines.append(
                 f"from {kind} to the next agreed state: p50 {_percentile(times, 50):.2f} s, "
@@ -85,15 +88,23 @@ def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: floa
     agreed: list[float] = []
     kept: set[str] = set()
     for name, said in lines.items():
-        revision = -1
+        revision, steps = -1, None
         for line in said:
             if "violation" in line:
                 report.violations.append(f"{name}: {line['violation']}")
             if "out" in line:
-                revision = -1  # it starts anew
+                revision, steps = -1, None  # it starts anew
                 report.rejoined += 1
             if "iterated" in line:
                 report.iterations += 1
+            if "stepped" in line:
+                report.iterations += 1
+                if steps not in (None, line["stepped"] - 1):
+                    report.violations.append(
+                        f"{name}: outer step {line['stepped']} came after {steps}"
+                    )
+                steps = line["stepped"]
+                report.steps = max(report.steps, steps)
             if "agreed" in line:
                 agreed.append(line["at"])
                 if line["agreed"] < revision:

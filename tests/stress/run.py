@@ -5,6 +5,9 @@
 Every 0.5 to 1 s something happens to one of 2 to 8 workers (worker.py) or, sometimes, to the
 master. Afterwards all must make progress again, and their log lines must agree (report.py). The
 exit status is 1 if they do not. Each choice comes from the seed; the timing depends on the machine.
+
+With `--kind`, the workers train with DiLoCo (trainer.py): after every outer step all members must
+hold the same state, and each outer step must be one more. `make churn` runs three kinds.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ PCCL = Path(sys.executable).with_name("pccl")
 PEER_TIMEOUT_S = 2.0
 PEERS_MIN, PEERS_MAX = 2, 8
 EVENT_EVERY_S = (0.5, 1.0)
+MASTER_KILL = "kill of the master"
+KINDS = ("collectives", "blocking", "overlapped", "carry", "streaming")  # all but one: trainer.py
 CALM_S = 15.0  # at the end: the last faults are over, and all make progress
 
 
@@ -58,8 +63,9 @@ class Peer:
 class Stress:
     """The orchestrator."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, kind: str) -> None:
         self._folder = folder
+        self._kind = kind
         self._chance = random.Random(seed)
         self.events: list[Event] = []
         self.violations: list[str] = []
@@ -110,7 +116,7 @@ class Stress:
         self._born += 1
         assert self._pool.stdin is not None
         url = f"pccl://{network.HUB}/stress?min_peers=2"
-        self._pool.stdin.write(f"{machine.namespace} {log} {url}\n")
+        self._pool.stdin.write(f"{machine.namespace} {log} {url} {self._kind}\n")
         self._pool.stdin.flush()
         pid = int(self._answer())
         self._peers.append(Peer(pid, os.pidfd_open(pid), machine, log))
@@ -155,7 +161,7 @@ class Stress:
     def _kill_master(self) -> None:
         self._master.end()
         self._master_away_until = time.monotonic() + self._chance.uniform(0, 2)
-        self.events.append(Event(time.monotonic(), "kill of the master", "master"))
+        self.events.append(Event(time.monotonic(), MASTER_KILL, "master"))
 
     def _note(self, kind: str, peer: Peer) -> None:
         self.events.append(Event(time.monotonic(), kind, peer.log.name))
@@ -188,10 +194,27 @@ class Stress:
         self._note("start", self._peers[0])
         while time.monotonic() < end:
             self._watch(time.monotonic() + self._chance.uniform(*EVENT_EVERY_S))
-            if self._peers:
+            half_time = time.monotonic() > end - seconds / 2
+            if half_time and all(event.kind != MASTER_KILL for event in self.events):
+                self._kill_master()  # at least once, also in a short run
+            elif self._peers:
                 self.disturb()
         self.heal(all_of_it=True)
         self._watch(time.monotonic() + CALM_S)
+
+    def run_calmly(self, seconds: float, *, peers: int, steps: int) -> None:
+        """Let that many trainers take that many outer steps, without any fault."""
+        for _ in range(peers):
+            self.spawn()
+        end = time.monotonic() + seconds
+        self._note("start", self._peers[0])
+        while self._steps_of_the_eldest() < steps and time.monotonic() < end:
+            self._watch(time.monotonic() + 1.0)
+
+    def _steps_of_the_eldest(self) -> int:
+        log = self._peers[0].log
+        said = report.read([log]).get(log.name, [])
+        return max((line["stepped"] for line in said if "stepped" in line), default=0)
 
     def _watch(self, until: float) -> None:
         """End faults when they are due, and notice at once which workers end by themselves."""
@@ -213,21 +236,32 @@ class Stress:
         self._master.end()
 
 
-def main() -> int:
-    """Run the workers and print the report."""
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    options = parser.parse_args()
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0])
+    parser.add_argument("--calm", type=int, metavar="PEERS", help="no faults, so many trainers")
+    parser.add_argument("--steps", type=int, default=0, help="outer steps of --calm")
+    parser.add_argument("--logs", type=Path, help="a folder for the logs of the workers")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the workers and print the report."""
+    options = parse()
     if os.geteuid() != 0:
         print("make stress makes network namespaces: it needs root", file=sys.stderr)
         return 2
-    print(f"seed {options.seed}", flush=True)
+    print(f"{options.kind}, seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pccl-stress-") as name:
-        folder = Path(name)
-        stress = Stress(folder, options.seed)
+        folder = options.logs or Path(name)
+        stress = Stress(folder, options.seed, options.kind)
         try:
-            stress.run(options.minutes * 60)
+            if options.calm:
+                stress.run_calmly(options.minutes * 60, peers=options.calm, steps=options.steps)
+            else:
+                stress.run(options.minutes * 60)
             end = time.monotonic()
         finally:
             stress.close()

@@ -57,7 +57,7 @@ class Worker:
                 for iteration in range(1_000_000_000):
                     self._iterate()
                     if iteration % USAGE_EVERY == 0:
-                        self._say(usage=_usage())
+                        self._say(usage=usage())
             except (pccl.KickedError, pccl.MasterLostError) as error:
                 self._say(out=type(error).__name__, why=str(error))
                 if dist.is_initialized():
@@ -189,7 +189,7 @@ def _digest(tensor: Tensor) -> str:
     return hashlib.blake2b(tensor.numpy().tobytes(), digest_size=8).hexdigest()
 
 
-def _usage() -> dict[str, int]:
+def usage() -> dict[str, int]:
     status = Path("/proc/self/status").read_text()
     rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     return {

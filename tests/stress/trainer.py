@@ -1,0 +1,127 @@
+"""One process of the churn run: it trains a small GPT with DiLoCo.
+
+The log has a line of JSON for each sync, with a digest of the shared state that is computed without
+pccl, and for each outer step with the number of outer steps so far. Now and then it has the loss of
+the global parameters on text held out. After an error the process does what the README says: it
+calls the optimizer's step again, and joins again with the same trainer if it was declared lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import time
+import zlib
+from datetime import timedelta
+from typing import IO, Any
+
+import torch
+import torch.distributed as dist
+from worker import USAGE_EVERY, usage
+
+import pccl_backend as pccl
+from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
+from pccl_backend.demo.model import CharGpt, loss_of
+from pccl_backend.trainers import DiLoCo, Observer, OuterStep
+
+EVERY = 8
+KINDS: dict[str, dict[str, Any]] = {
+    "blocking": {},
+    "overlapped": {"overlap": "auto"},
+    "carry": {"overlap": EVERY, "mix": "carry"},
+    "streaming": {"fragments": 2, "overlap": 2},
+}
+CONTEXT, BATCH = 32, 4
+TEXT_BYTES_MAX = 1 << 20
+CALL_TIMEOUT = timedelta(seconds=60)
+PROGRESS_BYTES = 32  # four counters, which a newcomer may have to correct
+LOSS_EVERY = 25  # outer steps
+
+
+@functools.cache
+def text() -> Text:
+    """Return the text, which is read once."""
+    return Text(read_standard_library(TEXT_BYTES_MAX), context=CONTEXT)
+
+
+def prepare() -> None:
+    """Do before the workers are forked what takes long: they share it."""
+    importlib.import_module("torch._dynamo")  # torch.optim needs it
+    text()
+
+
+class Trainee(Observer):
+    """The life of one process; it ends with its process."""
+
+    def __init__(self, url: str, kind: str, log: IO[str]) -> None:
+        self._url = url
+        self._log = log
+        self._model = CharGpt(symbols=SYMBOLS, context=CONTEXT, layers=2, width=64, heads=4)
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-3)
+        self._is_new = True
+        options = KINDS[kind]
+        self._outer = DiLoCo(self._model, self._optimizer, every=EVERY, observer=self, **options)
+
+    def run(self) -> None:
+        """Join and train; join again each time this process has been declared lost."""
+        self._join()
+        with self._outer:
+            for number in range(1_000_000_000):
+                if number % EVERY == 0:
+                    batches = self._batches(number)
+                loss_of(self._model, next(batches)).backward()  # type: ignore[no-untyped-call]
+                try:
+                    self._optimizer.step()
+                except (pccl.KickedError, pccl.MasterLostError) as error:
+                    self._say(out=type(error).__name__, why=str(error))
+                    self._join()
+                except pccl.PcclError as error:
+                    self._say(waits=f"{type(error).__name__}: {error}")
+                self._optimizer.zero_grad()
+
+    def _join(self) -> None:
+        """Join and start; again if it fails, because the master may be away."""
+        while True:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            try:
+                self._is_new = True  # the next sync brings what the others hold
+                dist.init_process_group("pccl", init_method=self._url, timeout=CALL_TIMEOUT)
+                self._outer.start()
+            except pccl.PcclError as error:
+                self._say(waits=f"{type(error).__name__}: {error}")
+            else:
+                return
+
+    def _batches(self, number: int) -> Any:
+        seed = zlib.crc32(f"{pccl.run_info()['peer']} {number}".encode())
+        return text().batches(BATCH, seed=seed)
+
+    # ---- What is compared ----
+
+    def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
+        digest = f"{info.hash:016x} {trainer.state_dict()['digest']}"
+        self._say(agreed=info.revision, digest=digest)
+        if info.rx_bytes > PROGRESS_BYTES and not self._is_new:
+            self._say(violation=f"{info.rx_bytes} bytes were corrected, as if bits had differed")
+        self._is_new = False
+
+    def stepped(self, trainer: Any, done: OuterStep) -> None:
+        self._say(stepped=done.revision, world=done.world_size, contributors=done.contributors)
+        if done.revision % USAGE_EVERY == 0:
+            self._say(usage=usage())
+        if done.revision % LOSS_EVERY == 0 and dist.get_rank() == 0:
+            with trainer.global_parameters() as model, torch.no_grad():
+                loss = loss_of(model, text().validation(128)).item()
+            self._say(loss=loss, of=done.revision)
+
+    def _say(self, **what: Any) -> None:
+        self._log.write(json.dumps({"at": time.monotonic(), **what}) + "\n")
+
+
+def main(url: str, kind: str, log: str) -> None:
+    """Run one process, which writes to `log` until it is killed."""
+    torch.set_num_threads(1)
+    with open(log, "w", buffering=1) as lines:
+        Trainee(url, kind, lines).run()
