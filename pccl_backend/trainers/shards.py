@@ -1,0 +1,94 @@
+"""Shards: the part of each parameter in this process, if the processes of a host share the model.
+
+FSDP2 cuts a parameter into shards, one for each process of a host. The names and shapes of the
+outer state are those of the whole model. Therefore hosts may have different numbers of processes,
+and a checkpoint does not depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+__all__ = ["Part", "check_meshes", "local_of", "part_of"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a whole tensor that this process has.
+
+    Attributes:
+        slices: one for each dimension.
+        writes: whether this process writes the part into the memory of the host. If several
+            processes have the same part, the first of them does.
+    """
+
+    slices: tuple[slice, ...]
+    writes: bool
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """Return the view of a tensor of the whole shape."""
+        return whole[self.slices]
+
+
+def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
+    """Return the part that a parameter or buffer of the model is.
+
+    Args:
+        tensor: the parameter or buffer.
+        leads: whether this process is the first of its host, which writes what all of them have.
+    """
+    if not isinstance(tensor, DTensor):
+        return Part((slice(None),) * tensor.dim(), leads)
+    mesh: Any = tensor.device_mesh
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    slices = tuple(slice(at, at + count) for at, count in zip(offset, shape, strict=True))
+    place = mesh.get_coordinate()
+    assert place is not None, "check_meshes() has seen this process in the mesh"
+    copies = [at for at, how in zip(place, tensor.placements, strict=True) if how.is_replicate()]
+    return Part(slices, writes=not any(copies))
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what of a parameter or buffer lies in this process, to read or to write."""
+    tensor = tensor.detach()
+    if not isinstance(tensor, DTensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def check_meshes(model: torch.nn.Module, host_group: dist.ProcessGroup | None) -> None:
+    """Check that the processes that share the model's parameters are those of the host.
+
+    Raises:
+        ValueError: a parameter has another mesh, or is cut in a way that has no place in the whole.
+    """
+    mine = [dist.get_rank()] if dist.is_initialized() else [0]
+    if host_group is not None:
+        mine = sorted(dist.get_process_group_ranks(host_group))
+    for name, tensor in model.named_parameters():
+        if not isinstance(tensor, DTensor):
+            continue
+        theirs = sorted(tensor.device_mesh.mesh.flatten().tolist())
+        if host_group is None and len(theirs) > 1:
+            raise ValueError(
+                f"{name!r} is a DTensor over the {len(theirs)} processes {theirs}: give their "
+                "group as host_group="
+            )
+        if host_group is not None and theirs != mine:
+            raise ValueError(
+                f"{name!r} is a DTensor over the processes {theirs}, and host_group has {mine}: "
+                "give the group of all processes that share the model, and shard over all of them"
+            )
+        for how in tensor.placements:
+            if type(how) not in (Shard, Replicate):
+                raise ValueError(
+                    f"{name!r} is placed as {how}; host_group takes Shard and Replicate. Shard "
+                    "the dimensions of a mesh in their order"
+                )
