@@ -23,32 +23,47 @@ KINDS: dict[str, dict[str, Any]] = {
 SIZES = {"A": 2, "B": 3}
 
 
-def spawn_host(world: World, function: Any, url: str, folder: Path, host: str, *rest: Any) -> None:
+def spawn_host(
+    world: World, function: Any, url: str, folder: Path, host: str, *rest: Any, size: int = 0
+) -> None:
     """Start the processes of a host."""
-    seed, size = "AB".index(host) + 1, SIZES[host]
+    seed, size = "AB".index(host) + 1, size or SIZES[host]
     for rank in range(size):
         place = (host, seed, rank, size)
         world.spawn(function, url, str(folder), place, *rest, setup="nothing")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_hosts_of_two_and_three_have_the_bits_of_whole_models(
-    make_world: MakeWorld, master: Master, tmp_path: Path, kind: str
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [*((kind, (2, 3)) for kind in KINDS), ("overlap", (1, 2))]
+)
+def test_hosts_have_the_bits_of_whole_models(
+    make_world: MakeWorld, master: Master, tmp_path: Path, kind: str, sizes: tuple[int, int]
 ) -> None:
     cut, alone = make_world(0), make_world(0)
     url = master.url(founders=2, min_peers=1)
-    for host in SIZES:
-        spawn_host(cut, work.train, url, tmp_path, host, KINDS[kind])
+    for host, size in zip("AB", sizes, strict=True):
+        spawn_host(cut, work.train, url, tmp_path, host, KINDS[kind], size=size)
     results = [o.value for o in cut.outcomes(60) if isinstance(o, Returned)]
     url = master.url(founders=2, min_peers=1)
     for seed in (1, 2):
         alone.spawn(work.train, url, "", ("", seed, 0, 0), KINDS[kind], setup="nothing")
     wanted = [o.value for o in alone.outcomes(60) if isinstance(o, Returned)]
     assert wanted[0][0] == wanted[1][0], "the hashes of peers"
-    for result in results[:2]:
-        assert result == wanted[0]
-    for result in results[2:]:
-        assert result == wanted[1]
+    assert results == [wanted[0]] * sizes[0] + [wanted[1]] * sizes[1]
+
+
+def test_the_processes_of_a_host_apply_an_average_at_the_same_inner_step(
+    make_world: MakeWorld, master: Master, tmp_path: Path
+) -> None:
+    """With overlap="auto", only the leader knows when it has arrived."""
+    world = make_world(0)
+    url = master.url(founders=2, min_peers=1)
+    for host in SIZES:
+        spawn_host(world, work.train, url, tmp_path, host, {"overlap": "auto"})
+    results = [o.value for o in world.outcomes(60) if isinstance(o, Returned)]
+    assert results == [results[0]] * 2 + [results[2]] * 3
+    assert len(results[0][3]) >= work.STEPS - 1, "inner steps at which it was applied"
+    assert results[0][0] == results[2][0], "the hashes of the two hosts"
 
 
 @pytest.mark.parametrize("dies", ["leader", "other", "in the reduce", "stuck"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -21,6 +22,7 @@ from world import expected, wait_until
 
 import pccl_backend as pccl
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
+from pccl_backend.trainers.flat import Buffers
 
 EVERY = 4
 STEPS = 6  # outer steps
@@ -116,9 +118,17 @@ def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict
         observer=recorder,
         **options,
     )
-    step = 0
+    step, mixed_at = 0, []
+    mix = Buffers.mix
+
+    @functools.wraps(mix)
+    def noted(buffers: Buffers, *arguments: Any) -> None:
+        mixed_at.append(step)
+        mix(buffers, *arguments)
+
+    Buffers.mix = noted  # type: ignore[method-assign]
     with outer, torch.no_grad():
-        while outer.revision < STEPS:
+        while outer.last is None or outer.last.revision < STEPS:
             learn(model, optimizer, seed, step)
             step += 1
         if group is not None:
@@ -128,7 +138,8 @@ def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict
     values = [whole(p).detach() for p in model.parameters()]
     if "fragments" not in options:  # otherwise the last outer step was of another fragment
         values += list(model.buffers())
-    return hashes, b"".join(v.numpy().tobytes() for v in values), outer.inner_steps
+    data = b"".join(v.numpy().tobytes() for v in values)
+    return hashes, data, outer.inner_steps, mixed_at
 
 
 # --- Losses ---------------------------------------------------------------------------------------
