@@ -55,7 +55,6 @@ class Leader:
         self._signals = signals
         self._leave = leave
         self._channels: dict[int, Channel] | None = None
-        self._arena: Arena | None = None
         self._in_call = False
         self._lost: HostLostError | None = None
         self._losing = threading.Lock()
@@ -146,29 +145,36 @@ class Leader:
         with listener:
             dist.broadcast_object_list([address], group=self._group, group_src=0)
             channels = accept(listener, address, count=count, limit_s=limit_s)
-        self._channels = dict(sorted(channels.items()))
-        refusal = None
-        for rank, channel in self._channels.items():
-            theirs = channel.receive()
-            for name in {**self._facts, **theirs}:
-                mine, other = self._facts.get(name), theirs.get(name)
-                if mine != other and refusal is None:
-                    refusal = ValueError(
-                        f"{name} is {mine!r} in the leader of this host, and {other!r} in local "
-                        f"rank {rank}: all processes of a host make the same trainer"
-                    )
-        self._tell(refusal)
+        refusals = [self._refusal(rank, channels[rank].receive()) for rank in sorted(channels)]
+        refusal = next((each for each in refusals if each is not None), None)
+        for channel in channels.values():
+            channel.send(refusal)
         if refusal is not None:
             raise refusal
+        self._channels = channels
         self._watch = threading.Thread(target=self._watch_others, name="pccl-host", daemon=True)
         self._watch.start()
+
+    def _refusal(self, rank: int, facts: Facts) -> ValueError | None:
+        for name in {**self._facts, **facts}:
+            mine, theirs = self._facts.get(name), facts.get(name)
+            if mine != theirs:
+                return ValueError(
+                    f"{name} is {mine!r} in the leader of this host, and {theirs!r} in local rank "
+                    f"{rank}: all processes of a host make the same trainer"
+                )
+        return None
 
     def _others(self) -> list[Channel]:
         return list((self._channels or {}).values())
 
     def _tell(self, order: object) -> None:
-        for channel in self._others():
-            channel.send(order)
+        try:
+            for channel in self._others():
+                channel.send(order)
+        except HostLostError as error:
+            self._lose(error)
+            raise
 
     def _answers(self) -> list[Exception]:
         answers = [channel.receive() for channel in self._others()]
@@ -192,9 +198,11 @@ class Leader:
             if self._lost is not None:
                 return
             self._lost = error
-        self._leave()
-        for channel in self._others():
-            channel.end()
+        try:
+            self._leave()
+        finally:
+            for channel in self._others():
+                channel.end()
 
 
 def _for_others(error: BaseException) -> Exception:

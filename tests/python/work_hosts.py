@@ -172,7 +172,8 @@ def survives(url: str, folder: str, place: tuple[str, int, int, int], dies: str)
         folder: of the test.
         place: of this process.
         dies: "leader" or "other" is killed while all train; "in the reduce": another one is, while
-            the leader waits for host A; "stuck": another one is, and the leader notices nothing.
+            the leader waits for host A; "stuck": another one is, and the leader notices nothing;
+            "leaves": another one leaves its `with` block by an exception.
     """
     host, seed, rank, size = place
     enter(folder, host, rank, size)
@@ -192,6 +193,8 @@ def survives(url: str, folder: str, place: tuple[str, int, int, int], dies: str)
                 if dies == "stuck":
                     for other in range(size - 1):
                         await_note(folder, f"stuck-{other}")
+                if mortal and dies == "leaves":
+                    raise ZeroDivisionError
                 if mortal and dies != "in the reduce":
                     os.kill(os.getpid(), signal.SIGKILL)
             if dies == "in the reduce" and outer.revision == 2 and step % EVERY == EVERY - 1:
