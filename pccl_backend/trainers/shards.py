@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-__all__ = ["Part", "check_meshes", "local_of", "part_of"]
+__all__ = ["Part", "check_meshes", "check_whole", "local_of", "part_of"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,21 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with torch.no_grad():
         return tensor.to_local()
+
+
+def check_whole(model: torch.nn.Module) -> None:
+    """Check that no parameter is cut between processes.
+
+    Raises:
+        ValueError: one is.
+    """
+    for name, tensor in model.named_parameters():
+        if isinstance(tensor, DTensor) and tensor.device_mesh.size() > 1:
+            raise ValueError(
+                f"{name!r} is a DTensor over {tensor.device_mesh.size()} processes, and this "
+                "trainer moves whole models: take DiLoCo with host_group=, or set_all_reduce_hook "
+                "of FSDP2"
+            )
 
 
 def check_meshes(model: torch.nn.Module, host_group: dist.ProcessGroup | None) -> None:

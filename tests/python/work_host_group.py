@@ -16,7 +16,7 @@ from torch.distributed.tensor import Partial, distribute_tensor
 from world import expected
 
 import pccl_backend as pccl
-from pccl_backend.trainers import DiLoCo, Observer
+from pccl_backend.trainers import DDP, DiLoCo, Observer
 
 URL = "pccl://127.0.0.1:1/run"
 
@@ -73,6 +73,8 @@ def refusals(url: str) -> None:
     whole = dist.tensor.DTensor.from_local(partial, mesh, [Partial()])
     model.weight = torch.nn.Parameter(whole)
     refused(model, "'weight' is placed as P", "Shard and Replicate", host_group=host, url=URL)
+    with expected(ValueError, "DTensor over 3 processes, and this trainer moves whole models"):
+        DDP(model, sgd(model))
     if rank == 0:
         group = pccl.join(url)
         refused(cut(), "host_group is a pccl group", host_group=group, url=URL)
