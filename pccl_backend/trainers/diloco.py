@@ -73,6 +73,7 @@ from pccl_backend.trainers.outer import OuterOptimizer, Rate
 from pccl_backend.trainers.pieces import trainable
 from pccl_backend.trainers.replica import Replica
 from pccl_backend.trainers.settings import Mix, Settings, Weight
+from pccl_backend.trainers.shards import reshard
 from pccl_backend.trainers.stages import Goal
 from pccl_backend.trainers.trainer import START_FIRST, Trainer, together
 
@@ -268,12 +269,14 @@ class DiLoCo(Trainer):
             >>> with outer.global_parameters():
             ...     validate(model)
         """
+        reshard(self._model)
         with torch.no_grad():
             kept = {name: tensor.clone() for name, tensor in _tensors(self._model)}
             self._buffers().adopt()
         try:
             yield self._model
         finally:
+            reshard(self._model)
             with torch.no_grad():
                 for name, tensor in _tensors(self._model):
                     tensor.copy_(kept[name])

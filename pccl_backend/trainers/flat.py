@@ -24,7 +24,7 @@ from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
 from pccl_backend.trainers.pieces import Piece, cut, is_counter, trainable
 from pccl_backend.trainers.settings import Settings
-from pccl_backend.trainers.shards import local_of, part_of
+from pccl_backend.trainers.shards import is_dtensor, local_of, part_of, reshard
 
 __all__ = ["Buffers"]
 
@@ -61,6 +61,7 @@ class Buffers:
         make: Make = private,
         leads: bool = True,
     ) -> None:
+        reshard(model)
         named = trainable(model)
         self._model = model
         self._average = average
@@ -296,7 +297,12 @@ class Buffers:
     def _local(self, piece: Piece) -> torch.Tensor:
         """Return the model's tensor. Looked up each time: load_state_dict(assign=True) replaces."""
         model = self._model
-        found = model.get_buffer(piece.name) if piece.is_buffer else model.get_parameter(piece.name)
+        if piece.is_buffer:
+            return local_of(model.get_buffer(piece.name))
+        found = model.get_parameter(piece.name)
+        if self._parts[piece.name].is_cut and not is_dtensor(found):
+            reshard(model)
+            found = model.get_parameter(piece.name)
         return local_of(found)
 
     def _global(self, piece: Piece) -> torch.Tensor:

@@ -18,7 +18,7 @@ from pccl_backend.trainers.leader import Leader
 from pccl_backend.trainers.orders import Facts
 from pccl_backend.trainers.pieces import trainable
 from pccl_backend.trainers.settings import Settings
-from pccl_backend.trainers.shards import check_meshes
+from pccl_backend.trainers.shards import check_meshes, reshard
 
 __all__ = ["check_host", "make_host"]
 
@@ -77,6 +77,7 @@ def check_host(
         ValueError: one of them does not go with host_group, host_group is no such group, or the
             model is cut between other processes.
     """
+    reshard(model)
     if host_group is None:
         check_meshes(model, None)
         return

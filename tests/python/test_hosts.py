@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "carry": {"overlap": 4, "mix": "carry"},
     "delay": {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5},
     "streaming": {"fragments": 2, "overlap": 1},
+    "by hand": {"every": None},
 }
 SIZES = {"A": 2, "B": 3}
 

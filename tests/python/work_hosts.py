@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from world import expected, wait_until
 
@@ -74,6 +74,9 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 def learn(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, step: int) -> None:
     """Take an inner step with gradients that do not depend on how the model is cut."""
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()  # as the end of a backward pass does
     chance = torch.Generator().manual_seed(1000 * seed + step)
     for parameter in model.parameters():
         gradient = torch.randn(parameter.shape, generator=chance)
@@ -89,6 +92,15 @@ def learn(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, step: i
         else:
             buffer.add_(seed + junk)
     optimizer.step()
+
+
+def evaluate(model: nn.Module) -> torch.Tensor:
+    """Run the model; FSDP2 then leaves the parameters of its root whole."""
+    model.eval()
+    with torch.no_grad():
+        output: torch.Tensor = model(torch.ones(3, 7))
+    model.train()
+    return output
 
 
 class Recorder(Observer):
@@ -108,15 +120,15 @@ def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict
         group = dist.group.WORLD
     model = make(size)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # halves round alike if fused
+    evaluate(model)
     recorder = Recorder()
     outer = DiLoCo(
         model,
         optimizer,
-        every=EVERY,
         url=url,
         host_group=group,
         observer=recorder,
-        **options,
+        **{"every": EVERY, **options},
     )
     step, mixed_at = 0, []
     mix = Buffers.mix
@@ -131,15 +143,20 @@ def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict
         while outer.last is None or outer.last.revision < STEPS:
             learn(model, optimizer, seed, step)
             step += 1
-        if group is not None:
-            dist.barrier()
+            if options.get("every", EVERY) is None and step % EVERY == 0:
+                evaluate(model)
+                recorder.steps.append(outer.step())
+        evaluate(model)
+        with outer.global_parameters():
+            told = evaluate(model)
+            assert torch.equal(told, evaluate(model))
     assert outer.last is not None
     hashes = {done.synced.revision: done.synced.hash for done in recorder.steps}
     values = [whole(p).detach() for p in model.parameters()]
     if "fragments" not in options:  # otherwise the last outer step was of another fragment
         values += list(model.buffers())
     data = b"".join(v.numpy().tobytes() for v in values)
-    return hashes, data, outer.inner_steps, mixed_at
+    return hashes, data, outer.inner_steps, mixed_at, told.numpy().round(4).tobytes()
 
 
 # --- Losses ---------------------------------------------------------------------------------------
