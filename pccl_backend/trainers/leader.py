@@ -128,6 +128,7 @@ class Leader:
         if self._watch is not None:
             self._wake.close()
             self._watch.join()
+            self._woken.close()
             self._watch = None
         for channel in self._others():
             if orderly and self._lost is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import work_host_group as work
 from conftest import MakeWorld
-from world import Failed, Master
+from world import Failed, Lost, Master, Returned
 
 import pccl_backend as pccl
 
@@ -41,3 +41,11 @@ def test_an_error_of_another_process_is_that_of_all(make_world: MakeWorld, maste
 
 def test_ctrl_c_in_the_leader_ends_the_call_for_all(make_world: MakeWorld, master: Master) -> None:
     make_world(2).run(work.is_interrupted, master.url(min_peers=1), setup="nothing")
+
+
+def test_the_group_of_a_leader_outlives_its_trainer(make_world: MakeWorld, master: Master) -> None:
+    world = make_world(2)
+    world.start(work.has_joined_by_itself, master.url(min_peers=1), setup="nothing")
+    leader, other = world.outcomes(60, expect_success=False)
+    assert isinstance(leader, Returned), world.tails()
+    assert other == Lost(0), world.tails()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import torch
@@ -173,3 +174,25 @@ def is_interrupted(url: str) -> None:
         outer.step()
         assert outer.revision == 2
         assert torch.equal(model.weight.full_tensor(), before + 3.0)
+
+
+def has_joined_by_itself(url: str) -> None:
+    """The group of the leader outlives the trainer, though the other process ends first."""
+    rank = enter()
+    group = pccl.join(url) if rank == 0 else None
+    model = cut()
+    outer = DiLoCo(model, group=group, host_group=dist.group.WORLD)
+    outer.start()
+    for revision in (1, 2):
+        assert outer.step().revision == outer.revision == revision
+    topology, info = outer.meet()
+    assert (topology.world_size, info.rx_bytes) == (1, 0)
+    outer.close()
+    with expected(pccl.InvalidStateError, "closed"):
+        outer.step()
+    if group is None:
+        os._exit(0)
+    assert pccl.run_info(group)["broken_by"] is None
+    time.sleep(0.5)  # the end of the other process would be noticed at once
+    assert pccl.update_topology(group).world_size == 1
+    dist.destroy_process_group(group)
