@@ -86,6 +86,7 @@ class Trainer:
         self._signals = HeldSignals()
         self._host: Host = ALONE
         self._made: Engine | None = None  # by the first start()
+        self._prepared = False  # whether it holds the model of the start that is next
         self._loaded: Mapping[str, Any] | None = None
         self._member: tuple[object, ...] = ()  # this peer's name at the last start()
         self._handles: list[Any] = []
@@ -231,7 +232,9 @@ class Trainer:
     @together
     def _enter(self) -> None:
         """Join the run, when the whole host is here, and start."""
+        self._prepared = False
         if self._url is not None:
+            self._prepare()  # a newcomer's first call must come soon
             self._group = pccl.join(self._url)
         try:
             self._host.require_whole()
@@ -300,17 +303,26 @@ class Trainer:
     def _engine_to_start(self) -> Engine:
         """Return the engine with the model as it is, or as an earlier membership has left it."""
         member = self._name()
+        engine = self._prepare()
+        self._prepared = False
+        if member != self._member:
+            engine.leave()
+        self._member = member
+        engine.group = self._group
+        return engine
+
+    def _prepare(self) -> Engine:
+        """Return the engine, with the model as it is, or with what was loaded."""
         engine = self._made
         if engine is None:
             engine = self._make_engine()
-        elif engine.info is None and (self._loaded is None or not isinstance(self._host, Alone)):
+        elif engine.info is not None or self._prepared:
+            return engine
+        elif self._loaded is None or not isinstance(self._host, Alone):
             engine.read_model()  # what was loaded is copied from where it is
-        if member != self._member:
-            engine.leave()
-        if self._loaded is not None and engine.info is None:
+        if self._loaded is not None:
             checkpoint.load(engine, self._loaded)
-        self._member = member
-        engine.group = self._group
+        self._prepared = True
         return engine
 
     def _make_engine(self) -> Engine:
