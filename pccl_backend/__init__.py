@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pccl_backend.errors import (
         AuthenticationError,
         CollectiveMismatchError,
+        HostLostError,
         InvalidStateError,
         KickedError,
         MasterLostError,
@@ -54,6 +55,7 @@ __all__ = [
     "AuthenticationError",
     "CollectiveMismatchError",
     "Contribution",
+    "HostLostError",
     "InvalidStateError",
     "KickedError",
     "MasterLostError",

@@ -12,6 +12,7 @@ from torch.distributed import DistBackendError
 __all__ = [
     "AuthenticationError",
     "CollectiveMismatchError",
+    "HostLostError",
     "InvalidStateError",
     "KickedError",
     "MasterLostError",
@@ -53,6 +54,13 @@ class CollectiveMismatchError(PcclError):
     """Ranks called different operations under one number: kind, dtype, size or reduce op differ.
 
     The message shows each variant with its ranks. The program has a bug; the group continues.
+    """
+
+
+class HostLostError(PcclError):
+    """Another process of a trainer's `host_group` is gone, and the host has left the run.
+
+    End the processes of the host, and start them again: they join as a newcomer.
     """
 
 

@@ -23,6 +23,7 @@ from pccl_backend.trainers.observer import Observer
 from pccl_backend.trainers.outer import make_state
 from pccl_backend.trainers.pieces import is_counter, trainable
 from pccl_backend.trainers.settings import owned_optimizers
+from pccl_backend.trainers.shards import check_whole
 from pccl_backend.trainers.stages import Action, Goal
 from pccl_backend.trainers.trainer import Trainer
 
@@ -45,8 +46,8 @@ class DDP(Trainer):
         observer: receives the trainer's events.
 
     Raises:
-        ValueError: no trainable parameter, an optimizer of another model, or a model that has a
-            trainer already.
+        ValueError: no trainable parameter, an optimizer of another model, a model that has a
+            trainer already, or one that is cut between processes.
 
     Example:
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -68,6 +69,7 @@ class DDP(Trainer):
         observer: Observer | None = None,
     ) -> None:
         trainable(model)  # raises now rather than in start()
+        check_whole(model)
         optimizers = owned_optimizers(model, optimizer)
         if not optimizers:
             raise ValueError("optimizer is None; give the optimizer that moves the model")

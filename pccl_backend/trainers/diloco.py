@@ -39,6 +39,11 @@ meeting again with update_topology, so that their calls match. A peer that is ou
 (KickedError, MasterLostError) joins again and calls `start`. Its learning since its last outer step
 counts in its next one.
 
+**A host of several processes**, whose model FSDP2 cuts between them, is one peer: give their group
+as `host_group`. The outer state lies once in the host's memory, with the names and shapes of the
+whole model. Each process measures and loads its own shards, and one of them talks to the other
+hosts (host.py). Hosts may have different numbers of processes.
+
 **Shared state** is what an outer step changes: the global parameters, the outer momentum and the
 model's buffers (for example, a batch norm's running statistics). The inner optimizer belongs to
 each peer alone. The trainer's copies are in host memory: at most 16 bytes for each parameter, 20
@@ -60,13 +65,17 @@ import pccl_backend as pccl
 from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
+from pccl_backend.trainers.flat import Buffers
+from pccl_backend.trainers.host_group import check_host, make_host
 from pccl_backend.trainers.observer import Observer, OuterStep
+from pccl_backend.trainers.orders import Chose
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
 from pccl_backend.trainers.pieces import trainable
 from pccl_backend.trainers.replica import Replica
 from pccl_backend.trainers.settings import Mix, Settings, Weight
+from pccl_backend.trainers.shards import reshard
 from pccl_backend.trainers.stages import Goal
-from pccl_backend.trainers.trainer import START_FIRST, Trainer
+from pccl_backend.trainers.trainer import START_FIRST, Trainer, together
 
 __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
 
@@ -105,11 +114,16 @@ class DiLoCo(Trainer):
         url: joins this run when the `with` block begins, and leaves it at the end.
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
-        observer: receives the trainer's events.
+        host_group: the group of the processes of this host, if they train one model together. All
+            of them make the trainer, with the same settings, and make the same calls of it. Rank 0
+            of the group is the leader: it joins by `url`, or gives its `group`. `weight` and the
+            model's buffers are the leader's. Its timeout limits the waits within the host.
+        observer: receives the trainer's events; in a host, the leader's receives all of them, and
+            the others' only `stepped`.
 
     Raises:
         ValueError: no trainable parameter, a setting out of range, an optimizer of another model,
-            or a model that has a trainer already.
+            a model that has a trainer already, or a DTensor over other processes than host_group.
 
     Example:
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -139,6 +153,7 @@ class DiLoCo(Trainer):
         url: str | None = None,
         tag: str = "diloco",
         group: dist.ProcessGroup | None = None,
+        host_group: dist.ProcessGroup | None = None,
         observer: Observer | None = None,
     ) -> None:
         named = trainable(model)  # raises now rather than in start()
@@ -161,6 +176,7 @@ class DiLoCo(Trainer):
                 f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
                 "a fragment has at least one"
             )
+        check_host(model, host_group, group=group, url=url, shared=shared)
         super().__init__(
             model,
             optimizer,
@@ -169,7 +185,7 @@ class DiLoCo(Trainer):
                 every=settings.steps_every,
                 fragments=settings.fragments,
             ),
-            copies=lambda core: Replica(model, settings, core),
+            copies=lambda core: Replica(model, settings, core, self._host),
             shared=shared,
             on_loss=on_loss,
             url=url,
@@ -180,10 +196,15 @@ class DiLoCo(Trainer):
         self._settings = settings
         self._boundary_at = time.monotonic()
         self._inside = False  # an outer step runs, inside an optimizer's step
+        self._host = make_host(
+            host_group, model, settings, signals=self._signals, leave=self._abort
+        )
 
     @property
     def inner_steps(self) -> int:
         """Inner steps of a peer since the run began, on average: for a newcomer's schedule."""
+        if not self._host.leads:
+            return self._host.status.inner_steps
         if self._made is None:
             return 0
         return self._made.core.progress.inner_steps + self._made.core.steps
@@ -193,12 +214,13 @@ class DiLoCo(Trainer):
         """The buffer that the all-reduce sums in place and borrows while it runs.
 
         Raises:
-            InvalidStateError: start() was not called yet.
+            InvalidStateError: start() was not called yet, or another process of the host leads.
         """
         if self._made is None or self._made.info is None:
             raise pccl.InvalidStateError(f"there is no pseudo-gradient yet: {START_FIRST}")
         return self._replica.message.delta(self._made.core.fragment)
 
+    @together
     def step(self) -> OuterStep:
         """Average the peers' learning, move the global parameters, and continue from them.
 
@@ -219,6 +241,7 @@ class DiLoCo(Trainer):
             engine.run(Goal.STEP)
             return self._end_step(engine)
 
+    @together
     def finish(self) -> None:
         """Apply what is still travelling. The end of the `with` block does it.
 
@@ -239,18 +262,21 @@ class DiLoCo(Trainer):
     def global_parameters(self) -> Iterator[torch.nn.Module]:
         """A `with` block in which the model has the global parameters, for evaluation. Not joint.
 
-        At its end the model has its local parameters again, of which it takes a copy.
+        At its end the model has its local parameters again, of which it takes a copy. In a host,
+        each process gives its own part of the model the global parameters.
 
         Example:
             >>> with outer.global_parameters():
             ...     validate(model)
         """
+        reshard(self._model)
         with torch.no_grad():
             kept = {name: tensor.clone() for name, tensor in _tensors(self._model)}
-            self._replica.message.adopt()
+            self._buffers().adopt()
         try:
             yield self._model
         finally:
+            reshard(self._model)
             with torch.no_grad():
                 for name, tensor in _tensors(self._model):
                     tensor.copy_(kept[name])
@@ -265,31 +291,52 @@ class DiLoCo(Trainer):
         assert isinstance(copies, Replica)
         return copies
 
+    def _buffers(self) -> Buffers:
+        buffers = self._replica.message if self._host.leads else self._host.buffers
+        if buffers is None:
+            raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
+        return buffers
+
     def _inner_step(self, *_: object) -> None:
         """The optimizer has stepped."""
-        engine = self._made
-        if self._inside or engine is None:
+        if self._inside:
             return
+        goal = self._host.choose(self._count)
+        if goal is None:
+            return
+        self._inside = True
+        try:
+            with self._signals, torch.no_grad():
+                done = self._reach(goal)
+                if done is not None:
+                    self._observer.stepped(self, done)
+        finally:
+            self._inside = False
+
+    def _count(self) -> Chose:
+        """Count an inner step, and decide what follows."""
+        engine = self._made
+        assert engine is not None, "the hook was registered after the start"
         engine.copies.inner_steps += 1
         seconds = self._settings.seconds_every
         goal = engine.core.inner_step(
             due=seconds is not None and time.monotonic() - self._boundary_at >= seconds,
             landed=self._settings.overlap == "auto" and engine.has_landed,
         )
-        if goal is None:
-            return
-        self._engine()  # raises if this process has joined the run anew
-        self._inside = True
-        try:
-            with self._signals, torch.no_grad():
-                engine.run(goal)
-                if goal is Goal.STEP:
-                    done = self._end_step(engine)
-                    self._observer.stepped(self, done)
-                else:
-                    engine.core.end_call()
-        finally:
-            self._inside = False
+        return Chose(goal, self.inner_steps)
+
+    @together
+    def _reach(self, goal: Goal) -> OuterStep | None:
+        """Do what an inner step needs; return the record of an outer step."""
+        engine = self._engine()  # raises if this process has joined the run anew
+        engine.run(goal)
+        if goal is Goal.STEP:
+            return self._end_step(engine)
+        engine.core.end_call()
+        return None
+
+    def _inner_steps(self) -> int:
+        return self.inner_steps
 
     def _end_step(self, engine: Engine) -> OuterStep:
         self._boundary_at = time.monotonic()

@@ -75,6 +75,7 @@ class Engine:
         core: decides.
         make: makes the trainer's copies of the model as it is.
         more: further tensors of the shared state, by name.
+        waits: is called before each wait for other peers.
 
     Attributes:
         strategy: of the next sync_shared_state.
@@ -97,6 +98,7 @@ class Engine:
         group: dist.ProcessGroup | None,
         more: Mapping[str, torch.Tensor],
         on_loss: OnLoss,
+        waits: Callable[[], None],
     ) -> None:
         self._trainer = trainer
         self._make = make
@@ -106,6 +108,7 @@ class Engine:
         self.group = group
         self._more = more
         self._on_loss = on_loss
+        self._waits = waits
         self.core = core
         self.read_model()
         self._announced = False
@@ -288,6 +291,7 @@ class Engine:
             raise
 
     def _wait(self, call: Callable[[], T]) -> T:
+        self._waits()
         before = time.monotonic()
         try:
             return self._signals.wait(call)

@@ -8,23 +8,29 @@ copy is the model itself, each parameter in its own dtype and on its own device.
 The model's float buffers (for example a batch norm's running statistics) lie behind the parameters
 of the first fragment. They travel as a difference, too, so a buffer that nobody changes keeps its
 bits. Integer buffers have a flat tensor of their own.
+
+If several processes of a host share the model, each has such buffers over the same memory. It
+writes the parts of the model that it has (shards.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 
 from pccl_backend.trainers._memory import take
+from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
 from pccl_backend.trainers.pieces import Piece, cut, is_counter, trainable
+from pccl_backend.trainers.settings import Settings
+from pccl_backend.trainers.shards import is_dtensor, local_of, part_of, reshard
 
 __all__ = ["Buffers"]
 
 
 class Buffers:
-    """Global parameters and pseudo-gradient; the globals begin as the model is.
+    """Global parameters and pseudo-gradient; all zeros before `fill`.
 
     A peer that took no inner step has a pseudo-gradient of exactly zero. For this, the
     pseudo-gradient is measured from the values that the local copy began with: the globals rounded
@@ -36,6 +42,9 @@ class Buffers:
         keeps_local: whether to keep the local copy as of the last `keep`, which costs one more
             buffer: for mix="carry".
         average: whether the model's buffers take part.
+        make: makes the tensors.
+        leads: whether this process is the first of its host. The first one looks whether the host
+            has the memory, and writes what all processes of the host have.
 
     Raises:
         ValueError: the model has no trainable parameter, or fewer than fragments.
@@ -43,8 +52,16 @@ class Buffers:
     """
 
     def __init__(
-        self, model: torch.nn.Module, *, fragments: int, keeps_local: bool, average: bool
+        self,
+        model: torch.nn.Module,
+        *,
+        fragments: int,
+        keeps_local: bool,
+        average: bool,
+        make: Make = private,
+        leads: bool = True,
     ) -> None:
+        reshard(model)
         named = trainable(model)
         self._model = model
         self._average = average
@@ -63,17 +80,46 @@ class Buffers:
         pinned = any(tensor.is_cuda for tensor in named.values())
         # An all-reduce keeps a copy of what it overwrites until it is committed.
         self.bytes = width * (2 * count + (3 if keeps_local else 2) * (largest + HEAD))
-        take(self.bytes, parameters=sum(p.numel() for p in named.values()))
+        if leads:
+            take(self.bytes, parameters=sum(p.numel() for p in named.values()))
+        counters = sum(buffers[name].numel() for name in self._counters)
+        plan = {
+            "global": (count, dtype),
+            "storage": (HEAD + largest, dtype),
+            "kept": (largest if keeps_local else 0, dtype),
+            "counters": (counters, torch.int64),
+        }
+        tensors = make(plan, pinned)
+        self.global_, self._storage = tensors["global"], tensors["storage"]
+        self._kept, self.counters = tensors["kept"], tensors["counters"]
+        self._leads = leads
+        self._parts = {
+            name: part_of(tensor, leads=leads) for name, tensor in [*named.items(), *floats.items()]
+        }
+        self._remembered: list[torch.Tensor] = []
+        self._scratch: torch.Tensor | None = None
 
-        self.global_ = torch.zeros(count, dtype=dtype, pin_memory=pinned)
-        self._storage = torch.zeros(HEAD + largest, dtype=dtype, pin_memory=pinned)
-        self._kept = torch.zeros(largest, dtype=dtype) if keeps_local else None
-        self.counters = torch.zeros(
-            sum(buffers[name].numel() for name in self._counters), dtype=torch.int64
+    @staticmethod
+    def of(
+        model: torch.nn.Module, settings: Settings, *, make: Make, leads: bool = True
+    ) -> Buffers:
+        """Return the buffers for a trainer of these settings."""
+        return Buffers(
+            model,
+            fragments=settings.fragments,
+            keeps_local=settings.mix == "carry",
+            average=settings.buffers == "average",
+            make=make,
+            leads=leads,
         )
+
+    def fill(self) -> None:
+        """Set the globals to the model as it is."""
         for piece in self.pieces():
-            self._global(piece).copy_(self._local(piece))
-        self.read_counters(out=self.counters)
+            if self._parts[piece.name].writes:
+                self._global(piece).copy_(self._local(piece))
+        if self._leads:
+            self.read_counters(out=self.counters)
 
     def pieces(self) -> Iterator[Piece]:
         for pieces in self.fragments:
@@ -84,7 +130,8 @@ class Buffers:
         views = {}
         for piece in self.pieces():
             kind = "buffer" if piece.is_buffer else "global"
-            views[f"{kind}/{piece.name}"] = self._global(piece)
+            whole = self.global_[piece.start : piece.stop].view(piece.shape)
+            views[f"{kind}/{piece.name}"] = whole
         if self._counters:
             views["buffer/counters"] = self.counters
         return views
@@ -114,28 +161,31 @@ class Buffers:
             ValueError: the set of trainable parameters has changed.
         """
         self._check_trainable()
-        for piece, delta in self._deltas(fragment):
-            self._measure_piece(piece, out=delta)
+        for piece in self._written(fragment):
+            self._measure_piece(piece, out=self._delta_piece(fragment, piece))
 
-    def measure_since(self, fragment: int, copies: list[torch.Tensor]) -> None:
-        """Set the pseudo-gradient to an earlier `copy_local()` minus the local copy."""
-        for (piece, delta), before in zip(self._deltas(fragment), copies, strict=True):
-            _difference(before, self._local(piece), out=delta)
+    def remember(self, fragment: int) -> None:
+        """Copy the local parameters of a fragment, to host memory."""
+        pieces = self._written(fragment)
+        self._remembered = [self._local(piece).to("cpu", copy=True) for piece in pieces]
 
-    def copy_local(self, fragment: int) -> list[torch.Tensor]:
-        """Return a copy of the local parameters of a fragment, in host memory."""
-        return [self._local(p).to("cpu", copy=True) for p in self.fragments[fragment]]
+    def measure_since(self, fragment: int) -> None:
+        """Set the pseudo-gradient to what `remember` has copied minus the local copy."""
+        for piece, before in zip(self._written(fragment), self._remembered, strict=True):
+            _difference(before, self._local(piece), out=self._delta_piece(fragment, piece))
+        self._remembered = []
 
     def load(self, fragment: int) -> None:
         """Set the local copy to the rounded globals minus the pseudo-gradient, the learning since.
 
         The method reads nothing that it writes. If it raised, repeating it gives the same result.
         """
-        for piece, delta in self._deltas(fragment):
+        for piece in self.fragments[fragment]:
             local, theirs = self._local(piece), self._global(piece)
             if piece.is_buffer:
                 local.copy_(theirs)
             else:
+                delta = self._delta_piece(fragment, piece)
                 local.copy_(theirs.to(local.dtype).sub(delta).to(local.dtype))
 
     def adopt(self, *, fragment: int | None = None) -> None:
@@ -153,7 +203,7 @@ class Buffers:
 
     def keep(self, fragment: int) -> None:
         """Keep the local copy as it is now."""
-        for piece in self.fragments[fragment]:
+        for piece in self._written(fragment):
             self._kept_piece(fragment, piece).copy_(self._local(piece))
 
     def carry(self, fragment: int) -> None:
@@ -161,51 +211,54 @@ class Buffers:
         for piece in self.fragments[fragment]:
             self._carry_piece(piece, self._kept_piece(fragment, piece))
 
-    def swap(
-        self,
-        fragment: int,
-        move: Callable[[Sequence[Piece]], None],
-        *,
-        piecewise: bool,
-        alpha: float | None,
-        kept: bool,
-    ) -> None:
-        """Measure the next pseudo-gradient, move the globals by the present one, and load.
+    def swap_out(self, fragment: int, first: int, stop: int, *, kept: bool) -> None:
+        """Measure the next pseudo-gradient of some pieces of a fragment, aside.
 
-        This is done piece by piece, so that no further buffer of the size of the model is needed.
+        The caller then moves their globals by the present one, and calls `swap_in`. This is done
+        for a few pieces at a time, so that no further buffer of the size of the model is needed.
 
         Args:
             fragment: the fragment.
-            move: moves the globals of some pieces by their mean pseudo-gradient.
-            piecewise: whether `move` may be called for one piece at a time.
-            alpha: as for `mix`; None: carry what was learned since `keep`.
+            first, stop: numbers of its pieces.
             kept: whether `keep` was called since the last `adopt`.
         """
         self._check_trainable()
-        pieces = self.fragments[fragment]
-        groups = [[piece] for piece in pieces] if piecewise else [pieces]
-        longest = max(group[-1].stop - group[0].start for group in groups)
-        scratch = torch.empty(longest, dtype=self.global_.dtype)
-        for group in groups:
-            learned = [
-                scratch[p.start - group[0].start : p.stop - group[0].start].view(p.shape)
-                for p in group
-            ]
-            for piece, out in zip(group, learned, strict=True):
-                if kept and not piece.is_buffer:
-                    _difference(self._kept_piece(fragment, piece), self._local(piece), out=out)
-                else:
-                    self._measure_piece(piece, out=out)
-            move(group)
-            for piece, out in zip(group, learned, strict=True):
-                if alpha is not None or piece.is_buffer:
-                    self._mix_piece(piece, alpha or 0.0)
-                else:
-                    local = self._local(piece)
-                    local.copy_(self._global(piece).to(local.dtype).sub(out).to(local.dtype))
+        pieces = self.fragments[fragment][first:stop]
+        count = sum(self._local(piece).numel() for piece in pieces)
+        if self._scratch is None or len(self._scratch) < count:
+            self._scratch = torch.empty(count, dtype=self.global_.dtype)
+        for piece, out in self._aside(pieces):
+            if kept and not piece.is_buffer:
+                _difference(self._kept_piece(fragment, piece), self._local(piece), out=out)
+            else:
+                self._measure_piece(piece, out=out)
+
+    def swap_in(self, fragment: int, first: int, stop: int, *, alpha: float | None) -> None:
+        """Load the pieces of `swap_out`, and take what it has measured for their pseudo-gradient.
+
+        Args:
+            fragment, first, stop: as in `swap_out`.
+            alpha: as for `mix`; None: carry what was learned since `keep`.
+        """
+        for piece, out in self._aside(self.fragments[fragment][first:stop]):
+            if alpha is not None or piece.is_buffer:
+                self._mix_piece(piece, alpha or 0.0)
+            else:
+                local = self._local(piece)
+                local.copy_(self._global(piece).to(local.dtype).sub(out).to(local.dtype))
+            if self._parts[piece.name].writes:
                 self._delta_piece(fragment, piece).copy_(out)
-        if alpha is None:
-            self.keep(fragment)
+        if stop == len(self.fragments[fragment]):
+            self._scratch = None
+
+    def _aside(self, pieces: list[Piece]) -> Iterator[tuple[Piece, torch.Tensor]]:
+        """Yield the pieces with their parts of the scratch."""
+        assert self._scratch is not None, "swap_out has made it"
+        start = 0
+        for piece in pieces:
+            local = self._local(piece)
+            yield piece, self._scratch[start : start + local.numel()].view(local.shape)
+            start += local.numel()
 
     # --- Integer buffers --------------------------------------------------------------------------
 
@@ -241,27 +294,35 @@ class Buffers:
         since = local.to(theirs.device, theirs.dtype, copy=True).sub_(kept)
         local.copy_(since.add_(theirs.to(local.dtype)))
 
-    def _global(self, piece: Piece) -> torch.Tensor:
-        return self.global_[piece.start : piece.stop].view(piece.shape)
-
     def _local(self, piece: Piece) -> torch.Tensor:
         """Return the model's tensor. Looked up each time: load_state_dict(assign=True) replaces."""
         model = self._model
-        found = model.get_buffer(piece.name) if piece.is_buffer else model.get_parameter(piece.name)
-        return found.detach()
+        if piece.is_buffer:
+            return local_of(model.get_buffer(piece.name))
+        found = model.get_parameter(piece.name)
+        if self._parts[piece.name].is_cut and not is_dtensor(found):
+            reshard(model)
+            found = model.get_parameter(piece.name)
+        return local_of(found)
 
-    def _deltas(self, fragment: int) -> Iterator[tuple[Piece, torch.Tensor]]:
-        for piece in self.fragments[fragment]:
-            yield piece, self._delta_piece(fragment, piece)
+    def _global(self, piece: Piece) -> torch.Tensor:
+        return self._part(piece, self.global_[piece.start : piece.stop])
 
     def _delta_piece(self, fragment: int, piece: Piece) -> torch.Tensor:
         start = self.spans[fragment][0]
-        return self.delta(fragment)[piece.start - start : piece.stop - start].view(piece.shape)
+        return self._part(piece, self.delta(fragment)[piece.start - start : piece.stop - start])
 
     def _kept_piece(self, fragment: int, piece: Piece) -> torch.Tensor:
-        assert self._kept is not None, "made for carry"
         start = self.spans[fragment][0]
-        return self._kept[piece.start - start : piece.stop - start].view(piece.shape)
+        return self._part(piece, self._kept[piece.start - start : piece.stop - start])
+
+    def _part(self, piece: Piece, flat: torch.Tensor) -> torch.Tensor:
+        """Return the part that this process has of one whole parameter or buffer."""
+        return self._parts[piece.name].of(flat.view(piece.shape))
+
+    def _written(self, fragment: int) -> list[Piece]:
+        """Return the pieces that this process writes into the buffers."""
+        return [piece for piece in self.fragments[fragment] if self._parts[piece.name].writes]
 
     def _counter_views(self, flat: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         start = 0

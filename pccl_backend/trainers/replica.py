@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec
 
 import torch
 
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import Outcome, Share
 from pccl_backend.trainers.flat import Buffers
+from pccl_backend.trainers.host import ALONE, Host
 from pccl_backend.trainers.outer import Nesterov, Rule, TorchRule
 from pccl_backend.trainers.pieces import Piece
 from pccl_backend.trainers.settings import Settings
@@ -16,9 +18,14 @@ from pccl_backend.trainers.stages import Delta
 
 __all__ = ["Replica"]
 
+P = ParamSpec("P")
+
 
 class Replica:
     """The buffers of one trainer and the outer rule.
+
+    What concerns the model itself happens in all processes of the host (`_everywhere`); the rest
+    happens here, to the memory that they share.
 
     Attributes:
         message: what travels.
@@ -26,23 +33,23 @@ class Replica:
         inner_steps: inner steps that this peer has taken.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: Settings, core: Core) -> None:
+    def __init__(
+        self, model: torch.nn.Module, settings: Settings, core: Core, host: Host = ALONE
+    ) -> None:
         self._settings = settings
         self._core = core
-        self.message = Buffers(
-            model,
-            fragments=settings.fragments,
-            keeps_local=settings.mix == "carry",
-            average=settings.buffers == "average",
-        )
+        self._host = host
+        self.message = Buffers.of(model, settings, make=host.make)
+        self._everywhere(Buffers.fill)
         self._rule = self._make_rule()
         self._learned = False  # whether the buffer holds what the local copy has learned
         self._kept = False  # carry: whether the local copy was kept when the last round was sent
         # Steps and amount when each fragment was last sent, and when it was last measured.
         self._sent = [(0, 0.0)] * settings.fragments
         self._measured_at = (0, 0.0)
-        # A copy of the local parameters at the interruption of a call whose all-reduce had begun.
-        self._interrupted: list[torch.Tensor] | None = None
+        # Whether the local parameters were copied, at the interruption of a call whose all-reduce
+        # had begun.
+        self._interrupted = False
         self.outcome = Outcome()
         self.inner_steps = 0
 
@@ -63,27 +70,21 @@ class Replica:
     def measure(self) -> Share:
         """Measure what was learned since the last round, for a blocking trainer."""
         self._learned = False
-        self.message.measure(self._core.fragment)
+        self._everywhere(Buffers.measure, self._core.fragment)
         return self._weigh(self._core.fragment)
 
     def turn(self) -> Share:
         """Measure the fragment that is sent next; if it has landed just now, move and load it."""
         fragment, alpha = self._core.fragment, self._settings.alpha
         if self._core.fused:
-            self.message.swap(
-                fragment,
-                self._move,
-                piecewise=isinstance(self._rule, Nesterov),
-                alpha=alpha,
-                kept=self._kept,
-            )
-            self.message.write_counters()
+            self._swap(fragment)
+            self._everywhere(Buffers.write_counters)
         else:
-            self.message.measure(fragment)
+            self._everywhere(Buffers.measure, fragment)
             if alpha is None:
-                self.message.keep(fragment)
+                self._everywhere(Buffers.keep, fragment)
             elif self._settings.mix == "delay":
-                self.message.mix(fragment, 0.0)
+                self._everywhere(Buffers.mix, fragment, 0.0)
         self._kept = alpha is None
         return self._weigh(fragment)
 
@@ -100,61 +101,82 @@ class Replica:
         """Bring the globals that were moved into the local copy."""
         fragment = (self._core.progress.rounds - 1) % self._settings.fragments
         if self._core.blocking:
-            if self._interrupted is not None:
-                self.message.measure_since(fragment, self._interrupted)
-                self._interrupted = None
+            if self._interrupted:
+                self._everywhere(Buffers.measure_since, fragment)
+                self._interrupted = False
             else:
                 self.message.delta(fragment).zero_()
-            self.message.load(fragment)
+            self._everywhere(Buffers.load, fragment)
             self._learned = self._settings.fragments == 1
         elif self._settings.alpha is None:
-            self.message.carry(fragment)
+            self._everywhere(Buffers.carry, fragment)
             self._kept = False
         else:
-            self.message.mix(fragment, self._settings.alpha)
+            self._everywhere(Buffers.mix, fragment, self._settings.alpha)
         if fragment == 0:
-            self.message.write_counters()
+            self._everywhere(Buffers.write_counters)
 
     def interrupted(self) -> None:
         """A call raised: inner steps may come, and a running all-reduce does not include them."""
         flies = self._core.delta in (Delta.FLYING, Delta.MEAN)
-        if self._core.blocking and flies and self._interrupted is None:
-            self._interrupted = self.message.copy_local(self._core.fragment)
+        if self._core.blocking and flies and not self._interrupted:
+            self._everywhere(Buffers.remember, self._core.fragment)
+            self._interrupted = True
 
     def failed(self) -> None:
         """The all-reduce has failed: what was learned is still in the local copy, or in OWN."""
-        self._interrupted = None
+        self._interrupted = False
 
     def hold(self) -> None:
         """Measure what the local copy has learned, so that a sync can put it onto other globals."""
         holds = self._core.delta is Delta.FREE and self._settings.fragments == 1
         if holds and not self._learned:
-            self.message.measure(0)
+            self._everywhere(Buffers.measure, 0)
             self._learned = True
 
     def adopt(self) -> Share | None:
         """Continue from the globals that were received; return a newcomer's share of the round."""
         share = None
         if self._learned:
-            self.message.load(0)
-            self.message.write_counters()
+            self._everywhere(Buffers.load, 0)
+            self._everywhere(Buffers.write_counters)
         else:
-            self.message.adopt()
+            self._everywhere(Buffers.adopt)
         if self._core.blank:  # what was learned stays in the local copy, and is sent later
             self.message.delta(self._core.fragment).zero_()
             self._learned = False
             share = Share(0.0, False, 0)
         if self._settings.alpha is None and self._core.delta is Delta.OWN:
-            self.message.keep(self._core.fragment)
+            self._everywhere(Buffers.keep, self._core.fragment)
             self._kept = True
         return share
 
     def restart(self) -> None:
         """Begin as a newcomer that has this model."""
-        self._kept = self._learned = False
-        self._interrupted = None
+        self._kept = self._learned = self._interrupted = False
 
     # --- Parts of them ----------------------------------------------------------------------------
+
+    def _everywhere(
+        self,
+        method: Callable[Concatenate[Buffers, P], None],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> None:
+        """Call a method of the buffers in all processes of the host; return when all are done."""
+        self._host.everywhere(self.message, method.__name__, arguments, options)
+
+    def _swap(self, fragment: int) -> None:
+        """Measure the next pseudo-gradient, move the globals by the present one, and load."""
+        pieces, alpha = self.message.fragments[fragment], self._settings.alpha
+        at_once = 1 if isinstance(self._rule, Nesterov) else len(pieces)
+        for first in range(0, len(pieces), at_once):
+            stop = min(first + at_once, len(pieces))
+            self._everywhere(Buffers.swap_out, fragment, first, stop, kept=self._kept)
+            self._move(pieces[first:stop])
+            self._everywhere(Buffers.swap_in, fragment, first, stop, alpha=alpha)
+        if alpha is None:
+            self._everywhere(Buffers.keep, fragment)
 
     def _move(self, pieces: Sequence[Piece]) -> None:
         """Move the globals of some pieces of one fragment; their pseudo-gradient is used up."""
@@ -196,9 +218,9 @@ class Replica:
         elif weight != 1:
             delta.mul_(weight)
         if sick and not self._core.blocking:
-            self.message.adopt(fragment=fragment)
+            self._everywhere(Buffers.adopt, fragment=fragment)
             if self._settings.alpha is None:
-                self.message.keep(fragment)
+                self._everywhere(Buffers.keep, fragment)
         return Share(weight, sick, steps)
 
     def _make_rule(self) -> Rule:

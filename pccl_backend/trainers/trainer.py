@@ -1,10 +1,15 @@
-"""Trainer: what DiLoCo and DDP have in common: joining, starting, meeting, and the `with` block."""
+"""Trainer: what DiLoCo and DDP have in common: joining, starting, meeting, and the `with` block.
+
+A method that is marked `together` is called by all processes of a host; its body runs in the
+leader (host.py), and its result is that of all.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,14 +20,34 @@ from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
+from pccl_backend.trainers.host import ALONE, Alone, Host
 from pccl_backend.trainers.observer import Observer, OuterStep
+from pccl_backend.trainers.orders import Status
 from pccl_backend.trainers.settings import claim, owned_optimizers
 from pccl_backend.trainers.stages import Goal
 
-__all__ = ["START_FIRST", "Trainer"]
+__all__ = ["START_FIRST", "Trainer", "together"]
 
 START_FIRST = "call start() first, right after init_process_group"
 Self = TypeVar("Self", bound="Trainer")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def together(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
+    """Make a method of a trainer a call of all processes of the host."""
+
+    @functools.wraps(method)
+    def call(self: Self, /, *arguments: P.args, **options: P.kwargs) -> T:
+        self._require_open()
+        made = functools.partial(method, self, *arguments, **options)
+        try:
+            return self._host.call(method.__name__, made, self._status)
+        finally:
+            if not self._host.leads:
+                self.last = self._host.status.last
+
+    return call
 
 
 class Trainer:
@@ -61,7 +86,9 @@ class Trainer:
         self._group = group
         self._observer = observer or Observer()
         self._signals = HeldSignals()
+        self._host: Host = ALONE
         self._made: Engine | None = None  # by the first start()
+        self._prepared = False  # whether it holds the model of the start that is next
         self._loaded: Mapping[str, Any] | None = None
         self._member: tuple[object, ...] = ()  # this peer's name at the last start()
         self._handles: list[Any] = []
@@ -73,8 +100,11 @@ class Trainer:
     @property
     def revision(self) -> int:
         """Number of outer steps that the global parameters have had, over all peers' lives."""
+        if not self._host.leads:
+            return self._host.status.revision
         return 0 if self._made is None else self._made.core.progress.rounds
 
+    @together
     def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
         """Take the run's global parameters; call it once, right after init_process_group.
 
@@ -94,7 +124,6 @@ class Trainer:
             PcclError: any error of sync_shared_state and update_topology, except for lost peers.
         """
         with self._signals:
-            self._require_open()
             engine = self._engine_to_start()
             engine.strategy = strategy
             engine.run(Goal.START)
@@ -102,6 +131,7 @@ class Trainer:
             assert engine.info is not None
             return engine.info
 
+    @together
     def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
         """Admit newcomers, remove lost peers, and make sure that all hold the same bits. Joint.
 
@@ -131,18 +161,19 @@ class Trainer:
         """Apply what is still travelling. The end of the `with` block does it."""
 
     def close(self) -> None:
-        """Make no further outer step; the model may get another trainer. Not joint."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self._closed = [], True
-        self._release()
+        """Make no further outer step; the model may get another trainer. Not joint.
+
+        All processes of a host call it.
+        """
+        self._close(orderly=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the shared state, to be saved by one peer. Not joint.
 
         Keys: "tensors" (by name, not copied), "revision" and "hash" of the last meeting, and
         "digest" of the tensors. With `overlap`, call `finish` first, on all members. Before
-        `start`, the tensors are a place to load a checkpoint into.
+        `start`, the tensors are a place to load a checkpoint into. Of the processes of a host, only
+        the leader may call it.
 
         Example:
             >>> dcp.save(outer.state_dict(), checkpoint_id=folder, no_dist=True)
@@ -152,13 +183,19 @@ class Trainer:
             >>> outer.load_state_dict(state)
         """
         self._require_open()
+        if not self._host.leads:
+            raise pccl.InvalidStateError(
+                "state_dict() is a call of the leader of the host, the process of rank 0 in "
+                "host_group, which alone has the whole state"
+            )
         return checkpoint.save(self._made or self._make_engine())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin from a saved state instead of the model's parameters; call it before `start`.
 
         All peers may load it, or only some: the others receive it. Settings and the number of peers
-        may differ from those of the run that saved it.
+        may differ from those of the run that saved it. Of the processes of a host, the leader's
+        state counts.
 
         Raises:
             InvalidStateError: the trainer has started.
@@ -171,14 +208,7 @@ class Trainer:
         self._loaded = state
 
     def __enter__(self: Self) -> Self:
-        self._require_open()
-        if self._url is not None:
-            self._group = pccl.join(self._url)
-        try:
-            self.start()
-        except BaseException:
-            self._leave_own_run()
-            raise
+        self._enter()
         self._handles = self._watch()
         return self
 
@@ -191,11 +221,48 @@ class Trainer:
         try:
             if error is None:
                 self.finish()
+        except BaseException:
+            self._close(orderly=False)
+            raise
+        else:
+            self._close(orderly=error is None)
         finally:
-            self.close()
             self._leave_own_run()
 
     # --- For the trainers -------------------------------------------------------------------------
+
+    @together
+    def _enter(self) -> None:
+        """Join the run, when the whole host is here, and start."""
+        self._prepared = False
+        if self._url is not None:
+            self._prepare()  # a newcomer's first call must come soon
+            self._group = pccl.join(self._url)
+        try:
+            self._host.require_whole()
+            self.start()
+        except BaseException:
+            self._leave_own_run()
+            raise
+
+    def _close(self, *, orderly: bool) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._closed = [], True
+        self._release()
+        self._host.close(orderly=orderly)
+
+    def _status(self) -> Status:
+        """Return what the other processes of the host are told."""
+        return Status(revision=self.revision, inner_steps=self._inner_steps(), last=self.last)
+
+    def _inner_steps(self) -> int:
+        return 0 if self._made is None else self._made.core.progress.inner_steps
+
+    def _abort(self) -> None:
+        """Leave the run at once: a process of the host is gone. Another thread calls it."""
+        if self._group is not None:
+            self._group.abort()
 
     def _watch(self) -> list[Any]:
         """Register the hooks of the optimizers, and return their handles."""
@@ -238,17 +305,26 @@ class Trainer:
     def _engine_to_start(self) -> Engine:
         """Return the engine with the model as it is, or as an earlier membership has left it."""
         member = self._name()
+        engine = self._prepare()
+        self._prepared = False
+        if member != self._member:
+            engine.leave()
+        self._member = member
+        engine.group = self._group
+        return engine
+
+    def _prepare(self) -> Engine:
+        """Return the engine, with the model as it is, or with what was loaded."""
         engine = self._made
         if engine is None:
             engine = self._make_engine()
-        elif engine.info is None and self._loaded is None:
-            engine.read_model()
-        if member != self._member:
-            engine.leave()
-        if self._loaded is not None and engine.info is None:
+        elif engine.info is not None or self._prepared:
+            return engine
+        elif self._loaded is None or not isinstance(self._host, Alone):
+            engine.read_model()  # what was loaded is copied from where it is
+        if self._loaded is not None:
             checkpoint.load(engine, self._loaded)
-        self._member = member
-        engine.group = self._group
+        self._prepared = True
         return engine
 
     def _make_engine(self) -> Engine:
@@ -262,6 +338,7 @@ class Trainer:
             group=self._group,
             more=self._shared,
             on_loss=self._on_loss,
+            waits=self._host.waits,
         )
         return self._made
 
@@ -271,6 +348,7 @@ class Trainer:
         return tuple(info.get(key) for key in ("master", "run", "peer"))
 
     def _require_open(self) -> None:
+        """Raise InvalidStateError if the trainer is closed."""
         if self._closed:
             raise pccl.InvalidStateError("this trainer is closed: make another one")
 

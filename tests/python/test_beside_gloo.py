@@ -27,14 +27,16 @@ def test_ddp_goes_on_without_a_replica(make_open_world: MakeWorld, policy: str) 
     assert sizes == [2, 2], world.tails()
 
 
-@pytest.mark.parametrize("policy", ["raise", "retry"])
+@pytest.mark.parametrize(
+    ("policy", "way"), [("raise", "hook"), ("retry", "hook"), ("retry", "mesh")]
+)
 def test_hsdp_goes_on_without_a_replica(
-    make_world: MakeWorld, master: Master, tmp_path: Path, policy: str
+    make_world: MakeWorld, master: Master, tmp_path: Path, policy: str, way: str
 ) -> None:
     size = work_fsdp.HOSTS * work_fsdp.LOCAL_RANKS
     world = make_world(size, environment={"PCCL_ON_PEER_LOSS": policy})
     url = master.url(founders=work_fsdp.HOSTS, min_peers=1)
-    world.start(work.hsdp_loses_a_replica, url, str(tmp_path), policy, setup="nothing")
+    world.start(work.hsdp_loses_a_replica, url, str(tmp_path), policy, way, setup="nothing")
     outcomes = world.outcomes(60, expect_success=False)
     assert [isinstance(outcome, Lost) for outcome in outcomes] == [False, False, True, True]
     sizes = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]

@@ -45,6 +45,12 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
         (r"(blocking|overlapped): an outer step takes \d+\.\d+ s, .* loss \d\.\d+", 2),
         (r"ends the (blocking|overlapped) run at step 16 of 320 inner steps, .* hash \w+", 2),
     ],
+    "08_fsdp2.py": [
+        (r"host [AB], start 0: begins at step 0\n", 2),
+        (r"host A, step \d+: 0 joined, 1 left", 1),
+        (r"host B, start 1: begins at step [1-9]", 1),
+        (r"host [AB], rank \d ends at step \d+ .*, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 5),
+    ],
     "10_muon.py": [
         (r"ends at step 4 of 80 inner steps, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 2),
     ],

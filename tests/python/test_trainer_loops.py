@@ -219,3 +219,19 @@ def test_each_part_of_a_mean_is_over_its_own_contributors(
     outer.step()
     moved = before - flat(model)
     torch.testing.assert_close(moved, torch.cat([torch.full((10,), 2.0), torch.ones(20)]))
+
+
+def test_the_outer_state_is_made_before_the_run_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take longer than the others wait for the first call of a newcomer."""
+    group = script(monkeypatch)
+    model = small_model()
+    outer = DiLoCo(model, url="pccl://host:48148/run")
+
+    def join(url: str) -> object:
+        assert torch.equal(group.state["global/0.weight"], model[0].weight)
+        return object()
+
+    monkeypatch.setattr(pccl, "join", join)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda group: None)
+    with outer:
+        assert outer.step().revision == 1

@@ -238,12 +238,15 @@ def ddp_loses_a_replica(policy: str) -> int:
     return dist.get_world_size()
 
 
-def hsdp_loses_a_replica(url: str, folder: str, policy: str) -> int:
-    """Two hosts of two ranks: FSDP2 within a host over Gloo, and pccl between them."""
+def hsdp_loses_a_replica(url: str, folder: str, policy: str, way: str) -> int:
+    """Two hosts of two ranks: FSDP2 within a host over Gloo, and pccl between them.
+
+    Either both are dimensions of one mesh, or a hook of FSDP2 averages between the hosts.
+    """
     host, _, inner, group = work_fsdp.enter(url, folder)
     rank = world.current.rank
     errors: list[pccl.PcclError] = []
-    if policy == "retry":
+    if way == "mesh":
         mesh = DeviceMesh.from_group(
             [group, inner.get_group()],
             "cpu",

@@ -1,0 +1,93 @@
+"""Arena: memory that the processes of a host share. It is gone when they are.
+
+The memory is a file without a name (`memfd_create`). A process gets it by its descriptor. Thus
+nothing is left behind, even after SIGKILL, and the size of /dev/shm does not matter, which is 64 MB
+in a container unless somebody asks for more.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+__all__ = ["Arena", "Make", "Plan", "private"]
+
+log = logging.getLogger("pccl")
+
+ALIGN = 4096  # a page: each tensor may be pinned alone
+
+Plan = Mapping[str, tuple[int, torch.dtype]]  # number of elements and dtype of each tensor
+Make = Callable[[Plan, bool], dict[str, torch.Tensor]]  # the flag: pinned, for copies to a GPU
+
+
+def private(plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
+    """Return tensors of zeros that belong to this process alone."""
+    return {
+        name: torch.zeros(count, dtype=dtype, pin_memory=pinned)
+        for name, (count, dtype) in plan.items()
+    }
+
+
+class Arena:
+    """A shared mapping, from which tensors are cut in the order of a plan.
+
+    Example:
+        >>> arena = Arena.create(plan)
+        >>> send(arena.descriptor)  # the others: Arena(descriptor, plan)
+        >>> tensors = arena.tensors(pinned=False)
+    """
+
+    def __init__(self, descriptor: int, plan: Plan) -> None:
+        self.descriptor = descriptor
+        self._plan = plan
+        self._map = mmap.mmap(descriptor, max(size_of(plan), ALIGN))
+
+    @staticmethod
+    def create(plan: Plan) -> Arena:
+        """Take new memory, all zeros. The pages are taken when they are touched."""
+        descriptor = os.memfd_create("pccl-outer-state")
+        try:
+            os.ftruncate(descriptor, max(size_of(plan), ALIGN))
+            return Arena(descriptor, plan)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def tensors(self, *, pinned: bool) -> dict[str, torch.Tensor]:
+        """Return the tensors of the plan, by name. They keep the mapping alive."""
+        tensors, start = {}, 0
+        for name, (count, dtype) in self._plan.items():
+            if count == 0:
+                tensors[name] = torch.zeros(0, dtype=dtype)
+                continue
+            flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=start)
+            start += _aligned(flat.nbytes)
+            tensors[name] = flat
+            if pinned:
+                _pin(flat)
+        return tensors
+
+    def close(self) -> None:
+        """Close the descriptor: nobody else can get the memory any more."""
+        os.close(self.descriptor)
+
+
+def size_of(plan: Plan) -> int:
+    """Return the bytes that the tensors of a plan take."""
+    return sum(_aligned(count * dtype.itemsize) for count, dtype in plan.values())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+def _pin(flat: torch.Tensor) -> None:
+    """Pin memory, so that copies from and to a GPU are fast. Without it they work, too."""
+    runtime: Any = torch.cuda.cudart
+    if error := int(runtime().cudaHostRegister(flat.data_ptr(), flat.nbytes, 0)):
+        log.warning("CUDA did not pin %d bytes of the outer state: error %d", flat.nbytes, error)

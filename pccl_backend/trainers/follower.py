@@ -1,0 +1,197 @@
+"""Follower: a process of a host that has no core; it carries out the orders of the leader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from pccl_backend.errors import HostLostError, InvalidStateError
+from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.arena import Arena, Make, Plan
+from pccl_backend.trainers.channel import Address, Channel, connect
+from pccl_backend.trainers.flat import Buffers
+from pccl_backend.trainers.host import limit_of
+from pccl_backend.trainers.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
+from pccl_backend.trainers.stages import Goal
+
+__all__ = ["Follower"]
+
+T = TypeVar("T")
+
+# The leader announces each call to other hosts, and such a call ends by the timeout. The order that
+# follows it may therefore come a little later than the timeout.
+GRACE_S = 60.0
+
+
+class Follower:
+    """A process of a host, not the first.
+
+    Args:
+        group: all processes of the host.
+        facts: compared with the leader's.
+        signals: of the trainer.
+        build: makes the buffers of this process from what the leader shares.
+    """
+
+    leads = False
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        facts: Facts,
+        *,
+        signals: HeldSignals,
+        build: Callable[[Make], Buffers],
+    ) -> None:
+        self._group = group
+        self._facts = facts
+        self._signals = signals
+        self._build = build
+        self._channel: Channel | None = None
+        self._over: Exception | None = None
+        self.buffers: Buffers | None = None
+        self.status = Status()
+
+    def call(self, name: str, call: Callable[[], T], status: Callable[[], Status]) -> T:
+        with self._signals, torch.no_grad():
+            if self._channel is None:
+                self._signals.wait(self._gather)
+            begin = self._next()
+            if begin != Begin(name):
+                raise self._differ(begin, f"calls {name}()")
+            end = self._serve()
+            self.status = end.status
+        if end.error is not None:
+            raise end.error
+        result: T = end.result
+        return result
+
+    def choose(self, choose: Callable[[], Chose]) -> Goal | None:
+        with self._signals:
+            chosen = self._next()
+            if not isinstance(chosen, Chose):
+                raise self._differ(chosen, "has taken an inner step")
+            last, revision = self.status.last, self.status.revision
+            self.status = Status(revision, chosen.inner_steps, last)
+            return chosen.goal
+
+    def close(self, *, orderly: bool) -> None:
+        """Wait until the leader closes, too, or be lost."""
+        if self._channel is None:
+            return
+        try:
+            while orderly and self._over is None:
+                self._next()
+        except (HostLostError, InvalidStateError):
+            pass  # it has
+        self._channel.close()
+
+    # --- Of a process that has the core -----------------------------------------------------------
+
+    def everywhere(
+        self, buffers: Buffers, name: str, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
+        raise AssertionError("the leader gives orders")
+
+    def make(self, plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
+        raise AssertionError("the leader shares its memory")
+
+    def waits(self) -> None:
+        raise AssertionError("the leader waits")
+
+    def require_whole(self) -> None:
+        raise AssertionError("the leader watches")
+
+    # --- Parts of it ------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """Connect to the leader, and let it compare what this process was given."""
+        box: list[Address | None] = [None]
+        dist.broadcast_object_list(box, group=self._group, group_src=0)
+        (address,) = box
+        assert address is not None, "the leader has sent it"
+        rank = dist.get_rank(self._group)
+        limit_s = limit_of(self._group) + GRACE_S
+        channel = connect(address, rank=rank, limit_s=limit_s)
+        channel.send(dict(self._facts))
+        if (refusal := channel.receive()) is not None:
+            channel.close()
+            raise refusal
+        self._channel = channel
+
+    def _next(self) -> Any:
+        """Return the next order."""
+        if self._over is not None:
+            raise self._over
+        assert self._channel is not None, "the host has gathered"
+        try:
+            order = self._channel.receive()
+        except HostLostError as error:
+            self._over = error
+            raise
+        if isinstance(order, Bye):
+            self._over = InvalidStateError(
+                "the leader of this host has closed its trainer: all processes of a host make the "
+                "same calls"
+            )
+            raise self._over
+        return order
+
+    def _serve(self) -> End:
+        """Carry out orders until the call ends."""
+        assert self._channel is not None, "the host has gathered"
+        while True:
+            match order := self._next():
+                case Do():
+                    self._answer(lambda: self._do(order))
+                case Map():
+                    self._answer(lambda: self._map(order))
+                case Waits():
+                    continue
+                case End():
+                    return order
+                case _:
+                    raise self._differ(order, "carries out orders")
+
+    def _answer(self, carry_out: Callable[[], None]) -> None:
+        assert self._channel is not None, "an order has come"
+        answer: Exception | None = None
+        try:
+            carry_out()
+        except HostLostError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            answer = error
+        self._channel.send(answer)
+
+    def _do(self, order: Do) -> None:
+        assert self.buffers is not None, "Map comes first"
+        getattr(self.buffers, order.name)(*order.arguments, **order.options)
+
+    def _map(self, order: Map) -> None:
+        assert self._channel is not None, "an order has come"
+        self.buffers = None  # two of them might not fit
+        descriptor = self._channel.receive_descriptor()
+
+        def make(plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
+            return Arena(descriptor, plan).tensors(pinned=pinned)
+
+        try:
+            self.buffers = self._build(make)
+        finally:
+            os.close(descriptor)
+
+    def _differ(self, order: object, mine: str) -> InvalidStateError:
+        """The leader's process has come to another call: none of them can go on."""
+        theirs = f"calls {order.name}()" if isinstance(order, Begin) else f"says {order}"
+        self._over = InvalidStateError(
+            f"local rank {dist.get_rank(self._group)} {mine}, and the leader of this host {theirs}:"
+            " all processes of a host make the same calls of the trainer, in the same order"
+        )
+        assert self._channel is not None, "an order has come"
+        self._channel.close()
+        return self._over

@@ -1,0 +1,110 @@
+"""The argument host_group of a trainer: its checks, and what this process is in its host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+
+import torch
+import torch.distributed as dist
+
+from pccl_backend import _C
+from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.arena import Make
+from pccl_backend.trainers.flat import Buffers
+from pccl_backend.trainers.follower import Follower
+from pccl_backend.trainers.host import ALONE, Host
+from pccl_backend.trainers.leader import Leader
+from pccl_backend.trainers.orders import Facts
+from pccl_backend.trainers.pieces import trainable
+from pccl_backend.trainers.settings import Settings
+from pccl_backend.trainers.shards import check_meshes, reshard
+
+__all__ = ["check_host", "make_host"]
+
+
+def make_host(
+    group: dist.ProcessGroup | None,
+    model: torch.nn.Module,
+    settings: Settings,
+    *,
+    signals: HeldSignals,
+    leave: Callable[[], None],
+) -> Host:
+    """Return what this process is in its host.
+
+    Args:
+        group: all processes of the host; None: it is this one.
+        model: of the trainer.
+        settings: of the trainer.
+        signals: of the trainer.
+        leave: leaves the run at once; another thread calls it.
+    """
+    if group is None:
+        return ALONE
+    facts = _facts(model, settings)
+    if dist.get_rank(group) == 0:
+        return Leader(group, facts, signals=signals, leave=leave)
+
+    def build(make: Make) -> Buffers:
+        return Buffers.of(model, settings, make=make, leads=False)
+
+    return Follower(group, facts, signals=signals, build=build)
+
+
+def _facts(model: torch.nn.Module, settings: Settings) -> Facts:
+    """Return what all processes of a host must have alike, by name."""
+    facts: dict[str, object] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        facts[field.name] = "a function" if callable(value) else value
+    for name, parameter in trainable(model).items():
+        facts[f"parameter {name}"] = f"{parameter.dtype} {tuple(parameter.shape)}"
+    return facts
+
+
+def check_host(
+    model: torch.nn.Module,
+    host_group: dist.ProcessGroup | None,
+    *,
+    group: dist.ProcessGroup | None,
+    url: str | None,
+    shared: Mapping[str, torch.Tensor] | None,
+) -> None:
+    """Check the arguments of a trainer whose host has several processes.
+
+    Raises:
+        ValueError: one of them does not go with host_group, host_group is no such group, or the
+            model is cut between other processes.
+    """
+    reshard(model)
+    if host_group is None:
+        check_meshes(model, None)
+        return
+    if not isinstance(host_group, dist.ProcessGroup):
+        raise ValueError(
+            f"host_group is {host_group!r}; it must be a process group of torch, of which this "
+            "process is a member, such as mesh.get_group() or dist.group.WORLD"
+        )
+    if isinstance(host_group, _C.PcclGroup):
+        raise ValueError(
+            "host_group is a pccl group, whose members change: give the group of this host's "
+            "processes, over Gloo or NCCL, and the pccl group as group="
+        )
+    if shared:
+        raise ValueError(
+            f"shared has {sorted(shared)}, and host_group is given, too: keep these tensors equal "
+            "by pccl.sync_shared_state in a group of their own"
+        )
+    if dist.get_rank(host_group) == 0:
+        if group is None and url is None:
+            raise ValueError(
+                "this is rank 0 of host_group, which talks to the other hosts: give url=, or the "
+                "group that it has joined as group="
+            )
+    elif group is not None:
+        raise ValueError(
+            f"group is given in rank {dist.get_rank(host_group)} of host_group, and only rank 0 of "
+            "a host talks to the other hosts: do not join the run in the others"
+        )
+    check_meshes(model, host_group)

@@ -1,0 +1,218 @@
+"""Leader: the first process of a host of several; it decides, and orders the others (host.py)."""
+
+from __future__ import annotations
+
+import pickle
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from pccl_backend.errors import HostLostError, InvalidStateError
+from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.arena import Arena, Plan
+from pccl_backend.trainers.channel import Channel, accept, listen
+from pccl_backend.trainers.host import limit_of
+from pccl_backend.trainers.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
+
+if TYPE_CHECKING:
+    from pccl_backend.trainers.flat import Buffers
+    from pccl_backend.trainers.stages import Goal
+
+__all__ = ["Leader"]
+
+T = TypeVar("T")
+
+
+class Leader:
+    """The first process of a host of several.
+
+    Args:
+        group: all processes of the host.
+        facts: compared with those of the others.
+        signals: of the trainer.
+        leave: leaves the run at once; another thread calls it.
+    """
+
+    leads = True
+    status = Status()
+    buffers: Buffers | None = None
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        facts: Facts,
+        *,
+        signals: HeldSignals,
+        leave: Callable[[], None],
+    ) -> None:
+        self._group = group
+        self._facts = facts
+        self._signals = signals
+        self._leave = leave
+        self._channels: dict[int, Channel] | None = None
+        self._in_call = False
+        self._lost: HostLostError | None = None
+        self._losing = threading.Lock()
+        self._watch: threading.Thread | None = None
+        self._wake, self._woken = socket.socketpair()
+
+    def call(self, name: str, call: Callable[[], T], status: Callable[[], Status]) -> T:
+        if self._in_call:
+            return call()
+        with self._signals:
+            if self._channels is None:
+                self._signals.wait(self._gather)
+            self.require_whole()
+            self._tell(Begin(name))
+            self._in_call = True
+            try:
+                result = call()
+                self._signals.wait(self.require_whole)  # what a handler raises is for all
+            except BaseException as error:
+                if isinstance(error, HostLostError):
+                    self._lose(error)
+                if self._lost is not None:
+                    raise self._lost from error
+                self._tell(End(None, _for_others(error), status()))
+                raise
+            finally:
+                self._in_call = False
+            self._tell(End(result, None, status()))
+            return result
+
+    def choose(self, choose: Callable[[], Chose]) -> Goal | None:
+        with self._signals:
+            self.require_whole()
+            chosen = choose()
+            self._tell(chosen)
+            return chosen.goal
+
+    def everywhere(
+        self, buffers: Buffers, name: str, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
+        if self._in_call:  # otherwise the others have no buffers yet
+            self._tell(Do(name, arguments, options))
+        try:
+            getattr(buffers, name)(*arguments, **options)
+        finally:
+            errors = self._answers() if self._in_call else []
+        for error in errors:
+            raise error
+
+    def make(self, plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
+        arena = Arena.create(plan)
+        try:
+            if self._in_call:
+                self._tell(Map(pinned))
+                for channel in self._others():
+                    channel.send_descriptor(arena.descriptor)
+                for error in self._answers():
+                    raise error
+            return arena.tensors(pinned=pinned)
+        finally:
+            arena.close()
+
+    def waits(self) -> None:
+        self._tell(Waits())
+
+    def require_whole(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def close(self, *, orderly: bool) -> None:
+        if self._watch is not None:
+            self._wake.close()
+            self._watch.join()
+            self._woken.close()
+            self._watch = None
+        for channel in self._others():
+            if orderly and self._lost is None:
+                channel.try_send(Bye())
+            channel.close()
+        self._channels = {}
+
+    # --- Parts of it ------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """Wait for the other processes of the host, and compare what they were given."""
+        limit_s = limit_of(self._group)
+        count = dist.get_world_size(self._group) - 1
+        listener, address = listen()
+        with listener:
+            dist.broadcast_object_list([address], group=self._group, group_src=0)
+            channels = accept(listener, address, count=count, limit_s=limit_s)
+        refusals = [self._refusal(rank, channels[rank].receive()) for rank in sorted(channels)]
+        refusal = next((each for each in refusals if each is not None), None)
+        for channel in channels.values():
+            channel.send(refusal)
+        if refusal is not None:
+            raise refusal
+        self._channels = channels
+        self._watch = threading.Thread(target=self._watch_others, name="pccl-host", daemon=True)
+        self._watch.start()
+
+    def _refusal(self, rank: int, facts: Facts) -> ValueError | None:
+        for name in {**self._facts, **facts}:
+            mine, theirs = self._facts.get(name), facts.get(name)
+            if mine != theirs:
+                return ValueError(
+                    f"{name} is {mine!r} in the leader of this host, and {theirs!r} in local rank "
+                    f"{rank}: all processes of a host make the same trainer"
+                )
+        return None
+
+    def _others(self) -> list[Channel]:
+        return list((self._channels or {}).values())
+
+    def _tell(self, order: object) -> None:
+        try:
+            for channel in self._others():
+                channel.send(order)
+        except HostLostError as error:
+            self._lose(error)
+            raise
+
+    def _answers(self) -> list[Exception]:
+        answers = [channel.receive() for channel in self._others()]
+        return [answer for answer in answers if answer is not None]
+
+    def _watch_others(self) -> None:
+        """Leave the run when another process has ended or closed its side."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        for channel in self._others():
+            channel.watch(poll)
+        poll.poll()
+        gone = [channel for channel in self._others() if channel.is_gone]
+        if self._wake.fileno() < 0 or not gone:
+            return  # close() has woken it
+        self._lose(gone[0].lost("it has ended"))
+
+    def _lose(self, error: HostLostError) -> None:
+        """Leave the run, and wake this process and the others wherever they wait."""
+        with self._losing:
+            if self._lost is not None:
+                return
+            self._lost = error
+        try:
+            self._leave()
+        finally:
+            for channel in self._others():
+                channel.end()
+
+
+def _for_others(error: BaseException) -> Exception:
+    """Return the error that the other processes of the host raise."""
+    text = f"the call ended in the leader of this host, by {type(error).__name__}: {error}"
+    if not isinstance(error, Exception):  # such as KeyboardInterrupt
+        return InvalidStateError(text)
+    try:
+        again = pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001
+        return InvalidStateError(text)
+    return again if isinstance(again, Exception) else InvalidStateError(text)

@@ -1,0 +1,74 @@
+"""Orders: what the leader of a host tells the other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pccl_backend.trainers.observer import OuterStep
+    from pccl_backend.trainers.stages import Goal
+
+__all__ = ["Begin", "Bye", "Chose", "Do", "End", "Facts", "Map", "Status", "Waits"]
+
+Facts = Mapping[str, object]  # what must be equal in all processes of a host
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where the trainer stands, for the properties of those that have no core."""
+
+    revision: int = 0
+    inner_steps: int = 0
+    last: OuterStep | None = None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A call of the trainer begins."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Map:
+    """Map the memory whose descriptor follows; answer."""
+
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class Do:
+    """Call a method of the buffers; answer."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The leader waits for other hosts now; no answer."""
+
+
+@dataclass(frozen=True)
+class Chose:
+    """What follows the inner step that was just taken: nothing, or a call."""
+
+    goal: Goal | None
+    inner_steps: int
+
+
+@dataclass(frozen=True)
+class End:
+    """The call ends; `error` is raised, if there is one."""
+
+    result: Any
+    error: Exception | None
+    status: Status
+
+
+@dataclass(frozen=True)
+class Bye:
+    """The leader has closed its trainer."""

@@ -1,0 +1,148 @@
+"""Shards: the part of each parameter in this process, if the processes of a host share the model.
+
+FSDP2 cuts a parameter into shards, one for each process of a host. The names and shapes of the
+outer state are those of the whole model. Therefore hosts may have different numbers of processes,
+and a checkpoint does not depend on them.
+
+A program that has such a model has imported torch's modules for it. This one does not import them
+for a program that has none: they take a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from torch.distributed.tensor import DTensor
+
+__all__ = [
+    "Part",
+    "check_meshes",
+    "check_whole",
+    "is_dtensor",
+    "local_of",
+    "part_of",
+    "reshard",
+]
+
+
+def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
+    """Return whether a tensor is cut, or copied, by a mesh of processes."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a whole tensor that this process has.
+
+    Attributes:
+        slices: one for each dimension.
+        is_cut: whether other processes have other parts.
+        writes: whether this process writes the part into the memory of the host. If several
+            processes have the same part, the first of them does.
+    """
+
+    slices: tuple[slice, ...]
+    is_cut: bool
+    writes: bool
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """Return the view of a tensor of the whole shape."""
+        return whole[self.slices]
+
+
+def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
+    """Return the part that a parameter or buffer of the model is.
+
+    Args:
+        tensor: the parameter or buffer.
+        leads: whether this process is the first of its host, which writes what all of them have.
+    """
+    if not is_dtensor(tensor):
+        return Part((slice(None),) * tensor.dim(), is_cut=False, writes=leads)
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    mesh: Any = tensor.device_mesh
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    slices = tuple(slice(at, at + count) for at, count in zip(offset, shape, strict=True))
+    place = mesh.get_coordinate()
+    assert place is not None, "check_meshes() has seen this process in the mesh"
+    copies = [at for at, how in zip(place, tensor.placements, strict=True) if how.is_replicate()]
+    return Part(slices, is_cut=True, writes=not any(copies))
+
+
+def reshard(model: torch.nn.Module) -> None:
+    """Let the model have its parts, and not the whole parameters that it needs within a pass.
+
+    FSDP2 leaves the root of a model whole after a forward pass, until a backward pass. The whole
+    parameters are copies: what is written to them is lost, and the next pass would not see what
+    was written to the parts.
+    """
+    if (fsdp := sys.modules.get("torch.distributed.fsdp")) is None:
+        return
+    for module in model.modules():
+        if isinstance(module, fsdp.FSDPModule):
+            module.reshard()
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what of a parameter or buffer lies in this process, to read or to write."""
+    tensor = tensor.detach()
+    if not is_dtensor(tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def check_whole(model: torch.nn.Module) -> None:
+    """Check that no parameter is cut between processes.
+
+    Raises:
+        ValueError: one is.
+    """
+    for name, tensor in model.named_parameters():
+        if is_dtensor(tensor) and tensor.device_mesh.size() > 1:
+            raise ValueError(
+                f"{name!r} is a DTensor over {tensor.device_mesh.size()} processes, and this "
+                "trainer moves whole models: take DiLoCo with host_group=, or set_all_reduce_hook "
+                "of FSDP2"
+            )
+
+
+def check_meshes(model: torch.nn.Module, host_group: dist.ProcessGroup | None) -> None:
+    """Check that the processes that share the model's parameters are those of the host.
+
+    Raises:
+        ValueError: a parameter has another mesh, or is cut in a way that has no place in the whole.
+    """
+    mine = [dist.get_rank()] if dist.is_initialized() else [0]
+    if host_group is not None:
+        mine = sorted(dist.get_process_group_ranks(host_group))
+    for name, tensor in model.named_parameters():
+        if not is_dtensor(tensor):
+            continue
+        theirs = sorted(tensor.device_mesh.mesh.flatten().tolist())
+        if host_group is None and len(theirs) > 1:
+            raise ValueError(
+                f"{name!r} is a DTensor over the {len(theirs)} processes {theirs}: give their "
+                "group as host_group="
+            )
+        if host_group is not None and theirs != mine:
+            raise ValueError(
+                f"{name!r} is a DTensor over the processes {theirs}, and host_group has {mine}: "
+                "give the group of all processes that share the model, and shard over all of them"
+            )
+        for how in tensor.placements:
+            if type(how).__name__ not in ("Shard", "Replicate"):
+                raise ValueError(
+                    f"{name!r} is placed as {how}; host_group takes Shard and Replicate. Shard "
+                    "the dimensions of a mesh in their order"
+                )
