@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from pccl_backend._limits import STATE_KEY_BYTES_MAX, STATE_KEYS_MAX
+from pccl_backend.errors import InvalidStateError
 
 __all__ = ["SharedState"]
 
@@ -46,6 +47,7 @@ class SharedState(Mapping[str, torch.Tensor]):
             _check(key, tensor)
         self._tensors = dict(tensors)
         self._distinct = _distinct(self._tensors)
+        self._lent = 0  # to syncs that nobody has waited for
         self.revision = revision
 
     def distinct(self) -> list[tuple[str, torch.Tensor]]:
@@ -66,7 +68,22 @@ class SharedState(Mapping[str, torch.Tensor]):
             raise TypeError(f"the revision must be an int, not {type(value).__name__}")
         if not 0 <= value < 2**63:
             raise ValueError(f"the revision is {value}; it must be from 0 to 2**63 - 1")
+        if self._lent > 0:
+            raise InvalidStateError(
+                f"the revision cannot change to {value} while sync_shared_state(async_op=True) has "
+                "the state: first wait() for what it returned"
+            )
         self._revision = value
+
+    def lend(self) -> None:
+        """Keep the revision as it is until `give_back`."""
+        self._lent += 1
+
+    def give_back(self, revision: int | None) -> None:
+        """End a `lend`. None: the revision stays."""
+        self._lent -= 1
+        if revision is not None:
+            self.revision = revision
 
     def __getitem__(self, key: str) -> torch.Tensor:
         return self._tensors[key]

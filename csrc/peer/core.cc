@@ -33,11 +33,6 @@ constexpr int kViolationsMax = 3;
 // Builds without NDEBUG check the invariants after every step with up to this many operations.
 [[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
 
-uint32_t milliseconds(Duration duration) {
-  const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-  return static_cast<uint32_t>(std::min<int64_t>(count, UINT32_MAX));
-}
-
 }  // namespace
 
 struct PeerCore::Impl {
@@ -104,7 +99,6 @@ struct PeerCore::Impl {
 
   Status reconfigure(const protocol::EpochStart& start);
   void repeat_vote_when_restarted();
-  protocol::Hello hello() const;
   void resume();
   void connection_lost(const std::string& why, bool planned = false);
   bool may_change_token() const;
@@ -199,29 +193,9 @@ void PeerCore::Impl::on(const MasterConnected& event) {
   context.linked = true;
   if (membership.welcomed()) return resume();
   membership.enter(Phase::kHandshaking);
-  context.send(hello());
+  context.send(joining.hello());
   if (registration.ready()) return registration.tell();
   if (event.elsewhere) registration.open_listener(false);
-}
-
-protocol::Hello PeerCore::Impl::hello() const {
-  const Options& options = context.options;
-  protocol::Hello hello;
-  hello.versions = options.versions;
-  hello.library = options.library;
-  hello.run = options.run;
-  hello.group = options.group;
-  hello.founders = joining.founders();
-  hello.min_peers = options.min_peers;
-  hello.rank = options.rank;
-  hello.policy = options.policy;
-  hello.peer_timeout_ms = milliseconds(options.peer_timeout);
-  hello.first_call_timeout_ms = milliseconds(
-      options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
-  hello.join_timeout_ms = milliseconds(options.join_timeout);
-  hello.launch = options.launch;
-  hello.name = options.name;
-  return hello;
 }
 
 void PeerCore::Impl::resume() {
@@ -239,7 +213,7 @@ void PeerCore::Impl::resume() {
   resume.needs_reconfiguration = membership.needs_reconfiguration();
   joint.describe(resume);
   resume.standing = context.standing;
-  if (membership.phase() != Phase::kMember) resume.hello = hello();
+  if (membership.phase() != Phase::kMember) resume.hello = joining.hello();
   context.send(std::move(resume));
 }
 
@@ -604,6 +578,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   if (const Status status = joining.on_time(search.why()); !status.ok()) return end(status);
   operations.on_time();
   joint.on_time();
+  sync.on_time();
   if (const Status status = search.on_time(); !status.ok()) return end(status);
   const Connection::Due due = connection.on_time();
   if (due == Connection::Due::kPing) {
@@ -624,6 +599,7 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   also(joining.deadline());
   also(operations.deadline());
   also(joint.deadline());
+  also(sync.deadline());
   if (may_change_token()) also(tokens.deadline());
   also(search.deadline());
   return first;

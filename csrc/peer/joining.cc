@@ -12,6 +12,11 @@ constexpr Duration kWarnAfter = std::chrono::seconds(1);
 // A longer time until the end of the attempt means "for ever", and is not shown.
 constexpr Duration kShownMax = std::chrono::hours(24 * 365);
 
+uint32_t milliseconds(Duration duration) {
+  const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<uint32_t>(std::min<int64_t>(count, UINT32_MAX));
+}
+
 }  // namespace
 
 void Joining::begin(Handle handle) {
@@ -22,6 +27,26 @@ void Joining::begin(Handle handle) {
 
 uint32_t Joining::founders() const {
   return context_.options.founders > 0 ? context_.options.founders : context_.options.min_peers;
+}
+
+protocol::Hello Joining::hello() const {
+  const Options& options = context_.options;
+  protocol::Hello hello;
+  hello.versions = options.versions;
+  hello.library = options.library;
+  hello.run = options.run;
+  hello.group = options.group;
+  hello.founders = founders();
+  hello.min_peers = options.min_peers;
+  hello.rank = options.rank;
+  hello.policy = options.policy;
+  hello.peer_timeout_ms = milliseconds(options.peer_timeout);
+  hello.first_call_timeout_ms = milliseconds(
+      options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
+  hello.join_timeout_ms = milliseconds(options.join_timeout);
+  hello.launch = options.launch;
+  hello.name = options.name;
+  return hello;
 }
 
 bool Joining::joins() const {

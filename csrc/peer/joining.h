@@ -20,7 +20,7 @@ class Joining {
 
   void begin(Handle handle);
   Handle handle() const { return handle_; }  // of the call that waits
-  uint32_t founders() const;                 // number of peers that begin together
+  protocol::Hello hello() const;             // with which this peer introduces itself
 
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
@@ -32,6 +32,7 @@ class Joining {
   std::optional<Instant> deadline() const;
 
  private:
+  uint32_t founders() const;  // number of peers that begin together
   bool joins() const;         // it has begun, and this peer is not a member yet
   bool found_master() const;  // the master has answered
   Duration search_max() const;
