@@ -26,13 +26,11 @@ def test_the_group_may_end_first(make_open_world: MakeWorld) -> None:
 
 
 def test_progress_of_a_call(make_open_world: MakeWorld) -> None:
-    world = make_open_world(2)
-    assert world.run(work.tells_its_progress, False) == [0, 3]
-    assert "the progress function of sync_shared_state raised" in world.tails()
+    assert sorted(make_open_world(2).run(work.tells_its_progress, False)) == [0, 3]
 
 
 def test_progress_of_a_wait(make_open_world: MakeWorld) -> None:
-    first, second = make_open_world(2).run(work.tells_its_progress, True)
+    first, second = sorted(make_open_world(2).run(work.tells_its_progress, True))
     assert first == 0
     assert second >= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from datetime import timedelta
 
@@ -95,6 +96,10 @@ def tells_its_progress(async_op: bool) -> int:
     weights = torch.full((3 << 20,), float(rank))
     state = pccl.SharedState({"weights": weights}, revision=0)
     told: list[tuple[int, int, int]] = []
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = logged.append  # type: ignore[method-assign]
+    logging.getLogger("pccl").addHandler(handler)
 
     def progress(done: int, total: int, peers: int) -> None:
         told.append((done, total, peers))
@@ -104,6 +109,7 @@ def tells_its_progress(async_op: bool) -> int:
     if isinstance(result, pccl.StateSync):
         result.wait()
     assert (weights == 0).all()
+    assert [record.levelname for record in logged] == ["WARNING"] * len(told)
     if rank == 0:
         assert told == []
         return 0
