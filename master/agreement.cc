@@ -66,9 +66,8 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
   number_ = number;
   plan_ = plan_of(number, election);
   fetching_.insert(plan_->receivers.begin(), plan_->receivers.end());
-  for (const OfferOf& one : offers) {
-    if (expects(one.peer)) connections_.send(one.peer, *plan_);
-  }
+  // Also to those that have nothing to send: they learn that all have voted.
+  for (const OfferOf& one : offers) connections_.send(one.peer, *plan_);
   election_ = std::move(election);
   return std::nullopt;
 }
@@ -137,12 +136,6 @@ void Agreement::interrupt(const std::string& gone) {
   cancel();
   interrupted_ = std::move(election);
   if (interrupted_ && !gone.empty()) interrupted_->gone = gone;
-}
-
-std::optional<protocol::SyncPlan> Agreement::plan(PeerId peer) const {
-  if (!expects(peer)) return std::nullopt;
-  PCCL_ASSERT(phase_ == Phase::kFetching && plan_->number == number_);
-  return plan_;
 }
 
 void Agreement::check() const {

@@ -54,8 +54,8 @@ class Agreement {
   // The peer takes part in the current transfers.
   bool expects(PeerId peer) const;
   const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
-  // The plan that a resumed peer may have missed.
-  std::optional<protocol::SyncPlan> plan(PeerId peer) const;
+  // The plan, which a resumed voter may have missed.
+  const std::optional<protocol::SyncPlan>& plan() const { return plan_; }
   // Voters wait for its outcome.
   bool for_voters() const { return phase_ == Phase::kFetching || (recording() && answers_); }
 

@@ -102,7 +102,7 @@ Status Group::back(const protocol::Resume& resume) {
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
-  if (const auto plan = agreement_.plan(peer)) connections_.send(peer, *plan);
+  if (membership_.is_member(peer) && agreement_.plan()) connections_.send(peer, *agreement_.plan());
   repeat_links(peer);
   context_.log(level, membership_.describe(peer) + " is connected again");
   return {};

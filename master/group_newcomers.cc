@@ -75,6 +75,9 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   PCCL_ASSERT(others > 0 && membership_.is_newcomer(peer));
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
+  // All have voted, and somebody fetches the state. That is its first call, and the members whose
+  // call it was may already wait for it in the next one.
+  if (votes && agreement_.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, membership_.newcomers());
   seen.held_up = standoff.held_up;
   seen.instead = votes ? text(ballot_.vote(peer).kind) : standoff.alone;

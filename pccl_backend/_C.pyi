@@ -1,6 +1,6 @@
 """The compiled module, csrc/torch/module.cc. Durations are in seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +32,31 @@ class PcclGroup(ProcessGroup):
     def update_topology(self) -> dict[str, Any]: ...
     def are_peers_pending(self) -> bool: ...
     def sync_shared_state(
-        self, *, revision: int, strategy: int, tensors: Sequence[tuple[str, Tensor]]
+        self,
+        *,
+        revision: int,
+        strategy: int,
+        tensors: Sequence[tuple[str, Tensor]],
+        progress: Callable[[int, int, int], object] | None,
     ) -> dict[str, int]: ...
+    def begin_sync(
+        self, *, revision: int, strategy: int, tensors: Sequence[tuple[str, Tensor]]
+    ) -> SyncHandle: ...
     def run_info(self) -> dict[str, Any]: ...
     def raise_last_error(self) -> None: ...
+
+class SyncHandle:
+    """A sync_shared_state that goes on in the background."""
+
+    def wait(
+        self, timeout: float | None, progress: Callable[[int, int, int], object] | None
+    ) -> dict[str, int]: ...
+    def is_completed(self) -> bool: ...
+    def is_concluded(self) -> bool:
+        """Whether a `wait` has given its outcome, so that nothing is lent any more."""
+
+    @property
+    def receives(self) -> bool: ...
 
 @dataclass(kw_only=True)
 class FakeOptions:
@@ -191,6 +212,12 @@ def checked_timeout(seconds: float) -> float:
     Raises:
         ValueError: it is zero or negative.
     """
+
+def share_memory(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors share a byte. Gaps of one may hold the other."""
+
+def shares_with_itself(tensor: Tensor) -> bool:
+    """Return whether two elements of the tensor share memory."""
 
 def set_call_options(*, tag: str | None, keep: bool | None) -> tuple[str, bool]:
     """Set this thread's options where they are not None, and return those from before.

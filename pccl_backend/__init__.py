@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pccl_backend.api import (
         Contribution,
-        SyncInfo,
         Topology,
         all_reduce,
         are_peers_pending,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
         join,
         last_error,
         run_info,
-        sync_shared_state,
         tag,
         update_topology,
     )
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
         TopologyError,
     )
     from pccl_backend.shared_state import SharedState
+    from pccl_backend.state_sync import StateSync, SyncInfo, sync_shared_state
 
     __version__: str
 
@@ -65,6 +64,7 @@ __all__ = [
     "PeerLostError",
     "SharedState",
     "SharedStateError",
+    "StateSync",
     "SyncInfo",
     "TooFewPeersError",
     "Topology",
@@ -83,7 +83,14 @@ __all__ = [
     "update_topology",
 ]
 
-_HOMES = {"SharedState": "shared_state", "ddp_hook": "ddp"}  # modules of names that are not in api
+# Modules of names that are not in api.
+_HOMES = {
+    "SharedState": "shared_state",
+    "StateSync": "state_sync",
+    "SyncInfo": "state_sync",
+    "ddp_hook": "ddp",
+    "sync_shared_state": "state_sync",
+}
 
 
 def __getattr__(name: str) -> object:

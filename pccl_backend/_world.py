@@ -14,8 +14,9 @@ from torch.distributed import distributed_c10d as c10d
 
 from pccl_backend import _devices
 from pccl_backend._C import PcclGroup
+from pccl_backend.errors import InvalidStateError
 
-__all__ = ["add_beside_default", "refresh"]
+__all__ = ["add_beside_default", "refresh", "resolve"]
 
 _added = 0
 _follows_membership: set[str] = set()
@@ -58,3 +59,28 @@ def add_beside_default(group: PcclGroup) -> None:
     else:
         _follows_membership.add(name)
         books.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}
+
+
+def resolve(group: dist.ProcessGroup | None) -> PcclGroup:
+    """Return the group of a call, or the default group.
+
+    Raises:
+        InvalidStateError: there is no default group.
+        ValueError: it is no group of pccl alone.
+    """
+    if group is None:
+        if not dist.is_initialized():
+            raise InvalidStateError(
+                'there is no default group: call init_process_group("pccl") first, or give group='
+            )
+        group = dist.group.WORLD
+    if not isinstance(group, PcclGroup):
+        name = dist.get_backend(group) if isinstance(group, dist.ProcessGroup) else repr(group)
+        if ":pccl" in name:
+            raise ValueError(
+                f"the group's backends are {name}, and those beside pccl cannot follow a change of "
+                'membership: make a group of pccl alone, dist.new_group(backend="pccl"), and give '
+                "it as group="
+            )
+        raise ValueError(f"the group's backend is {name}, not pccl: give a pccl group as group=")
+    return group

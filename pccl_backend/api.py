@@ -1,8 +1,8 @@
 """The public calls that torch.distributed does not have.
 
-All members of a group make the *joint* calls (`update_topology`, `are_peers_pending`,
-`sync_shared_state`), in the same order. A joint call blocks until all members have made it. `group`
-is the process group of a call; without it, the call uses the default group.
+All members of a group make the *joint* calls (`update_topology`, `are_peers_pending`, and
+`sync_shared_state` of state_sync.py), in the same order. A joint call blocks until all members have
+made it. `group` is the process group of a call; without it, the call uses the default group.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ import torch
 import torch.distributed as dist
 
 from pccl_backend import _C, _rendezvous, _world
-from pccl_backend.errors import InvalidStateError
-from pccl_backend.shared_state import SharedState
 
 __all__ = [
     "Contribution",
-    "SyncInfo",
     "Topology",
     "all_reduce",
     "are_peers_pending",
@@ -31,12 +28,9 @@ __all__ = [
     "join",
     "last_error",
     "run_info",
-    "sync_shared_state",
     "tag",
     "update_topology",
 ]
-
-STRATEGIES = ("enforce_popular", "send_only", "receive_only")  # in the protocol's numbering
 
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -77,23 +71,6 @@ class Topology:
     world_size: int
     joined: tuple[str, ...]
     left: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyncInfo:
-    """The outcome of `sync_shared_state`.
-
-    Attributes:
-        revision: the agreed revision.
-        hash: hash of all tensors; the same on all members.
-        tx_bytes: bytes of tensors that this process sent.
-        rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
-    """
-
-    revision: int
-    hash: int
-    tx_bytes: int
-    rx_bytes: int
 
 
 def join(
@@ -158,7 +135,7 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
         ...     pccl.update_topology()
         ...     dist.all_reduce(gradient)
     """
-    pccl_group = _resolve(group)
+    pccl_group = _world.resolve(group)
     fields = pccl_group.update_topology()
     _world.refresh(pccl_group)
     return Topology(
@@ -183,68 +160,7 @@ def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
         >>> if pccl.are_peers_pending():
         ...     pccl.update_topology()
     """
-    return _resolve(group).are_peers_pending()
-
-
-def sync_shared_state(
-    state: SharedState,
-    strategy: str = "enforce_popular",
-    group: dist.ProcessGroup | None = None,
-) -> SyncInfo:
-    """Make the shared state bit-identical on all members. Joint.
-
-    The state with the highest revision wins. If several states have that revision, the state that
-    most members hold wins. A member with another state fetches the differing tensors; its tensors
-    and its `state.revision` are overwritten. Nothing is written before all data has arrived and was
-    verified, except that "receive_only" receives large tensors in place: if the call fails, they
-    may hold parts of both states.
-
-    The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
-    what they have verified. If a member is lost meanwhile, the call goes on among the others, and
-    only the pieces that were under way travel again. The loss still breaks the group: call
-    `update_topology` next, as after any loss.
-
-    A shared state never goes back: no member is overwritten by a revision lower than its own,
-    unless its strategy is "receive_only". From one call to the next the revision advances by at
-    most one. If a member has trained on without a call, the call is refused, and the error names
-    both revisions. As long as a member that took part in an earlier call offers its state, only
-    states of such members can win. A newcomer is removed from the run (KickedError) if its revision
-    is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
-    The others continue.
-
-    Args:
-        state: this peer's tensors, with the same names, dtypes and shapes on all members; on the
-            CPU or on CUDA devices.
-        strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
-            win and must not be overwritten. "receive_only": it takes the winning state.
-        group: the process group.
-
-    Raises:
-        SharedStateError: no state can win, a transfer or a device failed, or no member is left that
-            has some piece; no tensor was written, unless the strategy is "receive_only".
-        OSError: a device failed while the agreed state was written to it; on this rank only.
-        PeerLostError: a member was lost before all others had called this, or too few are left
-            (`min_peers`): call `update_topology`, then this again.
-        KickedError: this peer is a newcomer, and its state does not fit the state of the others.
-        OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
-
-    Example:
-        >>> state = pccl.SharedState({"weight": weight}, revision=step)
-        >>> info = pccl.sync_shared_state(state)
-        >>> info.rx_bytes
-        0
-    """
-    if not isinstance(state, SharedState):
-        raise TypeError(f"state must be a SharedState, not {type(state).__name__}")
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy is {strategy!r}; known are {', '.join(STRATEGIES)}")
-    answer = _resolve(group).sync_shared_state(
-        revision=state.revision,
-        strategy=STRATEGIES.index(strategy),
-        tensors=state.distinct(),
-    )
-    state.revision = answer["revision"]
-    return SyncInfo(**answer)
+    return _world.resolve(group).are_peers_pending()
 
 
 @contextmanager
@@ -359,7 +275,7 @@ def all_reduce(
         raise _unfit(tensor)
     options = _allreduce_options(op)
     # dist.all_reduce spends half of the time of an asynchronous call on checks for other backends.
-    call = _resolve(group).allreduce
+    call = _world.resolve(group).allreduce
     if tag == "" and on_loss is None:
         work = call([tensor], options)
     else:
@@ -454,7 +370,7 @@ def last_error(group: dist.ProcessGroup | None = None) -> Exception | None:
         ...         raise
         ...     pccl.update_topology()
     """
-    pccl_group = _resolve(group)
+    pccl_group = _world.resolve(group)
     try:
         pccl_group.raise_last_error()
     except Exception as error:  # noqa: BLE001
@@ -483,7 +399,7 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
         >>> pccl.run_info()["world_size"]
         3
     """
-    return _resolve(group).run_info()
+    return _world.resolve(group).run_info()
 
 
 def cuda_library() -> str:
@@ -511,22 +427,3 @@ def _call_options(tag: str | None = None, keep: bool | None = None) -> Iterator[
         yield
     finally:
         _C.set_call_options(tag=tag_before, keep=keep_before)
-
-
-def _resolve(group: dist.ProcessGroup | None) -> _C.PcclGroup:
-    if group is None:
-        if not dist.is_initialized():
-            raise InvalidStateError(
-                'there is no default group: call init_process_group("pccl") first, or give group='
-            )
-        group = dist.group.WORLD
-    if not isinstance(group, _C.PcclGroup):
-        name = dist.get_backend(group) if isinstance(group, dist.ProcessGroup) else repr(group)
-        if ":pccl" in name:
-            raise ValueError(
-                f"the group's backends are {name}, and those beside pccl cannot follow a change of "
-                'membership: make a group of pccl alone, dist.new_group(backend="pccl"), and give '
-                "it as group="
-            )
-        raise ValueError(f"the group's backend is {name}, not pccl: give a pccl group as group=")
-    return group

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 
 import torch
 
+from pccl_backend import _C
 from pccl_backend._limits import STATE_KEY_BYTES_MAX, STATE_KEYS_MAX
+from pccl_backend.errors import InvalidStateError
 
 __all__ = ["SharedState"]
 
@@ -16,11 +17,12 @@ class SharedState(Mapping[str, torch.Tensor]):
     """Named tensors with a revision, which `sync_shared_state` makes equal on all members.
 
     The tensors are shared, not copied: if this peer's state is out of date, a sync writes to the
-    tensors in place. They must be dense and contiguous, of any dtype and shape. Each may be on the
-    CPU or on a CUDA device, and the other peers may have the same tensor elsewhere. Two names
-    may stand for the same tensor (tied weights). Such a tensor is shared once and must be tied in
-    the same way on all peers. Add one to `revision` each time the tensors change together, for
-    example after an optimizer step. All members must do so alike.
+    tensors in place. They must be dense, of any dtype and shape. Each may be on the CPU or on a
+    CUDA device, and the other peers may have the same tensor elsewhere. On the CPU they may be
+    views that are not contiguous, such as columns of a matrix: a sync works on a copy of these. Two
+    names may stand for the same tensor (tied weights). Such a tensor is shared once and must be
+    tied in the same way on all peers. Add one to `revision` each time the tensors change together,
+    for example after an optimizer step. All members must do so alike.
 
     Args:
         tensors: the tensors by name. Names and shapes must be the same on all peers.
@@ -46,6 +48,7 @@ class SharedState(Mapping[str, torch.Tensor]):
             _check(key, tensor)
         self._tensors = dict(tensors)
         self._distinct = _distinct(self._tensors)
+        self._lent = 0  # to syncs that nobody has waited for
         self.revision = revision
 
     def distinct(self) -> list[tuple[str, torch.Tensor]]:
@@ -66,7 +69,22 @@ class SharedState(Mapping[str, torch.Tensor]):
             raise TypeError(f"the revision must be an int, not {type(value).__name__}")
         if not 0 <= value < 2**63:
             raise ValueError(f"the revision is {value}; it must be from 0 to 2**63 - 1")
+        if self._lent > 0:
+            raise InvalidStateError(
+                f"the revision cannot change to {value} while sync_shared_state(async_op=True) has "
+                "the state: first wait() for what it returned"
+            )
         self._revision = value
+
+    def lend(self) -> None:
+        """Keep the revision as it is until `give_back`."""
+        self._lent += 1
+
+    def give_back(self, revision: int | None) -> None:
+        """End a `lend`. None: the revision stays."""
+        self._lent -= 1
+        if revision is not None:
+            self.revision = revision
 
     def __getitem__(self, key: str) -> torch.Tensor:
         return self._tensors[key]
@@ -91,23 +109,42 @@ def _distinct(tensors: Mapping[str, torch.Tensor]) -> list[str]:
     spans = []
     for order, name in enumerate(names):
         tensor = tensors[name]
-        size = tensor.numel() * tensor.element_size()
-        if size > 0:
-            spans.append((tensor.data_ptr(), size, order))
+        if tensor.numel() > 0:
+            last = sum(
+                (size - 1) * stride
+                for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            )
+            start = tensor.data_ptr()
+            spans.append((start, start + (last + 1) * tensor.element_size(), order))
     spans.sort()
     again = set()
-    for (start, size, order), (next_start, next_size, next_order) in itertools.pairwise(spans):
-        if next_start >= start + size:
-            continue
-        one, other = tensors[names[order]], tensors[names[next_order]]
-        same = (next_start, next_size) == (start, size)
-        if not same or one.dtype != other.dtype or one.shape != other.shape:
-            raise ValueError(
-                f"{names[order]!r} and {names[next_order]!r} share a part of their memory, and one "
-                "would overwrite the other: share them as one tensor, or .clone() one of them"
-            )
-        again.add(names[next_order])
+    reaching: list[tuple[int, int]] = []  # end and order of those whose memory may go on here
+    for start, end, order in spans:
+        reaching = [(other_end, other) for other_end, other in reaching if other_end > start]
+        for _, other in reaching:
+            if _is_same(tensors[names[other]], tensors[names[order]]):
+                again.add(names[max(other, order)])
+            elif _C.share_memory(tensors[names[other]], tensors[names[order]]):
+                raise ValueError(
+                    f"{names[other]!r} and {names[order]!r} share a part of their memory, and one "
+                    "would overwrite the other: share them as one tensor, or .clone() one of them"
+                )
+        reaching.append((end, order))
     return [name for name in names if name not in again]
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether these are two names for one tensor."""
+
+    def layout(tensor: torch.Tensor) -> tuple[object, ...]:
+        steps = [
+            (size, stride)
+            for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            if size > 1
+        ]
+        return tensor.data_ptr(), tensor.dtype, tensor.shape, steps
+
+    return layout(one) == layout(other)
 
 
 def _check(key: object, tensor: object) -> None:
@@ -129,8 +166,14 @@ def _check(key: object, tensor: object) -> None:
         raise ValueError(
             f"{key!r} is on {tensor.device}: pccl shares tensors on the CPU and on CUDA devices"
         )
-    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+    contiguous = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    if not contiguous and tensor.device.type != "cpu":
         raise ValueError(
-            f"{key!r} is not contiguous (shape {tuple(tensor.shape)}, strides {tensor.stride()}) "
-            "and could not be written in place: share .contiguous() instead, and copy it back"
+            f"{key!r} is on {tensor.device} and not contiguous (shape {tuple(tensor.shape)}, "
+            f"strides {tensor.stride()}): share .contiguous() instead, and copy it back"
+        )
+    if not contiguous and _C.shares_with_itself(tensor):
+        raise ValueError(
+            f"elements of {key!r} share memory (shape {tuple(tensor.shape)}, strides "
+            f"{tensor.stride()}), and could not be written: share .clone() instead"
         )

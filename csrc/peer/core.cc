@@ -579,6 +579,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   if (const Status status = joining.on_time(search.why()); !status.ok()) return end(status);
   operations.on_time();
   joint.on_time();
+  sync.on_time();
   if (const Status status = search.on_time(); !status.ok()) return end(status);
   const Connection::Due due = connection.on_time();
   if (due == Connection::Due::kPing) {
@@ -599,6 +600,7 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   also(joining.deadline());
   also(operations.deadline());
   also(joint.deadline());
+  also(sync.deadline());
   if (may_change_token()) also(tokens.deadline());
   also(search.deadline());
   return first;

@@ -244,12 +244,13 @@ struct PieceOp {
   uint32_t what = 0;
   std::vector<uint64_t> have = {};  // kHave, to be sent
 };
-// The call `handle` has a plan. `keeps`: its pieces are those
-// of the plan before, and what was verified stays.
+// The call `handle` has a plan, so that all members have voted. `keeps`: its pieces are those of
+// the plan before, and what was verified stays. `receives`: this peer lacks entries.
 struct BeginPieces {
   Handle handle = 0;
   protocol::SyncPlan plan;
   bool keeps = false;
+  bool receives = false;
 };
 // Posts an operation to the data plane. Its memory is that of the application for `handle`; for
 // shared state (`piece`), the memory of that piece in that joint call.
@@ -280,6 +281,12 @@ struct CheckPiece {  // whether what has arrived is what was agreed on; PieceChe
   OpKey op;
   PeerId peer;  // that has sent it
   uint32_t what = 0;
+};
+// How far the fetching of a shared state has come here. Emitted for each piece that is verified.
+struct SyncProgress {
+  Handle handle = 0;
+  uint64_t done = 0, total = 0;  // bytes that this peer lacked
+  uint32_t peers = 0;            // from which pieces are under way
 };
 struct ReturnPiece {  // the memory that the piece was sent from is not needed any more
   Handle handle = 0;
@@ -328,10 +335,10 @@ struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect =
-    std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
-                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp, SayDone, CheckPiece,
-                 ReturnPiece, FinishOp, FinishJoint, Reconfigured, Gone, Log, ForgetTokens>;
+using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith,
+                            DialPeer, ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp,
+                            SayDone, CheckPiece, SyncProgress, ReturnPiece, FinishOp, FinishJoint,
+                            Reconfigured, Gone, Log, ForgetTokens>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -33,6 +33,7 @@ class Joining {
   std::optional<Instant> deadline() const;
 
  private:
+  uint32_t founders() const;  // number of peers that begin together
   bool joins() const;         // it has begun, and this peer is not a member yet
   bool found_master() const;  // the master has answered
   Duration search_max() const;

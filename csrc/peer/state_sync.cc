@@ -23,6 +23,8 @@ namespace {
 constexpr uint32_t kPerPeer = 2;
 constexpr uint32_t kPerPeerWan = 8;
 constexpr size_t kKeysNamedMax = 4;
+constexpr Duration kLineEvery = std::chrono::seconds(1);
+constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 using TransferState = StateSync::State;
 
@@ -110,14 +112,13 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCa
     }
   }
   if (plan.receivers.empty()) return "nobody lacks anything";
-  if (!all.contains(membership_.self())) return "this peer takes no part";
   const std::vector<uint32_t> lacks = differing(own, plan.entries);
   if (contains(plan.receivers, membership_.self())) {
     const bool covered =
         std::includes(plan.keys.begin(), plan.keys.end(), lacks.begin(), lacks.end());
     if (lacks.empty() || !covered) return "it does not bring what this peer lacks";
   } else if (!lacks.empty()) {
-    return "this peer does not have what it is to send";
+    return "this peer lacks entries and is no receiver";
   }
   return {};
 }
@@ -139,16 +140,21 @@ void StateSync::start() {
                      plan_->receivers,      Bits(layout_.count()),
                      Bits(layout_.count()), membership_.topology().wan ? kPerPeerWan : kPerPeer};
   setup.here.set_all();  // what a receiver does not lack, it can send
+  lacked_bytes_ = done_bytes_ = 0;
   for (const uint32_t piece : layout_.pieces_of(wanted_keys_)) {
     setup.wanted.set(piece);
     if (!keeps || !kept_->here.test(piece)) setup.here.reset(piece);
+    lacked_bytes_ += layout_.bytes(piece);
+    if (setup.here.test(piece)) done_bytes_ += layout_.bytes(piece);
   }
+  logged_done_ = done_bytes_;
+  next_line_ = context_.after(kLineEvery);
   swarm_ = Swarm(std::move(setup));
   manifest_here_ = !receives() || layout_.part_count() == 0 || (keeps && kept_->manifest);
   kept_.reset();
   dropped_.clear();
   std::erase_if(next_sequence_, [this](const auto& at) { return !membership_.rank_of(at.first); });
-  context_.emit(BeginPieces{handle_, *plan_, keeps});
+  context_.emit(BeginPieces{handle_, *plan_, keeps, receives()});
   serve_waiting();
   if (!receives()) return;
   say_if_complete();
@@ -346,6 +352,7 @@ bool StateSync::transferred(Epoch epoch, OpKey key) {
     arrived(transfer, key);
   } else if (is_piece(transfer.what)) {
     PCCL_ASSERT(sending_ > 0);
+    sent_bytes_ += layout_.bytes(transfer.what & ~kSpare);
     if (--sending_ == 0) serve_waiting();  // spare pieces
   }
   return true;
@@ -418,9 +425,11 @@ void StateSync::checked_old(const PieceChecked& event) {
 
 void StateSync::checked_piece(const PieceChecked& event) {
   swarm_.verified(event.what & ~kSpare);
+  done_bytes_ += layout_.bytes(event.what & ~kSpare);
   serve_waiting();
   say_if_complete();
   ask();
+  tell_progress();
 }
 
 void StateSync::checked_manifest(const PieceChecked&) {
@@ -488,9 +497,39 @@ void StateSync::say_fetched(Code code, std::string text) {
   context_.send(*said_);
 }
 
+// ---- Progress ----
+
+void StateSync::tell_progress() const {
+  context_.emit(
+      SyncProgress{handle_, done_bytes_, lacked_bytes_, static_cast<uint32_t>(swarm_.busy())});
+}
+
+void StateSync::on_time() {
+  if (!next_line_ || *next_line_ > context_.now) return;
+  log_progress();
+  next_line_ = context_.after(kLineEvery);
+}
+
+std::optional<Instant> StateSync::deadline() const { return next_line_; }
+
+void StateSync::log_progress() {
+  const auto mib = [](uint64_t bytes) { return std::to_string(bytes / kMiB) + " MiB"; };
+  std::string line = "sync_shared_state: ";
+  if (receives()) {
+    line += "fetched " + mib(done_bytes_) + " of " + mib(lacked_bytes_) + ", " +
+            mib(done_bytes_ - logged_done_) + "/s, from " + std::to_string(swarm_.busy()) +
+            (swarm_.busy() == 1 ? " peer; " : " peers; ");
+  }
+  line += "sent " + mib(sent_bytes_) + ", " + mib(sent_bytes_ - logged_sent_) + "/s";
+  context_.note(LogLevel::kInfo, line);
+  logged_done_ = done_bytes_;
+  logged_sent_ = sent_bytes_;
+}
+
 // ---- The end ----
 
 void StateSync::stop() {
+  next_line_.reset();
   stopped_ = plan_.has_value();  // a plan that waits for earlier memory never starts
   drop_waiting();
   for (auto& [key, transfer] : transfers_) {
@@ -541,6 +580,7 @@ FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answ
   }
   PCCL_ASSERT(result.install.size() <= result.entries.size());
   kept_.reset();
+  sent_bytes_ = logged_sent_ = 0;
   checking_ = 0;  // the memory of this call is of no use any more
   forget_plan();
   return result;
@@ -564,6 +604,7 @@ void StateSync::check() const {
   PCCL_ASSERT(!verified_ || (said_ && said_->code == Code::kOk));
   PCCL_ASSERT(plan_ || (!said_ && wanted_keys_.empty() && unchecked_.empty()));
   PCCL_ASSERT(!verified_ || swarm_.complete());
+  PCCL_ASSERT(next_line_.has_value() == runs());
   if (started_) swarm_.check();
 }
 

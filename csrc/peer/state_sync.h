@@ -13,6 +13,7 @@
 //   6. Verified pieces of a void plan are kept until the next plan, and beyond it if that plan has
 //      the same content and keys.
 //   7. A Fetched is about the present plan.
+//   8. The time of the next line of the log is known while a plan is carried out, and only then.
 #pragma once
 
 #include <map>
@@ -54,6 +55,9 @@ class StateSync {
   bool busy() const { return !transfers_.empty(); }
 
   void repeat() const;  // after Resumed
+  // Once a second it logs how far the transfers have come.
+  void on_time();
+  std::optional<Instant> deadline() const;
 
   // The call of the plan that is being carried out, if there is one.
   std::optional<Handle> planned() const {
@@ -116,6 +120,8 @@ class StateSync {
   void checked_piece(const PieceChecked& event);
   void checked_manifest(const PieceChecked& event);
   void refuse(const PieceChecked& event);
+  void tell_progress() const;
+  void log_progress();
   void fail_if_lost();
   std::string names_of(const std::vector<uint32_t>& pieces) const;
   void say_if_complete();
@@ -145,6 +151,10 @@ class StateSync {
   std::map<PeerId, uint32_t> next_sequence_;  // by the peer that is asked
   std::optional<Kept> kept_;
   bool may_be_replaced_ = false;
+  uint64_t lacked_bytes_ = 0, done_bytes_ = 0;  // of the plan; those that this peer fetches
+  uint64_t sent_bytes_ = 0;                     // in this call
+  uint64_t logged_done_ = 0, logged_sent_ = 0;  // by the last line of the log
+  std::optional<Instant> next_line_;            // of the log
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;
 };

@@ -178,6 +178,11 @@ void Swarm::has(PeerId peer, const Bits& pieces) {
   other->said = true;
 }
 
+size_t Swarm::busy() const {
+  return static_cast<size_t>(std::count_if(others_.begin(), others_.end(),
+                                           [](const Other& other) { return other.under_way > 0; }));
+}
+
 std::vector<uint32_t> Swarm::lost() const {
   Bits some = here_;
   for (const Other& other : others_) {

@@ -68,6 +68,7 @@ class Swarm {
 
   const Bits& here() const { return here_; }
   size_t here_count() const { return here_count_; }
+  size_t busy() const;  // peers from which pieces are under way
   bool complete() const { return left_ == 0; }
   // Pieces that nobody has, and nobody can get: there are no sources, and all receivers have said
   // what they have.

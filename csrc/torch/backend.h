@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,12 @@
 #include "csrc/torch/work.h"
 
 namespace pccl::torch_layer {
+
+class SyncHandle;
+
+// Is called for each piece of a shared state that was fetched. False: a Python exception is pending
+// in this thread.
+using TellProgress = std::function<bool(const peer::SyncProgress&)>;
 
 class PcclBackend : public c10d::Backend {
  public:
@@ -82,12 +89,14 @@ class PcclBackend : public c10d::Backend {
   int size() const;
   peer::JointResult update_topology();
   bool are_peers_pending();
-  struct Entry {
-    std::string key;
-    at::Tensor tensor;
-  };
+  // `tell` is called by this thread for each piece that was fetched, if it is not empty. If it
+  // returns false, a Python exception is pending: the call then ends as by an interrupt.
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                      const std::vector<Entry>& entries);
+                                      std::vector<NamedTensor> entries,
+                                      const TellProgress& tell = {});
+  // Returns when all members have voted. The tensors are lent until wait() of the handle returns.
+  std::shared_ptr<SyncHandle> begin_sync(uint64_t revision, protocol::SyncStrategy strategy,
+                                         std::vector<NamedTensor> entries);
   peer::Info info();
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;

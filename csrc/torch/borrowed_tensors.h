@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "csrc/base/dtype.h"
@@ -30,6 +31,11 @@ namespace pccl::torch_layer {
 
 using Bytes = std::span<std::byte>;
 using Tensors = std::vector<at::Tensor>;
+
+struct NamedTensor {
+  std::string key;
+  at::Tensor tensor;
+};
 
 // How the operation uses a tensor.
 enum class Use { kRead, kWrite, kUpdate };

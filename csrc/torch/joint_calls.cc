@@ -1,50 +1,14 @@
 // The joint calls of a backend, and what it tells about its run.
 
-#include <map>
-#include <string>
 #include <utility>
 
 #include "csrc/torch/backend.h"
+#include "csrc/torch/borrowed_state.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/sync_handle.h"
 
 namespace pccl::torch_layer {
-namespace {
-
-// Borrows the tensors of a shared state. They may be on several devices, and the tensors of each
-// device are checked like those of a collective.
-class BorrowedState {
- public:
-  peer::StateSpan lend(const PcclBackend::Entry& entry);
-
- private:
-  std::map<std::string, BorrowedTensors> borrowed_;  // by device
-};
-
-peer::StateSpan BorrowedState::lend(const PcclBackend::Entry& entry) {
-  const at::Tensor& tensor = entry.tensor;
-  const c10::Device device = tensor.device();
-  BorrowedTensors& borrowed =
-      borrowed_.try_emplace(device.str(), "sync_shared_state").first->second;
-  borrowed.admit({tensor}, Use::kUpdate);
-  if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor())
-    raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");
-  const DType dtype = dtype_of(tensor.scalar_type());
-  peer::StateSpan span{entry.key, dtype, tensor.sizes().vec(), {}};
-  // The product of a shape must be the number of elements. For a dtype that is only moved, these
-  // are bytes, so its shape gets one more dimension.
-  if (dtype == DType::kBytes) span.shape.push_back(static_cast<int64_t>(tensor.element_size()));
-  if (device.is_cpu()) {
-    span.bytes = borrowed.lend(tensor, Use::kUpdate);
-  } else {
-    span.device = &device_of(device);
-    span.on_device = std::make_shared<TensorBytes>(tensor);
-  }
-  return span;
-}
-
-}  // namespace
-
 peer::JointResult PcclBackend::finish_joint(Result<peer::JointResult> result,
                                             bool was_interrupted) {
   if (was_interrupted) raise_interrupt();
@@ -83,16 +47,39 @@ bool PcclBackend::are_peers_pending() {
 }
 
 peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                                 const std::vector<Entry>& entries) {
+                                                 std::vector<NamedTensor> entries,
+                                                 const TellProgress& tell) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   const LeaveCapturesAlone guard;
-  BorrowedState borrowed;
-  std::vector<peer::StateSpan> spans;
-  for (const Entry& entry : entries) spans.push_back(borrowed.lend(entry));
+  BorrowedState state(std::move(entries));
   bool stop = false;
-  auto result = session_->peer().sync_shared_state(revision, strategy, spans, timeout_.load(),
-                                                   [&] { return stop = interrupted(); });
-  return finish_joint(std::move(result), stop);
+  const auto on_progress = [&](const peer::SyncProgress& progress) {
+    stop = stop || !tell(progress);
+  };
+  auto result = session_->peer().sync_shared_state(
+      revision, strategy, state.spans(), timeout_.load(),
+      [&] { return stop = stop || interrupted(); }, tell ? on_progress : peer::OnProgress{});
+  peer::JointResult outcome = finish_joint(std::move(result), stop);
+  if (outcome.bytes_received > 0) state.copy_back();
+  return outcome;
+}
+
+std::shared_ptr<SyncHandle> PcclBackend::begin_sync(uint64_t revision,
+                                                    protocol::SyncStrategy strategy,
+                                                    std::vector<NamedTensor> entries) {
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  const LeaveCapturesAlone guard;
+  const auto state = std::make_shared<BorrowedState>(std::move(entries));
+  const auto around = [](const std::function<void()>& work) {
+    const LeaveCapturesAlone guard_of_thread;
+    work();
+  };
+  bool stop = false;
+  auto begun = session_->peer().begin_sync(revision, strategy, state->spans(), {state, around},
+                                           timeout_.load(), [&] { return stop = interrupted(); });
+  if (stop) raise_interrupt();
+  if (!begun.ok()) raise(begun.status());
+  return std::make_shared<SyncHandle>(session_, state, std::move(begun.value()));
 }
 
 peer::Info PcclBackend::info() {

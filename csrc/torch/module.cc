@@ -13,8 +13,10 @@
 #include "csrc/torch/gradient_work.h"
 #include "csrc/torch/join.h"
 #include "csrc/torch/kernels_library.h"
+#include "csrc/torch/overlap.h"
 #include "csrc/torch/process_group.h"
 #include "csrc/torch/record.h"
+#include "csrc/torch/sync_handle.h"
 #include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
@@ -33,15 +35,53 @@ py::dict update_topology(PcclGroup& group) {
   return topology_answer(*topology);
 }
 
-py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy,
-                           const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  std::vector<PcclBackend::Entry> entries;
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+std::vector<NamedTensor> entries_of(const NamedTensors& tensors) {
+  std::vector<NamedTensor> entries;
   for (const auto& [key, tensor] : tensors) entries.push_back({key, tensor});
+  return entries;
+}
+
+// Calls progress(done, total, peers). An exception stays pending.
+TellProgress told_to(const std::optional<py::function>& progress) {
+  if (!progress) return {};
+  return [&progress](const peer::SyncProgress& now) {
+    const py::gil_scoped_acquire gil;
+    PyObject* const result = PyObject_CallFunction(
+        progress->ptr(), "KKI", static_cast<unsigned long long>(now.done),
+        static_cast<unsigned long long>(now.total), static_cast<unsigned int>(now.peers));
+    Py_XDECREF(result);
+    return result != nullptr;
+  };
+}
+
+py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy,
+                           const NamedTensors& tensors,
+                           const std::optional<py::function>& progress) {
   peer::JointResult result;
   {
     const py::gil_scoped_release no_gil;
-    result = group.backend().sync_shared_state(
-        revision, static_cast<protocol::SyncStrategy>(strategy), entries);
+    result =
+        group.backend().sync_shared_state(revision, static_cast<protocol::SyncStrategy>(strategy),
+                                          entries_of(tensors), told_to(progress));
+  }
+  return state_answer(result);
+}
+
+std::shared_ptr<SyncHandle> begin_sync(PcclGroup& group, uint64_t revision, int strategy,
+                                       const NamedTensors& tensors) {
+  const py::gil_scoped_release no_gil;
+  return group.backend().begin_sync(revision, static_cast<protocol::SyncStrategy>(strategy),
+                                    entries_of(tensors));
+}
+
+py::dict wait_for_sync(SyncHandle& handle, std::optional<double> timeout,
+                       const std::optional<py::function>& progress) {
+  peer::JointResult result;
+  {
+    const py::gil_scoped_release no_gil;
+    result = handle.wait(timeout, told_to(progress));
   }
   return state_answer(result);
 }
@@ -146,9 +186,16 @@ void bind(py::module_& m) {
           "are_peers_pending", [](PcclGroup& group) { return group.backend().are_peers_pending(); },
           NoGil())
       .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
-           py::arg("strategy"), py::arg("tensors"))
+           py::arg("strategy"), py::arg("tensors"), py::arg("progress"))
+      .def("begin_sync", &begin_sync, py::kw_only(), py::arg("revision"), py::arg("strategy"),
+           py::arg("tensors"))
       .def("run_info", &run_info)
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
+  py::class_<SyncHandle, std::shared_ptr<SyncHandle>>(m, "SyncHandle")
+      .def("wait", &wait_for_sync, py::arg("timeout"), py::arg("progress"))
+      .def("is_completed", &SyncHandle::is_completed)
+      .def("is_concluded", &SyncHandle::is_concluded)
+      .def_property_readonly("receives", &SyncHandle::receives);
   bind_join_options(m);
   bind_fake_cuda(m);
   py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")
@@ -174,6 +221,8 @@ void bind(py::module_& m) {
     return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))
         .count();
   });
+  m.def("share_memory", &share_memory, py::arg("one"), py::arg("other"));
+  m.def("shares_with_itself", &shares_with_itself, py::arg("tensor"));
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {

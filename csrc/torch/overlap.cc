@@ -241,6 +241,16 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
   }
 }
 
+bool share_memory(const at::Tensor& one, const at::Tensor& other) {
+  const std::vector<at::Tensor> both{one, other};
+  std::vector<Entry> entries;
+  add(entries, both, true);
+  if (entries.size() < 2) return false;
+  const Entry &a = entries[0], &b = entries[1];
+  int64_t steps_left = kStepsMax;
+  return a.set.begin < b.end && b.set.begin < a.end && share(a.set, b.set, steps_left);
+}
+
 bool shares_with_itself(const at::Tensor& tensor) {
   const at::MemOverlap known = at::has_internal_overlap(tensor);  // detects strides of 0 only
   if (known != at::MemOverlap::TooHard) return known == at::MemOverlap::Yes;

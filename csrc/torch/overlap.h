@@ -28,6 +28,9 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
                  const std::vector<at::Tensor>& inputs = {},
                  std::span<const InPlace> in_place = {});
 
+// Whether two tensors share a byte. False if that cannot be decided soon.
+bool share_memory(const at::Tensor& one, const at::Tensor& other);
+
 // Whether two elements of this tensor share memory.
 bool shares_with_itself(const at::Tensor& tensor);
 

@@ -21,6 +21,7 @@ import pccl_backend as pccl
 
 SOON_S = 2.0
 FLAT = torch.ones(4)
+PAIRS = torch.ones(2, 3)
 
 Found = dict[str, Any]
 
@@ -126,7 +127,8 @@ def test_subgroups_of_an_open_run(make_open_world: MakeWorld) -> None:
         ({"x": 1.0}, 0, TypeError, "'x' must be a tensor"),
         ({"": torch.ones(1)}, 0, ValueError, "takes 0 bytes"),
         ({"x" * 513: torch.ones(1)}, 0, ValueError, "takes 513 bytes, not 1 to 512"),
-        ({"x": torch.ones(2, 3).t()}, 0, ValueError, "not contiguous"),
+        ({"x": torch.ones(3).expand(2, 3)}, 0, ValueError, "elements of 'x' share memory"),
+        ({"x": PAIRS[:, :2], "y": PAIRS[:, 1:]}, 0, ValueError, "share a part of their memory"),
         ({"x": torch.ones(2, device="meta")}, 0, ValueError, "is on meta"),
         ({"x": torch.eye(2).to_sparse()}, 0, ValueError, "dense"),
         ({"\udcff": torch.ones(1)}, 0, ValueError, "no valid text"),

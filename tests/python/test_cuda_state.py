@@ -71,7 +71,7 @@ REFUSED = {
         "SharedStateError",
         'entry "weights": no pinned memory of 64 bytes is left',
     ),
-    "strided": ("ValueError", "'weights' is not contiguous"),
+    "strided": ("ValueError", "'weights' is on cuda:0 and not contiguous"),
     "meta": ("ValueError", "'weights' is on meta: pccl shares tensors on the CPU and on CUDA"),
 }
 

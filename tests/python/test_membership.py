@@ -35,6 +35,11 @@ def test_shared_state(make_open_world: MakeWorld) -> None:
     make_open_world(3, min_peers=2).run(work.syncs)
 
 
+@pytest.mark.parametrize("async_op", [False, True])
+def test_views_are_gathered_and_scattered(make_open_world: MakeWorld, async_op: bool) -> None:
+    make_open_world(2).run(work.views, async_op)
+
+
 def test_tied_weights_are_shared_once_and_tied_by_all(make_open_world: MakeWorld) -> None:
     make_open_world(2).run(work.ties)
 

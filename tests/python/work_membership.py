@@ -159,6 +159,31 @@ def ties() -> None:
     assert rank == 0 or (state["head"] == 5.0).all()
 
 
+def views(async_op: bool) -> None:
+    """Views that are not contiguous are gathered and scattered; memory beside them is untouched."""
+    rank = dist.get_rank()
+    base = torch.arange(5 * 6000, dtype=torch.float32).reshape(5, 6000) + 1000 * rank
+    before = base.clone()
+    tensors = {
+        "even": base[:, 0:4000:2],
+        "odd": base[:, 1:4000:2],
+        "transposed": base[:2, 4000:5000].t(),
+        "conjugate": torch.full((3,), 1j * (rank + 1)).conj(),
+    }
+    state = pccl.SharedState(tensors, revision=1)
+    result = pccl.sync_shared_state(state, async_op=async_op)
+    if isinstance(result, pccl.StateSync):
+        assert base.equal(before)
+        result = result.wait()
+    expected_base = before.clone()
+    expected_base[:, :4000] -= 1000 * rank
+    expected_base[:2, 4000:5000] -= 1000 * rank
+    assert base.equal(expected_base)
+    assert tensors["conjugate"].tolist() == [-1j] * 3
+    state.revision = 2
+    assert pccl.sync_shared_state(state).rx_bytes == 0
+
+
 def same(left: pccl.SharedState, right: pccl.SharedState) -> bool:
     return all(left[key].equal(right[key]) for key in left)
 

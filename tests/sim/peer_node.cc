@@ -247,11 +247,24 @@ void PeerNode::apply(peer::FinishOp& effect) {
 
 // The application first waits for its operations that have ended.
 void PeerNode::apply(peer::FinishJoint& effect) {
+  if (background_ && effect.status.ok()) {  // it holds the success until the application waits
+    unclaimed_ = std::move(effect);
+    return;
+  }
+  background_ = false;
   if (device_ != nullptr) device_->end();
   if (effect.status.ok() && !effect.install.empty()) {
+    app_->on_install();
     PCCL_ASSERT(shared_call_ == effect.handle && shared_->install(effect.install).ok());
   }
   app_->on_joint(effect);
+}
+
+void PeerNode::wait_for_sync() {
+  background_ = false;
+  if (!unclaimed_) return;
+  peer::FinishJoint end = *std::exchange(unclaimed_, {});
+  apply(end);
 }
 
 void PeerNode::apply(peer::Gone& effect) {
@@ -305,11 +318,14 @@ void PeerNode::apply(peer::BeginPieces& effect) {
   if (shared_call_ != effect.handle) {
     peer::SharedEntries::Options options;
     options.piece_bytes = kPieceBytes;
-    options.in_place = app_->receives_only();
+    options.in_place = app_->receives_only() && !app_->syncs_in_background();
     shared_ = peer::SharedEntries::make(app_->state(), options).value();
     shared_call_ = effect.handle;
   }
   shared_->begin(effect);
+  if (std::exchange(decided_call_, effect.handle) == effect.handle) return;
+  background_ = app_->syncs_in_background();
+  if (background_) app_->on_decided(effect.receives);
 }
 
 void PeerNode::apply(peer::CheckPiece& effect) {
@@ -317,6 +333,11 @@ void PeerNode::apply(peer::CheckPiece& effect) {
   peer::PieceChecked event{effect.handle, effect.plan,    effect.peer,
                            effect.what,   checked.status, checked.have};
   control([this, event] { step(event); });
+}
+
+void PeerNode::apply(peer::SyncProgress& effect) {
+  if (effect.done == 0 || effect.done > effect.total || effect.handle != shared_call_)
+    world_.on_violation(name_ + ": wrong progress of a sync");
 }
 
 // ---- Faults ----

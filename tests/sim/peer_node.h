@@ -53,6 +53,9 @@ class PeerNode {
   // A call from the application. It takes effect after the inbox's delay.
   void call(peer::Event event);
   peer::Handle new_handle() { return ++handles_; }
+  // The application waits for the sync that goes on in the background: see App::on_decided. What it
+  // fetched is installed now, or when it ends.
+  void wait_for_sync();
 
   void kill(const std::string& why);
   void leave();
@@ -90,6 +93,7 @@ class PeerNode {
   void apply(peer::SayDone& effect);
   void apply(peer::BeginPieces& effect);
   void apply(peer::CheckPiece& effect);
+  void apply(peer::SyncProgress& effect);
   void apply(peer::ReturnPiece& effect) { shared_->take_back(effect.op); }
   void apply(peer::FinishOp& effect);
   void apply(peer::FinishJoint& effect);
@@ -124,6 +128,9 @@ class PeerNode {
   std::unique_ptr<Device> device_;               // null: all tensors are on the CPU
   std::shared_ptr<peer::SharedEntries> shared_;  // of the last shared-state call with a plan
   peer::Handle shared_call_ = 0;                 // that call
+  peer::Handle decided_call_ = 0;                // the last one for which all have voted
+  bool background_ = false;                      // it goes on in the background
+  std::optional<peer::FinishJoint> unclaimed_;   // its end, for which nobody has waited yet
   Fifo to_control_, to_data_;
   std::deque<std::function<void()>> backlog_;
   std::shared_ptr<World::Connection> connection_;

@@ -41,7 +41,8 @@ class AddressPublisher : public App {
   void post(protocol::OpKind kind, const Arguments& with);
   void joint(protocol::JointKind kind, const Arguments& with);
   void show_state();
-  bool busy() const { return !joint_.empty() || !open_.empty(); }
+  void wait_for_sync() { node_.wait_for_sync(); }
+  bool busy() const { return (!joint_.empty() && !apart_) || !open_.empty(); }
 
   void on_op(const peer::FinishOp& result) override;
   void on_reconfigured(const peer::Topology& topology) override;
@@ -55,6 +56,12 @@ class AddressPublisher : public App {
     return {{"w", DType::kUint8, {static_cast<int64_t>(state_.size())}, state_}};
   }
   bool receives_only() const override { return receives_only_; }
+  bool syncs_in_background() const override { return in_background_; }
+  void on_decided(bool receives) override {
+    apart_ = true;
+    node_.world().note(node_.name(), std::string("sync_shared_state goes on in the background") +
+                                         (receives ? ", and fetches" : ""));
+  }
 
  private:
   struct Operation {
@@ -66,7 +73,8 @@ class AddressPublisher : public App {
   std::map<peer::Handle, Operation> open_;
   std::string joint_;
   std::vector<std::byte> state_;
-  bool receives_only_ = false;
+  bool receives_only_ = false, in_background_ = false;
+  bool apart_ = false;  // the sync goes on in the background
 };
 
 void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
@@ -103,6 +111,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
     const std::string strategy = word(with, "strategy");
     call.offer.revision = number(with, "revision", 0);
     receives_only_ = strategy == "receive_only";
+    in_background_ = with.contains("background");
     if (strategy == "send_only") call.offer.strategy = protocol::SyncStrategy::kSendOnly;
     if (strategy == "receive_only") call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
     call.offer.entries.push_back(
@@ -146,6 +155,7 @@ void AddressPublisher::on_op(const peer::FinishOp& result) {
 }
 
 void AddressPublisher::on_joint(const peer::FinishJoint& result) {
+  apart_ = false;
   std::string line = std::exchange(joint_, "");
   if (!result.status.ok()) {
     line += " failed: " + std::string(text(result.status.code)) + ": " + result.status.message;
@@ -391,6 +401,10 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "settle") return settle();
   if (verb == "state") {
     for (AddressPublisher* publisher : whom(with)) publisher->show_state();
+    return;
+  }
+  if (verb == "wait") {
+    for (AddressPublisher* publisher : whom(with)) publisher->wait_for_sync();
     return;
   }
   if (verb == "secured" || verb == "elsewhere") return;  // the stage was made so

@@ -220,7 +220,7 @@ void Workload::enter(Stage stage) {
       if (!late_is_over_) post_batch(true);
       break;
   }
-  if (!waiting()) finished_stage();
+  if (!waiting()) go_on();
 }
 
 void Workload::finished_stage() {
@@ -239,6 +239,12 @@ void Workload::finished_stage() {
       ++turns_;
       return think();
   }
+}
+
+// The end of the batch changes the state, which is lent until the sync has ended.
+void Workload::go_on() {
+  if (std::exchange(apart_, false)) return node_.wait_for_sync();
+  failed_ ? recover() : finished_stage();
 }
 
 // Computes for a while. A loss may end the generation meanwhile, but only a call reports that.
@@ -300,7 +306,24 @@ void Workload::offer_state() {
   if (newcomer_ && node_.id().value % 2 == 0)
     call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
   strategy_ = call.offer.strategy;
+  in_background_ = Random(mix(mix(seed_, node_.id().value), turn_)).once_in(2);
   node_.call(std::move(call));
+}
+
+void Workload::on_decided(bool receives) {
+  if (gone_) return;
+  PCCL_ASSERT(joint_ == protocol::JointKind::kSyncSharedState && stage_ == Stage::kSync);
+  fetches_ = receives;
+  lent_ = state_;
+  const bool waits_at_once = receives && node_.world().random().once_in(2);
+  if (failed_ || waits_at_once) return node_.wait_for_sync();
+  apart_ = true;
+  enter(Stage::kBatch);
+}
+
+void Workload::on_install() {
+  if (!lent_.empty() && lent_ != state_)
+    fail("P2 " + where() + ": a lent tensor was written before wait");
 }
 
 // The collectives that the others call first in this generation and then wait for.
@@ -488,8 +511,8 @@ void Workload::on_op(const peer::FinishOp& result) {
     forgettable ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
                 : checker_.saw(posted.call.name, node_.name(), outcome);
   }
-  if (out || joint_) return;
-  if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();
+  if (out || (joint_ && !apart_)) return;
+  if (failed_ ? open_.empty() : !waiting()) go_on();
 }
 
 // Two cases. If a member has taken several steps since the last sync, it merges them into one, and
@@ -535,7 +558,12 @@ void Workload::state_agreed(const peer::FinishJoint& result) {
 
 void Workload::on_joint(const peer::FinishJoint& result) {
   joint_.reset();
+  apart_ = false;
+  lent_.clear();
   const Status& status = result.status;
+  // The state of this peer is not that of the others, so its step does not count.
+  batch_failed_ |= !status.ok() && fetches_;
+  fetches_ = false;
   if (gone_ || (status.code == Code::kInvalidState && node_.has_left())) return;
   if (is_out(status.code)) return;
   const bool new_generation_begins =
@@ -578,13 +606,13 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     return;
   }
   last_success_ = node_.world().event_loop().now();
+  if (result.kind == protocol::JointKind::kSyncSharedState) state_agreed(result);
   if (failed_) return recover();
   if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
   if (result.kind == protocol::JointKind::kArePeersPending) {
     checker_.saw_if_it_survives(where() + " pending", node_.name(), result.pending ? "yes" : "no");
   }
-  if (result.kind == protocol::JointKind::kSyncSharedState) state_agreed(result);
-  finished_stage();
+  if (stage_ != Stage::kBatch || !waiting()) finished_stage();
 }
 
 void Workload::on_reconfigured(const peer::Topology& topology) {

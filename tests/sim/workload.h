@@ -63,6 +63,10 @@ class Workload : public App {
   std::vector<peer::StateSpan> state() override;
   bool receives_only() const override { return strategy_ == protocol::SyncStrategy::kReceiveOnly; }
 
+  bool syncs_in_background() const override { return in_background_; }
+  void on_decided(bool receives) override;
+  void on_install() override;
+
   uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
@@ -75,7 +79,8 @@ class Workload : public App {
   bool ended_by_loss() const { return ended_by_loss_; }   // a call of its mistake was
   Instant last_success() const { return last_success_; }  // end of the last successful call
   std::string doing() const;
-  bool waits() const { return joint_ || !open_.empty(); }  // for the end of a call
+  // For the end of a call.
+  bool waits() const { return (joint_ && !apart_) || !open_.empty(); }
 
  private:
   struct Call {  // one planned collective
@@ -114,6 +119,7 @@ class Workload : public App {
   void finished_stage();  // what follows a stage that ended well
   void think();
   bool waiting() const;  // for an operation of this stage
+  void go_on();          // no operation of this stage is open any more
   void fold_batch();
   void recover();  // after a loss, when no operation is open any more
   void joint(protocol::JointKind kind);
@@ -161,8 +167,12 @@ class Workload : public App {
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
   Instant last_success_;
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
-  uint64_t agreed_ = 0;    // the revision of the last sync
-  bool diverged_ = false;  // its state differs by its own fault, since then
+  bool in_background_ = false;  // so is the last sync
+  bool apart_ = false;          // it goes on with its batch, and has not waited for the sync yet
+  bool fetches_ = false;        // in that sync
+  std::vector<std::vector<std::byte>> lent_;  // the state, when that sync was decided
+  uint64_t agreed_ = 0;                       // the revision of the last sync
+  bool diverged_ = false;                     // its state differs by its own fault, since then
 };
 
 }  // namespace pccl::sim

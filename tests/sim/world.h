@@ -53,6 +53,11 @@ class App {
   // The tensors of a shared-state call.
   virtual std::vector<peer::StateSpan> state() = 0;
   virtual bool receives_only() const { return false; }  // the strategy of the last such call
+  // Whether it goes on in the background when all have voted. Then on_decided() is called, and its
+  // success is held back until PeerNode::wait_for_sync().
+  virtual bool syncs_in_background() const { return false; }
+  virtual void on_decided(bool /*receives*/) {}
+  virtual void on_install() {}  // the tensors are written next
 };
 
 // A bug that the checker must find. There is at least one for each promise that it watches.

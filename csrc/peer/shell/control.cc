@@ -426,7 +426,10 @@ void Control::apply(EndOp& effect) {
 
 void Control::apply(BeginPieces& effect) {
   const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
-  call->waiter.work([call, plan = std::move(effect)] { call->entries->begin(plan); });
+  call->waiter.work([call, plan = std::move(effect)] {
+    call->entries->begin(plan);
+    if (call->on_decided) call->on_decided(plan.receives);
+  });
 }
 
 void Control::apply(CheckPiece& effect) {
@@ -436,6 +439,11 @@ void Control::apply(CheckPiece& effect) {
     push(Event{PieceChecked{effect.handle, effect.plan, effect.peer, effect.what,
                             std::move(checked.status), std::move(checked.have)}});
   });
+}
+
+void Control::apply(SyncProgress& effect) {
+  const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
+  if (call->on_progress) call->waiter.tell([call, effect] { call->on_progress(effect); });
 }
 
 void Control::apply(ReturnPiece& effect) {

@@ -40,7 +40,12 @@ class Control {
   // A join or joint call, shared by the waiting thread and the loop.
   struct WaitingCall {
     Waiter waiter;
-    std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
+    // sync_shared_state only:
+    std::shared_ptr<SharedEntries> entries;
+    // Called by the waiting thread; may be empty. The members have voted, and the transfers begin
+    // (see BeginPieces); another piece is here.
+    std::function<void(bool receives)> on_decided = {};
+    OnProgress on_progress = {};
   };
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
@@ -127,6 +132,7 @@ class Control {
   void apply(SayDone& effect) { data_->done(effect.op); }
   void apply(BeginPieces& effect);
   void apply(CheckPiece& effect);
+  void apply(SyncProgress& effect);
   void apply(ReturnPiece& effect);
   void apply(FinishOp& effect);
   void apply(FinishJoint& effect);

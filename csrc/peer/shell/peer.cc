@@ -15,6 +15,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/peer/shell/background_sync.h"
 #include "csrc/peer/shell/control.h"
 #include "csrc/ring/shell/peer_thread.h"
 
@@ -70,6 +71,14 @@ Status interrupted_status(const char* what) {
   return {Code::kInvalidState, std::string(what) + " was interrupted", {}};
 }
 
+Status under_way(const char* what) {
+  return {Code::kInvalidState,
+          std::string(what) +
+              ": a sync_shared_state(async_op=True) of this process is under way: first wait() for "
+              "what it returned",
+          {}};
+}
+
 }  // namespace
 
 struct Peer::Impl {
@@ -88,8 +97,14 @@ struct Peer::Impl {
                 "; a forked process cannot use it",
             {}};
   }
+  // The error if this thread cannot make a joint call; otherwise ok.
+  Status check_joint(const char* what);
+  Status begin(JointCalled event, const std::shared_ptr<Control::WaitingCall>& call);
+  Status begin_in_background(const std::shared_ptr<BackgroundSync>& sync, JointCalled event,
+                             const std::shared_ptr<Control::WaitingCall>& call);
   Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
-                            const Interrupted& interrupted);
+                            const Interrupted& interrupted, const OnProgress& on_progress = {});
+  Result<JointResult> conclude(FinishJoint end, SharedEntries* entries);
   void see(const Topology& topology);
   void on_reconfigured(const Topology& topology);
   void look();
@@ -105,6 +120,9 @@ struct Peer::Impl {
   std::atomic<bool> news{false};
   std::optional<Topology> reconfigured;
   std::atomic<int64_t> in_flight{0};
+
+  std::mutex background_mutex;
+  std::shared_ptr<BackgroundSync> background;  // that nobody has waited for yet
 
   std::shared_mutex life;  // shared by users of the loop, exclusive for its end
   bool ended = false;
@@ -220,14 +238,32 @@ void Peer::staged(Handle handle, Status status) {
   if (!impl_->forked()) impl_->control.staged(handle, std::move(status));
 }
 
+Status Peer::Impl::check_joint(const char* what) {
+  Status status = check_caller(what);
+  if (!status.ok()) return status;
+  const std::lock_guard lock(background_mutex);
+  if (background == nullptr) return {};
+  if (background->abandoned() && background->ended()) {
+    background.reset();
+    return {};
+  }
+  return under_way(what);
+}
+
+Status Peer::Impl::begin(JointCalled event, const std::shared_ptr<Control::WaitingCall>& call) {
+  const char* const what = text(event.kind);
+  if (control.joint(std::move(event), call)) return {};
+  return {Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
+}
+
 Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
-                                      const Interrupted& interrupted) {
+                                      const Interrupted& interrupted,
+                                      const OnProgress& on_progress) {
   const char* const what = text(event.kind);
   const auto call = std::make_shared<Control::WaitingCall>();
   call->entries = std::move(entries);
-  if (!control.joint(std::move(event), call)) {
-    return Status{Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
-  }
+  call->on_progress = on_progress;
+  if (Status status = begin(std::move(event), call); !status.ok()) return status;
   std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (!result) {
     control.give_up(call);
@@ -239,38 +275,71 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
     if (result && result->topology) see(*result->topology);
     return interrupted_status(what);
   }
-  if (!result->status.ok()) return result->status;
+  return conclude(std::move(*result), call->entries.get());
+}
+
+// `entries`: null except for sync_shared_state.
+Result<JointResult> Peer::Impl::conclude(FinishJoint end, SharedEntries* entries) {
+  if (!end.status.ok()) return end.status;
   JointResult out;
-  out.pending = result->pending;
-  out.revision = result->revision;
-  out.state_hash = result->state_hash;
-  if (call->entries != nullptr) {
-    if (Status status = call->entries->install(result->install); !status.ok()) return status;
-    out.bytes_sent = call->entries->bytes_sent();
-    out.bytes_received = call->entries->bytes_received();
+  out.pending = end.pending;
+  out.revision = end.revision;
+  out.state_hash = end.state_hash;
+  if (entries != nullptr) {
+    if (Status status = entries->install(end.install); !status.ok()) return status;
+    out.bytes_sent = entries->bytes_sent();
+    out.bytes_received = entries->bytes_received();
   }
-  if (result->topology) see(*result->topology);
-  out.topology = std::move(result->topology);
+  if (end.topology) see(*end.topology);
+  out.topology = std::move(end.topology);
   return out;
 }
 
 Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
-  const Status status = impl_->check_caller("update_topology");
+  const Status status = impl_->check_joint("update_topology");
   if (!status.ok()) return status;
   return impl_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr, interrupted);
 }
 
 Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {
-  const Status status = impl_->check_caller("are_peers_pending");
+  const Status status = impl_->check_joint("are_peers_pending");
   if (!status.ok()) return status;
   return impl_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
                       interrupted);
 }
 
+// ---- Shared state ----
+
+namespace {
+
+// A peer whose device has failed still makes the call. It cannot win, so it has to fetch what it
+// cannot take, and this transfer fails for all members.
+JointCalled call_of(const SharedEntries& shared, uint64_t revision, protocol::SyncStrategy strategy,
+                    Duration timeout) {
+  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.offer(), timeout};
+  event.offer.revision = revision;
+  event.offer.strategy = shared.failure().ok() ? strategy : protocol::SyncStrategy::kReceiveOnly;
+  return event;
+}
+
+// The call may have ended before the transfer failed: if nobody else may send a state, or by a
+// timeout. `failure`: of a device of this peer; ok if none has failed.
+Result<JointResult> with_failure(Result<JointResult> result, const Status& failure) {
+  if (failure.ok()) return result;
+  if (result.ok()) return failure;
+  Status error = result.status();
+  if (error.message.find(failure.message) == std::string::npos)
+    error.message += "; this peer could not offer its state: " + failure.message;
+  return error;
+}
+
+}  // namespace
+
 Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                             const std::vector<StateSpan>& entries, Duration timeout,
-                                            const Interrupted& interrupted) {
-  const Status status = impl_->check_caller("sync_shared_state");
+                                            const Interrupted& interrupted,
+                                            const OnProgress& on_progress) {
+  const Status status = impl_->check_joint("sync_shared_state");
   if (!status.ok()) return status;
   bool stop = false;  // it stays true: the others wait for this peer's call, which is then given up
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
@@ -280,23 +349,77 @@ Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStr
   Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, options, stopped);
   if (!made.ok()) return made.status();
   const std::shared_ptr<SharedEntries> shared = std::move(made.value());
-  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared->offer(), timeout};
-  event.offer.revision = revision;
-  // A peer whose device has failed still makes the call. It cannot win, so it has to fetch what it
-  // cannot take, and this transfer fails for all members.
-  const Status& failure = shared->failure();
-  event.offer.strategy = failure.ok() ? strategy : protocol::SyncStrategy::kReceiveOnly;
-  Result<JointResult> result = impl_->joint(std::move(event), shared, stopped);
-  const Status why = failure;
+  Result<JointResult> result =
+      impl_->joint(call_of(*shared, revision, strategy, timeout), shared, stopped, on_progress);
+  const Status failure = shared->failure();
   shared->release();
-  if (why.ok() || stop) return result;
-  if (result.ok()) return why;
-  // The call may have ended before the transfer failed: if nobody else may send a state, or by a
-  // timeout.
-  Status error = result.status();
-  if (error.message.find(why.message) == std::string::npos)
-    error.message += "; this peer could not offer its state: " + why.message;
-  return error;
+  return stop ? result : with_failure(std::move(result), failure);
+}
+
+Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
+                                                         protocol::SyncStrategy strategy,
+                                                         const std::vector<StateSpan>& entries,
+                                                         InBackground background, Duration timeout,
+                                                         const Interrupted& interrupted) {
+  const Status status = impl_->check_joint("sync_shared_state");
+  if (!status.ok()) return status;
+  SharedEntries::Options options;
+  options.timeout = timeout;
+  bool stop = false;
+  const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
+  Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, options, stopped);
+  if (!made.ok()) return made.status();
+  const auto call = std::make_shared<Control::WaitingCall>();
+  call->entries = std::move(made.value());
+  const auto conclude = [impl = impl_.get(), shared = call->entries](FinishJoint end) {
+    Result<JointResult> result = impl->conclude(std::move(end), shared.get());
+    const Status failure = shared->failure();
+    shared->release();
+    return with_failure(std::move(result), failure);
+  };
+  const auto sync = std::make_shared<BackgroundSync>(call, std::move(background), conclude);
+  if (Status begun = impl_->begin_in_background(
+          sync, call_of(*call->entries, revision, strategy, timeout), call);
+      !begun.ok())
+    return begun;
+  if (!sync->wait_for_votes(stopped)) {
+    impl_->control.give_up(call);
+    const Status why = interrupted_status("sync_shared_state");
+    wait_for(*sync, monotonic_now() + kForever, {}, [&why] { return why; });
+    return why;
+  }
+  if (!sync->failed()) return sync;
+  const auto outcome = wait_for(*sync, monotonic_now() + kForever, {}, {});
+  return outcome->status();
+}
+
+// The thread starts first: without it nobody would carry out the transfers.
+Status Peer::Impl::begin_in_background(const std::shared_ptr<BackgroundSync>& sync,
+                                       JointCalled event,
+                                       const std::shared_ptr<Control::WaitingCall>& call) {
+  const std::lock_guard lock(background_mutex);
+  if (background != nullptr) return under_way("sync_shared_state");
+  if (Status status = sync->start(); !status.ok()) return status;
+  if (Status status = begin(std::move(event), call); !status.ok()) {
+    FinishJoint end;
+    end.status = status;
+    call->waiter.finish(std::move(end));
+    return status;
+  }
+  background = sync;
+  return {};
+}
+
+std::optional<Result<JointResult>> Peer::wait_for(BackgroundSync& sync, Instant until,
+                                                  const Interrupted& interrupted,
+                                                  const std::function<Status()>& may_install) {
+  Status status = impl_->check_caller("wait");
+  if (!status.ok()) return Result<JointResult>(status);
+  if (!sync.wait(until, interrupted)) return std::nullopt;
+  Result<JointResult> outcome = sync.conclude(may_install);
+  const std::lock_guard lock(impl_->background_mutex);
+  if (impl_->background.get() == &sync) impl_->background.reset();
+  return outcome;
 }
 
 void Peer::leave(Duration at_most) {
@@ -304,6 +427,12 @@ void Peer::leave(Duration at_most) {
   const std::unique_lock lock(impl_->life);
   if (!impl_->ended) impl_->control.end(at_most);
   impl_->ended = true;
+  std::shared_ptr<BackgroundSync> background;
+  {
+    const std::lock_guard of(impl_->background_mutex);
+    background = impl_->background;
+  }
+  if (background != nullptr) background->join();  // its thread uses the Control
 }
 
 Info Peer::info() {

@@ -68,6 +68,17 @@ struct JointResult {
   uint64_t bytes_sent = 0, bytes_received = 0;  // of shared state, by this call
 };
 
+// Is called for each piece that was verified; see SyncProgress.
+using OnProgress = std::function<void(const SyncProgress&)>;
+
+// How a sync_shared_state goes on in the background.
+struct InBackground {
+  std::shared_ptr<void> keeps = {};  // what has to live while the memory of the entries is lent
+  // The thread calls it once, and its work is done inside; may be empty.
+  std::function<void(const std::function<void()>& work)> around = {};
+};
+class BackgroundSync;
+
 struct OpRecord {    // one of the latest operations, for run_info
   std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
   std::string outcome;
@@ -124,9 +135,25 @@ class Peer {
   // this thread has given to them. A device that fails ends the call for all members, with an error
   // that names the entry. If it fails while it takes what was agreed on, the call fails on this
   // peer only, and its entries on that device hold anything.
+  // The calling thread calls `on_progress`, which may be empty.
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         const std::vector<StateSpan>& entries, Duration timeout,
-                                        const Interrupted& interrupted);
+                                        const Interrupted& interrupted,
+                                        const OnProgress& on_progress = {});
+  // The same, but returns when all members have voted. The transfers go on in the background; see
+  // background_sync.h. Until wait_for() has returned an outcome, every joint call fails with
+  // kInvalidState.
+  Result<std::shared_ptr<BackgroundSync>> begin_sync(uint64_t revision,
+                                                     protocol::SyncStrategy strategy,
+                                                     const std::vector<StateSpan>& entries,
+                                                     InBackground background, Duration timeout,
+                                                     const Interrupted& interrupted);
+  // The outcome; nothing at `until`, or if `interrupted` has returned true: the call then goes on.
+  // Stale entries are overwritten here. `may_install`: is asked before that; its error is then the
+  // outcome.
+  std::optional<Result<JointResult>> wait_for(BackgroundSync& sync, Instant until,
+                                              const Interrupted& interrupted,
+                                              const std::function<Status()>& may_install);
 
   // Says good-bye to the master, fails open calls with kInvalidState, and ends its part of
   // the loop. Idempotent.

@@ -2,7 +2,11 @@
 
 namespace pccl::peer {
 
-void Waiter::work(std::function<void()> task) {
+void Waiter::work(std::function<void()> task) { add({std::move(task), true}); }
+
+void Waiter::tell(std::function<void()> task) { add({std::move(task), false}); }
+
+void Waiter::add(Task task) {
   {
     const std::lock_guard lock(mutex_);
     if (result_) return;
@@ -15,14 +19,14 @@ void Waiter::finish(FinishJoint result) {
   {
     const std::lock_guard lock(mutex_);
     result_ = std::move(result);
-    tasks_.clear();
+    std::erase_if(tasks_, [](const Task& task) { return task.dropped_at_the_end; });
   }
   changed_.notify_all();
 }
 
 std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
   std::unique_lock lock(mutex_);
-  while (!result_) {
+  while (!result_ || !tasks_.empty()) {
     if (tasks_.empty()) {
       const auto something = [this] { return result_ || !tasks_.empty(); };
       if (!interrupted) {
@@ -34,10 +38,10 @@ std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
       }
       continue;
     }
-    std::vector<std::function<void()>> tasks;
+    std::vector<Task> tasks;
     tasks.swap(tasks_);
     lock.unlock();
-    for (const std::function<void()>& task : tasks) task();
+    for (const Task& task : tasks) task.run();
     lock.lock();
   }
   return std::move(result_);

@@ -18,8 +18,10 @@ class Waiter {
  public:
   static constexpr Duration kInterruptPeriod = std::chrono::milliseconds(100);
 
-  // The waiting thread runs the task. It is dropped after finish().
+  // The waiting thread runs the task. finish() drops what it has not run yet.
   void work(std::function<void()> task);
+  // The same, but a task that came before finish() is run, whatever happens.
+  void tell(std::function<void()> task);
   void finish(FinishJoint result);
   // The end of the call, or nothing if `interrupted` returned true. May then be called again.
   std::optional<FinishJoint> wait(const Interrupted& interrupted);
@@ -27,7 +29,13 @@ class Waiter {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::function<void()>> tasks_;
+  struct Task {
+    std::function<void()> run;
+    bool dropped_at_the_end = true;
+  };
+  void add(Task task);
+
+  std::vector<Task> tasks_;
   std::optional<FinishJoint> result_;
 };
 

@@ -64,8 +64,7 @@ TEST_F(AgreementTest, SourcesAndReceiversGetThePlanAndReceiversAreWaitedFor) {
   EXPECT_FALSE(begin({offer(1, {5}), offer(0, {0}, kReceive), offer(1, {5})}).has_value());
   EXPECT_EQ(done(), (Done{{1, 2, 3}, 0}));
   EXPECT_EQ(agreement.fetching(), std::set{kB});
-  EXPECT_TRUE(agreement.plan(kA).has_value());
-  EXPECT_FALSE(agreement.plan({9}).has_value());
+  EXPECT_TRUE(agreement.plan().has_value());
   EXPECT_FALSE(agreement.fetched({9}, {4, Code::kSystem, ""}).has_value()) << "takes no part";
   EXPECT_FALSE(agreement.fetched(kB, {3, Code::kOk, ""}).has_value()) << "of another call";
   EXPECT_EQ(done(), (Done{{}, 0}));
@@ -73,6 +72,16 @@ TEST_F(AgreementTest, SourcesAndReceiversGetThePlanAndReceiversAreWaitedFor) {
   EXPECT_EQ(done(), (Done{{}, 1}));
   EXPECT_TRUE(agreement.persisted(context.tokens).has_value());
   EXPECT_FALSE(agreement.fetched(kB, {4, Code::kOk, ""}).has_value()) << "said again";
+}
+
+// A newcomer that says that it has the state already is no source.
+TEST_F(AgreementTest, WhoTakesNoPartLearnsThatAllHaveVoted) {
+  const std::vector<protocol::Offer> offers{offer(1, {5}), offer(0, {0}, kReceive), offer(1, {5})};
+  std::vector<OfferOf> of{{kA, &offers[0], true}, {kB, &offers[1]}, {kC, &offers[2]}};
+  EXPECT_FALSE(agreement.begin(of, 4).has_value());
+  EXPECT_EQ(agreement.plan()->sources, std::vector{kA});
+  EXPECT_FALSE(agreement.expects(kC));
+  EXPECT_EQ(done(), (Done{{1, 2, 3}, 0}));
 }
 
 TEST_F(AgreementTest, OneFailureFailsItForAll) {
@@ -94,7 +103,7 @@ class InterruptedAgreement : public AgreementTest {
     done();
     agreement.interrupt("peer 1 lost");
     EXPECT_TRUE(agreement.idle());
-    EXPECT_FALSE(agreement.plan(kB).has_value());
+    EXPECT_FALSE(agreement.plan().has_value());
   }
   std::optional<protocol::SyncPlan> plan_with(const std::vector<protocol::Offer>& offers,
                                               const std::vector<PeerId>& peers) {
@@ -102,7 +111,7 @@ class InterruptedAgreement : public AgreementTest {
     for (size_t i = 0; i < offers.size(); ++i) of.push_back({peers[i], &offers[i]});
     outcome = agreement.begin(of, 4);
     agreement.check();
-    return agreement.plan(peers[0]);
+    return agreement.plan();
   }
   Agreement::Outcome outcome;
 };
@@ -152,7 +161,7 @@ TEST_F(AgreementTest, WhatIsBeingRecordedIsRecordedThoughNobodyWaitsForIt) {
   begin({offer(2, {5}), offer(0, {0}, kReceive)});
   agreement.cancel();
   EXPECT_TRUE(agreement.idle());
-  EXPECT_FALSE(agreement.plan(kA).has_value());
+  EXPECT_FALSE(agreement.plan().has_value());
 }
 
 }  // namespace

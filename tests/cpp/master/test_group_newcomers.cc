@@ -92,6 +92,21 @@ TEST_F(NewcomerTest, AStateThatCouldNotBeFetchedIsItsOwnTrouble) {
   EXPECT_TRUE(contains(kicked("c"), "no memory left"));
 }
 
+// The members have the state, and go on with the next call.
+TEST_F(NewcomerTest, WhileItFetchesTheStateItIsNotMissedInTheNextCall) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  begin("a", epoch(2), 0, 7);
+  begin("b", epoch(2), 0, 7);
+  tick_with({"a", "b", "c"}, 40);
+  EXPECT_EQ(kicked("c"), "");
+  say("c", protocol::Fetched{0, Code::kOk, ""});
+  ASSERT_TRUE(last<protocol::Answer>("c") != nullptr);
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_EQ(kicked("c"), "") << "it is a newcomer no longer";
+}
+
 TEST_F(NewcomerTest, AnOperationThatItGivesUpGoesOnWithoutIt) {
   begin("c", epoch(2), 0, 7);
   begin("a", epoch(2), 0, 7);

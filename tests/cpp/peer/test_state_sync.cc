@@ -95,6 +95,45 @@ TEST_F(StateSyncTest, PartsAreCheckedWhenTheManifestIsHere) {
   EXPECT_EQ(is_right(1, 2), "tell Fetched 0\n");
 }
 
+TEST_F(StateSyncTest, EachVerifiedPieceIsProgress) {
+  t.hear(fetch({0, 3}));
+  arrives(1, 0);
+  is_right(1, kManifest);
+  EXPECT_EQ(t.progress().total, 0u) << "nothing of the state is here";
+  arrives(1, 1);
+  is_right(1, 0);
+  EXPECT_EQ(t.progress().handle, 5u);
+  EXPECT_EQ(t.progress().done, 16u);
+  EXPECT_EQ(t.progress().total, 16u + (8u << 20));
+  EXPECT_EQ(t.progress().peers, 1u);
+}
+
+TEST_F(StateSyncTest, ALineEachSecondSaysHowFarItHasCome) {
+  EXPECT_EQ(t.wait(0.1), "") << "there is no plan yet";
+  t.hear(fetch({0, 3}));
+  EXPECT_EQ(t.wait(0.9), "");
+  arrives(1, 0);
+  is_right(1, kManifest);
+  arrives(1, 2);
+  is_right(1, 1);
+  EXPECT_EQ(t.wait(0.2),
+            "info: sync_shared_state: fetched 4 MiB of 8 MiB, 4 MiB/s, from 1 peer; sent 0 MiB, "
+            "0 MiB/s\n");
+  EXPECT_EQ(t.wait(1),
+            "info: sync_shared_state: fetched 4 MiB of 8 MiB, 0 MiB/s, from 1 peer; sent 0 MiB, "
+            "0 MiB/s\n");
+  t.hear(answer(Code::kSharedState, "given up"));
+  EXPECT_EQ(t.wait(1.5).find("sync_shared_state"), std::string::npos) << "the call is over";
+}
+
+TEST_F(StateSyncTest, ASenderSaysWhatItHasSent) {
+  const protocol::SyncPlan plan = give({1, 3});
+  t.hear(plan);
+  t.on(ask(plan, 3, 1));
+  t.on(OpTransferred{epoch_id(1), op(2, 3)});
+  EXPECT_EQ(t.wait(1.1), "info: sync_shared_state: sent 4 MiB, 4 MiB/s\n");
+}
+
 TEST_F(StateSyncTest, ReceiversServeEachOther) {
   const protocol::SyncPlan plan = fetch({0, 3}, {peer_id(2), peer_id(3)});
   EXPECT_EQ(t.hear(plan),
@@ -139,6 +178,14 @@ TEST_F(StateSyncTest, ASourceSendsWhatItIsAskedFor) {
   EXPECT_EQ(t.hear(answer()), "end ?#0 aborted\nend ?#2 aborted\n");
   t.on(OpDrained{epoch_id(1), op(2, 3, 0)});
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(2, 3, 2)}), "return ?#2\nfinish joint call 5: ok\n");
+}
+
+// A newcomer that says that it has the state already is neither source nor receiver.
+TEST_F(StateSyncTest, WhoTakesNoPartLearnsThatAllHaveVoted) {
+  protocol::SyncPlan plan = give();
+  plan.sources = {peer_id(1)};
+  EXPECT_EQ(t.hear(plan), "pieces of call 5 begin\n");
+  EXPECT_EQ(t.hear(answer()), "finish joint call 5: ok\n");
 }
 
 TEST_F(StateSyncTest, ARequestMayComeBeforeThePlan) {
@@ -386,7 +433,8 @@ TEST_F(StateSyncTest, PlansThatMakeNoSense) {
        }},
       {"a peer that is not of this epoch takes part",
        [](auto& plan) { plan.sources = {peer_id(9)}; }},
-      {"this peer takes no part", [](auto& plan) { plan.receivers = {peer_id(3)}; }},
+      {"this peer lacks entries and is no receiver",
+       [](auto& plan) { plan.receivers = {peer_id(3)}; }},
       {"a peer takes part twice", [](auto& plan) { plan.sources.push_back(peer_id(2)); }},
       {"nobody lacks anything", [](auto& plan) { plan.receivers.clear(); }},
       {"its keys make no sense",
@@ -398,7 +446,7 @@ TEST_F(StateSyncTest, PlansThatMakeNoSense) {
       {"it does not bring what this peer lacks", [](auto& plan) { plan.keys = {0}; }},
       {"it does not bring what this peer lacks",
        [](auto& plan) { plan.entries = offer(1).entries; }},
-      {"this peer does not have what it is to send",
+      {"this peer lacks entries and is no receiver",
        [](auto& plan) {
          plan.sources = {peer_id(2)};
          plan.receivers = {peer_id(3)};

@@ -42,11 +42,17 @@ class Transcript {
     core_.step(event, now_, effects);
     std::string out;
     for (const Effect& effect : effects) {
+      if (const auto* progress = std::get_if<SyncProgress>(&effect)) {
+        progress_ = *progress;
+        continue;
+      }
       std::visit([&](const auto& what) { out += line(what); }, effect);
       out += "\n";
     }
     return out;
   }
+  // The last one of them. It is left out of the lines.
+  const SyncProgress& progress() const { return progress_; }
   std::string hear(protocol::Message message) { return on(MasterSent{std::move(message)}); }
 
   // Lets time pass and steps the core at each of its deadlines.
@@ -213,6 +219,7 @@ class Transcript {
     return "check " + number(what.handle) + ", " + piece_text(what.what) + " from " +
            text(what.peer);
   }
+  static std::string line(const SyncProgress&) { return ""; }
   static std::string line(const ReturnPiece& what) { return "return " + text(what.op); }
   static std::string line(const FinishOp& what) {
     std::string out = "finish " + number(what.handle) + ": " + outcome(what.status);
@@ -310,6 +317,7 @@ class Transcript {
   }
 
   PeerCore core_;
+  SyncProgress progress_;
   Instant now_{std::chrono::seconds(1000)};
 };
 

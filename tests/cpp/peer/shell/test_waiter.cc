@@ -43,6 +43,16 @@ TEST(Waiter, AsksWhetherItIsInterrupted) {
   EXPECT_EQ(waiter.wait([] { return true; })->handle, 7u);  // a finished result takes precedence
 }
 
+TEST(Waiter, WhatItWasToldIsRunBeforeTheEnd) {
+  Waiter waiter;
+  int told = 0;
+  waiter.tell([&] { ++told; });
+  waiter.finish(result(7));
+  waiter.tell([] { ADD_FAILURE() << "it came too late"; });
+  EXPECT_EQ(waiter.wait({})->handle, 7u);
+  EXPECT_EQ(told, 1);
+}
+
 TEST(Waiter, NothingIsWorkedAfterTheEnd) {
   Waiter waiter;
   waiter.work([] { ADD_FAILURE(); });

@@ -1,0 +1,129 @@
+#include "csrc/peer/shell/background_sync.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::peer {
+
+BackgroundSync::BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
+                               Conclude conclude)
+    : call_(std::move(call)), how_(std::move(how)), conclude_(std::move(conclude)) {
+  call_->on_decided = [this](bool receives) {
+    {
+      const std::lock_guard lock(mutex_);
+      receives_ |= receives;  // after a loss there may be another plan
+      decided_ = true;
+    }
+    changed_.notify_all();
+  };
+  call_->on_progress = [this](const SyncProgress& progress) {
+    const std::lock_guard lock(mutex_);
+    progress_ = progress;
+  };
+}
+
+BackgroundSync::~BackgroundSync() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status BackgroundSync::start() {
+  PCCL_ASSERT(!thread_.joinable());
+  try {
+    thread_ = std::thread([this] { how_.around ? how_.around([this] { run(); }) : run(); });
+  } catch (const std::system_error& error) {
+    return {Code::kSystem, std::string("no thread for the transfers: ") + error.what(), {}};
+  }
+  return {};
+}
+
+void BackgroundSync::run() {
+  std::optional<FinishJoint> end = call_->waiter.wait({});
+  PCCL_ASSERT(end.has_value());
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = std::move(end);
+  }
+  changed_.notify_all();
+}
+
+template <typename Done>
+bool BackgroundSync::wait_until(Instant until, const Interrupted& interrupted, Done done) {
+  std::unique_lock lock(mutex_);
+  while (!done()) {
+    const Duration left = until - monotonic_now();
+    if (left <= Duration::zero()) return false;
+    changed_.wait_for(lock, std::min(left, Waiter::kInterruptPeriod));
+    if (done() || !interrupted) continue;
+    lock.unlock();
+    if (interrupted()) return false;
+    lock.lock();
+  }
+  return true;
+}
+
+bool BackgroundSync::wait_for_votes(const Interrupted& interrupted) {
+  return wait_until(monotonic_now() + kForever, interrupted, [this] { return decided_ || end_; });
+}
+
+bool BackgroundSync::wait(Instant until, const Interrupted& interrupted) {
+  return wait_until(until, interrupted, [this] { return end_.has_value(); });
+}
+
+bool BackgroundSync::ended() const {
+  const std::lock_guard lock(mutex_);
+  return end_.has_value();
+}
+
+bool BackgroundSync::failed() const {
+  const std::lock_guard lock(mutex_);
+  return end_ && !end_->status.ok();
+}
+
+bool BackgroundSync::receives() const {
+  const std::lock_guard lock(mutex_);
+  return receives_;
+}
+
+Result<JointResult> BackgroundSync::conclude(const std::function<Status()>& may_install) {
+  const std::lock_guard conclusion(conclusion_);
+  if (outcome_) return *outcome_;
+  if (thread_.joinable()) thread_.join();
+  PCCL_ASSERT(end_.has_value());
+  const Status refused = end_->status.ok() && may_install ? may_install() : Status{};
+  if (!refused.ok()) end_->status = refused;
+  outcome_ = conclude_(std::move(*end_));
+  how_.keeps.reset();
+  const std::lock_guard lock(mutex_);
+  concluded_ = true;
+  return *outcome_;
+}
+
+bool BackgroundSync::concluded() const {
+  const std::lock_guard lock(mutex_);
+  return concluded_;
+}
+
+std::optional<SyncProgress> BackgroundSync::take_progress() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(progress_, {});
+}
+
+void BackgroundSync::join() {
+  const std::lock_guard conclusion(conclusion_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundSync::abandon() {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = true;
+}
+
+bool BackgroundSync::abandoned() const {
+  const std::lock_guard lock(mutex_);
+  return abandoned_;
+}
+
+}  // namespace pccl::peer

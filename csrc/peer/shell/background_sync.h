@@ -1,0 +1,68 @@
+// BackgroundSync is a sync_shared_state whose caller goes on when all members have voted. A thread
+// of its own then lends and checks the pieces. Peer makes it, and concludes it for the thread that
+// waits for its end. Any thread may call it.
+// Invariants:
+//   1. The thread writes only to staging buffers. The tensors are written when it is concluded.
+//   2. What keeps the memory of the tensors alive lives until the thread has ended.
+//   3. It is concluded once; every later wait returns the same outcome.
+// The thread ends when the call ends: by the answer, by its timeout, or because the peer leaves.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "csrc/base/result.h"
+#include "csrc/peer/shell/control.h"
+#include "csrc/peer/shell/peer.h"
+
+namespace pccl::peer {
+
+class BackgroundSync {
+ public:
+  using Conclude = std::function<Result<JointResult>(FinishJoint)>;
+
+  // `conclude`: turns the end of the call into its outcome.
+  BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how, Conclude conclude);
+  ~BackgroundSync();  // waits for the thread. REQUIRES: the call has ended, or will soon
+
+  Status start();  // kSystem: no thread. REQUIRES: not yet started
+  // Until all have voted, or the call has ended. False if `interrupted` has returned true.
+  bool wait_for_votes(const Interrupted& interrupted);
+  // Until the call has ended; false at `until`, or if `interrupted` has returned true.
+  bool wait(Instant until, const Interrupted& interrupted);
+  bool ended() const;
+  bool failed() const;    // it has ended with an error
+  bool receives() const;  // this peer lacked entries when all had voted
+  // REQUIRES: ended. `may_install`: is asked before a tensor is written; its error is then the
+  // outcome.
+  Result<JointResult> conclude(const std::function<Status()>& may_install);
+
+  bool concluded() const;
+  std::optional<SyncProgress> take_progress();  // the latest one, once
+  void join();  // waits for the thread. REQUIRES: the call has ended
+  // Nobody will wait for it any more.
+  void abandon();
+  bool abandoned() const;
+
+ private:
+  void run();
+  template <typename Done>
+  bool wait_until(Instant until, const Interrupted& interrupted, Done done);
+
+  const std::shared_ptr<Control::WaitingCall> call_;
+  InBackground how_;
+  const Conclude conclude_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool decided_ = false, receives_ = false, abandoned_ = false, concluded_ = false;
+  std::optional<SyncProgress> progress_;
+  std::optional<FinishJoint> end_;
+  std::mutex conclusion_;  // held while it is concluded, and for the thread below
+  std::optional<Result<JointResult>> outcome_;
+  std::thread thread_;
+};
+
+}  // namespace pccl::peer

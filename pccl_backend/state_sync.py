@@ -1,0 +1,254 @@
+"""sync_shared_state: the joint call that makes a shared state equal on all members."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, overload
+
+import torch.distributed as dist
+
+from pccl_backend import _C, _world
+from pccl_backend.shared_state import SharedState
+
+__all__ = ["StateSync", "SyncInfo", "sync_shared_state"]
+
+log = logging.getLogger("pccl")
+
+Progress = Callable[[int, int, int], object]
+
+STRATEGIES = ("enforce_popular", "send_only", "receive_only")  # in the protocol's numbering
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncInfo:
+    """The outcome of `sync_shared_state`.
+
+    Attributes:
+        revision: the agreed revision.
+        hash: hash of all tensors; the same on all members.
+        tx_bytes: bytes of tensors that this process sent.
+        rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
+    """
+
+    revision: int
+    hash: int
+    tx_bytes: int
+    rx_bytes: int
+
+
+class StateSync:
+    """A `sync_shared_state(async_op=True)` under way.
+
+    The tensors and the revision of the state are lent until `wait` has returned or raised: the
+    program may read the tensors, and must not write them. Another joint call before that raises
+    InvalidStateError. Collectives are allowed meanwhile; their data goes first. If the object is
+    dropped without `wait`, the transfers still go on, and this process keeps its tensors as they
+    are.
+
+    Attributes:
+        receives: whether this process fetches something. Then the tensors have the agreed content
+            only after `wait`. If not, they have it already.
+
+    Example:
+        >>> sync = pccl.sync_shared_state(state, async_op=True)
+        >>> if sync.receives:
+        ...     sync.wait()
+        >>> for batch in inner_batches:
+        ...     train(batch)
+        >>> sync.wait()
+    """
+
+    def __init__(
+        self, handle: _C.SyncHandle, state: SharedState, progress: Progress | None
+    ) -> None:
+        self._handle = handle
+        self._progress = progress
+        self._state: SharedState | None = state
+        self._lock = threading.Lock()
+        state.lend()
+
+    @property
+    def receives(self) -> bool:
+        return self._handle.receives
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return or raise at once."""
+        return self._handle.is_completed()
+
+    def wait(self, timeout: timedelta | None = None) -> SyncInfo:
+        """Wait until all members have the state, and write what this process fetched.
+
+        Calls after the first one give the same outcome.
+
+        Args:
+            timeout: how long to wait. If it expires, the transfers go on, and the tensors stay
+                lent. Without it, the timeout of the group ends the call on all members.
+
+        Raises:
+            SharedStateError: as `sync_shared_state`; or a tensor of the state was written since the
+                call, which the message names. In the second case the error is raised on this
+                process only, and nothing is written: sync again.
+            OperationTimeoutError: the timeout has expired, or that of the group.
+            PcclError: any other error of `sync_shared_state`.
+        """
+        if timeout is not None and not isinstance(timeout, timedelta):
+            raise TypeError(f"timeout must be a timedelta or None, not {type(timeout).__name__}")
+        seconds = None if timeout is None else timeout.total_seconds()
+        try:
+            answer = self._handle.wait(seconds, self._progress)
+        except BaseException:
+            if self._handle.is_concluded():
+                self._give_back(None)
+            raise
+        self._give_back(answer["revision"])
+        return SyncInfo(**answer)
+
+    def _give_back(self, revision: int | None) -> None:
+        with self._lock:
+            state, self._state = self._state, None
+        if state is not None:
+            state.give_back(revision)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_state"):
+            self._give_back(None)
+
+    def __repr__(self) -> str:
+        how = "completed" if self.is_completed() else "under way"
+        return f"StateSync({how}, receives={self.receives})"
+
+
+@overload
+def sync_shared_state(
+    state: SharedState,
+    strategy: str = "enforce_popular",
+    group: dist.ProcessGroup | None = None,
+    *,
+    async_op: Literal[False] = False,
+    progress: Progress | None = None,
+) -> SyncInfo: ...
+
+
+@overload
+def sync_shared_state(
+    state: SharedState,
+    strategy: str = "enforce_popular",
+    group: dist.ProcessGroup | None = None,
+    *,
+    async_op: Literal[True],
+    progress: Progress | None = None,
+) -> StateSync: ...
+
+
+@overload
+def sync_shared_state(
+    state: SharedState,
+    strategy: str = "enforce_popular",
+    group: dist.ProcessGroup | None = None,
+    *,
+    async_op: bool,
+    progress: Progress | None = None,
+) -> SyncInfo | StateSync: ...
+
+
+def sync_shared_state(
+    state: SharedState,
+    strategy: str = "enforce_popular",
+    group: dist.ProcessGroup | None = None,
+    *,
+    async_op: bool = False,
+    progress: Progress | None = None,
+) -> SyncInfo | StateSync:
+    """Make the shared state bit-identical on all members. Joint.
+
+    The state with the highest revision wins. If several states have that revision, the state that
+    most members hold wins. A member with another state fetches the differing tensors; its tensors
+    and its `state.revision` are overwritten. Nothing is written before all data has arrived and was
+    verified, except that "receive_only" receives large tensors in place: if the call fails, they
+    may hold parts of both states.
+
+    With `async_op=True`, which members may give or not, the call returns when all have made it. A
+    member that fetches nothing goes on, and sends in the background. See StateSync for what is
+    allowed before its `wait`. What is fetched lands beside the tensors, also with "receive_only".
+
+    The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
+    what they have verified. If a member is lost meanwhile, the call goes on among the others, and
+    only the pieces that were under way travel again. The loss still breaks the group: call
+    `update_topology` next, as after any loss.
+
+    A shared state never goes back: no member is overwritten by a revision lower than its own,
+    unless its strategy is "receive_only". From one call to the next the revision advances by at
+    most one. If a member has trained on without a call, the call is refused, and the error names
+    both revisions. As long as a member that took part in an earlier call offers its state, only
+    states of such members can win. A newcomer is removed from the run (KickedError) if its revision
+    is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
+    The others continue.
+
+    Args:
+        state: this peer's tensors, with the same names, dtypes and shapes on all members; on the
+            CPU or on CUDA devices.
+        strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
+            win and must not be overwritten. "receive_only": it takes the winning state.
+        group: the process group.
+        async_op: return a StateSync instead of blocking until all members have the state.
+        progress: is called with (bytes fetched, bytes to fetch, peers from which they come) by this
+            call, or by `wait` of the StateSync. What it raises is logged as a warning, and ends
+            nothing. With PCCL_LOG=info a line of the log says the same each second.
+
+    Raises:
+        SharedStateError: no state can win, a transfer or a device failed, or no member is left that
+            has some piece; no tensor was written, unless the strategy is "receive_only".
+        OSError: a device failed while the agreed state was written to it; on this rank only.
+        PeerLostError: a member was lost before all others had called this, or too few are left
+            (`min_peers`): call `update_topology`, then this again.
+        KickedError: this peer is a newcomer, and its state does not fit the state of the others.
+        OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
+
+    Example:
+        >>> state = pccl.SharedState({"weight": weight}, revision=step)
+        >>> info = pccl.sync_shared_state(state)
+        >>> info.rx_bytes
+        0
+    """
+    told = _checked(state, strategy, async_op, progress)
+    pccl_group = _world.resolve(group)
+    number, tensors = STRATEGIES.index(strategy), state.distinct()
+    if async_op:
+        handle = pccl_group.begin_sync(revision=state.revision, strategy=number, tensors=tensors)
+        return StateSync(handle, state, told)
+    answer = pccl_group.sync_shared_state(
+        revision=state.revision, strategy=number, tensors=tensors, progress=told
+    )
+    state.revision = answer["revision"]
+    return SyncInfo(**answer)
+
+
+def _checked(
+    state: object, strategy: object, async_op: object, progress: Progress | None
+) -> Progress | None:
+    """Check arguments, and return the function that is to be told about the progress."""
+    if not isinstance(state, SharedState):
+        raise TypeError(f"state must be a SharedState, not {type(state).__name__}")
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy is {strategy!r}; known are {', '.join(STRATEGIES)}")
+    if not isinstance(async_op, bool):
+        raise TypeError(f"async_op must be a bool, not {type(async_op).__name__}")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function, not {type(progress).__name__}")
+    return None if progress is None else _guarded(progress)
+
+
+def _guarded(progress: Progress) -> Progress:
+    """Return the same function, which logs its exceptions instead of raising them."""
+
+    def tell(done: int, total: int, peers: int) -> None:
+        try:
+            progress(done, total, peers)
+        except Exception:
+            log.warning("the progress function of sync_shared_state raised", exc_info=True)
+
+    return tell

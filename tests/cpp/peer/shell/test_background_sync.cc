@@ -1,0 +1,159 @@
+#include "csrc/peer/shell/background_sync.h"
+
+#include <future>
+
+#include "tests/cpp/peer/shell/device_memory.h"
+#include "tests/cpp/peer/world.h"
+
+namespace pccl::peer {
+namespace {
+
+using protocol::SyncStrategy;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kPatience = seconds(20);
+
+using Background = std::shared_ptr<BackgroundSync>;
+
+std::vector<StateSpan> entries_of(std::vector<float>& weights) {
+  return {{"weights", DType::kFloat32, {static_cast<int64_t>(weights.size())}, bytes_of(weights)}};
+}
+
+Result<Background> begin(Peer& peer, std::vector<float>& weights, uint64_t revision = 0,
+                         const Interrupted& interrupted = {}) {
+  return peer.begin_sync(revision, SyncStrategy::kEnforcePopular, entries_of(weights), {},
+                         kPatience, interrupted);
+}
+
+Result<JointResult> wait(Peer& peer, const Background& sync,
+                         const std::function<Status()>& may_install = {}) {
+  const auto outcome = peer.wait_for(*sync, monotonic_now() + kPatience, {}, may_install);
+  return outcome ? *outcome : Result<JointResult>(Status{Code::kSystem, "no outcome", {}});
+}
+
+TEST(BackgroundSync, CollectivesGoOnAndTheStateIsWrittenByWait) {
+  World world(3);
+  world.each([](Peer& peer, uint32_t rank) {
+    std::vector<float> weights(2'000'000, rank == 2 ? 7.0f : 5.0f);
+    const Result<Background> sync = begin(peer, weights);
+    ASSERT_TRUE(sync.ok()) << sync.status().message;
+    EXPECT_EQ(sync.value()->receives(), rank == 2);
+    std::vector<float> ones(1000, 1.0f);
+    EXPECT_EQ(all_reduce(peer, ones).wait(), Status{});
+    const Status joint = peer.are_peers_pending(kPatience, {}).status();
+    EXPECT_EQ(joint.code, Code::kInvalidState);
+    EXPECT_NE(joint.message.find("first wait() for what it returned"), std::string::npos);
+    EXPECT_EQ(begin(peer, weights).status().code, Code::kInvalidState);
+    EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+    EXPECT_EQ(weights[0], rank == 2 ? 7.0f : 5.0f) << "nobody has waited yet";
+    const Result<JointResult> outcome = wait(peer, sync.value());
+    ASSERT_TRUE(outcome.ok()) << outcome.status().message;
+    EXPECT_EQ(weights, std::vector<float>(2'000'000, 5.0f));
+    EXPECT_EQ(outcome.value().bytes_received, rank == 2 ? 8'000'000u : 0u);
+    EXPECT_EQ(wait(peer, sync.value()).value().state_hash, outcome.value().state_hash)
+        << "a second wait gives the same";
+    EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
+  });
+}
+
+TEST(BackgroundSync, WhoMayNotWriteKeepsItsState) {
+  World world(2);
+  world.each([](Peer& peer, uint32_t rank) {
+    std::vector<float> weights(1000, static_cast<float>(rank));
+    const Result<Background> sync = begin(peer, weights);
+    ASSERT_TRUE(sync.ok());
+    const Status written{Code::kSharedState, "it was written", {}};
+    const auto may_install = [&] { return rank == 1 ? written : Status{}; };
+    const Result<JointResult> outcome = wait(peer, sync.value(), may_install);
+    EXPECT_EQ(outcome.ok() ? Status{} : outcome.status(), may_install());
+    EXPECT_EQ(weights[0], static_cast<float>(rank));
+    const auto again = peer.sync_shared_state(0, SyncStrategy::kEnforcePopular, entries_of(weights),
+                                              kPatience, {});
+    EXPECT_TRUE(again.ok());
+    EXPECT_EQ(weights[0], 0.0f);
+  });
+}
+
+// The source has to wait for its device, which the test holds up.
+TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
+  World world(2);
+  std::promise<void> go_on;
+  const auto slow = [&, first = true](const memory::DeviceCopy& copy,
+                                      memory::FakeDevice::Direction direction) mutable {
+    if (std::exchange(first, false)) {
+      EXPECT_EQ(go_on.get_future().wait_for(kPatience), std::future_status::ready);
+    }
+    move(copy, direction);
+  };
+  world.each([&](Peer& peer, uint32_t rank) {
+    memory::FakeDevice device({.seed = 3}, rank == 0 ? memory::FakeDevice::Move(slow) : move,
+                              hash_all);
+    const auto weights = std::make_shared<DeviceVector>(
+        std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
+    const std::vector<StateSpan> entries{
+        {"weights", DType::kUint8, {100000}, {}, &device, weights}};
+    const Result<Background> sync =
+        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries, {}, kPatience, {});
+    ASSERT_TRUE(sync.ok());
+    if (rank == 1) {
+      EXPECT_FALSE(sync.value()->ended());
+      EXPECT_FALSE(peer.wait_for(*sync.value(), monotonic_now(), {}, {}).has_value());
+      EXPECT_FALSE(
+          peer.wait_for(*sync.value(), monotonic_now() + kPatience, [] { return true; }, {})
+              .has_value());
+      go_on.set_value();
+    }
+    EXPECT_TRUE(wait(peer, sync.value()).ok());
+    EXPECT_EQ(weights->bytes[99999], std::byte{1});
+  });
+}
+
+TEST(BackgroundSync, WhatIsAbandonedEndsByItself) {
+  World world(2);
+  world.each([](Peer& peer, uint32_t rank) {
+    std::vector<float> weights(1000, static_cast<float>(rank));
+    const Result<Background> sync = begin(peer, weights);
+    ASSERT_TRUE(sync.ok());
+    sync.value()->abandon();
+    EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+    EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
+    EXPECT_EQ(weights[0], static_cast<float>(rank)) << "nobody has waited";
+  });
+}
+
+TEST(BackgroundSync, ALeavingPeerEndsItsThread) {
+  World world(2);
+  std::vector<std::vector<float>> weights(2, std::vector<float>(1000, 1.0f));
+  std::vector<Background> syncs(2);
+  world.each([&](Peer& peer, uint32_t rank) {
+    const Result<Background> sync = begin(peer, weights[rank]);
+    ASSERT_TRUE(sync.ok());
+    syncs[rank] = sync.value();
+  });
+  world.peer(1).leave(seconds(2));
+  EXPECT_TRUE(syncs[1]->ended());
+  const Result<JointResult> own = wait(world.peer(1), syncs[1]);
+  EXPECT_TRUE(own.ok() || own.status().code == Code::kInvalidState) << "either may come first";
+  EXPECT_TRUE(wait(world.peer(0), syncs[0]).ok()) << "all had voted, and nobody was stale";
+}
+
+TEST(BackgroundSync, ErrorsOfTheVoteComeFromTheCall) {
+  World world(2);
+  world.each([](Peer& peer, uint32_t rank) {
+    std::vector<float> weights(1000 + rank);
+    EXPECT_EQ(begin(peer, weights).status().code, Code::kSharedState);
+    EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok()) << "nothing is under way";
+  });
+}
+
+TEST(BackgroundSync, ItCanBeInterruptedBeforeAllHaveVoted) {
+  World world(2);
+  std::vector<float> weights(1000);
+  const Status status = begin(world.peer(0), weights, 0, [] { return true; }).status();
+  EXPECT_EQ(status.message, "sync_shared_state was interrupted");
+  EXPECT_EQ(begin(world.peer(1), weights).status().code, Code::kOperationTimeout);
+}
+
+}  // namespace
+}  // namespace pccl::peer

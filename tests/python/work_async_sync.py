@@ -1,0 +1,149 @@
+"""Run by test_async_sync.py: shared state that travels while the members go on."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from work_membership import assemble, make_state, same, total
+from world import expected
+
+import pccl_backend as pccl
+
+
+def members_go_on() -> dict[str, bool]:
+    """A newcomer fetches 32 MiB while all ranks make collectives."""
+    newcomer = dist.get_world_size() > 1
+    weights = torch.full((8 << 20,), float("nan") if newcomer else 3.0)
+    state = pccl.SharedState({"weights": weights}, revision=0 if newcomer else 1)
+    if not newcomer:
+        pccl.sync_shared_state(state)
+        assemble(2)
+    strategy = "receive_only" if newcomer else "enforce_popular"
+    sync = pccl.sync_shared_state(state, strategy, async_op=True)
+    assert sync.receives is newcomer
+    for _ in range(20):
+        total()
+    with expected(pccl.InvalidStateError, "first wait"):
+        pccl.are_peers_pending()
+    with expected(pccl.InvalidStateError, "first wait"):
+        pccl.sync_shared_state(state)
+    with expected(pccl.InvalidStateError, "revision cannot change to 7"):
+        state.revision = 7
+    assert not newcomer or weights.isnan().all(), "nothing is written before wait"
+    info = sync.wait()
+    assert sync.is_completed()
+    assert sync.wait() == info, "a second wait returns the same"
+    assert (weights == 3).all()
+    assert info.revision == state.revision == 1
+    assert info.rx_bytes == (weights.nbytes if newcomer else 0)
+    state.revision = 2
+    pccl.sync_shared_state(state)
+    return {"newcomer": newcomer}
+
+
+def a_written_tensor_is_named() -> None:
+    """Rank 0 writes a tensor while it is lent; the others are not disturbed."""
+    rank = dist.get_rank()
+    state = make_state(1, revision=0)
+    sync = pccl.sync_shared_state(state, async_op=True)
+    if rank == 0:
+        state["half"].add_(1)
+        for _ in range(2):
+            with expected(pccl.SharedStateError, "'half' was written while"):
+                sync.wait()
+    else:
+        assert sync.wait(timedelta(seconds=20)).revision == 0
+    state.revision = 0
+    pccl.sync_shared_state(state)
+    assert same(state, make_state(1, 0))
+
+
+def dropped_without_wait() -> None:
+    """Nobody keeps what the call returned: the tensors stay as they are."""
+    rank = dist.get_rank()
+    state = make_state(rank, revision=0)
+    sync = pccl.sync_shared_state(state, async_op=True)
+    while not sync.is_completed():
+        time.sleep(0.01)
+    del sync
+    gc.collect()
+    assert same(state, make_state(rank, 0))
+    state.revision = 1
+    state.revision = 0
+    pccl.sync_shared_state(state)
+    assert same(state, make_state(0, 0))
+
+
+def ends_with_its_group() -> bool:
+    """The group ends while a sync is under way, and its object is still there."""
+    state = make_state(1, revision=0)
+    sync = pccl.sync_shared_state(state, async_op=True)
+    dist.destroy_process_group()
+    with expected(TypeError, "timeout must be a timedelta"):
+        sync.wait(1)  # type: ignore[arg-type]
+    assert sync.is_completed()
+    return True
+
+
+def tells_its_progress(async_op: bool) -> int:
+    """Rank 1 fetches 12 MiB, and its function raises each time."""
+    rank = dist.get_rank()
+    weights = torch.full((3 << 20,), float(rank))
+    state = pccl.SharedState({"weights": weights}, revision=0)
+    told: list[tuple[int, int, int]] = []
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = logged.append  # type: ignore[method-assign]
+    logging.getLogger("pccl").addHandler(handler)
+
+    def progress(done: int, total: int, peers: int) -> None:
+        told.append((done, total, peers))
+        raise RuntimeError("of the progress function")
+
+    result = pccl.sync_shared_state(state, async_op=async_op, progress=progress)
+    if isinstance(result, pccl.StateSync):
+        result.wait()
+    assert (weights == 0).all()
+    assert [record.levelname for record in logged] == ["WARNING"] * len(told)
+    if rank == 0:
+        assert told == []
+        return 0
+    assert [total for _, total, _ in told] == [12 << 20] * len(told)
+    dones = [done for done, _, _ in told]
+    assert dones == sorted(dones)
+    assert dones[-1] == 12 << 20
+    assert all(peers <= 1 for _, _, peers in told)
+    return len(told)
+
+
+def a_program_may_end_in_its_progress() -> None:
+    """An exception that ends programs is not held back."""
+    weights = torch.full((3 << 20,), float(dist.get_rank()))
+    state = pccl.SharedState({"weights": weights}, revision=0)
+
+    def progress(*_: int) -> None:
+        raise SystemExit(3)
+
+    sync = pccl.sync_shared_state(state, async_op=True, progress=progress)
+    if sync.receives:
+        with expected(SystemExit):
+            sync.wait()
+    assert sync.wait(timedelta(seconds=20)).revision == 0
+    assert (weights == 0).all()
+
+
+def wrong_arguments() -> None:
+    state = make_state(1, revision=0)
+    with expected(TypeError, "progress must be a function, not int"):
+        pccl.sync_shared_state(state, progress=3)  # type: ignore[call-overload]
+    with expected(TypeError, "async_op must be a bool, not str"):
+        pccl.sync_shared_state(state, async_op="yes")  # type: ignore[call-overload]
+    sync = pccl.sync_shared_state(state, async_op=True)
+    with expected(ValueError, "timeout"):
+        sync.wait(timedelta(0))
+    sync.wait()
