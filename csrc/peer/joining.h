@@ -20,8 +20,7 @@ class Joining {
 
   void begin(Handle handle);
   Handle handle() const { return handle_; }  // of the call that waits
-  uint32_t founders() const;                 // number of peers that begin together
-  protocol::Hello hello() const;             // what this peer says first
+  protocol::Hello hello() const;             // with which this peer introduces itself
 
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
