@@ -9,7 +9,8 @@ travels while the next inner steps run. Here it travels during all of them, so `
 what was learned meanwhile. That costs some loss, most of it in the first outer steps of a run.
 
 The script runs itself again in a network namespace of its own, where `tc` limits loopback. Root may
-do that, and most users. If the machine refuses it, the script says so; there is little to hide.
+do that, and on most machines other users, too. If the machine refuses it, the script says so. The
+link is then fast, so the overlap saves little time.
 How the data are divided: as in example 06, by the peer's name and the number of steps.
 """
 
@@ -115,5 +116,5 @@ if __name__ == "__main__":
     if not inside and subprocess.run(trial, capture_output=True, check=False).returncode == 0:
         os.execvp(within[0], [*within, sys.executable, __file__, "inside"])
     if not inside:
-        print("this machine lets nobody limit a link: it is as fast as it is", flush=True)
+        print("this machine lets nobody limit a link: the runs use its full speed", flush=True)
     main(limited=inside)

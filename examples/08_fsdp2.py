@@ -4,6 +4,7 @@
 
 On machines of your own, start `pccl master` once, and on each host, at any time:
 
+    export HOST=A    # one letter, another one on each host; host B kills one of its processes
     export HOSTS_URL="pccl://MASTER:48148/my-run?founders=2&min_peers=1"
     torchrun --standalone --nproc-per-node=8 --max-restarts=3 examples/08_fsdp2.py
 

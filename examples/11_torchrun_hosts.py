@@ -2,8 +2,9 @@
 
     python examples/11_torchrun_hosts.py
 
-On machines of your own, start `pccl master` once, and on each host, at any time:
+On three machines of your own, start `pccl master` once, and on each host, at any time:
 
+    export HOST=A    # one letter, another one on each host; host B kills one of its processes
     export HOSTS_URL="pccl://MASTER:48148/my-run?founders=2&min_peers=1"
     torchrun --standalone --nproc-per-node=2 --max-restarts=3 examples/11_torchrun_hosts.py
 

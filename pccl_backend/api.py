@@ -238,8 +238,9 @@ def all_reduce(
     torch's coalescing manager does not collect this call: the operation begins at once.
 
     Args:
-        tensor: a CPU tensor of any shape, with the same dtype and number of elements on all
-            members; integers, bool, floats from 16 bits, and complex for sums and averages.
+        tensor: a tensor of any shape on the CPU or on a CUDA device, with the same dtype and number
+            of elements on all members; integers, bool, floats from 16 bits, and complex for sums
+            and averages. A sum also takes sparse tensors (COO, on the CPU), without `on_loss`.
         op: "sum", "avg" (floats and complex), "product", "min", "max", or "band", "bor", "bxor"
             (integers and bool), or a `dist.ReduceOp`. In float16 and bfloat16 a sum can overflow;
             an average of finite numbers is always finite.

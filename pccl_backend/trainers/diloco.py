@@ -109,8 +109,9 @@ class DiLoCo(Trainer):
         buffers: "average" the model's float buffers (and take the greatest of integer ones), or
             each peer keeps its "own".
         shared: further tensors that `sync_shared_state` keeps equal, by name.
-        on_loss: "keep": what of an average was finished when a peer is lost keeps its contribution,
-            and the rest is averaged again without it. None: the group's policy applies.
+        on_loss: "keep": if a peer is lost, the elements that were already averaged keep its
+            contribution. The other elements are averaged again without it. None: the group's
+            policy applies.
         url: joins this run when the `with` block begins, and leaves it at the end.
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
