@@ -57,7 +57,9 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
     const bool same = election.refusal.empty() && election.agreed == before->agreed;
     const bool falls =
         !election.refusal.empty() || election.agreed.revision < before->agreed.revision;
-    if (same || falls) election = resumed(*before, offers);
+    // Such a member may have been told that its content is the agreed one, and has gone on.
+    const bool kept = has_state(offers, before->agreed);
+    if (same || falls || kept) election = resumed(*before, offers);
   }
   if (!election.refusal.empty()) return refusal(election.refusal);
   elected_ = election.agreed;

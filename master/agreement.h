@@ -3,8 +3,9 @@
 // keeps the last agreed state. The master carries no tensor: it announces to the members who has
 // the state and who lacks entries. Group owns it.
 // If a loss interrupts the transfers, the members vote again, and the call goes on. The state that
-// was elected before stays elected, unless another one of the same or a higher revision wins now:
-// the receivers may have all pieces of it, although nobody is left that had the whole state.
+// was elected before stays elected while a member has it. Otherwise another one of the same or a
+// higher revision may win now. If none does, the receivers may have all pieces of it, although
+// nobody is left that had the whole state.
 // Invariants:
 // 1. Nobody is answered before the agreed state is durable.
 // 2. A plan exists only while members fetch, and each of these members is a receiver of it.

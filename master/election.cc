@@ -319,6 +319,11 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   return election;
 }
 
+bool has_state(const std::vector<OfferOf>& offers, const AgreedState& state) {
+  return std::any_of(offers.begin(), offers.end(),
+                     [&](const OfferOf& one) { return as_agreed(*one.offer) == state; });
+}
+
 // The keys stay, so that the pieces stay the same.
 Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers) {
   PCCL_ASSERT(interrupted.refusal.empty() && !offers.empty());

@@ -58,6 +58,9 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
 // REQUIRES: at least one offer; all are well-formed; no misfits.
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
 
+// Whether one of the offers is of this state.
+bool has_state(const std::vector<OfferOf>& offers, const AgreedState& state);
+
 // An election whose transfers a loss has interrupted, for the survivors among these offers, which
 // are those of the election. Nobody among them may have the whole state any more.
 Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers);

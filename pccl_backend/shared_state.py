@@ -33,7 +33,7 @@ class SharedState(Mapping[str, torch.Tensor]):
         ValueError: a tensor or a name is unsuitable; the message says which one and why.
 
     Example:
-        >>> state = SharedState({"weight": model.weight.data}, revision=0)
+        >>> state = SharedState({"weight": model.weight.detach()}, revision=0)
         >>> state.revision += 1
     """
 
@@ -69,12 +69,16 @@ class SharedState(Mapping[str, torch.Tensor]):
             raise TypeError(f"the revision must be an int, not {type(value).__name__}")
         if not 0 <= value < 2**63:
             raise ValueError(f"the revision is {value}; it must be from 0 to 2**63 - 1")
+        self.require_own(f"the revision cannot change to {value}")
+        self._revision = value
+
+    def require_own(self, what: str) -> None:
+        """Raise InvalidStateError, which says `what`, if the state is lent."""
         if self._lent > 0:
             raise InvalidStateError(
-                f"the revision cannot change to {value} while sync_shared_state(async_op=True) has "
-                "the state: first wait() for what it returned"
+                f"{what} while sync_shared_state(async_op=True) has the state: first wait() for "
+                "what it returned"
             )
-        self._revision = value
 
     def lend(self) -> None:
         """Keep the revision as it is until `give_back`."""

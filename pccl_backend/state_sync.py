@@ -91,7 +91,9 @@ class StateSync:
         Raises:
             SharedStateError: as `sync_shared_state`; or a tensor of the state was written since the
                 call, which the message names. In the second case the error is raised on this
-                process only, and nothing is written: sync again.
+                process only, and nothing is written: sync again. A write is not noticed if torch
+                does not count it for this tensor: one to `x` if the state has `x.data` (give it
+                `x.detach()`), and one to a tensor made under `torch.inference_mode`.
             OperationTimeoutError: the timeout has expired, or that of the group.
             PcclError: any other error of `sync_shared_state`.
         """
@@ -233,6 +235,7 @@ def _checked(
     """Check arguments, and return the function that is to be told about the progress."""
     if not isinstance(state, SharedState):
         raise TypeError(f"state must be a SharedState, not {type(state).__name__}")
+    state.require_own("this state cannot be synchronized")
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}; known are {', '.join(STRATEGIES)}")
     if not isinstance(async_op, bool):

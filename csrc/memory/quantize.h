@@ -10,9 +10,9 @@
 // and there are no blocks.
 //
 // On the wire, n elements are the steps of their blocks (2 bytes each, little-endian), the zero
-// points (1 byte each), and the codes, block by block. A code of 8 bits is a byte. With 4 bits, a
-// block of m elements has h = ceil(m / 2) bytes: byte j holds element j in its low half and element
-// h + j in its high half.
+// points (1 byte each), and the codes, block by block. The codes of a block of m elements are
+// w = ceil(m * bits / 32) words of 32 bits, little-endian: element k * w + i is in word i, at bit
+// k * bits. What is left over is the code of 0.
 //
 // Invariant: the same bits, always, as in csrc/memory/kernels.h: codes depend only on the elements
 // of a block. A product (code - zero) * step has at most 16 significant bits, so it is exact.

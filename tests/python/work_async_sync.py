@@ -31,6 +31,8 @@ def members_go_on() -> dict[str, bool]:
     with expected(pccl.InvalidStateError, "first wait"):
         pccl.are_peers_pending()
     with expected(pccl.InvalidStateError, "first wait"):
+        pccl.sync_shared_state(pccl.SharedState({"other": torch.ones(1)}))
+    with expected(pccl.InvalidStateError, "this state cannot be synchronized", "first wait"):
         pccl.sync_shared_state(state)
     with expected(pccl.InvalidStateError, "revision cannot change to 7"):
         state.revision = 7

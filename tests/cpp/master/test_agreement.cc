@@ -131,6 +131,18 @@ TEST_F(InterruptedAgreement, AStateThatFallsBehindDoesNotWin) {
   EXPECT_EQ(plan->revision, 1u);
 }
 
+// kB had the elected state, and may work with it already. By itself, kA's content would win now.
+TEST_F(AgreementTest, AfterALossTheElectedStateStaysElectedWhileAMemberHasIt) {
+  const std::vector<protocol::Offer> offers{offer(1, {7}), offer(1, {5}), offer(1, {5})};
+  EXPECT_FALSE(begin(offers).has_value());
+  EXPECT_EQ(agreement.plan()->receivers, std::vector{kA});
+  agreement.interrupt("peer 3 lost");
+  const std::vector<OfferOf> left{{kA, &offers[0]}, {kB, &offers[1]}};
+  EXPECT_FALSE(agreement.begin(left, 4).has_value());
+  EXPECT_EQ(agreement.plan()->sources, std::vector{kB});
+  EXPECT_EQ(agreement.plan()->receivers, std::vector{kA});
+}
+
 TEST_F(InterruptedAgreement, AnotherContentOfTheSameRevisionMayWin) {
   const auto plan = plan_with({offer(1, {7, 7}), offer(0, {0, 0}, kReceive)}, {kB, kC});
   ASSERT_TRUE(plan.has_value());
