@@ -141,10 +141,11 @@ def demo(url: str) -> None:
 
 
 if __name__ == "__main__":
+    import launch
+
     if "LOCAL_RANK" in os.environ:
         train()
+        launch.end_process()
     else:
-        import launch
-
         with launch.master() as master:
             demo(master)

@@ -470,7 +470,8 @@ void LinkCore::add_lanes(PeerId peer) {
 uint32_t LinkCore::lanes_open(Duration rtt) const {
   // The process can afford lanes_max for each of two neighbours; more neighbours share them.
   const size_t neighbours = std::max<size_t>(neighbours_.size(), 2);
-  const auto most = static_cast<uint32_t>(std::max<size_t>(2 * options_.lanes_max / neighbours, 1));
+  const auto most =
+      static_cast<uint32_t>(std::max(size_t{2} * options_.lanes_max / neighbours, size_t{1}));
   if (options_.lanes > 0) return std::min(options_.lanes, most);
   return rtt < options_.wan_rtt_min ? 1 : most;
 }
