@@ -8,10 +8,12 @@
 namespace pccl::ring {
 namespace {
 
-constexpr uint64_t kCacheLine = 64;
-static_assert(Cut::kSliceBytesMin == protocol::kSharesTotal * kCacheLine);
+constexpr uint64_t kCutAlignment = 64;
+static_assert(Cut::kSliceBytesMin == protocol::kSharesTotal * kCutAlignment);
 
-uint64_t whole_lines(uint64_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+uint64_t whole_lines(uint64_t bytes) {
+  return (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
+}
 
 }  // namespace
 
@@ -27,7 +29,7 @@ Cut::Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_byt
   const uint64_t slice = std::min(whole_lines(bytes), slice_bytes_);
   const uint64_t most =
       whole_lines((slice * largest + protocol::kSharesTotal - 1) / protocol::kSharesTotal);
-  block_bytes_max_ = static_cast<uint32_t>(std::max(most, kCacheLine));
+  block_bytes_max_ = static_cast<uint32_t>(std::max(most, kCutAlignment));
 }
 
 // Where the blocks of the first `ranks` ranks end in a slice of `bytes` bytes.
