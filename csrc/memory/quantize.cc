@@ -18,7 +18,7 @@ namespace {
 
 using namespace vector;
 
-constexpr size_t kPortableBytes = 16, kWideBytes = 32;
+constexpr size_t kPlainVector = 16, kWideVector = 32;
 constexpr uint16_t kNanStep = 0x7fc0;
 // A float whose last place is 1. Adding it rounds a number below 2^22 to an integer, to even.
 constexpr float kRounder = 0x1.8p23f;
@@ -298,20 +298,20 @@ PCCL_INLINE void decode_onto(const Quantization& how, const std::byte* from, siz
 #if PCCL_X86
 PCCL_WIDE void wide_encode(const Quantization& how, DType dtype, const std::byte* from,
                            size_t elements, std::byte* to) {
-  encode_any<kWideBytes>(how, dtype, from, elements, to);
+  encode_any<kWideVector>(how, dtype, from, elements, to);
 }
 PCCL_WIDE void wide_decode(const Quantization& how, DType dtype, const std::byte* from,
                            size_t elements, std::byte* to) {
-  decode_into<kWideBytes>(how, dtype, from, elements, to);
+  decode_into<kWideVector>(how, dtype, from, elements, to);
 }
 PCCL_WIDE void wide_add(const Quantization& how, const std::byte* from, size_t elements,
                         float* sum) {
-  decode_onto<kWideBytes>(how, from, elements, sum);
+  decode_onto<kWideVector>(how, from, elements, sum);
 }
 #else
-constexpr auto wide_encode = encode_any<kPortableBytes>;
-constexpr auto wide_decode = decode_into<kPortableBytes>;
-constexpr auto wide_add = decode_onto<kPortableBytes>;
+constexpr auto wide_encode = encode_any<kPlainVector>;
+constexpr auto wide_decode = decode_into<kPlainVector>;
+constexpr auto wide_add = decode_onto<kPlainVector>;
 #endif
 
 void check(const Quantization& how) {
@@ -339,7 +339,7 @@ void quantize(const Quantization& how, DType dtype, const std::byte* from, size_
   check(how);
   PCCL_ASSERT(quantizable(dtype));
   const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_encode : encode_any<kPortableBytes>;
+  const auto run = has_wide_vectors() ? wide_encode : encode_any<kPlainVector>;
   run(how, dtype, from, elements, to);
 }
 
@@ -348,14 +348,14 @@ void dequantize(const Quantization& how, DType dtype, const std::byte* from, siz
   check(how);
   PCCL_ASSERT(quantizable(dtype));
   const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_decode : decode_into<kPortableBytes>;
+  const auto run = has_wide_vectors() ? wide_decode : decode_into<kPlainVector>;
   run(how, dtype, from, elements, to);
 }
 
 void add_dequantized(const Quantization& how, const std::byte* from, size_t elements, float* sum) {
   check(how);
   const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_add : decode_onto<kPortableBytes>;
+  const auto run = has_wide_vectors() ? wide_add : decode_onto<kPlainVector>;
   run(how, from, elements, sum);
 }
 
