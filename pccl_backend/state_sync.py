@@ -175,7 +175,7 @@ def sync_shared_state(
 
     With `async_op=True`, which members may give or not, the call returns when all have made it. A
     member that fetches nothing goes on, and sends in the background. See StateSync for what is
-    allowed before its `wait`. What is fetched lands beside the tensors, also with "receive_only".
+    allowed before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
     The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
     what they have verified. If a member is lost meanwhile, the call goes on among the others, and
@@ -198,7 +198,7 @@ def sync_shared_state(
         group: the process group.
         async_op: return a StateSync instead of blocking until all members have the state.
         progress: is called with (bytes fetched, bytes to fetch, peers from which they come) by this
-            call, or by `wait` of the StateSync. What it raises is logged as a warning, and ends
+            call, or by `wait` of the StateSync. Its exceptions are logged as warnings, and end
             nothing. With PCCL_LOG=info a line of the log says the same each second.
 
     Raises:

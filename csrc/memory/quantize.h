@@ -12,7 +12,8 @@
 // On the wire, n elements are the steps of their blocks (2 bytes each, little-endian), the zero
 // points (1 byte each), and the codes, block by block. The codes of a block of m elements are
 // w = ceil(m * bits / 32) words of 32 bits, little-endian: element k * w + i is in word i, at bit
-// k * bits. What is left over is the code of 0.
+// k * bits. Bits without an element hold the code
+// of 0.
 //
 // Invariant: the same bits, always, as in csrc/memory/kernels.h: codes depend only on the elements
 // of a block. A product (code - zero) * step has at most 16 significant bits, so it is exact.

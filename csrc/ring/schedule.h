@@ -113,7 +113,7 @@ class Schedule {
   uint32_t slot_sent(const Chunk& sent) const;
 
   // The chunks that are written to the memory of the operation, in an order that depends on the
-  // shape alone. Of all patterns but the direct one these are the received chunks, by their ids.
+  // shape alone. They are the received chunks, by their ids, in all patterns but the direct one.
   uint64_t written_count() const { return by_owners() ? slices_ * shape_.world : chunk_count(); }
   Chunk written(uint64_t index) const;
   uint64_t index_written(const Chunk& chunk) const {

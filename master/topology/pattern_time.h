@@ -17,7 +17,7 @@
 
 namespace pccl::master::topology {
 
-// What is known of the network between members. Rates are in bytes per second.
+// The known rates and delays of the network between members. Rates are in bytes per second.
 struct Network {
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 

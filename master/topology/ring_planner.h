@@ -17,7 +17,7 @@
 
 namespace pccl::master::topology {
 
-// What is known about the paths between members, by direction.
+// The known rates and delays of the paths between members, by direction.
 struct Paths {
   explicit Paths(size_t members) : rate(members), hop(members) {}
   size_t members() const { return rate.places(); }

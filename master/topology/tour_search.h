@@ -17,7 +17,7 @@ namespace pccl::master::topology {
 
 using Tour = std::vector<uint32_t>;
 
-// What it costs to go from one place to another.
+// The costs of the ways from each place to each other one.
 class CostTable {
  public:
   explicit CostTable(size_t places) : places_(places), costs_(places * places) {}

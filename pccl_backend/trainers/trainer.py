@@ -172,8 +172,8 @@ class Trainer:
 
         Keys: "tensors" (by name, not copied), "revision" and "hash" of the last meeting, and
         "digest" of the tensors. With `overlap`, call `finish` first, on all members. Before
-        `start`, the tensors are a place to load a checkpoint into. Of the processes of a host, only
-        the leader may call it.
+        `start`, the tensors are a place to load a checkpoint into. With
+        `host_group`, only the leader may call it.
 
         Example:
             >>> dcp.save(outer.state_dict(), checkpoint_id=folder, no_dist=True)
@@ -194,7 +194,7 @@ class Trainer:
         """Begin from a saved state instead of the model's parameters; call it before `start`.
 
         All peers may load it, or only some: the others receive it. Settings and the number of peers
-        may differ from those of the run that saved it. Of the processes of a host, the leader's
+        may differ from those of the run that saved it. With `host_group`, the leader's
         state counts.
 
         Raises:

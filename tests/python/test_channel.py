@@ -97,7 +97,7 @@ def test_a_killed_process_is_noticed_though_its_children_hold_the_socket() -> No
         child = os.fork()
         if child > 0:
             mine.send(child)
-        time.sleep(LIMIT_S)  # both are killed before
+        time.sleep(LIMIT_S)  # stands for processes that hang; the test kills both
         os._exit(1)
     with listener:
         channel = accept(listener, address, count=1, limit_s=LIMIT_S)[1]

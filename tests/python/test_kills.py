@@ -40,7 +40,7 @@ def end(peer: Remote) -> dict[str, Any]:
 def kill_one(peers: list[Remote], kind: str, chance: random.Random) -> tuple[Remote, bool]:
     """Kill one during the call. Return it, and whether the call failed."""
     begin(peers, kind)
-    time.sleep(chance.uniform(0, LONGEST_S))  # the moment is random by design
+    time.sleep(chance.uniform(0, LONGEST_S))  # each moment has to end alike
     victim = chance.choice(peers)
     victim.kill()
     survivors = [peer for peer in peers if peer is not victim]

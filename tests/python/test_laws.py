@@ -3,7 +3,7 @@
 A small model travels as one message, which all peers add in rank order: then the bits are equal. A
 larger one goes round the ring, whose order of addition differs from block to block.
 
-What is compared are the global parameters, in float32. In a model of 16-bit parameters, a last bit
+The tests compare the global parameters, in float32. In a model of 16-bit parameters, a last bit
 of a global decides now and then to which of two neighbours its local copy rounds. The peers agree
 on it, because they hold the same globals; the reference, whose sums have other last bits, then
 trains from another point. So two correct runs drift apart by the roundings of 16 bits (1e-4 after

@@ -66,7 +66,7 @@ def test_a_loss(make_open_world: MakeWorld, kind: str, count: int, tmp_path: Pat
     world = make_open_world(4, min_peers=3)
     world.start(work.until_the_loss, kind, count, tmp_path)
     assert wait_until(lambda: len(list(tmp_path.glob("rank-*"))) == 4, timeout_s=30), world.tails()
-    time.sleep(random.random() / 5)  # the loss may come at any moment of a call
+    time.sleep(random.random() / 5)  # a random moment of the calls, which go on until the loss
     world.processes[2].kill()
     outcomes = world.outcomes(30, expect_success=False)
     survivors = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]

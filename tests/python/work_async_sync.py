@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
-import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from work_membership import assemble, make_state, same, total
-from world import expected
+from world import expected, wait_until
 
 import pccl_backend as pccl
 
@@ -70,8 +69,7 @@ def dropped_without_wait() -> None:
     rank = dist.get_rank()
     state = make_state(rank, revision=0)
     sync = pccl.sync_shared_state(state, async_op=True)
-    while not sync.is_completed():
-        time.sleep(0.01)
+    assert wait_until(sync.is_completed, timeout_s=30)
     del sync
     gc.collect()
     assert same(state, make_state(rank, 0))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
-import time
 from typing import Any
 
 import torch
@@ -182,6 +182,9 @@ def has_joined_by_itself(url: str) -> None:
     group = pccl.join(url) if rank == 0 else None
     model = cut()
     outer = DiLoCo(model, group=group, host_group=dist.group.WORLD)
+    pid = torch.tensor(os.getpid())
+    dist.broadcast(pid, 1)
+    other = os.pidfd_open(int(pid))
     outer.start()
     for revision in (1, 2):
         assert outer.step().revision == outer.revision == revision
@@ -193,6 +196,6 @@ def has_joined_by_itself(url: str) -> None:
     if group is None:
         os._exit(0)
     assert pccl.run_info(group)["broken_by"] is None
-    time.sleep(0.5)  # the end of the other process would be noticed at once
+    assert select.select([other], [], [], 20)[0], "the other process has not ended"
     assert pccl.update_topology(group).world_size == 1
     dist.destroy_process_group(group)

@@ -164,7 +164,7 @@ def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict
 def sleep_for_ever() -> None:
     """Stand for a collective of NCCL whose other side is gone: nothing interrupts it."""
     while True:
-        time.sleep(1.0)
+        time.sleep(1.0)  # the test kills this process
 
 
 def note(folder: str, name: str, text: str = "") -> None:
@@ -234,7 +234,7 @@ def kill_when_reducing() -> None:
     pid = os.getpid()
 
     def kill() -> None:
-        time.sleep(0.5)  # the others have answered by then, and host A stays away
+        time.sleep(0.5)  # the leader waits for host A by then; an earlier kill has to end alike
         os.kill(pid, signal.SIGKILL)
 
     threading.Thread(target=kill, daemon=True).start()

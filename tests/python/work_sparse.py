@@ -110,7 +110,7 @@ def in_flight(count: int) -> None:
     works = []
     for number in range(count):
         if number % 7 == rank:
-            time.sleep(0.002)  # so that the ranks are at different calls
+            time.sleep(0.002)  # puts the ranks at different calls; no result needs it
         works.append(dist.all_reduce(sparse[number], async_op=True))
         works.append(dist.all_reduce(dense[number], async_op=True))
     future = works[0].get_future()
