@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 #include <utility>
 
@@ -10,15 +9,8 @@
 
 namespace pccl::master::topology {
 
-ExactRing::ExactRing(const Paths& paths) : paths_(paths) {
+ExactRing::ExactRing(const Paths& paths) : paths_(paths), rates_(rates_of(paths)) {
   PCCL_ASSERT(paths.members() >= 2 && paths.members() <= kExactMax);
-  for (uint32_t from = 0; from < paths.members(); ++from) {
-    for (uint32_t to = 0; to < paths.members(); ++to) {
-      if (from != to) rates_.push_back(paths.rate.at(from, to));
-    }
-  }
-  std::sort(rates_.begin(), rates_.end(), std::greater<>());
-  rates_.erase(std::unique(rates_.begin(), rates_.end()), rates_.end());
 }
 
 std::vector<uint32_t> ExactRing::reached_from(double rate) const {

@@ -13,7 +13,6 @@ namespace pccl::master::topology {
 class ExactRing {
  public:
   explicit ExactRing(const Paths& paths);
-  // The rates of all hops, the largest first, each once.
   const std::vector<double>& rates() const { return rates_; }
   // Whether a ring has no hop that is slower than this.
   bool exists(double rate) const;

@@ -114,18 +114,6 @@ bool is_connected(const Paths& paths, double rate) {
   return true;
 }
 
-std::vector<double> rates_of(const Paths& paths) {
-  std::vector<double> rates;
-  for (uint32_t from = 0; from < paths.members(); ++from) {
-    for (uint32_t to = 0; to < paths.members(); ++to) {
-      if (from != to) rates.push_back(paths.rate.at(from, to));
-    }
-  }
-  std::sort(rates.begin(), rates.end(), std::greater<>());
-  rates.erase(std::unique(rates.begin(), rates.end()), rates.end());
-  return rates;
-}
-
 // The index of the first rate that may be the slowest of a ring.
 size_t bound_of(const Paths& paths, const std::vector<double>& rates) {
   const auto first = std::partition_point(rates.begin(), rates.end(), [&](double rate) {
@@ -195,6 +183,18 @@ Ring searched_ring(const Paths& paths, double bytes, const Effort& effort) {
 }
 
 }  // namespace
+
+std::vector<double> rates_of(const Paths& paths) {
+  std::vector<double> rates;
+  for (uint32_t from = 0; from < paths.members(); ++from) {
+    for (uint32_t to = 0; to < paths.members(); ++to) {
+      if (from != to) rates.push_back(paths.rate.at(from, to));
+    }
+  }
+  std::sort(rates.begin(), rates.end(), std::greater<>());
+  rates.erase(std::unique(rates.begin(), rates.end()), rates.end());
+  return rates;
+}
 
 Ring ring_of(const Paths& paths, Tour order) {
   PCCL_ASSERT(order.size() == paths.members());

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "master/topology/tour_search.h"
 
@@ -40,6 +41,8 @@ struct Ring {
 
 constexpr size_t kExactMax = 16;
 
+// The rates of all hops, the largest first, each once.
+std::vector<double> rates_of(const Paths& paths);
 Ring ring_of(const Paths& paths, Tour order);
 // The predicted time of an all-reduce of `bytes` bytes.
 double seconds(const Ring& ring, double bytes);
