@@ -94,8 +94,9 @@ Status Group::back(const protocol::Resume& resume) {
   } else if (resume.epoch) {
     return violation("Resume in an epoch of a peer that was not admitted");
   }
-  connections_.send(peer,
-                    protocol::Resumed{context_.options.incarnation, context_.accepting(peer)});
+  protocol::Resumed resumed{context_.options.incarnation, context_.accepting(peer)};
+  if (membership_.is_member(peer)) resumed.members = membership_.members();
+  connections_.send(peer, std::move(resumed));
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
   const bool in_step =
       membership_.is_member(peer) && !epochs_.recovering() && epochs_.in_generation(resume.epoch);

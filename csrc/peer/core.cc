@@ -335,7 +335,7 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
     return violation(resumed.accepting ? "Resumed with a key in a run that is not secured"
                                        : "Resumed without a key");
   resuming = false;
-  if (restarted) membership.master_restarted();
+  if (restarted) membership.master_restarted(resumed.members);
   if (resumed.accepting) context.emit(AcceptWith{{resumed.incarnation, *resumed.accepting}});
   connection.welcomed();
   search.found();

@@ -413,8 +413,10 @@ void Membership::repeat_reports() const {
   }
 }
 
-void Membership::master_restarted() {
-  for (auto& [peer, link] : links_) link.of_master_before = true;
+void Membership::master_restarted(const std::vector<PeerId>& members) {
+  for (auto& [peer, link] : links_) {
+    link.of_master_before = std::find(members.begin(), members.end(), peer) == members.end();
+  }
   forget_non_members();
 }
 

@@ -113,9 +113,10 @@ class Membership {
   // `tells`: the report is sent to the master now; if false, after Resumed.
   void link_changed(const protocol::LinkReport& report, bool tells);
   void repeat_reports() const;  // after Resumed
-  // A restarted master does not know of peers that have gone. Peers that are not members (of the
-  // next epoch, if one begins) are forgotten until this master has them dialled.
-  void master_restarted();
+  // A restarted master knows only `members`; they may be those of an epoch that has yet to begin
+  // here. All other peers may have gone. They are forgotten until this master has them dialled: at
+  // once, and members of the epoch that is under way when it has ended.
+  void master_restarted(const std::vector<PeerId>& members);
 
   void check() const;  // asserts the invariants
 

@@ -177,7 +177,9 @@ void fields(auto& wire, Is<Resume> auto& m) {
   wire(bounded(m.together, kGroupsNamedMax), m.pending, m.standing, m.hello);
   wire(bounded(m.uncalled, kOpsOpenMax));
 }
-void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation, m.accepting); }
+void fields(auto& wire, Is<Resumed> auto& m) {
+  wire(m.incarnation, m.accepting, bounded(m.members, kMembersMax));
+}
 
 // The last enumerator of each enum. A number from the network is valid if it is not above it.
 constexpr Code last(Code) { return Code::kProtocol; }

@@ -554,6 +554,9 @@ struct Resume {
 struct Resumed {
   uint32_t incarnation = 0;
   std::optional<Key> accepting = {};  // of this incarnation; see Welcome
+  // To a member: the members that the master knows. They may be those of an epoch that has yet to
+  // begin for this peer.
+  std::vector<PeerId> members = {};
   bool operator==(const Resumed&) const = default;
 };
 

@@ -495,6 +495,20 @@ TEST_F(Restart, TheSharedStateIsWhatItWasAgreedToBe) {
       << "not from an old one";
 }
 
+// The newcomer was admitted durably. This member does not know it, and must not close its link.
+TEST_F(Restart, AMemberHearsWhoWasAdmittedWithoutItsKnowledge) {
+  h.found({"a", "b"});
+  h.enlist("n", Harness::hello(2));
+  h.link_all();
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  h.restart();  // assume that nobody has received EpochStart
+  h.come_back("a", resume("a"));
+  const auto* const resumed = h.last<protocol::Resumed>("a");
+  ASSERT_NE(resumed, nullptr);
+  EXPECT_EQ(resumed->members, (std::vector{h.id("a"), h.id("b"), h.id("n")}));
+}
+
 TEST_F(Restart, WhoWaitedGoesOnWaiting) {
   h.found({"a"});
   h.enlist("n", Harness::hello(1));

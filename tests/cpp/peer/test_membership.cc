@@ -261,6 +261,24 @@ TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   EXPECT_EQ(resumed.find("forget 1.1"), std::string::npos) << "a member is none: " << resumed;
 }
 
+// The epoch that has this newcomer as a member was durable before the master was killed, and has
+// not begun here yet. A new link might come too late for rule 4.
+TEST(Membership, KeepsLinksToTheMembersThatARestartedMasterKnows) {
+  Transcript t;
+  t.become_member();
+  t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1});
+  t.on(LinkChanged{{peer_id(4), LinkState::kUp, "", 2}});
+  t.joint(2, protocol::JointKind::kUpdateTopology);
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  const std::string resumed =
+      t.hear(protocol::Resumed{2, {}, {peer_id(1), peer_id(2), peer_id(3), peer_id(4)}});
+  EXPECT_EQ(resumed.find("forget"), std::string::npos) << resumed;
+  const std::string story = t.hear(t.start_of(2, {1, 2, 3, 4}));
+  EXPECT_EQ(story.find("forget"), std::string::npos) << story;
+}
+
 // The data plane may set up a link before it receives the order to forget the peer. The master
 // knows of that link, so it must learn that the link is down.
 TEST(Membership, SaysThatAForgottenLinkIsDown) {
