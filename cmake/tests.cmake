@@ -85,3 +85,7 @@ endforeach()
 add_test(NAME sim.loss_at_every_step COMMAND pccl-sim --sweep 300)
 set_tests_properties(scenarios ${plants} sim.loss_at_every_step sim.states
   PROPERTIES LABELS simulated TIMEOUT 120)
+
+# For benchmarks/tours.py, which builds it.
+add_executable(pccl-tours EXCLUDE_FROM_ALL benchmarks/tours.cc)
+target_link_libraries(pccl-tours PRIVATE pccl_core)
