@@ -38,7 +38,8 @@ std::optional<Reject> refuse_time(const std::string& name, uint32_t ms) {
 std::optional<Reject> refuse_other_time(const std::string& name, const std::string& variable,
                                         uint32_t here, uint32_t there) {
   if (here == there) return std::nullopt;
-  return invalid(name + " is " + milliseconds_text(here) + " here and " + milliseconds_text(there) +
+  const auto shown = [](uint32_t ms) { return ms == 0 ? "not set" : milliseconds_text(ms); };
+  return invalid(name + " is " + shown(here) + " here and " + shown(there) +
                  " in the rest of this run: set " + variable + " to the same on all peers");
 }
 
@@ -65,7 +66,9 @@ std::optional<Reject> refuse_values(const Hello& hello) {
                    std::to_string(protocol::kMembersMax));
   }
   if (auto bad = refuse_time("peer_timeout", hello.peer_timeout_ms)) return bad;
-  return refuse_time("first_call_timeout", hello.first_call_timeout_ms);
+  if (auto bad = refuse_time("first_call_timeout", hello.first_call_timeout_ms)) return bad;
+  if (hello.call_timeout_ms == 0) return std::nullopt;
+  return refuse_time("call_timeout", hello.call_timeout_ms);
 }
 
 std::optional<Reject> refuse_config(const Hello& hello, const RunConfig& config) {
@@ -81,8 +84,11 @@ std::optional<Reject> refuse_config(const Hello& hello, const RunConfig& config)
   auto differs = refuse_other_time("peer_timeout", "PCCL_PEER_TIMEOUT", hello.peer_timeout_ms,
                                    config.peer_timeout_ms);
   if (differs) return differs;
-  return refuse_other_time("first_call_timeout", "PCCL_FIRST_CALL_TIMEOUT",
-                           hello.first_call_timeout_ms, config.first_call_timeout_ms);
+  differs = refuse_other_time("first_call_timeout", "PCCL_FIRST_CALL_TIMEOUT",
+                              hello.first_call_timeout_ms, config.first_call_timeout_ms);
+  if (differs) return differs;
+  return refuse_other_time("call_timeout", "PCCL_CALL_TIMEOUT", hello.call_timeout_ms,
+                           config.call_timeout_ms);
 }
 
 // A wanted rank matters only at the founding.
@@ -156,7 +162,8 @@ protocol::Speaker speaker_of_peer(const VersionRange& versions, const std::strin
 }  // namespace
 
 RunConfig config_of(const Hello& hello) {
-  return {hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms, hello.pattern};
+  return {hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms, hello.pattern,
+          hello.call_timeout_ms};
 }
 
 std::optional<Reject> refuse_versions(const VersionRange& peer, const std::string& library,

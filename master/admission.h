@@ -17,6 +17,7 @@ struct RunConfig {
   uint32_t peer_timeout_ms = 0;
   uint32_t first_call_timeout_ms = 0;
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
+  uint32_t call_timeout_ms = 0;  // 0: there is none
 };
 RunConfig config_of(const protocol::Hello& hello);
 

@@ -21,6 +21,7 @@ struct Context {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run, as its first peer set it
   Duration first_call_timeout = protocol::kPeerTimeoutDefault;  // likewise
+  Duration call_timeout{0};                                     // likewise; 0: there is none
   Effects* effects = nullptr;                                   // of the current step
   Instant now;                                                  // time of the current step
   // The process was paused for long, and this was not long ago. A peer that closed its connection

@@ -73,7 +73,7 @@ struct MasterCore::Impl {
   void settle();
   bool all_settled() const;
   void dismiss_all();
-  bool watch_newcomers();  // returns whether any was removed
+  bool watch_members();  // returns whether any was removed
   void end_run(const std::string& why, LogLevel level);
   void end_if_exceeded();
   void notice_stop();
@@ -102,7 +102,8 @@ void MasterCore::Impl::restore(const RunRecord& remembered) {
     if (record.members.empty()) continue;
     PCCL_ASSERT(record.current.epoch.value >> 32 < context.options.incarnation);
     restored = true;
-    agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms, record.pattern});
+    agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms, record.pattern,
+              record.call_timeout_ms});
     groups.begin(id).restore(record);
   }
   for (const auto& [id, record] : remembered.shared_states) groups.begin(id).restore(record);
@@ -139,6 +140,7 @@ void MasterCore::Impl::agree_on(const RunConfig& agreed) {
   context.pattern = agreed.pattern;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
   context.first_call_timeout = std::chrono::milliseconds(agreed.first_call_timeout_ms);
+  context.call_timeout = std::chrono::milliseconds(agreed.call_timeout_ms);
   next_beat = now + protocol::beat_of(context.peer_timeout);
 }
 
@@ -419,7 +421,7 @@ void MasterCore::Impl::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
     grace_until = now + context.peer_timeout;
-    groups.each([](Group& group) { group.excuse_newcomers(); });
+    groups.each([](Group& group) { group.excuse_members(); });
   }
   awake = true;
   context.was_paused = now < grace_until;
@@ -469,12 +471,13 @@ bool MasterCore::Impl::handle_held() {
   return any;
 }
 
-bool MasterCore::Impl::watch_newcomers() {
+bool MasterCore::Impl::watch_members() {
   bool any = false;
   groups.refresh();
   groups.each_due(quiet, [&](Group& group) {
     const bool is_new = group.has_members() && group.is_new();
-    if (group.watch_newcomers(is_new ? awaited_by_others(groups) : "")) {
+    const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups) : "");
+    if (group.watch_late_members() || removed) {
       any = true;
       groups.touch(group.id());
     }
@@ -528,13 +531,13 @@ void MasterCore::Impl::dismiss_all() {
 void MasterCore::Impl::settle() {
   if (context.ends) quiet = false;
   groups.touch_overdue(now);
-  if (watch_newcomers()) quiet = false;
+  if (watch_members()) quiet = false;
   end_if_exceeded();
   for (int round = 0; round < 2 && !quiet; ++round) {
     groups.each_due(quiet, [](Group& group) { group.advance(); });
     if (handle_held()) round = -1;
     settle_joint_calls(groups);
-    if (watch_newcomers()) round = -1;
+    if (watch_members()) round = -1;
     end_if_exceeded();
   }
   groups.each_due(quiet, [](Group& group) { group.flush(); });

@@ -367,6 +367,8 @@ void Epochs::persist(Plan plan) {
       static_cast<uint32_t>(context_.peer_timeout / std::chrono::milliseconds(1));
   record.first_call_timeout_ms =
       static_cast<uint32_t>(context_.first_call_timeout / std::chrono::milliseconds(1));
+  record.call_timeout_ms =
+      static_cast<uint32_t>(context_.call_timeout / std::chrono::milliseconds(1));
   record.founders = quorum_.founders;
   record.min_peers = quorum_.min_peers;
   record.previous = announced.previous.record();

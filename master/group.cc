@@ -248,8 +248,9 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   if (ballot_.is_open(peer, JointKind::kUpdateTopology) && !answers)
     return violation("Begin after a vote for update_topology");
   const Status status = epochs_.begin(peer, message);
-  if (status.ok())
-    membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
+  if (!status.ok()) return status;
+  membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
+  lateness_.restart(peer);
   return status;
 }
 
@@ -290,6 +291,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
   if (!cast.ok()) return cast.status();
+  lateness_.restart(peer);
   switch (cast.value()) {
     case Ballot::Cast::kCounted:
     case Ballot::Cast::kDiffers: membership_.called(peer, {message.kind, context_.now}); break;
@@ -606,6 +608,7 @@ void Group::check() const {
   ballot_.check();
   agreement_.check();
   probation_.check();
+  lateness_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
   check_votes();
   check_nothing_is_due();

@@ -112,14 +112,17 @@ class Group {
   // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups in which
   // other groups wait.
   bool watch_newcomers(const std::string& awaited_by_others);
+  // Removes members that are late: in no call, while most of the others have waited for them for
+  // call_timeout. Returns whether it has removed any.
+  bool watch_late_members();
   // No member of this group has taken part in anything yet.
   bool is_new() const { return membership_.highest_standing() == protocol::Standing::kNone; }
   // A newcomer that gives up waiting for a joint call of this kind is removed. False if the peer is
   // no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
-  std::optional<Instant> deadline() const { return probation_.deadline(); }
-  // Nothing could be received for a while: all newcomers get their full time again.
-  void excuse_newcomers() { probation_.restart(); }
+  std::optional<Instant> deadline() const;
+  // Nothing could be received for a while: all members get their full time again.
+  void excuse_members();
 
   // ---- What members wait for ----
   // "rank 0 (tokyo-3), which has been in update_topology for 12 s; for rank 2, which ...".
@@ -169,6 +172,9 @@ class Group {
   bool others_wait() const;
   Probation::Seen seen_of(PeerId newcomer) const;
   std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
+  bool is_in_call(PeerId peer) const;
+  std::optional<Probation::Seen> see_late(PeerId peer, const std::vector<PeerId>& members) const;
+  std::vector<Probation::Seen> see_late_members() const;
   void judge_votes();
   void took_part(const protocol::Answer& answer, PeerId peer);
   bool trained_here(PeerId peer) const;
@@ -214,8 +220,9 @@ class Group {
   Epochs epochs_;
   Ballot ballot_;
   Agreement agreement_;
-  Probation probation_;
-  std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
+  Probation probation_{"PCCL_FIRST_CALL_TIMEOUT"};  // of newcomers
+  Probation lateness_{"PCCL_CALL_TIMEOUT"};         // of the other members
+  std::map<PeerId, std::string> notices_;           // the last notice to each waiting peer
   std::set<PeerId> hindered_;  // members that were told that a newcomer cannot be admitted
   bool notices_due_ = false;
   WaitReport wait_report_;

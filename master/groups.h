@@ -5,11 +5,11 @@
 // not. refresh() visits the marked groups and updates the index: the groups with each trait, and
 // the deadlines in order.
 // A group that was not touched need not be visited, for these reasons:
-// 1. The work at the end of a step (watching newcomers, advancing, processing held messages,
+// 1. The work at the end of a step (watching members, advancing, processing held messages,
 //    flushing, forgetting) depends on the group alone. The decisions of advance() and flush()
 //    depend neither on time nor on connections, and the run config that they use changes only
 //    while no group has a peer.
-// 2. Watching newcomers depends on time, but finds nothing new before deadline().
+// 2. Watching members depends on time, but finds nothing new before deadline().
 // 3. Two facts reach beyond a group, and refresh() handles both. If other groups wait in a joint
 //    call of all groups, this concerns the new groups. If a group was answered in a ballot before a
 //    restart, this concerns the other groups of that ballot.

@@ -37,6 +37,7 @@ void fields(auto& wire, Is<MembershipRecord> auto& r) {
   wire(r.group, r.policy, r.peer_timeout_ms, r.first_call_timeout_ms, r.founders, r.min_peers);
   wire(r.previous, r.current, r.start, bounded(r.members, protocol::kMembersMax));
   wire.since(6, r.pattern);
+  wire.since(7, r.call_timeout_ms);
 }
 void fields(auto& wire, Is<SharedStateRecord> auto& r) { wire(r.group, r.revision, r.hash); }
 void fields(auto& wire, Is<Started> auto& e) { wire(e.incarnation); }
@@ -58,7 +59,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
 constexpr uint32_t kVersionMin = 2;
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
 constexpr size_t kFrameBytes = 8;  // bytes before the payload

@@ -13,14 +13,13 @@ bool Probation::due(Instant now) {
   return false;
 }
 
-Instant Probation::end(const Wait& wait, Duration first_call_timeout) {
+Instant Probation::end(const Wait& wait, Duration timeout) {
   PCCL_ASSERT(!wait.elsewhere || *wait.elsewhere >= wait.since);
-  const Instant late = wait.since + first_call_timeout;
+  const Instant late = wait.since + timeout;
   return wait.elsewhere ? std::min(late, *wait.elsewhere + kElsewhereMax) : late;
 }
 
-std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first_call_timeout,
-                                    Instant now) {
+std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration timeout, Instant now) {
   PCCL_ASSERT(due(now));
   last_look_ = now;
   next_look_.reset();
@@ -32,19 +31,19 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first
     Wait wait = before == waits_.end() ? Wait{now, {}, false} : before->second;
     if (seen.elsewhere.empty()) wait.elsewhere.reset();
     if (!seen.elsewhere.empty() && !wait.elsewhere) wait.elsewhere = now;
-    const Instant ends = end(wait, first_call_timeout);
+    const Instant ends = end(wait, timeout);
     const bool was_overdue = wait.overdue;
-    wait.overdue = now >= ends;
+    wait.overdue = now >= ends && !seen.silent;
     if (wait.overdue && was_overdue) {
       std::string why = "it called " + seen.elsewhere + ", and the others " + seen.awaited;
       if (seen.elsewhere.empty()) {
-        why = "it did not call " + seen.awaited + " within " + text(first_call_timeout) +
-              " (PCCL_FIRST_CALL_TIMEOUT)";
+        why =
+            "it did not call " + seen.awaited + " within " + text(timeout) + " (" + setting_ + ")";
         if (!seen.instead.empty()) why += "; it called " + seen.instead + ", and nobody else did";
       }
       misfits.push_back({seen.peer, std::move(why)});
     }
-    const Instant next = wait.overdue ? now + kLookAgain : ends;
+    const Instant next = now >= ends ? now + kLookAgain : ends;
     next_look_ = next_look_ ? std::min(*next_look_, next) : next;
     const bool fresh = waits.emplace(seen.peer, wait).second;
     PCCL_ASSERT(fresh);

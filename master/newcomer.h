@@ -1,13 +1,14 @@
 // newcomer: limits the harm that a new member can do before it was compared with the others
 // (promise P7). A newcomer that makes a mistake becomes a misfit and loses its membership;
-// operations, ballot and election find misfits. A Probation limits the wait for a newcomer's call:
-// another member waits for it no longer than first_call_timeout, and no longer than kElsewhereMax
-// while the newcomer waits in a call that nobody else makes.
-// Group owns one. It is pure: time comes in through look().
+// operations, ballot and election find misfits. A Probation limits the wait for a member's call:
+// the others wait for a newcomer's call no longer than first_call_timeout, and no longer than
+// kElsewhereMax while the newcomer waits in a call that nobody else makes. They wait for the call
+// of any other member no longer than call_timeout, if the run has one.
+// Group owns two, one for each of these times. It is pure: time comes in through look().
 // Invariants:
-// 1. A newcomer is overdue only if two looks, at least kLookAgain apart, find it so. If the process
-//    was held up, messages of the newcomer may not have been read at the first look.
-// 2. While somebody waits for a newcomer, the time of the next look is known, and is after the last
+// 1. A member is overdue only if two looks, at least kLookAgain apart, find it so. If the process
+//    was held up, messages of the member may not have been read at the first look.
+// 2. While somebody waits for a member, the time of the next look is known, and is after the last
 //    look.
 // 3. Every wait began at a look, and not after the last one.
 #pragma once
@@ -15,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -22,7 +24,7 @@
 
 namespace pccl::master {
 
-// A newcomer that does not do what all other members do, and the reason.
+// A member that does not do what all other members do, and the reason.
 struct Misfit {
   PeerId peer;
   std::string why;
@@ -35,21 +37,25 @@ class Probation {
   static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
   static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
 
-  // The state of a newcomer. `awaited`: the call that other members wait for and the newcomer has
-  // not made; empty: none. `elsewhere`: the call in which the newcomer waits instead, if that call
-  // cannot succeed. `instead`: a call that only the newcomer has made, for the text.
+  // The state of a member. `awaited`: the call that other members wait for and this one has not
+  // made; empty: none. `elsewhere`: the call in which it waits instead, if that call cannot
+  // succeed. `instead`: a call that only this member has made, for the text. `silent`: nothing was
+  // received from it lately, so its call may be on its way: it is not overdue meanwhile.
   struct Seen {
     PeerId peer;
     std::string awaited, elsewhere, instead;
     bool held_up = false;  // by a third member, in a call that it shares with another
+    bool silent = false;
   };
+  // `setting`: the name of the time that look() gets, for the text.
+  explicit Probation(std::string setting) : setting_(std::move(setting)) {}
 
   // Whether a look is due. If not, deadline() says when.
   bool due(Instant now);
-  // `all`: all newcomers. Returns the overdue ones. REQUIRES: due().
-  std::vector<Misfit> look(const std::vector<Seen>& all, Duration first_call_timeout, Instant now);
-  // Nothing could be received for a while: all newcomers get their full time again.
-  void restart() { *this = {}; }
+  // `all`: all on probation. Returns the overdue ones. REQUIRES: due().
+  std::vector<Misfit> look(const std::vector<Seen>& all, Duration timeout, Instant now);
+  // Nothing could be received for a while: all get their full time again.
+  void restart() { *this = Probation(std::move(setting_)); }
   void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
   std::optional<Instant> deadline() const;           // nothing while no member is on probation
   // Asserts the invariants.
@@ -61,8 +67,9 @@ class Probation {
     std::optional<Instant> elsewhere;  // since it also waits in another call
     bool overdue = false;              // at the last look
   };
-  static Instant end(const Wait& wait, Duration first_call_timeout);
+  static Instant end(const Wait& wait, Duration timeout);
 
+  std::string setting_;
   std::map<PeerId, Wait> waits_;
   std::optional<Instant> next_look_, last_look_;
 };

@@ -106,6 +106,17 @@ class Operations {
   bool asks_for_sends(PeerId peer) const { return any_source_.asks(peer); }
   // Whether the member asks for a send, or is in an open operation.
   bool waits(PeerId peer) const;
+  // Whether the member is in an open operation, or asks for a send.
+  bool is_in_any(PeerId peer) const;
+  // Whether it was in an operation when the epoch before ended, and has yet to begin it again.
+  bool is_to_repeat(PeerId peer) const;
+  // The members, without newcomers, that are in open operations which concern `peer` and which it
+  // has not begun, and the first of these operations, as "all_reduce(...) (#0)"; empty: none.
+  struct Awaited {
+    std::set<PeerId> by;
+    std::string call;
+  };
+  Awaited awaited(PeerId peer, const std::vector<PeerId>& newcomers) const;
   // The send for which a member asks that is no newcomer; empty: none.
   std::string asked_send(const std::vector<PeerId>& newcomers) const;
   AnySource::Answers take_answers() { return any_source_.take_answers(); }

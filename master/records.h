@@ -58,6 +58,7 @@ struct MembershipRecord {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   uint32_t peer_timeout_ms = 0;
   uint32_t first_call_timeout_ms = 0;
+  uint32_t call_timeout_ms = 0;  // 0: there is none
   uint32_t founders = 1;
   uint32_t min_peers = 1;
   EpochRecord previous, current;

@@ -140,8 +140,8 @@ class JoinOptions:
         timeout: limit for the admission and for each operation, unless a call has its own.
         retry_on_peer_loss: operations in flight are repeated after a loss, instead of failing.
         pattern: "ring" or "direct"; "": the master chooses.
-        peer_timeout, first_call_timeout, master_timeout, advertise, port_range, lanes,
-            tcp_congestion, restore, name: as in `_settings.PeerSettings`.
+        peer_timeout, first_call_timeout, call_timeout, master_timeout, advertise, port_range,
+            lanes, tcp_congestion, restore, name: as in `_settings.PeerSettings`.
         advertised_port: the port under which others reach the first one of `port_range`; 0: the
             same.
         open_run: what `PcclGroup.open_run` returns.
@@ -166,6 +166,7 @@ class JoinOptions:
     pattern: str
     peer_timeout: float
     first_call_timeout: float
+    call_timeout: float
     master_timeout: float
     advertise: str
     advertised_port: int

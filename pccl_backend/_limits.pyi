@@ -36,7 +36,7 @@ WAN_RTT_MIN_S: float
 """The RTT from which a path is a wan path."""
 PEER_TIMEOUT_DEFAULT_S: float
 PEER_TIMEOUT_MIN_S: float
-"""The least value of PCCL_PEER_TIMEOUT, PCCL_FIRST_CALL_TIMEOUT and PCCL_MASTER_TIMEOUT."""
+"""The least value of the settings PCCL_..._TIMEOUT."""
 PEER_TIMEOUT_MAX_S: float
 """Their largest value."""
 MASTER_TIMEOUT_DEFAULT_S: float

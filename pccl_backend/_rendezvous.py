@@ -256,6 +256,7 @@ def _join(
         pattern=settings.pattern,
         peer_timeout=settings.peer_timeout,
         first_call_timeout=settings.first_call_timeout,
+        call_timeout=settings.call_timeout,
         master_timeout=settings.master_timeout,
         advertise=settings.advertise,
         advertised_port=settings.advertised_ports[0],

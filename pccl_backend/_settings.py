@@ -63,6 +63,9 @@ class PeerSettings:
             peers.
         first_call_timeout: longest time that the members wait for a newcomer's first call
             (PCCL_FIRST_CALL_TIMEOUT); peer_timeout unless given. Equal on all peers.
+        call_timeout: longest time that the others wait for a call of one member before they
+            continue without it (PCCL_CALL_TIMEOUT); 0: they wait until their calls time out. Equal
+            on all peers.
         master_timeout: time to look for a master that is gone (PCCL_MASTER_TIMEOUT).
         advertise: host under which other peers reach this one (PCCL_ADVERTISE); "": the address
             that the master sees.
@@ -92,6 +95,7 @@ class PeerSettings:
 
     peer_timeout: float = _limits.PEER_TIMEOUT_DEFAULT_S
     first_call_timeout: float = _limits.PEER_TIMEOUT_DEFAULT_S
+    call_timeout: float = 0.0
     master_timeout: float = _limits.MASTER_TIMEOUT_DEFAULT_S
     advertise: str = ""
     advertised_ports: tuple[int, int] = (0, 0)
@@ -133,6 +137,7 @@ class PeerSettings:
         return cls(
             peer_timeout=peer_timeout,
             first_call_timeout=look.get("first_call_timeout", peer_timeout, _seconds),
+            call_timeout=look.get("call_timeout", cls.call_timeout, _seconds),
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
             advertise=advertise,
             advertised_ports=advertised_ports,
@@ -177,6 +182,7 @@ class OpenRun:
 _PEER_PARAMETERS = (
     "peer_timeout",
     "first_call_timeout",
+    "call_timeout",
     "master_timeout",
     "advertise",
     "port_range",

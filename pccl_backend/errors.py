@@ -94,7 +94,11 @@ class MasterLostError(PcclError):
 
 
 class KickedError(PcclError):
-    """The others continued without this peer, silent for `PCCL_PEER_TIMEOUT`. Join again."""
+    """The others continued without this peer. Join again; the message has the reason.
+
+    For example, the peer was silent for `PCCL_PEER_TIMEOUT`, or made no call for
+    `PCCL_CALL_TIMEOUT` while the others waited for it.
+    """
 
 
 class AuthenticationError(PcclError):

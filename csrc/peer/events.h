@@ -44,6 +44,7 @@ struct Options {
   Duration join_timeout = std::chrono::minutes(30);
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration first_call_timeout{0};  // how long members wait for a newcomer; 0: peer_timeout
+  Duration call_timeout{0};        // how long they wait for any other member; 0: no such limit
   // Name of the launch of which this process is one of several ranks. All members belong to the
   // same launch. Empty: no launch.
   std::string launch;

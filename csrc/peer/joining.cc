@@ -44,6 +44,8 @@ protocol::Hello Joining::hello() const {
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
   hello.first_call_timeout_ms = milliseconds(
       options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
+  if (options.call_timeout > Duration{0})
+    hello.call_timeout_ms = milliseconds(options.call_timeout);
   hello.join_timeout_ms = milliseconds(options.join_timeout);
   hello.launch = options.launch;
   hello.name = options.name;

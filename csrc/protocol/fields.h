@@ -91,6 +91,7 @@ void fields(auto& wire, Is<Hello> auto& m) {
   wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
   wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
   wire(bounded(m.launch, kLaunchBytesMax), bounded(m.name, kNameBytesMax), m.pattern);
+  wire(m.call_timeout_ms);
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);

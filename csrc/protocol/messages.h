@@ -88,13 +88,16 @@ struct Hello {
   uint32_t min_peers = 1;  // fewest members with which the group goes on
   int32_t rank = -1;       // wanted among the founders; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
-  // All peers of a run must give the same value for these two.
+  // All peers of a run must give the same value for these two and for call_timeout_ms.
   uint32_t peer_timeout_ms = 0;
   uint32_t first_call_timeout_ms = 0;  // how long members wait for a newcomer
   uint32_t join_timeout_ms = 0;        // how long this peer waits for its group to begin
   std::string launch;  // the launch whose fixed world this rank belongs to; empty: none
   std::string name;    // of this peer, for people; several peers may have the same
   PatternChoice pattern = PatternChoice::kAny;  // the same for all peers of a run
+  // How long the others wait for a call of one member before they go on without it; 0: as long as
+  // their calls last.
+  uint32_t call_timeout_ms = 0;
   bool operator==(const Hello&) const = default;
 };
 

@@ -51,6 +51,7 @@ PeerSession::Request to_request(const JoinOptions& given) {
   options.join_timeout = checked_timeout(std::chrono::duration<double>(given.timeout));
   options.peer_timeout = seconds(given.peer_timeout);
   options.first_call_timeout = seconds(given.first_call_timeout);
+  options.call_timeout = seconds(given.call_timeout);
   options.launch = given.launch;
   options.name = given.name;
   options.master_timeout = seconds(given.master_timeout);

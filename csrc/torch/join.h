@@ -33,6 +33,7 @@ struct JoinOptions {
   std::string pattern;
   double peer_timeout = 0;
   double first_call_timeout = 0;
+  double call_timeout = 0;
   double master_timeout = 0;
   std::string advertise;
   uint16_t advertised_port = 0;

@@ -146,6 +146,7 @@ void bind_join_options(py::module_& m) {
       Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
       Field{"pattern", &Options::pattern}, Field{"peer_timeout", &Options::peer_timeout},
       Field{"first_call_timeout", &Options::first_call_timeout},
+      Field{"call_timeout", &Options::call_timeout},
       Field{"master_timeout", &Options::master_timeout}, Field{"advertise", &Options::advertise},
       Field{"advertised_port", &Options::advertised_port},
       Field{"port_range", &Options::port_range}, Field{"lanes", &Options::lanes},

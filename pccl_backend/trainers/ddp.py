@@ -7,6 +7,9 @@ optimizer state and buffers. A newcomer receives all of these from the others.
 If a peer is lost while the gradients travel, the survivors meet and average them again. A newcomer
 that is admitted at that moment brings no gradient, takes the same step as the others, and holds
 nobody up.
+
+A peer that was too late for the others, in a run with `call_timeout` in its URL, comes back in its
+optimizer's step. It takes the others' state, and their next step without a gradient of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class DDP(Trainer):
     Args:
         model: the model; its parameters, buffers and optimizer state are shared.
         optimizer: the optimizer, or several in the order in which they step.
-        url: joins this run when the `with` block begins, and leaves it at the end.
+        url: joins this run when the `with` block begins, leaves it at the end, and comes back to it
+            if the others have removed this peer meanwhile, for example because it was too late
+            (`call_timeout=60` in the URL).
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
         observer: receives the trainer's events.
@@ -97,10 +102,11 @@ class DDP(Trainer):
         if gradients.steps_itself:
             return
         with self._signals, torch.no_grad():
-            if engine.core.closing:  # the meeting of the step before has raised
-                engine.run(Goal.STEP)
+            # If `closing`, the meeting of the step before has raised.
+            if engine.core.closing and self._run(Goal.STEP):
                 self._observer.stepped(self, self._end_step(engine))
-            engine.run(Goal.STEP, until=Action.APPLY)
+            while not self._run(Goal.STEP, until=Action.APPLY):
+                engine.core.blank = True  # its gradients are those of older parameters
             gradients.give()
 
     def _after(self, *_: object) -> None:
@@ -111,8 +117,8 @@ class DDP(Trainer):
             return
         with self._signals, torch.no_grad():
             gradients.has_stepped = True
-            engine.run(Goal.STEP)
-            self._observer.stepped(self, self._end_step(engine))
+            if self._run(Goal.STEP):
+                self._observer.stepped(self, self._end_step(engine))
 
     @property
     def _gradients(self) -> Gradients:

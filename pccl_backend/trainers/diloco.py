@@ -39,6 +39,11 @@ meeting again with update_topology, so that their calls match. A peer that is ou
 (KickedError, MasterLostError) joins again and calls `start`. Its learning since its last outer step
 counts in its next one.
 
+**A late peer** costs only itself, in a run with `call_timeout` in its URL (PCCL_CALL_TIMEOUT). The
+others wait for it that long, and then take the outer step without it. With `url`, the trainer of
+the late peer hears of it in its next call, joins again and takes the others' state by itself
+(`Observer.came_back`). Without `url`, the call raises KickedError.
+
 **A host of several processes**, whose model FSDP2 cuts between them, is one peer: give their group
 as `host_group`. The outer state lies once in the host's memory, with the names and shapes of the
 whole model. Each process measures and loads its own shards, and one of them talks to the other
@@ -112,7 +117,9 @@ class DiLoCo(Trainer):
         on_loss: "keep": if a peer is lost, the elements that were already averaged keep its
             contribution. The other elements are averaged again without it. None: the group's
             policy applies.
-        url: joins this run when the `with` block begins, and leaves it at the end.
+        url: joins this run when the `with` block begins, leaves it at the end, and comes back to it
+            if the others have removed this peer meanwhile, for example because it was too late
+            (`call_timeout=60` in the URL).
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
         host_group: the group of the processes of this host, if they train one model together. All
@@ -238,9 +245,9 @@ class DiLoCo(Trainer):
                 lost peers: those cost time, not the step.
         """
         with self._signals:
-            engine = self._engine()
-            engine.run(Goal.STEP)
-            return self._end_step(engine)
+            while not self._run(Goal.STEP):
+                pass  # it is back, and takes the others' next step
+            return self._end_step(self._engine())
 
     @together
     def finish(self) -> None:
@@ -256,8 +263,8 @@ class DiLoCo(Trainer):
             engine = self._engine()
             if engine.core.blocking and engine.core.between:
                 return
-            engine.run(Goal.MEET)
-            self._end_step(engine)
+            if self._run(Goal.MEET):
+                self._end_step(engine)
 
     @contextlib.contextmanager
     def global_parameters(self) -> Iterator[torch.nn.Module]:
@@ -330,7 +337,8 @@ class DiLoCo(Trainer):
     def _reach(self, goal: Goal) -> OuterStep | None:
         """Do what an inner step needs; return the record of an outer step."""
         engine = self._engine()  # raises if this process has joined the run anew
-        engine.run(goal)
+        if not self._run(goal):
+            return None  # it is back, and goes on with inner steps
         if goal is Goal.STEP:
             return self._end_step(engine)
         engine.core.end_call()

@@ -84,5 +84,11 @@ class Observer:
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
         """All peers hold the same global parameters."""
 
+    def came_back(self, trainer: Trainer, why: pccl.KickedError) -> None:
+        """The run of the trainer's `url` had removed this peer, which has joined it again.
+
+        The peer has a new name, and the others' state.
+        """
+
     def stepped(self, trainer: Trainer, done: OuterStep) -> None:
         """An outer step that an optimizer's step has begun is done; `step` returns it instead."""

@@ -2,6 +2,10 @@
 
 A method that is marked `together` is called by all processes of a host; its body runs in the
 leader (host.py), and its result is that of all.
+
+A trainer that has joined a run by its `url` also comes back to it. If the run has removed this peer
+(KickedError), for example because it was too late, the call that hears of it joins again and takes
+the others' state.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from pccl_backend.trainers.host import ALONE, Alone, Host
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.orders import Status
 from pccl_backend.trainers.settings import claim, owned_optimizers
-from pccl_backend.trainers.stages import Goal
+from pccl_backend.trainers.stages import Action, Goal
 
 __all__ = ["START_FIRST", "Trainer", "together"]
 
@@ -94,6 +98,8 @@ class Trainer:
         self._handles: list[Any] = []
         self._sent_bytes = 0
         self._closed = False
+        self._removed: pccl.KickedError | None = None  # from the run of `url`; not back yet
+        self._ends = False  # the `with` block does
         self.last: OuterStep | None = None
         self._release = claim(model, self)
 
@@ -149,13 +155,14 @@ class Trainer:
             PcclError: any error of update_topology and sync_shared_state, except for lost peers.
         """
         with self._signals:
+            came_back = not self._run(Goal.MEET)
             engine = self._engine()
-            engine.run(Goal.MEET)
             engine.core.end_call()
-            assert engine.topology is not None, "a meeting begins with update_topology"
+            topology = self._admission() if came_back else engine.topology
+            assert topology is not None, "a meeting begins with update_topology"
             assert engine.info is not None
             engine.joined = engine.left = ()
-            return engine.topology, engine.info
+            return topology, engine.info
 
     def finish(self) -> None:
         """Apply what is still travelling. The end of the `with` block does it."""
@@ -219,6 +226,7 @@ class Trainer:
         trace: TracebackType | None,
     ) -> None:
         try:
+            self._ends = True
             if error is None:
                 self.finish()
         except BaseException:
@@ -235,6 +243,7 @@ class Trainer:
     def _enter(self) -> None:
         """Join the run, when the whole host is here, and start."""
         self._prepared = False
+        self._ends, self._removed = False, None
         if self._url is not None:
             self._prepare()  # a newcomer's first call must come soon
             self._group = pccl.join(self._url)
@@ -244,6 +253,45 @@ class Trainer:
         except BaseException:
             self._leave_own_run()
             raise
+
+    def _run(self, goal: Goal, *, until: Action | None = None) -> bool:
+        """Do what the goal needs. False: this peer was removed, and has come back instead."""
+        if self._removed is None:
+            engine = self._engine()
+            try:
+                engine.run(goal, until=until)
+            except pccl.KickedError as error:
+                ours = self._url is not None and self._group is not None
+                if not ours or self._ends:  # when the block ends, the others end, too
+                    raise
+                self._removed = error
+            else:
+                return True
+        self._come_back()
+        return False
+
+    def _come_back(self) -> None:
+        """Join the run of `url` again, and start. If it raised, call it again."""
+        assert self._url is not None, "otherwise the caller comes back"
+        assert self._removed is not None, "_run() has remembered it"
+        self._leave_own_run()
+        self._host.waits()
+        self._group = self._signals.wait(functools.partial(pccl.join, self._url))
+        self._host.require_whole()
+        self.start()
+        why, self._removed = self._removed, None
+        self._signals.wait(functools.partial(self._observer.came_back, self, why))
+
+    def _admission(self) -> pccl.Topology:
+        """Return what the meeting that has admitted this peer has come to."""
+        info = pccl.run_info(self._group)
+        return pccl.Topology(
+            epoch=info["epoch"],
+            rank=info["rank"],
+            world_size=info["world_size"],
+            joined=(info["peer"],),
+            left=(),
+        )
 
     def _close(self, *, orderly: bool) -> None:
         for handle in self._handles:
@@ -298,7 +346,7 @@ class Trainer:
         engine = self._made
         if engine is None or engine.info is None:
             raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
-        if self._name() != self._member:
+        if self._removed is None and self._name() != self._member:
             raise pccl.InvalidStateError(f"this process has joined the run anew: {START_FIRST}")
         return engine
 
@@ -354,5 +402,5 @@ class Trainer:
 
     def _leave_own_run(self) -> None:
         if self._url is not None and self._group is not None:
-            dist.destroy_process_group(self._group)
-            self._group = None
+            group, self._group = self._group, None
+            dist.destroy_process_group(group)

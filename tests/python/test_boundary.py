@@ -31,6 +31,7 @@ OPTIONS: dict[str, Any] = {
     "pattern": "",
     "peer_timeout": 10.0,
     "first_call_timeout": 10.0,
+    "call_timeout": 0.0,
     "master_timeout": 60.0,
     "advertise": "",
     "advertised_port": 0,

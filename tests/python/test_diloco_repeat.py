@@ -28,8 +28,8 @@ from pccl_backend.trainers import DiLoCo, Observer, engine
 pytestmark = pytest.mark.usefixtures("one_thread", "heeds_ctrl_c")
 
 TRAINERS = str(Path(trainers.__file__).parent)
-# Not `stepped`, which `step` does not deliver.
-EVENTS = [n for n in vars(Observer) if not n.startswith("_") and n != "stepped"]
+OTHERS = ("stepped", "came_back")  # of trainers with an optimizer, or with a url
+EVENTS = [n for n in vars(Observer) if not n.startswith("_") and n not in OTHERS]
 TIMEOUT = pccl.OperationTimeoutError("rank 1 has not called it")
 DIFFER = pccl.SharedStateError("the offers differ")
 

@@ -34,7 +34,7 @@ def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
 def test_every_parameter() -> None:
     url = (
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
-        "&first_call_timeout=0.7"
+        "&first_call_timeout=0.7&call_timeout=60"
         "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off"
         "&on_peer_loss=raise&pattern=ring&name=tokyo-3"
     )
@@ -48,6 +48,7 @@ def test_every_parameter() -> None:
         peer=PeerSettings(
             peer_timeout=2.5,
             first_call_timeout=0.7,
+            call_timeout=60.0,
             master_timeout=7.0,
             advertise="me.example",
             port_range=(48200, 48299),
@@ -64,6 +65,7 @@ def test_every_variable() -> None:
     variables = {
         "PCCL_PEER_TIMEOUT": "3",
         "PCCL_FIRST_CALL_TIMEOUT": "9",
+        "PCCL_CALL_TIMEOUT": "90",
         "PCCL_MASTER_TIMEOUT": "4",
         "PCCL_ADVERTISE": "me",
         "PCCL_PORT_RANGE": "5-6",
@@ -76,6 +78,7 @@ def test_every_variable() -> None:
     assert PeerSettings.read(variables) == PeerSettings(
         peer_timeout=3.0,
         first_call_timeout=9.0,
+        call_timeout=90.0,
         master_timeout=4.0,
         advertise="me",
         port_range=(5, 6),
@@ -111,6 +114,12 @@ def test_the_first_call_timeout_is_the_peer_timeout_unless_given() -> None:
     assert read_url("pccl://h/r?peer_timeout=5", {}).peer.first_call_timeout == 5.0
     given = read_url("pccl://h/r?peer_timeout=5", {"PCCL_FIRST_CALL_TIMEOUT": "60"}).peer
     assert (given.peer_timeout, given.first_call_timeout) == (5.0, 60.0)
+
+
+def test_there_is_no_call_timeout_unless_given() -> None:
+    assert PeerSettings.read({"PCCL_PEER_TIMEOUT": "3"}).call_timeout == 0.0
+    with pytest.raises(ValueError, match=r"call_timeout=0: expected a number of seconds from 0.1"):
+        read_url("pccl://h/r?call_timeout=0", {})
 
 
 def test_a_parameter_beats_a_variable() -> None:
@@ -322,7 +331,7 @@ def test_an_unknown_variable_is_a_warning_once(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(2):
             assert PeerSettings.read(variables) == PeerSettings(lanes=2)
     known = "and has no effect; known are PCCL_ADVERTISE, "
-    assert [str(one.message).partition("PCCL_FIRST")[0] for one in said] == [
+    assert [str(one.message).partition("PCCL_CALL")[0] for one in said] == [
         f"PCCL_FOO is no setting of pccl {known}",
         f"PCCL_TEST_KILLS is no setting of pccl {known}",
     ]

@@ -25,6 +25,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   options.pattern = rules_.pattern;
   options.policy = rules_.retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
   options.peer_timeout = kPeerTimeout;
+  options.call_timeout = rules_.call_timeout;
   options.piece_bytes = kPieceBytes;
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
@@ -42,6 +43,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
       .joins = joins,
       .mistake = mistake,
       .excused = [this, &node] { return excused(node); },
+      .aftermath = kPeerTimeout,
       .may_be_refused = [this, &node] { return node.unreachable || troubled(node.group().value); },
       // The spared peer holds the state of the run when all others are lost.
       .may_forget = [this, &node] { return !spared(node); },
@@ -98,9 +100,8 @@ bool Cluster::may_lose(const PeerNode& peer) const {
   if (spared(peer) || rules_.gentle) return false;
   if (rules_.mortal) return true;
   const auto left = others(peer);
-  const auto sure = std::count_if(left.begin(), left.end(), [this](PeerNode* one) {
-    return !at_risk(*one) && !workload(*one).mistaken();
-  });
+  const auto sure =
+      std::count_if(left.begin(), left.end(), [this](PeerNode* one) { return !unsure(*one); });
   return static_cast<size_t>(sure) >= groups_[peer.group().value].min_peers;
 }
 
@@ -112,6 +113,10 @@ void Cluster::at_risk(const PeerNode& peer, Duration until) {
 bool Cluster::at_risk(const PeerNode& peer) const {
   const auto at = at_risk_.find(&peer);
   return at != at_risk_.end() && at->second > world_.event_loop().now();
+}
+
+bool Cluster::unsure(PeerNode& peer) const {
+  return at_risk(peer) || workload(peer).mistaken() || workload(peer).is_late();
 }
 
 bool Cluster::calm(size_t group) const {
@@ -153,12 +158,39 @@ bool Cluster::excused(const PeerNode& peer) const {
 // which the others might have to wait.
 void Cluster::made_mistake(PeerNode& peer) {
   if (groups_.size() > 1) return;  // update_topology also waits for the other group
-  const Instant made = world_.event_loop().now();
   const bool silent = workload(peer).silent();
+  watch(peer, {.what = "P7 the mistake of " + peer.name(),
+               .made = world_.event_loop().now(),
+               .limit = kMistakeMax + (silent ? kPeerTimeout : Duration{0}),
+               .checked = &mistakes_checked_});
+}
+
+// The others wait for it when they have come to their next call.
+void Cluster::be_late(PeerNode& peer, Duration time) {
+  workload(peer).be_late(time, [this, &peer, time] {
+    const Duration limit = kMistakeMax + rules_.call_timeout;
+    const auto others = this->others(peer);
+    const auto members = std::count_if(others.begin(), others.end(), [this](PeerNode* other) {
+      return other->is_member() && !unsure(*other) && workload(*other).is_compared();
+    });
+    const bool enough = static_cast<size_t>(members) >= groups_[0].min_peers;
+    // A member that has just come is a newcomer, whose first call the others await for longer.
+    const bool far = !world_.options().wire.fast() || world_.options().control_delay_max > kNearMax;
+    if (groups_.size() > 1 || time <= limit || !enough || !workload(peer).is_compared() || far)
+      return;
+    watch(peer, {.what = "P4 the lateness of " + peer.name(),
+                 .made = world_.event_loop().now(),
+                 .limit = limit,
+                 .checked = &late_checked_});
+  });
+}
+
+void Cluster::watch(PeerNode& peer, const Delay& given) {
+  Delay delay = given;
   const Duration message = world_.options().control_delay_max;
-  Duration limit = kMistakeMax + (silent ? kPeerTimeout : Duration{0});
-  if (message > kNearMax) limit += kMessagesOfALoss * message;
-  // Invalidates the pending checks of other mistakes: this one may delay their members, too.
+  if (message > kNearMax) delay.limit += kMessagesOfALoss * message;
+  const Instant made = delay.made;
+  // Invalidates the pending checks of other delays: this one may delay their members, too.
   disturb();
   const uint64_t before = disturbances_;
   const auto others = this->others(peer);
@@ -175,29 +207,27 @@ void Cluster::made_mistake(PeerNode& peer) {
   std::copy_if(others.begin(), others.end(), std::back_inserter(waiting),
                [](const PeerNode* other) { return other->is_member(); });
   world_.event_loop().after(
-      limit, [this, &peer, made, limit, before, waiting, count = others.size()] {
+      delay.limit, [this, &peer, delay, before, waiting, count = others.size()] {
         // A loss that was on its way when the mistake was made may have come first.
         const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count &&
                                  !workload(peer).ended_by_loss();
-        if (undisturbed && calm(0)) check_mistake(peer, waiting, made, limit);
+        if (undisturbed && calm(0)) check(peer, waiting, delay);
       });
 }
 
-void Cluster::check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
-                            Duration limit) {
-  ++mistakes_checked_;
+void Cluster::check(PeerNode& peer, const std::vector<PeerNode*>& waiting, const Delay& delay) {
+  ++*delay.checked;
   const bool fast = world_.options().wire.fast();  // on slower wires a collective may take longer
-  const std::string who = "P7 the mistake of " + peer.name();
   if (peer.alive() && !peer.gone())
-    checker_.violation(who + " has not cost it its membership after " + text(limit));
+    checker_.violation(delay.what + " has not cost it its membership after " + text(delay.limit));
   const std::vector<PeerNode*> there = of_group(0);
   for (PeerNode* member : waiting) {
     if (std::find(there.begin(), there.end(), member) == there.end()) continue;
     const Workload& about = workload(*member);
     if (!fast || about.mistaken() || !member->is_member()) continue;
-    if (about.last_success() >= made) continue;
-    checker_.violation(who + " keeps " + member->name() + " waiting for more than " + text(limit) +
-                       ": " + about.doing());
+    if (about.last_success() >= delay.made) continue;
+    checker_.violation(delay.what + " keeps " + member->name() + " waiting for more than " +
+                       text(delay.limit) + ": " + about.doing());
   }
 }
 
@@ -206,7 +236,8 @@ void Cluster::choose_immortals() {
   for (size_t group = 0; group < groups_.size(); ++group) {
     PeerNode*& immortal = groups_[group].immortal;
     for (PeerNode* peer : of_group(group)) {
-      if (immortal == nullptr && holds(*peer) && !at_risk(*peer)) immortal = peer;
+      const bool safe = !at_risk(*peer) && !workload(*peer).is_late();
+      if (immortal == nullptr && holds(*peer) && safe) immortal = peer;
     }
     if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
       checker_.violation("P1 " + immortal->name() +

@@ -27,6 +27,7 @@ class Cluster {
     // Groups without a shared state. All members of such a group may be lost; the group then starts
     // anew.
     bool mortal = false;
+    Duration call_timeout{0};  // of every peer
     uint64_t seed = 1;
   };
   struct Group {
@@ -53,6 +54,8 @@ class Cluster {
   std::vector<PeerNode*> all() const;
   std::vector<PeerNode*> of_group(size_t group) const;
   std::vector<PeerNode*> others(const PeerNode& peer) const;  // the other peers of its group
+  // Whether a fault that was caused before may cost this peer its membership.
+  bool unsure(PeerNode& peer) const;
   // Whether the peer has the state of its group, or is a founder of it.
   static bool holds(PeerNode& peer);
   // Whether no fault may cost this peer its membership.
@@ -73,7 +76,10 @@ class Cluster {
   void end_unjudged(size_t group);
   // Counts an event for which a call may have to wait.
   void disturb() { ++disturbances_; }
+  // At the end of its turn, the peer computes for so much longer than usual: it is late.
+  void be_late(PeerNode& peer, Duration time);
   uint64_t mistakes_checked() const { return mistakes_checked_; }
+  uint64_t late_checked() const { return late_checked_; }
 
   // Chooses one immortal peer per group as soon as one can be chosen. Reports a violation if an
   // immortal peer is out of the run.
@@ -84,15 +90,22 @@ class Cluster {
   static bool has_judge(const std::vector<PeerNode*>& members);
   bool excused(const PeerNode& peer) const;
   void made_mistake(PeerNode& peer);
-  void check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
-                     Duration limit);
+  // A peer that others may have to wait for, from `made` on, for at most `limit`.
+  struct Delay {
+    std::string what;
+    Instant made;
+    Duration limit;
+    uint64_t* checked;  // counts the checks
+  };
+  void watch(PeerNode& peer, const Delay& delay);
+  void check(PeerNode& peer, const std::vector<PeerNode*>& waiting, const Delay& delay);
 
   World& world_;
   Checker& checker_;
   const Rules rules_;
   std::vector<Group> groups_;
   std::map<const PeerNode*, Instant> at_risk_;
-  uint64_t disturbances_ = 0, mistakes_checked_ = 0;
+  uint64_t disturbances_ = 0, mistakes_checked_ = 0, late_checked_ = 0;
 };
 
 }  // namespace pccl::sim

@@ -13,6 +13,9 @@ namespace {
 // It takes kPeerTimeout to detect the loss of a silent peer, and losses may be detected one by one.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 
+// call_timeout of some runs: longer than a jump of the master's clock that nobody notices.
+constexpr Duration kCallTimeout = kPeerTimeout * 3 / 4;
+
 // Time limit for the end of a master after the faults: by then every peer is dismissed.
 constexpr Duration kEndMax = 2 * kPeerTimeout;
 
@@ -83,6 +86,8 @@ Plan plan_of(const RunOptions& options) {
   plan.rules.retries = random.once_in(3);
   Random others(options.seed ^ 0xd12ec7);
   if (others.once_in(2)) plan.rules.pattern = protocol::PatternChoice::kDirect;
+  Random more(options.seed ^ 0x1a7e);
+  if (more.once_in(2)) plan.rules.call_timeout = kCallTimeout;
   plan.rules.mortal = !plan.rules.gentle && random.once_in(5);
   plan.groups.resize(random.once_in(4) ? 2 : 1);
   for (Cluster::Group& group : plan.groups) {
@@ -195,6 +200,7 @@ void Driver::settle() {
   run_for(kPeerTimeout * 2);
   for (size_t group = 0; group < cluster_.groups().size(); ++group) cluster_.end_unjudged(group);
   if (options_.kill_at_step < 0 && faults_.mistaken_newcomer()) run_for(kPeerTimeout * 3);
+  if (options_.kill_at_step < 0 && faults_.be_late()) run_for(kPeerTimeout * 4);
   std::map<PeerNode*, uint64_t> before;
   for (PeerNode* peer : cluster_.all()) before[peer] = Cluster::workload(*peer).turns();
   const Instant deadline = world_.event_loop().now() + kSettleMax;
@@ -300,6 +306,7 @@ RunReport Driver::report() {
   if (losses_ > 0) report.faults["killed"] += losses_;
   report.outcomes = checker_.outcomes();
   report.mistakes = cluster_.mistakes_checked();
+  report.late = cluster_.late_checked();
   for (const auto& peer : world_.peers()) report.turns += Cluster::workload(*peer).turns();
   report.virtual_time = world_.event_loop().now().since_start;
   return report;

@@ -33,6 +33,7 @@ struct RunReport {
   std::map<std::string, uint64_t> faults;  // number of faults, by kind
   uint64_t outcomes = 0;                   // different things that were compared between peers
   uint64_t mistakes = 0;                   // newcomers' mistakes whose effect was checked
+  uint64_t late = 0;                       // late peers whose effect was checked
   uint64_t turns = 0;                      // batches that ended well, over all peers
   Duration virtual_time{0};
 };

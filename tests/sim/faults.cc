@@ -58,6 +58,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"stopped", 5, &Faults::stop_process},
       {"slow", 3, &Faults::slow_down},
       {"clock jumped", 2, &Faults::jump_clock},
+      {"late", 8, &Faults::be_late},
       {"left", 1, &Faults::leave},
       {"its token was revoked", 1, &Faults::revoke},
       {"newcomer that cannot be reached", 2, &Faults::unreachable_newcomer},
@@ -106,8 +107,6 @@ void Faults::cause_one() {
     return;
   }
 }
-
-void Faults::go_on() { paused_ = false; }
 
 void Faults::stop() {
   paused_ = true;
@@ -235,6 +234,16 @@ bool Faults::jump_clock() {
   return true;
 }
 
+// Its application computes for too long, while its process answers everybody.
+bool Faults::be_late() {
+  PeerNode* const peer = victim();
+  const Duration limit = cluster_.rules().call_timeout;
+  if (peer == nullptr || limit == Duration{0} || cluster_.unsure(*peer)) return false;
+  cluster_.be_late(*peer, chance_.duration(Duration{0}, 4 * limit));
+  last(kAftermath, [peer] { Cluster::workload(*peer).be_late(Duration{0}); });
+  return true;
+}
+
 bool Faults::leave() {
   PeerNode* const peer = victim();
   if (peer == nullptr) return false;
@@ -311,8 +320,7 @@ bool Faults::newcomer_dies() {
 bool Faults::newcomer_leaves() {
   const size_t group = chance_.below(cluster_.groups().size());
   if (!cluster_.room() || cluster_.rules().gentle || cluster_.groups()[group].quiet) return false;
-  const bool joins = !chance_.once_in(4);
-  PeerNode& peer = cluster_.add(group, joins);
+  PeerNode& peer = cluster_.add(group, !chance_.once_in(4));  // if false, it never calls join
   cluster_.at_risk(peer, kAftermath);
   const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(10));
   world_.event_loop().after(soon, [&peer] { peer.leave(); });

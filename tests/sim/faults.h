@@ -25,10 +25,12 @@ class Faults {
   bool trigger();
   // Adds a newcomer that makes some mistake. False: not possible now.
   bool mistaken_newcomer();
+  // A peer is late for its next call, often for too long. False: not possible now.
+  bool be_late();
   // stop() ends all lasting faults and disarms the armed ones. No new fault may start before
   // go_on().
   void stop();
-  void go_on();
+  void go_on() { paused_ = false; }
   const std::map<std::string, uint64_t>& caused() const { return caused_; }
 
  private:

@@ -82,7 +82,7 @@ RunReport run_watched(const RunOptions& options) {
 }
 
 struct Totals {
-  uint64_t runs = 0, steps = 0, outcomes = 0, turns = 0, mistakes = 0, failed = 0;
+  uint64_t runs = 0, steps = 0, outcomes = 0, turns = 0, mistakes = 0, late = 0, failed = 0;
   std::map<std::string, uint64_t> faults;
   double virtual_seconds = 0;
 };
@@ -107,6 +107,7 @@ void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   totals.outcomes += report.outcomes;
   totals.turns += report.turns;
   totals.mistakes += report.mistakes;
+  totals.late += report.late;
   totals.virtual_seconds += pccl::to_seconds(report.virtual_time);
   if (report.violations.empty()) return;
   ++totals.failed;
@@ -132,12 +133,13 @@ int summary(const Totals& totals, double wall) {
   }
   std::printf(
       "%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns, %llu "
-      "mistakes of newcomers looked at; %.1f seeds/s, %.2f "
+      "mistakes of newcomers and %llu late peers looked at; %.1f seeds/s, %.2f "
       "virtual hours per minute\n",
       static_cast<unsigned long long>(totals.runs), static_cast<unsigned long long>(totals.steps),
       static_cast<unsigned long long>(faults), static_cast<unsigned long long>(totals.outcomes),
       static_cast<unsigned long long>(totals.turns),
-      static_cast<unsigned long long>(totals.mistakes), static_cast<double>(totals.runs) / wall,
+      static_cast<unsigned long long>(totals.mistakes),
+      static_cast<unsigned long long>(totals.late), static_cast<double>(totals.runs) / wall,
       totals.virtual_seconds / 60 / wall);
   std::printf("%llu passed, %llu failed\n",
               static_cast<unsigned long long>(totals.runs - totals.failed),

@@ -261,6 +261,7 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
                         static_cast<uint16_t>(number(with, "highest", options.versions.highest))};
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     if (word(with, "pattern") == "direct") options.pattern = protocol::PatternChoice::kDirect;
+    options.call_timeout = std::chrono::milliseconds(number(with, "call_timeout", 0));
     PeerNode& node = world_.add_peer(name, options);
     node.set_app(std::make_unique<AddressPublisher>(node, number(with, "state", 1000)));
   }

@@ -12,6 +12,7 @@
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
 //        [lowest=V] [highest=V] [state=BYTES] [pattern=direct]
+//        [call_timeout=MS]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //        [on_loss=keep]

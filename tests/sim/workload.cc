@@ -249,10 +249,25 @@ void Workload::go_on() {
 
 // Computes for a while. A loss may end the generation meanwhile, but only a call reports that.
 void Workload::think() {
-  const Duration pause = node_.world().random().duration(Duration{0}, kThinkMax);
+  const Duration pause = node_.world().random().duration(Duration{0}, kThinkMax) +
+                         std::exchange(late_by_, Duration{0});
+  if (pause > kThinkMax) {
+    late_until_ = node_.world().event_loop().now() + pause + rules_.aftermath;
+    node_.world().note(node_.name(), where() + " is late");
+    on_late_();
+  }
   node_.world().event_loop().after(pause, [this] {
     if (node_.alive() && !gone_) enter(Stage::kSync);
   });
+}
+
+void Workload::be_late(Duration time, std::function<void()> begun) {
+  late_by_ = time;
+  on_late_ = std::move(begun);
+}
+
+bool Workload::is_late() const {
+  return late_by_ > Duration{0} || node_.world().event_loop().now() < late_until_;
 }
 
 bool Workload::waiting() const {
@@ -625,6 +640,9 @@ void Workload::on_gone(const Status& status) {
   const bool removed = status.message.find("as a newcomer it was removed") != std::string::npos;
   if (removed && !mistaken() && !(rules_.excused && rules_.excused()))
     fail("P7 removed, though it made no mistake: " + status.message);
+  const bool late = status.message.find("it was late, and the others go on") != std::string::npos;
+  if (late && !is_late() && !mistaken() && !(rules_.excused && rules_.excused()))
+    fail("P4 removed as late, though it was not: " + status.message);
   const bool refused = status.message.find("One side has to be able") != std::string::npos;
   if (refused && rules_.may_be_refused && !rules_.may_be_refused())
     fail("P4 refused, though it can be reached: " + status.message);
@@ -643,28 +661,6 @@ bool Workload::was_judged(Epoch epoch) const {
 }
 
 bool Workload::is_unjudged() const { return !is_compared() && rules_.excused && rules_.excused(); }
-
-// ---- Memory ----
-
-ring::Memory Workload::memory(peer::Handle handle) {
-  ring::Memory memory;
-  const auto found = open_.find(handle);
-  PCCL_ASSERT(found != open_.end());
-  for (auto& buffer : found->second.buffers) memory.spans.emplace_back(buffer);
-  for (const auto& input : found->second.inputs) memory.inputs.emplace_back(input);
-  return memory;
-}
-
-std::vector<peer::StateSpan> Workload::state() {
-  std::vector<peer::StateSpan> spans;
-  for (size_t key = 0; key < kStateKeys; ++key) {
-    spans.push_back({"k" + std::to_string(key),
-                     DType::kUint8,
-                     {static_cast<int64_t>(kStateBytes[key])},
-                     state_[key]});
-  }
-  return spans;
-}
 
 // ---- Text ----
 

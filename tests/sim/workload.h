@@ -46,6 +46,7 @@ class Workload : public App {
     // The only thing that it ever calls, unless it founds its group.
     Mistake mistake = Mistake::kNone;
     std::function<bool()> excused = {};         // whether faults may have kept it from calling
+    Duration aftermath{0};                      // after this time all know who was removed
     std::function<bool()> may_be_refused = {};  // whether a member may have failed to reach it
     std::function<bool()> may_forget = {};      // whether it may skip a step of the others
     std::function<void()> on_forgotten = {};    // it has skipped one
@@ -67,6 +68,11 @@ class Workload : public App {
   void on_decided(bool receives) override;
   void on_install() override;
 
+  // At the end of its turn it computes for so much longer than usual. `begun`: called then. Zero:
+  // not any more, unless it has begun.
+  void be_late(Duration time, std::function<void()> begun = {});
+  // It is about to be late, is late, or was so just now: it may be removed for it.
+  bool is_late() const;
   uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
@@ -166,6 +172,9 @@ class Workload : public App {
   std::optional<uint64_t> agreed_hash_;  // of the state that it last agreed on
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
   Instant last_success_;
+  Duration late_by_{0};  // see be_late(); zero: it is not about to be late
+  Instant late_until_;
+  std::function<void()> on_late_;
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
   bool in_background_ = false;  // so is the last sync
   bool apart_ = false;          // it goes on with its batch, and has not waited for the sync yet

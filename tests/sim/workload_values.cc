@@ -1,5 +1,5 @@
-// The values of a Workload: the inputs of its collectives, the results that they must have, and the
-// check of the results that they have (promise P3).
+// The values of a Workload: the inputs of its collectives, the results that they must have, the
+// check of the results that they have (promise P3), and the memory of all of them.
 
 #include <algorithm>
 #include <bit>
@@ -196,6 +196,28 @@ void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
     const std::vector<std::byte> right = expected(posted, block, parts);
     if (!same(result, right)) fail("P3 " + posted.call.name + ": wrong result");
   }
+}
+
+// ---- Memory ----
+
+ring::Memory Workload::memory(peer::Handle handle) {
+  ring::Memory memory;
+  const auto found = open_.find(handle);
+  PCCL_ASSERT(found != open_.end());
+  for (auto& buffer : found->second.buffers) memory.spans.emplace_back(buffer);
+  for (const auto& input : found->second.inputs) memory.inputs.emplace_back(input);
+  return memory;
+}
+
+std::vector<peer::StateSpan> Workload::state() {
+  std::vector<peer::StateSpan> spans;
+  for (size_t key = 0; key < state_.size(); ++key) {
+    spans.push_back({"k" + std::to_string(key),
+                     DType::kUint8,
+                     {static_cast<int64_t>(state_[key].size())},
+                     state_[key]});
+  }
+  return spans;
 }
 
 }  // namespace pccl::sim

@@ -54,6 +54,13 @@ TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
             "first_call_timeout is 700 ms here and 10 s in the rest of this run: set "
             "PCCL_FIRST_CALL_TIMEOUT to the same on all peers");
   hello = Harness::hello(2);
+  hello.call_timeout_ms = 60000;
+  EXPECT_EQ(refusal(hello).text,
+            "call_timeout is 60 s here and not set in the rest of this run: set PCCL_CALL_TIMEOUT "
+            "to the same on all peers");
+  hello.call_timeout_ms = 50;
+  EXPECT_TRUE(contains(refusal(hello).text, "call_timeout is 50 ms, allowed are 100 ms to"));
+  hello = Harness::hello(2);
   hello.pattern = protocol::PatternChoice::kDirect;
   EXPECT_EQ(refusal(hello).text,
             "this peer has PCCL_PATTERN=direct, and the rest of this run no PCCL_PATTERN: set "

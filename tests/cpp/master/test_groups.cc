@@ -130,8 +130,8 @@ class Walk {
     groups_.refresh();
     groups_.each_due(quiet, [this](Group& group) {
       const bool is_new = group.has_members() && group.is_new();
-      if (group.watch_newcomers(is_new ? awaited_by_others(groups_) : ""))
-        groups_.touch(group.id());
+      const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups_) : "");
+      if (group.watch_late_members() || removed) groups_.touch(group.id());
       groups_.refresh();
     });
   }

@@ -23,7 +23,7 @@ struct ProbationTest : testing::Test {
     }
     return {};
   }
-  Probation probation;
+  Probation probation{"PCCL_FIRST_CALL_TIMEOUT"};
   Instant now;
 };
 
@@ -78,6 +78,19 @@ TEST_F(ProbationTest, LooksAreRareAndNoneIsForgotten) {
   EXPECT_FALSE(probation.due(soon)) << "something has happened, and is looked at later";
   EXPECT_EQ(probation.deadline(), now + Probation::kLookAgain);
   EXPECT_TRUE(probation.due(now + Probation::kLookAgain));
+}
+
+// What comes first from a peer that was silent may be older than its call.
+TEST_F(ProbationTest, ASilentPeerIsNotOverdueBeforeTwoLooksHaveHeardIt) {
+  Probation::Seen silent{kA, "a", "", ""};
+  silent.silent = true;
+  for (now = now + Probation::kLookAgain; now < Instant{} + 2 * kLimit;
+       now = now + Probation::kLookAgain) {
+    EXPECT_TRUE(probation.look({silent}, kLimit, now).empty());
+  }
+  EXPECT_EQ(probation.deadline(), now) << "it is looked at again soon";
+  EXPECT_TRUE(probation.look({{kA, "a", "", ""}}, kLimit, now).empty());
+  EXPECT_EQ(probation.look({{kA, "a", "", ""}}, kLimit, now + Probation::kLookAgain).size(), 1u);
 }
 
 TEST_F(ProbationTest, WhoeverCouldNotBeHeardGetsAllOfItsTimeAgain) {

@@ -1,0 +1,240 @@
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+constexpr int kLate = 6;  // ticks in which a late member is removed: call_timeout is 2 s
+
+struct LateTest : testing::Test, Harness {
+  static protocol::Hello with_timeout(uint32_t founders, uint32_t min_peers, uint32_t ms) {
+    protocol::Hello founder = hello(founders);
+    founder.min_peers = min_peers;
+    founder.call_timeout_ms = ms;
+    return founder;
+  }
+  void found_timed(const std::vector<std::string>& names, uint32_t min_peers = 1,
+                   uint32_t ms = 2000) {
+    names_ = names;
+    for (const std::string& name : names)
+      enlist(name, with_timeout(static_cast<uint32_t>(names.size()), min_peers, ms));
+    link_all();
+  }
+  void begin(const std::string& name, uint32_t sequence, const std::string& tag = "") {
+    say(name, protocol::Begin{epoch(1), op(sequence, tag), all_reduce(8, tag)});
+  }
+  void pass(int ticks) {
+    std::vector<std::string> alive = names_;
+    std::erase_if(alive, [this](const std::string& name) { return !kicked(name).empty(); });
+    tick_with(alive, ticks);
+  }
+  std::string kicked(const std::string& name) const {
+    const auto* kicked = last<protocol::Kicked>(name);
+    return kicked == nullptr ? "" : kicked->text;
+  }
+  // Those of the founders that were removed.
+  std::string removed() const {
+    std::string out;
+    for (const std::string& name : names_) out += kicked(name).empty() ? "" : name;
+    return out;
+  }
+  std::vector<std::string> names_;
+};
+
+TEST_F(LateTest, AMemberThatAllOthersWaitForIsRemoved) {
+  found_timed({"a", "b", "c"});
+  begin("a", 0);
+  begin("b", 0);
+  pass(3);
+  EXPECT_EQ(removed(), "") << "it still has time";
+  pass(kLate - 3);
+  EXPECT_EQ(removed(), "c");
+  EXPECT_TRUE(contains(kicked("c"),
+                       "it was late, and the others go on without it: it did not call "
+                       "all_reduce(sum, float32, 8 elements, world size 2) (#0) within 2 s "
+                       "(PCCL_CALL_TIMEOUT). If a step may take longer"))
+      << kicked("c");
+  ASSERT_TRUE(last<protocol::FreezeRequest>("a") != nullptr) << "as after any loss";
+}
+
+TEST_F(LateTest, WithoutTheTimeoutAllWait) {
+  found_timed({"a", "b", "c"}, 1, 0);
+  begin("a", 0);
+  begin("b", 0);
+  pass(100);
+  EXPECT_EQ(removed(), "");
+}
+
+TEST_F(LateTest, AJointCallCountsAsWell) {
+  found_timed({"a", "b", "c"});
+  vote("a", epoch(1), 0);
+  vote("c", epoch(1), 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "b");
+  EXPECT_TRUE(contains(kicked("b"), "it did not call update_topology within 2 s"));
+}
+
+TEST_F(LateTest, OneOfTwoIsRemovedToo) {
+  found_timed({"a", "b"});
+  begin("b", 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "a");
+}
+
+TEST_F(LateTest, HalfOfTheMembersCannotRemoveTheOtherHalf) {
+  found_timed({"a", "b", "c", "d"});
+  begin("a", 0);
+  begin("b", 0);
+  pass(10 * kLate);
+  EXPECT_EQ(removed(), "");
+  begin("c", 0);
+  pass(2);
+  EXPECT_EQ(removed(), "") << "its time begins when most of them wait";
+  pass(kLate - 2);
+  EXPECT_EQ(removed(), "d");
+}
+
+TEST_F(LateTest, SeveralAreRemovedAtOnce) {
+  found_timed({"a", "b", "c", "d", "e"});
+  for (const char* name : {"a", "b", "d"}) begin(name, 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "ce");
+}
+
+// A mistake in the program, not lateness: the operations time out.
+TEST_F(LateTest, MembersThatWaitForEachOtherStay) {
+  found_timed({"a", "b", "c"});
+  begin("a", 0, "x");
+  begin("b", 0, "x");
+  begin("c", 0, "y");
+  pass(10 * kLate);
+  EXPECT_EQ(removed(), "");
+}
+
+TEST_F(LateTest, AMemberThatWaitsForTheLateOneStays) {
+  found_timed({"a", "b", "c", "d"});
+  for (const char* name : {"a", "b", "c"}) begin(name, 0);
+  begin("a", 1);
+  begin("b", 1);
+  pass(kLate);
+  EXPECT_EQ(removed(), "d") << "c waits in the first one, which d has not called";
+}
+
+TEST_F(LateTest, NobodyIsRemovedIfTooFewWouldBeLeft) {
+  found_timed({"a", "b", "c"}, 3);
+  begin("a", 0);
+  begin("b", 0);
+  pass(10 * kLate);
+  EXPECT_EQ(removed(), "");
+}
+
+TEST_F(LateTest, EachCallGetsTheWholeTime) {
+  found_timed({"a", "b", "c"});
+  for (uint32_t sequence = 0; sequence < 5; ++sequence) {
+    begin("a", sequence);
+    begin("b", sequence);
+  }
+  for (uint32_t sequence = 0; sequence < 4; ++sequence) {
+    pass(3);
+    begin("c", sequence);
+    for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(1), op(sequence), 0});
+  }
+  EXPECT_EQ(removed(), "");
+  pass(kLate);
+  EXPECT_EQ(removed(), "c");
+}
+
+TEST_F(LateTest, TheCallOfASilentMemberMayBeOnItsWay) {
+  found_timed({"a", "b", "c"});
+  begin("a", 0);
+  begin("b", 0);
+  tick_with({"a", "b"}, 2 * kLate);
+  EXPECT_EQ(removed(), "");
+  say("c", protocol::Ping{100, 0, {}});
+  begin("c", 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "") << "it came at last";
+}
+
+TEST_F(LateTest, TimeWithoutAConnectionDoesNotCount) {
+  found_timed({"a", "b", "c"});
+  begin("a", 0);
+  begin("b", 0);
+  pass(3);
+  close("c");
+  tick_with({"a", "b"}, 2 * kLate);
+  come_back("c", resume("c", epoch(1)));
+  pass(3);
+  EXPECT_EQ(removed(), "");
+  pass(kLate - 3);
+  EXPECT_EQ(removed(), "c");
+}
+
+TEST_F(LateTest, NorDoesAPauseOfTheMaster) {
+  found_timed({"a", "b", "c"});
+  begin("a", 0);
+  begin("b", 0);
+  pass(3);
+  be_stopped(std::chrono::seconds(6));
+  pass(3);
+  EXPECT_EQ(removed(), "");
+  pass(kLate);
+  EXPECT_EQ(removed(), "c");
+}
+
+// A newcomer is no witness, and has a time of its own for its first call.
+TEST_F(LateTest, ANewcomerDoesNotCount) {
+  found_timed({"a", "b"});
+  begin("a", 0);
+  begin("b", 0);
+  for (const char* name : {"a", "b"}) say(name, protocol::Done{epoch(1), op(0), 0});
+  enlist("c", with_timeout(2, 1, 2000));
+  names_.push_back("c");
+  link_all();
+  vote("a", epoch(1), 0);
+  vote("b", epoch(1), 0);
+  ASSERT_TRUE(last<protocol::EpochStart>("c") != nullptr);
+  say("a", protocol::Begin{epoch(2), op(0), all_reduce(8)});
+  pass(kLate);
+  EXPECT_EQ(removed(), "b") << "the only other one that is no newcomer";
+}
+
+TEST_F(LateTest, WhileAStateIsFetchedNobodyIsLate) {
+  found_timed({"a", "b", "c"});
+  for (const char* name : {"a", "b"}) vote(name, epoch(1), 0, kSync, offer(0, {1}));
+  vote("c", epoch(1), 0, kSync, offer(0, {2}));
+  begin("a", 0);
+  begin("b", 0);
+  pass(10 * kLate);
+  EXPECT_EQ(removed(), "") << "c has the same call to end as a and b";
+}
+
+TEST_F(LateTest, TheTimeoutSurvivesARestart) {
+  found_timed({"a", "b", "c"});
+  restart();
+  for (const char* name : {"a", "b", "c"}) come_back(name, resume(name, epoch(1)));
+  greet("d", with_timeout(3, 1, 700));
+  EXPECT_TRUE(contains(last<protocol::Reject>("d")->text,
+                       "call_timeout is 700 ms here and 2 s in the rest of this run"));
+  begin("a", 0);
+  begin("b", 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "c");
+}
+
+TEST_F(LateTest, TheRestIsBoundedByTheLastOfThem) {
+  found_timed({"a", "b", "c"});
+  begin("a", 0);
+  begin("b", 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "c");
+  for (const char* name : {"a", "b"})
+    say(name, protocol::StateReport{epoch(1), {{op(0), protocol::OpState::kNotDone}}});
+  vote("a", epoch(1), 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "bc") << "which does not call update_topology";
+  pass(10 * kLate);
+  EXPECT_EQ(removed(), "bc") << "a is alone, and nobody waits for it";
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,67 @@
+#include <gtest/gtest.h>
+
+#include "master/operations.h"
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using Peers = std::set<PeerId>;
+
+struct AbsenceOfOperations : testing::Test {
+  void begin(PeerId peer, uint32_t sequence) {
+    EXPECT_TRUE(table.begin(peer, op(sequence), all_reduce(8)).ok());
+  }
+  Operations table{epoch(5), {kA, kB, kC}};
+};
+
+TEST_F(AbsenceOfOperations, AMemberIsInAnOperationUntilItIsSettled) {
+  EXPECT_FALSE(table.is_in_any(kA));
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_TRUE(table.is_in_any(kA)) << "it is done, and does not know yet that the others are";
+  EXPECT_TRUE(table.done(kB, op(0)).ok());
+  EXPECT_TRUE(table.done(kC, op(0)).ok());
+  EXPECT_FALSE(table.is_in_any(kA));
+  (void)table.take_settled();
+}
+
+TEST_F(AbsenceOfOperations, WhatAMemberWasInItHasToRepeat) {
+  begin(kA, 0);
+  table = table.reconfigured(epoch(6), {kA, kB, kC});
+  EXPECT_TRUE(table.is_to_repeat(kA));
+  EXPECT_FALSE(table.is_to_repeat(kB));
+  EXPECT_FALSE(table.is_in_any(kA));
+}
+
+TEST_F(AbsenceOfOperations, AskingForASendIsACall) {
+  EXPECT_TRUE(table.await_send(kB, {epoch(5), "t", 1}).ok());
+  EXPECT_TRUE(table.is_in_any(kB));
+  EXPECT_FALSE(table.is_in_any(kA));
+}
+
+TEST_F(AbsenceOfOperations, ThoseWhoWaitAreCountedOverAllOperations) {
+  begin(kA, 3);
+  begin(kB, 4);
+  const auto awaited = table.awaited(kC, {});
+  EXPECT_EQ(awaited.by, (Peers{kA, kB}));
+  EXPECT_EQ(awaited.call, "all_reduce(sum, float32, 8 elements, world size 2) (#3)");
+  EXPECT_EQ(table.awaited(kB, {}).by, (Peers{kA})) << "not itself";
+  EXPECT_EQ(table.awaited(kC, {kB}).by, (Peers{kA})) << "without newcomers";
+}
+
+TEST_F(AbsenceOfOperations, NobodyWaitsForWhomNothingConcerns) {
+  protocol::OpInfo send;
+  send.kind = protocol::OpKind::kSend;
+  send.count = 4;
+  send.root = kA;
+  send.receiver = kB;
+  send.world_size = 3;
+  EXPECT_TRUE(table.begin(kA, op(0), send).ok());
+  EXPECT_EQ(table.awaited(kB, {}).by, (Peers{kA}));
+  EXPECT_EQ(table.awaited(kC, {}).by, Peers{});
+  EXPECT_EQ(table.awaited(kC, {}).call, "");
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,98 @@
+"""Run by test_late.py: a peer that is late, and its trainer, which comes back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import world
+from world import expected
+
+import pccl_backend as pccl
+from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
+
+KINDS: dict[str, dict[str, Any]] = {
+    "blocking": {"every": 2},
+    "overlapped": {"every": 4, "overlap": 2},
+    "streaming": {"every": 4, "overlap": 1, "fragments": 2},
+    "DDP": {},
+}
+WAIT_MAX_S = 60.0
+STEPS_MAX = 100_000  # a bound for a test that fails
+
+
+class Diary(Observer):
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, int]] = []  # revision, contributors
+        self.back: list[str] = []
+
+    def stepped(self, trainer: Any, done: OuterStep) -> None:
+        self.steps.append((done.revision, done.contributors))
+
+    def came_back(self, trainer: Any, why: pccl.KickedError) -> None:
+        self.back.append(str(why))
+
+
+def make(kind: str, **options: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    trainer = DDP if kind == "DDP" else DiLoCo
+    return model, optimizer, trainer(model, optimizer, **KINDS[kind], **options)
+
+
+def learn(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.rand(8, 3)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def wait_until(there: Path) -> None:
+    """Do nothing until the others have gone on: the lateness under test."""
+    deadline = time.monotonic() + WAIT_MAX_S
+    while not there.exists():
+        assert time.monotonic() < deadline, "the others did not go on"
+        time.sleep(0.05)
+
+
+def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:
+    """Train with two others until all three contribute again, after one was late.
+
+    The late one waits before its third step until the others have made two without it.
+    """
+    diary = Diary()
+    model, optimizer, outer = make(kind, url=world.current.init_method, observer=diary)
+    with outer:
+        for _ in range(STEPS_MAX):
+            if is_late and len(diary.steps) == 2:
+                wait_until(ahead)
+            learn(model, optimizer)
+            if any(contributors == 2 for _, contributors in diary.steps[-2:-1]):
+                ahead.touch()
+            last = outer.last
+            if last is not None and last.revision > 3 and last.contributors == 3:
+                break
+    assert outer.last is not None
+    return {"hash": outer.last.synced.hash, "steps": diary.steps, "back": diary.back}
+
+
+def is_kicked(ahead: Path) -> str:
+    """Be late without `url`: the call raises, and nothing comes back."""
+    model, optimizer, outer = make("blocking")
+    with expected(pccl.KickedError) as caught, outer:
+        for _ in range(2):
+            learn(model, optimizer)
+        wait_until(ahead)
+        for _ in range(2):
+            learn(model, optimizer)
+    return str(caught[0])
+
+
+def goes_on(ahead: Path) -> None:
+    """Train until the late peer was removed."""
+    model, optimizer, outer = make("blocking")
+    with outer:
+        while outer.last is None or not outer.last.left:
+            learn(model, optimizer)
+        ahead.touch()
