@@ -10,9 +10,9 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Wild wild{Chance(seed)};
     wild.run(3000);
-    for (const char* what :
-         {"EpochStart", "FreezeRequest", "EpochEnd", "SyncPlan", "Kicked", "Notice", "resume",
-          "commit", "abort", "answer ok", "answer peer lost", "reconfiguration", "Farewell"}) {
+    for (const char* what : {"EpochStart", "FreezeRequest", "EpochEnd", "SyncPlan", "Kicked",
+                             "Notice", "resume", "commit", "abort", "answer ok", "answer peer lost",
+                             "reconfiguration", "Farewell", "late"}) {
       counts[what] += wild.count(what);
     }
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;

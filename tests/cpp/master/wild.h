@@ -26,7 +26,9 @@ class Wild {
  public:
   // `lies`: members also flood the core with invented messages.
   explicit Wild(Chance chance, bool lies = false)
-      : random_(std::move(chance)), lies_(lies), core_({"run", kRunId, kIncarnation, false}) {}
+      : random_(std::move(chance)), lies_(lies), core_({"run", kRunId, kIncarnation, false}) {
+    if (once_in(2)) call_timeout_ms_ = 1000;
+  }
 
   // Starts with a group of `founders` members. Steps that need no decision happen at once.
   void found(uint32_t founders) {
@@ -172,6 +174,7 @@ class Wild {
     if (peer.id) return say(peer, resume(peer));
     protocol::Hello hello = Harness::hello(2);
     hello.founders = founders_;
+    hello.call_timeout_ms = call_timeout_ms_;
     say(peer, hello);
   }
   void close(Peer& peer) {
@@ -404,7 +407,10 @@ class Wild {
   }
   void heard(Peer& peer, const protocol::Resumed&) { peer.greeted = true; }
   void heard(Peer& peer, const protocol::Reject&) { peer.gone = true; }
-  void heard(Peer& peer, const protocol::Kicked&) { peer.gone = true; }
+  void heard(Peer& peer, const protocol::Kicked& kicked) {
+    peer.gone = true;
+    counts_["late"] += kicked.text.find("it was late") != std::string::npos;
+  }
   void heard(Peer& peer, const protocol::Farewell&) {
     EXPECT_TRUE(peer.ended || !epoch_of(peer)) << "dismissed from an epoch";
     peer.gone = true;
@@ -504,6 +510,7 @@ class Wild {
   const bool lies_;
   bool quick_ = false;
   uint32_t founders_ = 3;
+  uint32_t call_timeout_ms_ = 0;  // of all peers
   MasterCore core_;
   Instant now_{std::chrono::seconds(1000)};
   uint64_t connections_ = 0;
