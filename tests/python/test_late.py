@@ -10,7 +10,7 @@ import torch
 import work_late as work
 from conftest import MakeWorld
 from scripted_group import ScriptedGroup, script, small_model
-from world import Returned
+from world import Master, Returned
 
 import pccl_backend as pccl
 from pccl_backend.trainers import DDP, DiLoCo
@@ -41,6 +41,21 @@ def test_the_others_go_on_and_the_late_peer_comes_back(
     assert len(alone) >= 2, "they made two steps before the late one went on"
     assert not set(alone[:2]) & {revision for revision, _ in late["steps"]}, results
     assert late["steps"][-1] == others[0]["steps"][-1] == others[1]["steps"][-1]
+
+
+def test_a_late_host_of_several_processes_comes_back(
+    make_world: MakeWorld, master: Master, tmp_path: Path
+) -> None:
+    url = master.url(min_peers=1, founders=2, call_timeout=3)
+    world = make_world(2)
+    world.start(work.train_in_host, url, tmp_path / "ahead", setup="nothing")
+    world.spawn(work.train_beside_host, url, tmp_path / "ahead", setup="nothing")
+    results: list[dict[str, Any]] = [
+        outcome.value for outcome in world.outcomes(90) if isinstance(outcome, Returned)
+    ]
+    assert len({result["hash"] for result in results}) == 1, results
+    assert [len(result["back"]) for result in results] == [1, 0, 0], "the leader's observer"
+    assert len({result["steps"][-1] for result in results}) == 1, results
 
 
 def test_without_url_the_caller_hears_of_it(make_open_world: MakeWorld, tmp_path: Path) -> None:

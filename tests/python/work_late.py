@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import world
+from work_host_group import cut, enter, sgd
 from world import expected
 
 import pccl_backend as pccl
@@ -36,14 +38,14 @@ class Diary(Observer):
 
 
 def make(kind: str, **options: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
-    model = torch.nn.Sequential(torch.nn.Linear(3, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     trainer = DDP if kind == "DDP" else DiLoCo
     return model, optimizer, trainer(model, optimizer, **KINDS[kind], **options)
 
 
 def learn(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    model(torch.rand(8, 3)).square().mean().backward()
+    model(torch.rand(8, 4)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
 
@@ -57,21 +59,52 @@ def wait_until(there: Path) -> None:
 
 
 def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:
-    """Train with two others until all three contribute again, after one was late.
+    """Train with two others, of which one may be late."""
+    diary = Diary()
+    parts = make(kind, url=world.current.init_method, observer=diary)
+    return run(*parts, diary, ahead, is_late=is_late, peers=3)
+
+
+def train_in_host(url: str, ahead: Path) -> dict[str, Any]:
+    """Be a process of a host that is late, beside one other peer."""
+    enter()
+    diary, model, host = Diary(), cut(), dist.group.WORLD
+    optimizer = sgd(model)
+    outer = DiLoCo(model, optimizer, every=2, url=url, host_group=host, observer=diary)
+    return run(model, optimizer, outer, diary, ahead, is_late=True, peers=2)
+
+
+def train_beside_host(url: str, ahead: Path) -> dict[str, Any]:
+    """Train the same model in one process."""
+    diary, model = Diary(), torch.nn.Linear(4, 4)
+    optimizer = sgd(model)
+    outer = DiLoCo(model, optimizer, every=2, url=url, observer=diary)
+    return run(model, optimizer, outer, diary, ahead, is_late=False, peers=2)
+
+
+def run(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    outer: Any,
+    diary: Diary,
+    ahead: Path,
+    *,
+    is_late: bool,
+    peers: int,
+) -> dict[str, Any]:
+    """Train until all peers contribute again, after one of them was late.
 
     The late one waits before its third step until the others have made two without it.
     """
-    diary = Diary()
-    model, optimizer, outer = make(kind, url=world.current.init_method, observer=diary)
     with outer:
         for _ in range(STEPS_MAX):
             if is_late and len(diary.steps) == 2:
                 wait_until(ahead)
             learn(model, optimizer)
-            if any(contributors == 2 for _, contributors in diary.steps[-2:-1]):
+            if any(contributors == peers - 1 for _, contributors in diary.steps[-2:-1]):
                 ahead.touch()
             last = outer.last
-            if last is not None and last.revision > 3 and last.contributors == 3:
+            if last is not None and last.revision > 3 and last.contributors == peers:
                 break
     assert outer.last is not None
     return {"hash": outer.last.synced.hash, "steps": diary.steps, "back": diary.back}
