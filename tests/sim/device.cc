@@ -83,16 +83,13 @@ bool Device::finish(const peer::FinishOp& result) {
   return true;
 }
 
+// The application hears of each end, and what it does then may come back to here.
 void Device::end() {
-  while (!operations_.empty()) {
-    for (auto at = operations_.begin(); at != operations_.end();) {
-      const peer::Handle handle = at++->first;
-      if (operations_.at(handle)->result) poll(handle);
-    }
-    bool left = false;
-    for (const auto& [handle, staged] : operations_) left |= staged->result.has_value();
-    if (!left) return;
-  }
+  const auto next = [this] {
+    return std::find_if(operations_.begin(), operations_.end(),
+                        [](const auto& entry) { return entry.second->result.has_value(); });
+  };
+  for (auto at = next(); at != operations_.end(); at = next()) poll(at->first);
 }
 
 void Device::poll_soon(peer::Handle handle) {
