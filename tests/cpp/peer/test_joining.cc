@@ -165,6 +165,9 @@ TEST_F(JoiningTest, TheHelloSaysWhatAllMustAgreeOn) {
   EXPECT_EQ(hello.policy, protocol::LossPolicy::kRetry);
   EXPECT_EQ(hello.peer_timeout_ms, 10000u);
   EXPECT_EQ(hello.first_call_timeout_ms, 10000u) << "as the peer timeout, unless it is given";
+  EXPECT_EQ(hello.call_timeout_ms, 0u) << "none, unless it is given";
+  context_.options.call_timeout = seconds(60);
+  EXPECT_EQ(joining_.hello().call_timeout_ms, 60000u);
 }
 
 }  // namespace
