@@ -80,7 +80,7 @@ TEST_F(ProbationTest, LooksAreRareAndNoneIsForgotten) {
   EXPECT_TRUE(probation.due(now + Probation::kLookAgain));
 }
 
-// What comes first from a peer that was silent may be older than its call.
+// The first message from a peer that was silent may be older than its call.
 TEST_F(ProbationTest, ASilentPeerIsNotOverdueBeforeTwoLooksHaveHeardIt) {
   Probation::Seen silent{kA, "a", "", ""};
   silent.silent = true;
