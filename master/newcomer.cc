@@ -37,7 +37,10 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first
     wait.overdue = now >= ends;
     if (wait.overdue && was_overdue) {
       std::string why = "it called " + seen.elsewhere + ", and the others " + seen.awaited;
-      if (seen.elsewhere.empty()) {
+      if (seen.fetches) {
+        why = "in " + seen.awaited + " nothing has reached it for " + text(first_call_timeout) +
+              " (PCCL_FIRST_CALL_TIMEOUT)";
+      } else if (seen.elsewhere.empty()) {
         why = "it did not call " + seen.awaited + " within " + text(first_call_timeout) +
               " (PCCL_FIRST_CALL_TIMEOUT)";
         if (!seen.instead.empty()) why += "; it called " + seen.instead + ", and nobody else did";

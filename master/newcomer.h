@@ -42,6 +42,7 @@ class Probation {
     PeerId peer;
     std::string awaited, elsewhere, instead;
     bool held_up = false;  // by a third member, in a call that it shares with another
+    bool fetches = false;  // `awaited` is the call in which it fetches the state
   };
 
   // Whether a look is due. If not, deadline() says when.
