@@ -202,10 +202,9 @@ def sync_shared_state(
     member that fetches nothing goes on, and sends in the background. See StateSync for what is
     allowed before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
-    The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
-    what they have verified. If a member is lost meanwhile, the call goes on among the others, and
-    only the pieces that were under way travel again. The loss still breaks the group: call
-    `update_topology` next, as after any loss.
+    The data travels in pieces of 4 MiB, from all that have it. Who fetches passes on what it has
+    verified. If a member is lost meanwhile, the call goes on, and only the pieces that were under
+    way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,
     unless its strategy is "receive_only". From one call to the next the revision advances by at
@@ -232,9 +231,8 @@ def sync_shared_state(
         OSError: a device failed while the agreed state was written to it; on this rank only.
         PeerLostError: a member was lost before all others had called this, or too few are left
             (`min_peers`): call `update_topology`, then this again.
-        KickedError: this peer is a newcomer, and its state does not fit the state of the others. Or
-            its download stood still for PCCL_FIRST_CALL_TIMEOUT, or took longer than the others
-            wait.
+        KickedError: this peer is a newcomer, and its state does not fit, or its download stood
+            still (PCCL_FIRST_CALL_TIMEOUT) or took longer than the timeout of the others.
         OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
 
     Example:
