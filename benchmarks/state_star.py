@@ -9,6 +9,12 @@ as the state takes on one uplink: all other times are given as multiples of it.
 
 With `--kill` a peer is killed when half of the state has arrived. What counts then is how much the
 newcomers that are left have received, as a multiple of the state.
+
+With `--join` the peers train while one of them fetches the state in the background: an outer step
+is `--sleep` seconds of computing, and an all-reduce of as many bytes as the state has. What counts
+is how much longer the outer steps are that overlap the download:
+
+    tools/stock-network.sh .venv/bin/python benchmarks/state_star.py --join --mib 128 --mbit 25
 """
 
 from __future__ import annotations
@@ -31,6 +37,9 @@ from processes import Master, ask, end, read_line, run_main
 CASES = ((1, 1), (1, 4), (2, 2))
 KILLS = {"a source": (2, 3, 1), "an owner": (1, 4, 4)}  # full and new peers, and who is killed
 RECEIVED_GOAL = 1.15
+JOIN = (1, 1)  # full and new peers: the download takes longest
+LATER_STEPS = 10
+LONGER_GOAL = 1.05  # the longest step that overlaps the download, by the median of the later ones
 GOALS = {(1, 4): 1.6, (2, 2): 0.7}  # of the time of (1, 1)
 ENTRY_BYTES = 16 << 20
 ENVIRONMENT = {"PCCL_LOG": "warning", "OMP_NUM_THREADS": "1"}
@@ -62,6 +71,37 @@ def rank(url: str, world: int, full: bool, mib: int) -> None:
     dist.destroy_process_group()
 
 
+def train(url: str, world: int, full: bool, mib: int, sleep: float) -> None:
+    """One peer: takes outer steps until the newcomer has the state, and some more."""
+    import torch
+    import torch.distributed as dist
+
+    import pccl_backend as pccl
+
+    dist.init_process_group("pccl", init_method=f"{url}?min_peers=1&founders={world}")
+    weights = torch.full((mib << 18,), 1.0 if full else 0.0)
+    pseudo_gradient = torch.ones(mib << 18)
+    dist.all_reduce(pseudo_gradient)  # connections and memory are warm
+    print("ready", flush=True)
+    sys.stdin.readline()
+    state = pccl.SharedState({"weights": weights}, revision=int(full))
+    strategy = "send_only" if full else "receive_only"
+    sync = pccl.sync_shared_state(state, strategy, async_op=True)
+    steps: list[tuple[float, bool]] = []
+    later = 0
+    while later < LATER_STEPS:
+        fetches = torch.tensor(float(not sync.is_completed()))
+        dist.all_reduce(fetches, op=dist.ReduceOp.MAX)
+        later += not bool(fetches)
+        start = time.monotonic()
+        time.sleep(sleep)
+        dist.all_reduce(pseudo_gradient)
+        steps.append((time.monotonic() - start, bool(fetches)))
+    sync.wait()
+    print(json.dumps([steps, bool((weights == 1).all())]), flush=True)
+    dist.destroy_process_group()
+
+
 Ranks = list[subprocess.Popen[str]]
 
 
@@ -81,6 +121,7 @@ def started(full: int, new: int, first: int, options: argparse.Namespace) -> Ite
             subprocess.run([*place, *limit.split()], check=True)
             command = [sys.executable, __file__, "--mib", str(options.mib), "--world", str(world)]
             command += ["--rank", f"pccl://{master.address}/star", *(["--full"] * (number < full))]
+            command += ["--sleep", str(options.sleep), *(["--join"] * options.join)]
             pipe = subprocess.PIPE
             environment = {**os.environ, **master.environment, **ENVIRONMENT}
             ranks.append(
@@ -123,6 +164,21 @@ def kill(full: int, new: int, dies: int, first: int, options: argparse.Namespace
         return received / (options.mib << 20)
 
 
+def show_join(options: argparse.Namespace) -> None:
+    print(f"{options.mib} MiB, uplinks of {options.mbit} Mbit/s, steps of {options.sleep} s")
+    with started(*JOIN, 1, options) as ranks:
+        said = [json.loads(line) for line in ask(ranks, "go")]
+    assert all(right for _, right in said), "the newcomer has another state"
+    steps = [max(times) for times in zip(*([s for s, _ in one] for one, _ in said), strict=True)]
+    count = sum(fetches for _, fetches in said[0][0])  # these are the first ones
+    later = sorted(steps[count:])
+    usual = later[len(later) // 2]
+    during = [one / usual for one in steps[:count]]
+    text = ", ".join(f"{one:.3f}" for one in during)
+    print(f"a later step takes {usual:.2f} s; those that overlap the download: {text} of that")
+    print(f"the longest: {max(during):.3f}, goal {LONGER_GOAL}")
+
+
 def show_kills(options: argparse.Namespace) -> None:
     for number, (name, (full, new, dies)) in enumerate(KILLS.items()):
         received = kill(full, new, dies, 1 + number * 5, options)
@@ -155,12 +211,17 @@ def main() -> None:
     parser.add_argument("--world", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--full", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--kill", action="store_true", help="kill peers instead")
+    parser.add_argument("--join", action="store_true", help="train meanwhile instead")
+    parser.add_argument("--sleep", type=float, default=20, help="seconds of an outer step's work")
     options = parser.parse_args()
-    if options.rank:
+    if options.rank and options.join:
+        train(options.rank, options.world, options.full, options.mib, options.sleep)
+    elif options.rank:
         rank(options.rank, options.world, options.full, options.mib)
     else:
         make_hub()
-        show_kills(options) if options.kill else show_times(options)
+        show = show_join if options.join else show_kills if options.kill else show_times
+        show(options)
 
 
 if __name__ == "__main__":

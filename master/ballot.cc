@@ -223,6 +223,13 @@ bool Ballot::has_voted(PeerId peer) const {
   return at != voters_.end() && at->second.vote;
 }
 
+protocol::Answer Ballot::timeout(std::string text) {
+  protocol::Answer answer;
+  answer.code = Code::kOperationTimeout;
+  answer.text = "timed out: " + (text.empty() ? "its answer was about to come" : std::move(text));
+  return answer;
+}
+
 Ballot::Answers Ballot::settle(const Answer& answer) {
   Answers answers = settle_if(answer, [](JointKind) { return true; });
   PCCL_ASSERT(open_ == 0);

@@ -76,6 +76,7 @@ class Ballot {
   Difference difference(const std::vector<PeerId>& newcomers) const;
   bool has_voted(PeerId voter) const;  // it has an open vote
 
+  static protocol::Answer timeout(std::string text);
   // Ends the open ballot. Number and kind of `answer` are replaced by those of each voter.
   Answers settle(const protocol::Answer& answer);
   // Answers the open votes of other kinds.

@@ -46,6 +46,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Farewell
     {o, o, o, x},  // AwaitSend
     {o, o, o, o},  // SendBegun
+    {o, o, o, x},  // Fetching
 }};
 
 // The end of a connection is not a phase: in any phase it may close, and it is closed after Leave,
@@ -221,10 +222,9 @@ std::vector<ConnectionId> Connections::beat() {
   return silent;
 }
 
-bool Connections::received_lately(PeerId peer) const {
+bool Connections::received_lately(PeerId peer, int ticks) const {
   const auto at = of_peer_.find(peer);
-  return at != of_peer_.end() &&
-         open_.at(at->second).keepalive.silent_ticks() <= protocol::kTicksPerPing;
+  return at != of_peer_.end() && open_.at(at->second).keepalive.silent_ticks() <= ticks;
 }
 
 void Connections::request_confirmations() {

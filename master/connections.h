@@ -73,7 +73,7 @@ class Connections {
   // received for the whole timeout.
   std::vector<ConnectionId> beat();
   // Whether something was received in the last ticks, as it is from a peer that nothing holds up.
-  bool received_lately(PeerId peer) const;
+  bool received_lately(PeerId peer, int ticks = protocol::kTicksPerPing) const;
   // Sends now every ping for a confirmation that beat() would send.
   void request_confirmations();
   // All peers have confirmed every message that matters.

@@ -161,9 +161,11 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   epochs_.lose(member, why, level);
   send_forget(peer);
   PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
+  new_to_sync_.erase(peer);
   if (!has_members()) {
     ballot_ = {};
     agreement_.cancel();
+    forget_sync();
   }
 }
 
@@ -310,11 +312,17 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
 }
 
 Status Group::on(PeerId peer, const protocol::Fetched& message) {
-  if (message.code != Code::kOk && membership_.is_newcomer(peer) && agreement_.expects(peer)) {
+  if (message.code != Code::kOk && is_new_to_sync(peer) && agreement_.expects(peer)) {
     remove({peer, "it could not take the state of the run: " + message.text});
     return {};
   }
   if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
+  return {};
+}
+
+Status Group::on(PeerId peer, const protocol::Fetching& message) {
+  if (agreement_.expects(peer) && agreement_.plan()->number == message.number)
+    probation_.restart(peer);
   return {};
 }
 
@@ -331,6 +339,7 @@ void Group::answer(const Answer& answer) {
   }
   if (kind) announce(wait_report_.end(*kind, context_.now));
   agreement_.cancel();
+  forget_sync();
   epochs_.give_up_change();
   short_of_peers_ = false;  // the callers get the reason
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
@@ -384,14 +393,21 @@ void Group::begin_agreement() {
   PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
   std::vector<OfferOf> offers;
   for (const PeerId member : membership_.members()) {
-    offers.push_back({member, &ballot_.vote(member).offer, trained_here(member),
-                      membership_.find(member)->name});
+    const bool trained = trained_here(member) && !new_to_sync_.contains(member);
+    offers.push_back(
+        {member, &ballot_.vote(member).offer, trained, membership_.find(member)->name});
   }
   const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
   for (const Misfit& misfit : wrong) remove(misfit);
   if (!wrong.empty()) return;
   const uint32_t number = ballot_.vote(membership_.members()[0]).number;
+  if (std::any_of(offers.begin(), offers.end(), [](const auto& one) { return one.trained; })) {
+    for (const OfferOf& one : offers) {
+      if (!one.trained && new_to_sync_.insert(one.peer).second) probation_.restart(one.peer);
+    }
+  }
   finish(agreement_.begin(offers, number));
+  if (gave_up_sync_ && !agreement_.fetching().empty()) give_up_sync();
 }
 
 void Group::finish(const Agreement::Outcome& outcome) {
@@ -619,6 +635,7 @@ void Group::check() const {
   }
   for (const auto& [peer, notice] : notices_) PCCL_ASSERT(membership_.find(peer) != nullptr);
   for (const PeerId peer : hindered_) PCCL_ASSERT(membership_.is_member(peer));
+  for (const PeerId peer : new_to_sync_) PCCL_ASSERT(membership_.is_member(peer));
   for (const auto& [group, ballots] : announced_ballots_) {
     PCCL_ASSERT(group != id_ && !ballots.empty() && ballots.front().ballot.group == group);
   }

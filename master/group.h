@@ -16,6 +16,7 @@
 // 7. At the end of a step everything that is due was done: no complete ballot waits for this group
 //    alone, no draining group has no open operation, no ending epoch has all reports, and no group
 //    still recovers that has all its members.
+// 8. Newcomers to a sync_shared_state are members.
 #pragma once
 
 #include <map>
@@ -104,6 +105,7 @@ class Group {
   Status on(PeerId peer, const protocol::StateReport& message);
   Status on(PeerId peer, const protocol::Vote& message);
   Status on(PeerId peer, const protocol::Fetched& message);
+  Status on(PeerId peer, const protocol::Fetching& message);
   Status on(PeerId peer, const protocol::Ping& message);
   Status on(PeerId peer, const protocol::Pong& message);
 
@@ -120,6 +122,10 @@ class Group {
   // A newcomer that gives up waiting for a joint call of this kind is removed. False if the peer is
   // no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
+  // A member gives up the open sync_shared_state. If only newcomers still fetch, they are removed,
+  // and the call goes on among the others. Otherwise it ends for all, unless its answer is on its
+  // way.
+  void give_up_sync();
   std::optional<Instant> deadline() const;
   // Nothing could be received for a while: all members get their full time again.
   void excuse_members();
@@ -171,6 +177,10 @@ class Group {
   void remove(const Misfit& misfit);  // a newcomer
   bool others_wait() const;
   Probation::Seen seen_of(PeerId newcomer) const;
+  bool is_new_to_sync(PeerId peer) const;
+  bool may_be_seen_fetching() const;
+  void see_fetching(std::vector<Probation::Seen>& all) const;
+  void forget_sync();
   std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
   bool is_in_call(PeerId peer) const;
   std::optional<Probation::Seen> see_late(PeerId peer, const std::vector<PeerId>& members) const;
@@ -222,7 +232,11 @@ class Group {
   Agreement agreement_;
   Probation probation_{"PCCL_FIRST_CALL_TIMEOUT"};  // of newcomers
   Probation lateness_{"PCCL_CALL_TIMEOUT"};         // of the other members
-  std::map<PeerId, std::string> notices_;           // the last notice to each waiting peer
+  // Members that were not trained here when the present sync_shared_state was elected, while others
+  // were. What they take part in before its answer does not change that.
+  std::set<PeerId> new_to_sync_;
+  bool gave_up_sync_ = false;              // a member has: then it ends if it cannot without them
+  std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
   std::set<PeerId> hindered_;  // members that were told that a newcomer cannot be admitted
   bool notices_due_ = false;
   WaitReport wait_report_;

@@ -15,6 +15,13 @@ namespace pccl::master {
 using protocol::Answer;
 using protocol::JointKind;
 
+namespace {
+
+// Ticks in which a member that lives sends something, even if it is slow.
+constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
+
+}  // namespace
+
 // The other members are informed as about any loss. The newcomer and they get a text that says what
 // did not fit.
 void Group::remove(const Misfit& misfit) {
@@ -76,7 +83,7 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
   // All have voted, and somebody fetches the state. That is its first call, and the members whose
-  // call it was may already wait for it in the next one.
+  // call it was may already wait for it in the next one. See see_fetching().
   if (votes && agreement_.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, membership_.newcomers());
   seen.held_up = standoff.held_up;
@@ -100,10 +107,67 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   return seen;
 }
 
+// A newcomer to the group, or to its shared state.
+bool Group::is_new_to_sync(PeerId peer) const {
+  return membership_.is_newcomer(peer) || new_to_sync_.contains(peer);
+}
+
+// Nobody is to blame while another member that takes part in the transfers may be stopped or cut
+// off.
+bool Group::may_be_seen_fetching() const {
+  const auto& members = membership_.members();
+  return !agreement_.fetching().empty() &&
+         std::all_of(members.begin(), members.end(), [this](PeerId member) {
+           const bool lively = connections_.received_lately(member, kSilentMax);
+           return lively || new_to_sync_.contains(member) || !agreement_.expects(member);
+         });
+}
+
+// A newcomer that fetches is judged by what arrives, since a slow download is no mistake. Each
+// Fetching restarts its time.
+void Group::see_fetching(std::vector<Probation::Seen>& all) const {
+  if (!may_be_seen_fetching()) return;
+  for (const PeerId peer : agreement_.fetching()) {
+    if (!new_to_sync_.contains(peer) || !membership_.find(peer)->connected) continue;
+    Probation::Seen seen{peer, text(JointKind::kSyncSharedState), {}, {}};
+    seen.fetches = true;
+    all.push_back(std::move(seen));
+  }
+}
+
+void Group::give_up_sync() {
+  if (agreement_.recording()) return;  // agreed: the answer is on its way
+  // After their loss, the members vote again, and repeat that they give up.
+  if (gave_up_sync_ && agreement_.fetching().empty()) return;
+  std::vector<PeerId> fetching;
+  for (const PeerId peer : agreement_.fetching()) {
+    if (membership_.is_member(peer)) fetching.push_back(peer);
+  }
+  const bool all_new = std::all_of(fetching.begin(), fetching.end(),
+                                   [this](PeerId peer) { return new_to_sync_.contains(peer); });
+  if (!agreement_.fetching().empty() && all_new) {
+    gave_up_sync_ = true;
+    for (const PeerId peer : fetching)
+      remove({peer, "it did not receive the whole state within the timeout of the others"});
+    return;
+  }
+  if (agreement_.fetching().empty()) {
+    const bool waits = !ballot_.is_complete();
+    return answer(Ballot::timeout(waits ? "it waited for " + missing_text(ballot_.missing()) : ""));
+  }
+  std::vector<uint32_t> ranks;
+  ranks.reserve(fetching.size());
+  for (const PeerId peer : fetching) ranks.push_back(*membership_.rank(peer));
+  std::sort(ranks.begin(), ranks.end());
+  answer(Ballot::timeout(membership_.ranks_text(ranks) + " did not receive the whole state"));
+}
+
 // A newcomer's timeout does not end the call of others, nor a call that they have yet to make: the
 // newcomer is removed, and they continue without it.
 bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
-  if (!membership_.is_newcomer(peer)) return false;
+  if (!membership_.is_newcomer(peer) &&
+      !(kind == JointKind::kSyncSharedState && new_to_sync_.contains(peer)))
+    return false;
   remove({peer, std::string("it gave up its first call, ") + text(kind) +
                     ", by its own timeout or because it was interrupted"});
   PCCL_ASSERT(!membership_.is_member(peer));
@@ -125,6 +189,7 @@ std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_
       if (seen.held_up) seen.awaited.clear();
     }
   }
+  see_fetching(all);
   if (awaited_by_others.empty() || !is_new()) return all;
   const auto& members = membership_.members();
   // The others may wait for a member that is not connected, and perhaps dead.
@@ -139,7 +204,8 @@ std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_
 }
 
 bool Group::watch_newcomers(const std::string& awaited_by_others) {
-  const bool any_new = !membership_.newcomers().empty() || (!awaited_by_others.empty() && is_new());
+  const bool any_new = !membership_.newcomers().empty() || !new_to_sync_.empty() ||
+                       (!awaited_by_others.empty() && is_new());
   const Epochs::Phase phase = epochs_.phase();
   const bool can_call = phase == Epochs::Phase::kActive || phase == Epochs::Phase::kBroken;
   std::vector<Misfit> wrong = epochs_.take_misfits();

@@ -121,19 +121,12 @@ std::string who_is_missing(const Groups& groups, const Group& own, JointKind kin
   return out;
 }
 
-Answer timeout(std::string text) {
-  Answer answer;
-  answer.code = Code::kOperationTimeout;
-  answer.text = "timed out: " + (text.empty() ? "its answer was about to come" : std::move(text));
-  return answer;
-}
-
 // Ends the ballot of a group that has agreed on a change.
 void give_up_change(Group& group) {
   const Phase phase = group.epochs().phase();
   PCCL_ASSERT(group.epochs().changing());
   PCCL_ASSERT(phase != Phase::kStarting);  // the JointAbort was held
-  if (phase != Phase::kBroken) return group.answer(timeout(group.epochs().waits_for()));
+  if (phase != Phase::kBroken) return group.answer(Ballot::timeout(group.epochs().waits_for()));
   Answer answer;
   answer.code = Code::kTooFewPeers;
   answer.text = "peer group " + std::to_string(group.id().value) + " has " +
@@ -141,25 +134,6 @@ void give_up_change(Group& group) {
                 " left and nobody who could be admitted, min_peers is " +
                 std::to_string(group.quorum().min_peers) + ": start more peers and call it again";
   group.answer(answer);
-}
-
-void give_up_sync(Group& group) {
-  if (group.agreement().recording()) return;  // agreed: the answer is on its way
-  const auto& fetching = group.agreement().fetching();
-  if (fetching.empty()) {
-    std::string missing;
-    if (!group.ballot().is_complete()) {
-      missing = "it waited for " + group.missing_text(group.ballot().missing());
-    }
-    return group.answer(timeout(std::move(missing)));
-  }
-  std::vector<uint32_t> ranks;
-  for (const PeerId peer : fetching) {
-    if (const auto rank = group.membership().rank(peer)) ranks.push_back(*rank);
-  }
-  std::sort(ranks.begin(), ranks.end());
-  std::string who = ranks.empty() ? "a peer that was lost" : group.membership().ranks_text(ranks);
-  group.answer(timeout(who + " did not receive the whole state"));
 }
 
 }  // namespace
@@ -206,10 +180,10 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   if (!group.ballot().is_open(peer, number)) return;  // already answered
   const JointKind kind = group.ballot().vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
-  if (kind == JointKind::kSyncSharedState) return give_up_sync(group);
+  if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
   if (group.epochs().changing()) return give_up_change(group);
   const std::string missing = who_is_missing(groups, group, kind);
-  const Answer answer = timeout(missing.empty() ? "" : "it waited for " + missing);
+  const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);
   for (const auto& [id, other] : groups.all()) {
     // In its own group a newcomer of a lower rank may have made another call.
     const bool waits = &other == &group || other.ballot().kind() == kind;

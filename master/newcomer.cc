@@ -36,7 +36,10 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration timeo
     wait.overdue = now >= ends && !seen.silent;
     if (wait.overdue && was_overdue) {
       std::string why = "it called " + seen.elsewhere + ", and the others " + seen.awaited;
-      if (seen.elsewhere.empty()) {
+      if (seen.fetches) {
+        why = "in " + seen.awaited + " nothing has reached it for " + text(timeout) + " (" +
+              setting_ + ")";
+      } else if (seen.elsewhere.empty()) {
         why =
             "it did not call " + seen.awaited + " within " + text(timeout) + " (" + setting_ + ")";
         if (!seen.instead.empty()) why += "; it called " + seen.instead + ", and nobody else did";

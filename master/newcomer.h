@@ -46,6 +46,7 @@ class Probation {
     std::string awaited, elsewhere, instead;
     bool held_up = false;  // by a third member, in a call that it shares with another
     bool silent = false;
+    bool fetches = false;  // `awaited` is the call in which it fetches the state
   };
   // `setting`: the name of the time that look() gets, for the text.
   explicit Probation(std::string setting) : setting_(std::move(setting)) {}

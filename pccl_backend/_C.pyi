@@ -57,6 +57,10 @@ class SyncHandle:
 
     @property
     def receives(self) -> bool: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def hash(self) -> int: ...
 
 @dataclass(kw_only=True)
 class FakeOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,13 +46,18 @@ class StateSync:
 
     The tensors and the revision of the state are lent until `wait` has returned or raised: the
     program may read the tensors, and must not write them. Another joint call before that raises
-    InvalidStateError. Collectives are allowed meanwhile; their data goes first. If the object is
-    dropped without `wait`, the transfers still go on, and this process keeps its tensors as they
-    are.
+    InvalidStateError. Collectives are allowed meanwhile; their data goes first.
+
+    If the object is dropped without `wait`, the transfers still go on, because other members may
+    need them. The tensors stay lent until they end. Then the memory is released, nothing is
+    written, and a next joint call is allowed. A RuntimeWarning says so, unless the transfers have
+    ended and this process had fetched nothing.
 
     Attributes:
         receives: whether this process fetches something. Then the tensors have the agreed content
             only after `wait`. If not, they have it already.
+        revision: the agreed revision.
+        hash: hash of all tensors, as in SyncInfo.
 
     Example:
         >>> sync = pccl.sync_shared_state(state, async_op=True)
@@ -75,6 +81,14 @@ class StateSync:
     def receives(self) -> bool:
         return self._handle.receives
 
+    @property
+    def revision(self) -> int:
+        return self._handle.revision
+
+    @property
+    def hash(self) -> int:
+        return self._handle.hash
+
     def is_completed(self) -> bool:
         """Whether `wait` would return or raise at once."""
         return self._handle.is_completed()
@@ -86,7 +100,8 @@ class StateSync:
 
         Args:
             timeout: how long to wait. If it expires, the transfers go on, and the tensors stay
-                lent. Without it, the timeout of the group ends the call on all members.
+                lent. Without it, the timeout of the group ends the call on all members. If only
+                newcomers still fetch then, they are removed, and the others get their result.
 
         Raises:
             SharedStateError: as `sync_shared_state`; or a tensor of the state was written since the
@@ -116,8 +131,18 @@ class StateSync:
             state.give_back(revision)
 
     def __del__(self) -> None:
-        if hasattr(self, "_state"):
-            self._give_back(None)
+        if getattr(self, "_state", None) is None:
+            return
+        self._give_back(None)
+        what = ""
+        if self.receives:
+            what = "what this process fetches is thrown away, and its tensors stay as they are"
+        elif not self.is_completed():
+            what = "its tensors are lent until the transfers have ended, and must not be written"
+        if what:
+            warnings.warn(
+                f"a StateSync was dropped without wait(): {what}", RuntimeWarning, stacklevel=2
+            )
 
     def __repr__(self) -> str:
         how = "completed" if self.is_completed() else "under way"
@@ -177,10 +202,9 @@ def sync_shared_state(
     member that fetches nothing goes on, and sends in the background. See StateSync for what is
     allowed before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
-    The data travels in pieces of 4 MiB, from all members that have it. Members that fetch pass on
-    what they have verified. If a member is lost meanwhile, the call goes on among the others, and
-    only the pieces that were under way travel again. The loss still breaks the group: call
-    `update_topology` next, as after any loss.
+    The data travels in pieces of 4 MiB, from all that have it. Who fetches passes on what it has
+    verified. If a member is lost meanwhile, the call goes on, and only the pieces that were under
+    way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,
     unless its strategy is "receive_only". From one call to the next the revision advances by at
@@ -207,7 +231,8 @@ def sync_shared_state(
         OSError: a device failed while the agreed state was written to it; on this rank only.
         PeerLostError: a member was lost before all others had called this, or too few are left
             (`min_peers`): call `update_topology`, then this again.
-        KickedError: this peer is a newcomer, and its state does not fit the state of the others.
+        KickedError: this peer is a newcomer, and its state does not fit, or its download stood
+            still (PCCL_FIRST_CALL_TIMEOUT) or took longer than the timeout of the others.
         OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
 
     Example:

@@ -2,6 +2,8 @@
 // below csrc/torch throws.
 #pragma once
 
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -19,6 +21,20 @@ struct [[nodiscard]] Status {
   bool ok() const { return code == Code::kOk; }
   friend bool operator==(const Status&, const Status&) = default;
 };
+
+// Runs `work`. kSystem if it throws, for example because there is no memory. It is for threads of
+// ours, and for work that must not end what its caller waits for.
+template <typename Work>
+Status caught(Work&& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    return {Code::kSystem, "no memory left", {}};
+  } catch (const std::exception& error) {
+    return {Code::kSystem, error.what(), {}};
+  }
+  return {};
+}
 
 // The other side has sent what PROTOCOL.md forbids: its connection is closed. `what` names it.
 inline Status violation(std::string what) {

@@ -59,6 +59,7 @@ struct PeerCore::Impl {
   void on(const OpTransferred& event);
   void on(const OpProgressed& event) {
     operations.progressed(event.epoch, event.op, event.finished);
+    sync.progressed(event.epoch, event.op);
   }
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);

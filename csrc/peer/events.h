@@ -151,7 +151,8 @@ struct OpTransferred {
   Epoch epoch;
   OpKey op;
 };
-// Only of an operation with `keep`. `finished`: elements, counted from the start of its task.
+// Only of an operation with `keep`, and of a piece that is received. `finished`: elements, counted
+// from the start of its task.
 struct OpProgressed {
   Epoch epoch;
   OpKey op;

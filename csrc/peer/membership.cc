@@ -56,6 +56,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, x, x, o},  // Farewell
     {o, o, o, o},  // AwaitSend
     {o, o, x, o},  // SendBegun
+    {o, o, o, o},  // Fetching
 }};
 
 const char* text(Phase phase) {

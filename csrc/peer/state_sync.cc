@@ -149,6 +149,7 @@ void StateSync::start() {
   }
   logged_done_ = done_bytes_;
   next_line_ = context_.after(kLineEvery);
+  reported_ = context_.now;
   swarm_ = Swarm(std::move(setup));
   manifest_here_ = !receives() || layout_.part_count() == 0 || (keeps && kept_->manifest);
   kept_.reset();
@@ -200,6 +201,7 @@ ring::Task StateSync::task_of(OpKey key, PeerId source, PeerId destination, uint
   task.shape.rank = receives ? 1 : 0;
   (receives ? task.upstream : task.downstream) = receives ? source : destination;
   task.pulled = true;
+  task.keep = receives && is_piece(what);  // its bytes are counted while they come
   task.what = what;
   return task;
 }
@@ -358,6 +360,11 @@ bool StateSync::transferred(Epoch epoch, OpKey key) {
   return true;
 }
 
+void StateSync::progressed(Epoch epoch, OpKey key) {
+  const auto at = transfers_.find({epoch, key});
+  if (at != transfers_.end() && at->second.state == State::kRunning) goes_on();
+}
+
 void StateSync::arrived(const Running& transfer, OpKey key) {
   if (is_piece(transfer.what)) {
     const uint32_t piece = transfer.what & ~kSpare;
@@ -430,6 +437,7 @@ void StateSync::checked_piece(const PieceChecked& event) {
   say_if_complete();
   ask();
   tell_progress();
+  goes_on();
 }
 
 void StateSync::checked_manifest(const PieceChecked&) {
@@ -504,13 +512,37 @@ void StateSync::tell_progress() const {
       SyncProgress{handle_, done_bytes_, lacked_bytes_, static_cast<uint32_t>(swarm_.busy())});
 }
 
+// The master removes a newcomer whose download has stopped for first_call_timeout.
+Duration StateSync::report_every() const {
+  const Options& options = context_.options;
+  const bool given = options.first_call_timeout > Duration{0};
+  return std::min(kLineEvery, (given ? options.first_call_timeout : options.peer_timeout) / 4);
+}
+
+// More of what this peer lacks is here.
+void StateSync::goes_on() {
+  if (said_ || next_report_ || !runs()) return;
+  next_report_ = reported_ + report_every();
+  report_if_due();
+}
+
+void StateSync::report_if_due() {
+  if (!next_report_ || *next_report_ > context_.now) return;
+  next_report_.reset();
+  reported_ = context_.now;
+  if (!said_) context_.send(protocol::Fetching{plan_->number});
+}
+
 void StateSync::on_time() {
+  report_if_due();
   if (!next_line_ || *next_line_ > context_.now) return;
   log_progress();
   next_line_ = context_.after(kLineEvery);
 }
 
-std::optional<Instant> StateSync::deadline() const { return next_line_; }
+std::optional<Instant> StateSync::deadline() const {
+  return next_report_ && next_line_ ? std::min(*next_report_, *next_line_) : next_line_;
+}
 
 void StateSync::log_progress() {
   const auto mib = [](uint64_t bytes) { return std::to_string(bytes / kMiB) + " MiB"; };
@@ -530,6 +562,7 @@ void StateSync::log_progress() {
 
 void StateSync::stop() {
   next_line_.reset();
+  next_report_.reset();
   stopped_ = plan_.has_value();  // a plan that waits for earlier memory never starts
   drop_waiting();
   for (auto& [key, transfer] : transfers_) {
@@ -605,6 +638,7 @@ void StateSync::check() const {
   PCCL_ASSERT(plan_ || (!said_ && wanted_keys_.empty() && unchecked_.empty()));
   PCCL_ASSERT(!verified_ || swarm_.complete());
   PCCL_ASSERT(next_line_.has_value() == runs());
+  PCCL_ASSERT(!next_report_ || runs());
   if (started_) swarm_.check();
 }
 

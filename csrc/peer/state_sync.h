@@ -14,6 +14,7 @@
 //      the same content and keys.
 //   7. A Fetched is about the present plan.
 //   8. The time of the next line of the log is known while a plan is carried out, and only then.
+//   9. A report to the master is due only while a plan is carried out.
 #pragma once
 
 #include <map>
@@ -40,6 +41,7 @@ class StateSync {
 
   // From the ring and the shell. False: not a transfer of shared state.
   bool transferred(Epoch epoch, OpKey key);
+  void progressed(Epoch epoch, OpKey key);  // more bytes of a piece have come
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
   void requested(const PieceRequested& event);
@@ -55,7 +57,8 @@ class StateSync {
   bool busy() const { return !transfers_.empty(); }
 
   void repeat() const;  // after Resumed
-  // Once a second it logs how far the transfers have come.
+  // Once a second it logs how far the transfers have come. More often, if it has to, it tells the
+  // master that they go on.
   void on_time();
   std::optional<Instant> deadline() const;
 
@@ -121,6 +124,9 @@ class StateSync {
   void checked_manifest(const PieceChecked& event);
   void refuse(const PieceChecked& event);
   void tell_progress() const;
+  void goes_on();
+  void report_if_due();
+  Duration report_every() const;
   void log_progress();
   void fail_if_lost();
   std::string names_of(const std::vector<uint32_t>& pieces) const;
@@ -155,6 +161,8 @@ class StateSync {
   uint64_t sent_bytes_ = 0;                     // in this call
   uint64_t logged_done_ = 0, logged_sent_ = 0;  // by the last line of the log
   std::optional<Instant> next_line_;            // of the log
+  Instant reported_;                            // to the master, or the plan began
+  std::optional<Instant> next_report_;          // there is something to report
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;
 };

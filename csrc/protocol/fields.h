@@ -164,6 +164,7 @@ void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(bounded(m.sources, kMembersMax), bounded(m.receivers, kMembersMax), free_text(m.gone));
 }
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
+void fields(auto& wire, Is<Fetching> auto& m) { wire(m.number); }
 
 void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(free_text(m.text)); }
@@ -237,6 +238,7 @@ template <> inline constexpr Kind kKind<AbortProposal>{28, "AbortProposal"};
 template <> inline constexpr Kind kKind<Farewell>{29, "Farewell"};
 template <> inline constexpr Kind kKind<AwaitSend>{30, "AwaitSend"};
 template <> inline constexpr Kind kKind<SendBegun>{31, "SendBegun"};
+template <> inline constexpr Kind kKind<Fetching>{34, "Fetching"};
 // clang-format on
 
 }  // namespace pccl::protocol

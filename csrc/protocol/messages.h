@@ -495,6 +495,13 @@ struct Fetched {
   bool operator==(const Fetched&) const = default;
 };
 
+// Peer -> master: more of what this receiver lacks has arrived since it said so last, or since the
+// SyncPlan. A newcomer that says nothing is removed (PROTOCOL.md, section 2).
+struct Fetching {
+  uint32_t number = 0;
+  bool operator==(const Fetching&) const = default;
+};
+
 // ---- Endings and reconnection -------------------------------------------------------------------
 
 // Peer -> master: this peer leaves by its own decision.
@@ -567,7 +574,7 @@ using Message =
     std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
                  EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
-                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun>;
+                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, Fetching>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

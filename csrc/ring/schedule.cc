@@ -356,8 +356,9 @@ Schedule::Eager Schedule::head(uint64_t room) const {
 
 // The last round of slice s arrives at the end of step s + rounds - 1.
 uint64_t Schedule::finished(const Cursor& received) const {
-  PCCL_DCHECK(is_sliced() || overtakes());
+  PCCL_DCHECK(is_sliced() || overtakes() || block_offsets_.size() == 1);
   if (received.at_end) return shape_.count;
+  if (is_listed()) return received.step * chunk_bytes_ / shape_.element_bytes;
   const uint64_t slices = std::max(received.step + 1, rounds_) - rounds_;
   const uint64_t blocks = overtakes() ? 1 : shape_.world;  // of a slice
   return slices * blocks * chunk_bytes_ / shape_.element_bytes;

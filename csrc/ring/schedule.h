@@ -150,7 +150,8 @@ class Schedule {
   };
   Eager head(uint64_t room) const;
   // Number of elements, from the start of the tensor, that are final here. All chunks before
-  // `received` have arrived. REQUIRES: kAllReduce or kPairwise; for kDirect see elements_in().
+  // `received` have arrived. REQUIRES: kAllReduce, kPairwise, or kTransfer of one block; for
+  // kDirect see elements_in().
   uint64_t finished(const Cursor& received) const;
   void check() const;  // asserts that the sizes agree with each other
 

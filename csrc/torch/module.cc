@@ -196,7 +196,9 @@ void bind(py::module_& m) {
       .def("wait", &wait_for_sync, py::arg("timeout"), py::arg("progress"))
       .def("is_completed", &SyncHandle::is_completed)
       .def("is_concluded", &SyncHandle::is_concluded)
-      .def_property_readonly("receives", &SyncHandle::receives);
+      .def_property_readonly("receives", &SyncHandle::receives)
+      .def_property_readonly("revision", &SyncHandle::revision)
+      .def_property_readonly("hash", &SyncHandle::hash);
   bind_join_options(m);
   bind_fake_cuda(m);
   py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")

@@ -56,5 +56,7 @@ peer::JointResult SyncHandle::wait(std::optional<double> seconds, const TellProg
 bool SyncHandle::is_completed() const { return sync_->ended(); }
 bool SyncHandle::is_concluded() const { return sync_->concluded(); }
 bool SyncHandle::receives() const { return sync_->receives(); }
+uint64_t SyncHandle::revision() const { return sync_->elected().first; }
+uint64_t SyncHandle::hash() const { return sync_->elected().second; }
 
 }  // namespace pccl::torch_layer

@@ -31,6 +31,8 @@ class SyncHandle {
   bool is_completed() const;
   bool is_concluded() const;  // wait() has given its outcome: nothing is lent any more
   bool receives() const;      // this peer lacks entries of what was agreed on
+  uint64_t revision() const;  // of what was agreed on, and its hash
+  uint64_t hash() const;
 
  private:
   std::shared_ptr<PeerSession> session_;

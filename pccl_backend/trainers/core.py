@@ -15,9 +15,18 @@ TURN measures the fragment that is sent next. If the round in flight concerns th
 TURN also applies and loads that round, because the new pseudo-gradient is measured from the values
 before: this is "send before receive at the same step".
 
+After a meeting that has admitted somebody, the SYNC of a boundary goes on in the background: a
+newcomer fetches the state while the others go on. What is shared is lent meanwhile, so they SETTLE
+before they write it, or meet again:
+
+    blocking     ... UPDATE  SYNC     POST  SETTLE  AWAIT  APPLY ...
+    overlapped   TURN  UPDATE  SYNC  POST     SETTLE  AWAIT  APPLY  LOAD
+
 Nothing flies during UPDATE and SYNC. Therefore what the peers share is complete at each SYNC, and a
 newcomer joins with one SYNC. The shared state tells it what the others do next (`Progress.then`):
 in an overlapped run, and after a loss, they POST at once, and so does the newcomer, with weight 0.
+If they went on while it fetched the state, it is `late`: it takes fewer inner steps, so that they
+do not wait for it at the next boundary.
 
 A failed round is posted again after UPDATE and SYNC (a *repair*).
 """
@@ -43,6 +52,7 @@ class Core:
         every: inner steps of a cycle, in which each fragment is sent once; None: boundaries come
             from outside.
         fragments: number of fragments.
+        lends: whether what is shared may be lent to a SYNC while inner steps are taken.
 
     Attributes:
         progress: what is shared; `then` and `position` are as of the last SYNC.
@@ -52,12 +62,18 @@ class Core:
         blank: whether this peer has just come, in the middle of a round.
         met: whether a meeting has ended whose result no call has returned.
         started: whether this peer holds what the others hold.
+        lent: whether a SYNC goes on in the background.
+        late: whether the others took inner steps while this peer fetched the state; until the next
+            boundary.
     """
 
-    def __init__(self, *, overlap: int | None, every: int | None, fragments: int) -> None:
+    def __init__(
+        self, *, overlap: int | None, every: int | None, fragments: int, lends: bool = True
+    ) -> None:
         self._overlap = overlap
         self._every = every
         self._fragments = fragments
+        self._lends = lends
         self._goal: Goal | None = None
         self._boundary = Boundary.NONE
         self._meeting: Action | None = None  # the call of a meeting that comes next
@@ -66,10 +82,11 @@ class Core:
         self._repaired = self._flight_repaired = False
         self._tries = 0  # of a meeting
         self._whole = False  # whether the meeting began with UPDATE
+        self._joined = False  # whether that has admitted somebody
         self.progress = Progress()
         self.delta = Delta.FREE
         self.steps = self.attempts = 0
-        self.blank = self.met = self.started = False
+        self.blank = self.met = self.started = self.lent = self.late = False
 
     @property
     def blocking(self) -> bool:
@@ -101,7 +118,7 @@ class Core:
         """Begin a call of the trainer, or continue one that raised."""
         if goal is Goal.STEP and self._boundary is Boundary.NONE:
             self._boundary = Boundary.BEGUN
-            self.met = False
+            self.met = self.late = False
             if self.blocking:
                 self.attempts = 0
         if goal is Goal.START and not self.started and self._meeting is None:
@@ -114,8 +131,8 @@ class Core:
         """Return what comes next; None if the call has reached its goal."""
         action = self._of_the_flight() or self._meeting or self._of_the_boundary()
         if action is None and self._goal is Goal.MEET and not self.met:
-            return Action.UPDATE
-        return action
+            action = Action.UPDATE
+        return Action.SETTLE if self.lent and action not in (None, Action.POST) else action
 
     def _of_the_flight(self) -> Action | None:
         """Return what ends the round in flight, if this call ends it."""
@@ -145,6 +162,15 @@ class Core:
         return self._boundary is not Boundary.DONE
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether the SYNC that comes next may go on while this peer takes inner steps.
+
+        All members that hold what the others hold say the same.
+        """
+        meets = self._boundary in (Boundary.LOADED, Boundary.TURNED)
+        return self._lends and self._joined and self.started and meets
+
+    @property
     def _steps_on(self) -> bool:
         """Whether the call goes on over the boundary. A blocking `meet` leaves it to `step`."""
         return self._goal is not Goal.MEET or not self.blocking
@@ -155,7 +181,8 @@ class Core:
         """Count an inner step, and return the goal of the call that it needs.
 
         Args:
-            due: whether the time of this boundary has come, for a trainer that goes by the clock.
+            due: whether the time of this boundary has come, for a trainer that goes by the clock,
+                or that is late.
             landed: whether the all-reduce has finished, for a trainer without a fixed overlap.
         """
         self.steps += 1
@@ -179,7 +206,7 @@ class Core:
         return (place + 1) * self._every // self._fragments - place * self._every // self._fragments
 
     def did(self, action: Action) -> None:
-        """The action is done. After APPLY, a fused TURN and SYNC call their own methods instead."""
+        """The action is done. APPLY, a fused TURN, UPDATE and SYNC have their own methods."""
         match action:
             case Action.POST:
                 self.delta = Delta.FLYING
@@ -200,11 +227,15 @@ class Core:
                 if self._boundary is Boundary.BEGUN and self.blocking:
                     self._boundary = Boundary.LOADED
                     self._meeting = Action.UPDATE
-            case Action.UPDATE:
-                self._meeting = Action.SYNC
-                self._whole = True
+            case Action.SETTLE:
+                self.lent = False
             case _:
                 raise AssertionError(action)
+
+    def updated(self, *, joined: bool) -> None:
+        """UPDATE is done, and has admitted somebody or not."""
+        self._meeting = Action.SYNC
+        self._whole, self._joined = True, joined
 
     def applied(self, *, inner_steps: int) -> None:
         """APPLY is done; on average the peers took so many inner steps for it."""
@@ -230,16 +261,26 @@ class Core:
         then, position = Then.STEPS, 0
         if self.delta is Delta.OWN:
             overdue = self._boundary is Boundary.BEGUN
-            then = Then.FINISH if overdue else Then.POST
+            then = Then.POST_NOW if self.may_go_on else Then.POST
+            then = Then.FINISH if overdue else then
             if self._boundary is Boundary.NONE:
                 position = self._overlap or 0
         elif self._boundary is Boundary.BEGUN and self.started:
             then = Then.FINISH
+        elif self.may_go_on:
+            then = Then.STEPS_NOW
         return Progress(self.progress.rounds, then, position, self.progress.inner_steps)
 
-    def synced(self, agreed: Progress) -> None:
-        """SYNC is done; `agreed` is what all members now share."""
+    def synced(self, agreed: Progress, *, goes_on: bool = False) -> None:
+        """SYNC is done; `agreed` is what all members now share.
+
+        Args:
+            agreed: the progress that all share.
+            goes_on: whether it goes on in the background, because others fetch the state.
+        """
+        assert not goes_on or self.may_go_on
         self.progress = agreed
+        self.lent, self._joined = goes_on, False
         self._meeting = None
         self._tries = 0
         self._repaired, self._repair = self._repair, False
@@ -254,7 +295,8 @@ class Core:
         """A newcomer does what the others do."""
         self.started = True
         self.steps = 0
-        if agreed.then is Then.STEPS:
+        self.late = agreed.then in (Then.STEPS_NOW, Then.POST_NOW)
+        if agreed.then in (Then.STEPS, Then.STEPS_NOW):
             return
         self.blank = True
         self.attempts = 0
@@ -280,8 +322,9 @@ class Core:
         return (not members_changed and not past) or self.attempts % ATTEMPTS_MAX == 0
 
     def call_failed(self, *, members_changed: bool) -> bool:
-        """UPDATE or SYNC failed for all members. Return whether the caller must hear of it."""
+        """UPDATE, SYNC or SETTLE failed for all members. Return whether the caller must hear."""
         self._meeting, self._repair = Action.UPDATE, True
+        self.lent = self._joined = False
         self._tries += 1
         return not members_changed or self._tries % ATTEMPTS_MAX == 0
 
@@ -296,5 +339,6 @@ class Core:
         self._goal = self._meeting = None
         self._boundary = Boundary.NONE
         self._repair = self._repaired = self._whole = self.met = self.started = False
+        self.lent = self.late = self._joined = False
         self._tries = 0
         self.delta = Delta.FREE

@@ -81,7 +81,8 @@ class DDP(Trainer):
         super().__init__(
             model,
             optimizers,
-            core=lambda: Core(overlap=0, every=None, fragments=1),
+            # The next optimizer step, soon after a SYNC, writes what would be lent.
+            core=lambda: Core(overlap=0, every=None, fragments=1, lends=False),
             copies=lambda core: Gradients(model, optimizers, core),
             url=url,
             tag=tag,

@@ -21,6 +21,12 @@ the newcomer's first call:
 The shared state says what the members do next. If it is an all-reduce, as in a run that overlaps
 and after a loss, the newcomer takes part at once, with weight 0, and holds nobody up.
 
+**A join stops nobody.** While a newcomer fetches the state, the others take inner steps. They need
+the global parameters as they are until their next average has come. Only if the newcomer is not
+done by then, they wait for it. The newcomer takes fewer inner steps before its first outer step, by
+as many as the others have taken meanwhile. With `shared` tensors all wait, because the program may
+write these at any time. So do those who call `step` themselves, at the next one.
+
 **When a peer is lost**, the average goes on among the survivors; parts that were finished keep its
 contribution (`on_loss="keep"`). If it cannot go on, it fails on all survivors alike and leaves the
 pseudo-gradient as it was. The survivors call update_topology and sync_shared_state, as above, and
@@ -192,6 +198,7 @@ class DiLoCo(Trainer):
                 overlap=settings.overlap_steps,
                 every=settings.steps_every,
                 fragments=settings.fragments,
+                lends=not shared,  # the program may write its own tensors during inner steps
             ),
             copies=lambda core: Replica(model, settings, core, self._host),
             shared=shared,
@@ -253,8 +260,8 @@ class DiLoCo(Trainer):
     def finish(self) -> None:
         """Apply what is still travelling. The end of the `with` block does it.
 
-        With `overlap`, all members call it alike, for example before they save. Without, there is
-        nothing to do.
+        With `overlap`, all members call it alike, for example before they save. Without, it only
+        waits for a newcomer that still fetches the state.
 
         Raises:
             PcclError: as `meet`.
@@ -262,6 +269,7 @@ class DiLoCo(Trainer):
         with self._signals:
             engine = self._engine()
             if engine.core.blocking and engine.core.between:
+                engine.settle()
                 return
             if self._run(Goal.MEET):
                 self._end_step(engine)
@@ -326,12 +334,26 @@ class DiLoCo(Trainer):
         engine = self._made
         assert engine is not None, "the hook was registered after the start"
         engine.copies.inner_steps += 1
-        seconds = self._settings.seconds_every
         goal = engine.core.inner_step(
-            due=seconds is not None and time.monotonic() - self._boundary_at >= seconds,
+            due=self._is_due(engine),
             landed=self._settings.overlap == "auto" and engine.has_landed,
         )
         return Chose(goal, self.inner_steps)
+
+    def _is_due(self, engine: Engine) -> bool:
+        """Return whether it is time for the boundary, by the clock.
+
+        While this peer fetched the state, the others may have taken inner steps. It guesses how
+        many from its own.
+        """
+        seconds, missed = self._settings.seconds_every, engine.late_s if engine.core.late else 0.0
+        since = time.monotonic() - self._boundary_at
+        if seconds is not None:
+            return since + missed >= seconds
+        if missed == 0.0 or self._settings.steps_every is None:
+            return False
+        steps = engine.core.steps + 1  # in `since` seconds
+        return steps * (since + missed) >= engine.core.interval * since
 
     @together
     def _reach(self, goal: Goal) -> OuterStep | None:

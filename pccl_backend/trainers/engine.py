@@ -84,6 +84,7 @@ class Engine:
         joined, left: peers that came and went since they were last taken.
         waited_s, reduce_s: see OuterStep.
         attempts: number of times that the last round was posted.
+        late_s: seconds that the first sync took; see Core.late.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Engine:
         self.info: pccl.SyncInfo | None = None
         self.joined: tuple[str, ...] = ()
         self.left: tuple[str, ...] = ()
-        self.waited_s = self.reduce_s = 0.0
+        self.waited_s = self.reduce_s = self.late_s = 0.0
         self.attempts = 0
 
     def read_model(self) -> None:
@@ -134,6 +135,7 @@ class Engine:
         tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
         self.state = pccl.SharedState(tensors, revision=0)
         self._agreed = (0, Progress())  # revision and progress of the last SYNC
+        self._lent: pccl.StateSync | None = None  # to a SYNC that goes on in the background
 
     def resume(self, revision: int) -> None:
         """Take the shared state's tensors, which were just loaded, for what was agreed on."""
@@ -169,12 +171,19 @@ class Engine:
                 action = self.core.next()
                 assert action is not None, "the round is in flight"
                 self._carry_out(action)
+            self.settle()
         except pccl.PcclError:
             pass  # what was learned is still in the local copy
+        self._lent = None
         self._exchange.forget()
         self.core.leave()
         self.copies.restart()
         self.joined = self.left = ()
+
+    def settle(self) -> None:
+        """Wait until all have what was shared last: a newcomer may still fetch it."""
+        if self.core.lent:
+            self._settle()
 
     # --- The actions ------------------------------------------------------------------------------
 
@@ -198,6 +207,8 @@ class Engine:
                 self._update()
             case Action.SYNC:
                 self._sync()
+            case Action.SETTLE:
+                self._settle()
 
     def _post(self) -> None:
         if self.core.blocking:
@@ -248,7 +259,7 @@ class Engine:
         if topology is None:
             return
         self.topology = topology
-        self.core.did(Action.UPDATE)
+        self.core.updated(joined=bool(topology.joined))
         self.joined += topology.joined
         self.left += topology.left
         self._tell(self._observer.topology_updated, self.topology)
@@ -260,18 +271,47 @@ class Engine:
         self._progress.copy_(torch.tensor(offer.values()))
         self.state.revision = revision + (offer != agreed)
         is_new = not self.core.started
-        info = self._call(
-            partial(pccl.sync_shared_state, self.state, strategy=self.strategy, group=self.group)
-        )
+        before = time.monotonic()
+        info = self._share_state()
         if info is None:
             return
+        if is_new:
+            self.late_s = time.monotonic() - before
         progress = Progress.of(self._progress.tolist())
         self._agreed = (self.state.revision, progress)
-        self.core.synced(progress)
+        self.core.synced(progress, goes_on=self._lent is not None)
         if is_new or info.rx_bytes > self._progress.nbytes:
             self._share = self.copies.adopt() or self._share
         self.info, self.strategy = info, "enforce_popular"
         self._tell(self._observer.state_synced, info)
+
+    def _share_state(self) -> pccl.SyncInfo | None:
+        """Return what was agreed on, when this peer has it; others may still fetch it."""
+        sync: Any = partial(
+            pccl.sync_shared_state, self.state, strategy=self.strategy, group=self.group
+        )
+        if not self.core.may_go_on:
+            return self._call(sync)
+        begin: Callable[[], pccl.StateSync] = partial(sync, async_op=True)
+        begun = self._call(begin)
+        if begun is None or begun.receives:
+            return None if begun is None else self._call(begun.wait)
+        self._lent = begun
+        return pccl.SyncInfo(revision=begun.revision, hash=begun.hash, tx_bytes=0, rx_bytes=0)
+
+    def _settle(self) -> None:
+        sync = self._lent
+        assert sync is not None, "the core says that something is lent"
+        try:
+            self._wait(sync.wait)
+        except pccl.PcclError as error:
+            self._lent = None
+            changed = isinstance(error, MEMBERS_CHANGED)
+            if self.core.call_failed(members_changed=changed):
+                raise
+        else:
+            self._lent = None
+            self.core.did(Action.SETTLE)
 
     def _hold(self) -> None:
         if self.info is not None:  # before, the model as it is counts

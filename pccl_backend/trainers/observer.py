@@ -26,7 +26,8 @@ class OuterStep:
         world_size: number of members after the step.
         joined: names of the peers admitted during the step.
         left: names of the peers lost during the step.
-        synced: outcome of the step's sync_shared_state.
+        synced: outcome of the step's sync_shared_state. If a newcomer fetches the state while this
+            peer goes on, its bytes are not in there, but in `sent_bytes` of the next steps.
         excluded: names of the peers whose pseudo-gradients were not finite. They count with weight
             0, and those peers continue from the global parameters.
         inner_steps: inner steps that the run has taken since it began, per peer.

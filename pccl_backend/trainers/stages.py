@@ -18,6 +18,7 @@ class Action(Enum):
     LOAD = auto()  # bring the new global parameters into the local copy
     UPDATE = auto()  # update_topology
     SYNC = auto()  # sync_shared_state
+    SETTLE = auto()  # wait for a SYNC that goes on in the background
 
 
 class Goal(Enum):
@@ -55,6 +56,8 @@ class Then(Enum):
     STEPS = 0  # inner steps
     POST = 1  # the all-reduce, then inner steps
     FINISH = 2  # the all-reduce and the rest of the boundary, then inner steps
+    STEPS_NOW = 3  # inner steps, which they begin while a newcomer fetches
+    POST_NOW = 4  # the all-reduce, then inner steps, likewise
 
 
 @dataclass(frozen=True)

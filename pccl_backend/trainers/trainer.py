@@ -166,6 +166,9 @@ class Trainer:
 
     def finish(self) -> None:
         """Apply what is still travelling. The end of the `with` block does it."""
+        if self._made is not None:
+            with self._signals:
+                self._made.settle()
 
     def close(self) -> None:
         """Make no further outer step; the model may get another trainer. Not joint.

@@ -6,7 +6,8 @@ parameters are the set of all tokens that were ever applied. So a token that is 
 never, shows.
 
 The group behaves as a real one with PCCL_ON_PEER_LOSS=raise: an all-reduce ends alike for all;
-joint calls are made by all in the same order; a loss breaks the epoch until update_topology. A peer
+joint calls are made by all in the same order; a loss breaks the epoch until update_topology. While
+newcomers download the shared state, the others go on, if their cores say so. A peer
 is a generator that yields whenever it waits, and the seed says who goes on.
 """
 
@@ -60,6 +61,8 @@ class Joint:
     result: Any = None
     then: dict[str, Action | None] = field(default_factory=dict)  # what each peer does next
     error: type[Exception] | None = None
+    joined: bool = False  # UPDATE: whether it has admitted somebody
+    downloading: set[str] = field(default_factory=set)  # SYNC: members that have yet to receive it
 
 
 class Group:
@@ -120,6 +123,8 @@ class Group:
             self.pending.remove(name)
         if name not in self.members:
             return
+        for sync in self.syncs[-1:]:
+            sync.downloading.discard(name)
         self.broken |= set(self.alive)
         for reduce in self.reduces:
             if reduce.ended:
@@ -168,6 +173,7 @@ class Group:
             return
         self.joint = None
         if joint.kind is Action.UPDATE:
+            joint.joined = bool(self.pending)
             changed = bool(self.pending) or len(self.alive) < len(self.members)
             self.members = self.alive + self.pending
             self.pending = []
@@ -180,6 +186,10 @@ class Group:
             joint.result = True
         else:
             joint.result = self._elect(joint.offers)
+            joint.downloading = {
+                name for name, (_, content) in joint.offers.items() if content != joint.result[1]
+            }
+            self.syncs.append(joint)
 
     def _elect(self, offers: dict[str, Any]) -> Any:
         """The highest revision wins; then what most members offer."""
@@ -222,6 +232,7 @@ class Peer:
         self.delta: Tokens = frozenset()
         self.mean: Tokens = frozenset()
         self._work: Reduce | None = None
+        self._lent: Joint | None = None  # a SYNC that goes on in the background
         self._over = False
         self._agreed: tuple[int, Progress] = (0, Progress())
         self.raised = 0
@@ -261,7 +272,8 @@ class Peer:
         for learned in self.learned:
             learned.add((self.name, self.taken))
         landed = self._work is not None and self._work.ended
-        return self.core.inner_step(landed=landed)
+        due = self.core.late and self._chance.random() < 0.5
+        return self.core.inner_step(due=due, landed=landed)
 
     def _until_done(self, goal: Goal) -> Wait:
         """Make a call, and repeat it as long as it raises, as a user would."""
@@ -313,6 +325,8 @@ class Peer:
                 self._load()
             case Action.UPDATE | Action.SYNC:
                 yield from self._meet(action)
+            case Action.SETTLE:
+                yield from self._settle()
 
     def _turn(self) -> None:
         fused = self.core.fused
@@ -356,6 +370,7 @@ class Peer:
 
     def _apply(self) -> None:
         fragment = self.core.fragment
+        assert self._lent is None, "what is lent was written"
         assert not self.mean & self.theta[fragment], "a token was applied twice"
         self.theta[fragment] |= self.mean
         self.applied.append(self.core.progress.rounds)
@@ -382,6 +397,8 @@ class Peer:
                 yield
             if joint.error is not None:
                 raise joint.error
+            if action is Action.SYNC:
+                yield from self._receive(joint)
         except LostError:
             if self.core.call_failed(members_changed=True):
                 raise
@@ -393,17 +410,35 @@ class Peer:
         else:
             self._met(action, joint)
 
+    def _receive(self, joint: Joint) -> Wait:
+        """Wait until this peer has the state; without `may_go_on`, until all have it."""
+        while self.name in joint.downloading:
+            if self._chance.random() < 0.1:
+                joint.downloading.discard(self.name)
+            yield
+        self._lent = joint if self.core.may_go_on else None
+        while self._lent is None and joint.downloading:
+            yield
+
+    def _settle(self) -> Wait:
+        joint = self._lent
+        assert joint is not None
+        while joint.downloading:
+            self._maybe_raise()
+            yield
+        self._lent = None
+        self.core.did(Action.SETTLE)
+
     def _met(self, action: Action, joint: Joint) -> None:
         if action is Action.UPDATE:
-            self.core.did(Action.UPDATE)
+            self.core.updated(joined=joint.joined)
             return
         revision, (progress, theta) = joint.result
-        if self._group.syncs[-1:] != [joint]:
-            self._group.syncs.append(joint)
         self._agreed = (revision, progress)
         assert not self.core.started or tuple(self.theta) == theta, "hashes differ"
         self.theta = list(theta)
-        self.core.synced(progress)
+        goes_on = self._lent is joint
+        self.core.synced(progress, goes_on=goes_on)
         if self.core.blank:
             self.delta = frozenset()
         joint.then[self.name] = self.core.next()
@@ -459,7 +494,8 @@ def simulate(seed: int, make: Callable[[random.Random], dict[str, Any]]) -> list
         raise AssertionError("the run has not come to its end")
     if not options["faults"] and not options["timeouts"]:
         for joint in group.syncs:
-            assert len(set(joint.then.values())) == 1, f"a newcomer holds the others up: {joint}"
+            nexts = set(joint.then.values())
+            assert len(nexts) <= 1, f"a newcomer holds the others up: {joint}"
     return [peer for name, peer in peers.items() if name not in group.pending]
 
 

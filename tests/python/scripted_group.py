@@ -33,6 +33,33 @@ class SyncInfo:
     hash: int = 0xAB
 
 
+@dataclass
+class StateSync:
+    """A sync that goes on in the background, because others fetch the state."""
+
+    group: ScriptedGroup
+    revision: int
+    receives: bool = False
+    hash: int = 0xAB
+
+    def __post_init__(self) -> None:
+        self._bits = [tensor.clone() for tensor in self.group.state.values()]
+
+    def wait(self) -> SyncInfo:
+        self.group.calls.append("settle")
+        same = map(same_bits, self.group.state.values(), self._bits)
+        assert all(same), "what is lent was written"
+        try:
+            fail(self.group.settle_errors)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.group.lent = None
+            raise
+        self.group.lent = None
+        return SyncInfo()
+
+
 class Work:
     """An all-reduce. Like a real one, it may be waited for again, and then ends the same way."""
 
@@ -87,6 +114,7 @@ class ScriptedGroup:
     reduce_errors: list[BaseException | None] = field(default_factory=list)
     topology_errors: list[BaseException | None] = field(default_factory=list)
     sync_errors: list[BaseException | None] = field(default_factory=list)
+    settle_errors: list[BaseException | None] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
     agreed: float | None = None  # value of the others' state, in all elements, at sync_shared_state
     revision: int = 0
@@ -96,6 +124,7 @@ class ScriptedGroup:
     reduced: list[torch.Tensor] = field(default_factory=list)  # inputs of all-reduces
     commits: int = 0
     state: Any = None
+    lent: StateSync | None = None
     running: Work | None = None
     _sync_due: bool = False
 
@@ -114,6 +143,7 @@ class ScriptedGroup:
         return self.running is not None and not self.running.known
 
     def update_topology(self, **_: object) -> Topology:
+        assert self.lent is None, "a sync goes on in the background"
         assert not self.under_way, "an all-reduce runs, whose result others have applied"
         assert not self._sync_due, "sync_shared_state comes after update_topology"
         self.calls.append("update_topology")
@@ -125,11 +155,17 @@ class ScriptedGroup:
         members = [{"peer": "a"}, {"peer": "b"}]
         return {"peer": self.peer, "rank": 0, "members": members}
 
-    def sync_shared_state(self, state: Any, *, strategy: str, **_: object) -> SyncInfo:
+    def sync_shared_state(
+        self, state: Any, *, strategy: str, async_op: bool = False, **_: object
+    ) -> SyncInfo | StateSync:
         assert not self.under_way, "an all-reduce runs, whose result others have applied"
         self._sync_due = False
         self.calls.append(f"sync {strategy}")
         fail(self.sync_errors)
+        if async_op:
+            assert self.agreed is None, "a test's mistake: it fetches nothing in the background"
+            self.lent = StateSync(self, state.revision)
+            return self.lent
         if self.agreed is None:
             return SyncInfo()
         for tensor in self.state.values():

@@ -26,6 +26,8 @@ class Alone:
     def __init__(self, agreed: Progress | None = None, **settings: Any) -> None:
         self.core = Core(**{"overlap": 0, "every": None, "fragments": 1, **settings})
         self.words: list[str] = []
+        self.joined = False  # whether an UPDATE admits somebody
+        self.shared = Progress()  # in the last SYNC
         self.call(Goal.START, agreed=agreed)
 
     def story(self) -> str:
@@ -67,8 +69,12 @@ class Alone:
                 self.core.turned(inner_steps=5 if self.core.fused else None)
             case Action.APPLY:
                 self.core.applied(inner_steps=5)
+            case Action.UPDATE:
+                self.core.updated(joined=self.joined)
             case Action.SYNC:
-                self.core.synced(agreed or self.core.offer())
+                goes_on = self.core.may_go_on
+                self.shared = agreed or self.core.offer()
+                self.core.synced(self.shared, goes_on=goes_on)
             case Action.POST:
                 self.core.posting()
                 self.core.did(action)
@@ -466,3 +472,79 @@ def test_a_newcomer_counts_its_inner_steps_from_zero() -> None:
     peer.core.leave()
     peer.call(Goal.START)
     assert peer.core.steps == 0
+
+
+# --- A newcomer fetches while the others go on ----------------------------------------------------
+
+
+def test_a_blocking_trainer_settles_before_it_moves_the_globals() -> None:
+    peer = started(every=2)
+    peer.joined = True
+    peer.steps(2)
+    assert peer.story() == f". . {BLOCKING}"
+    assert peer.core.lent
+    assert peer.shared.then is Then.STEPS_NOW
+    peer.joined = False
+    peer.steps(3)
+    assert peer.story() == f". . POST SETTLE AWAIT APPLY LOAD {MEETS} | ."
+    assert not peer.core.lent
+    assert peer.shared.then is Then.STEPS
+
+
+def test_an_overlapped_trainer_settles_before_the_average_lands() -> None:
+    peer = started(overlap=1, every=2)
+    peer.joined = True
+    peer.steps(2)
+    assert peer.story() == f". . {SENDS}"
+    assert peer.core.lent
+    assert peer.shared.then is Then.POST_NOW
+    peer.joined = False
+    peer.steps(3)
+    assert peer.story() == f". SETTLE {RECEIVES} . {SENDS} . {RECEIVES}"
+
+
+def test_a_meeting_settles_first() -> None:
+    peer = started(every=2)
+    peer.joined = True
+    peer.steps(2)
+    peer.story()
+    peer.call(Goal.MEET)
+    assert peer.story() == f"SETTLE {MEETS} |"
+    assert not peer.core.lent, "between two boundaries all wait"
+    assert peer.shared.then is Then.STEPS
+
+
+def test_who_may_not_lend_waits_with_the_newcomer() -> None:
+    peer = started(every=2, lends=False)
+    peer.joined = True
+    peer.steps(4)
+    assert peer.story() == f". . {BLOCKING} . . {BLOCKING}"
+    assert peer.shared.then is Then.STEPS
+
+
+def test_what_fails_in_the_background_is_met_after_the_round() -> None:
+    peer = started(every=2)
+    peer.joined = True
+    peer.steps(2)
+    peer.joined = False
+    for _ in range(2):
+        goal = peer.core.inner_step()
+    assert goal is Goal.STEP
+    peer.call(goal, until=Action.SETTLE)
+    assert peer.core.call_failed(members_changed=False)
+    peer.story()
+    peer.call(Goal.STEP)
+    assert peer.story() == f"AWAIT APPLY LOAD {MEETS} |"
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_newcomer_that_fetched_while_the_others_went_on_is_late(overlap: int) -> None:
+    then = Then.POST_NOW if overlap else Then.STEPS_NOW
+    peer = Alone(Progress(3, then, 0, 30), every=4, overlap=overlap)
+    assert peer.story() == ("SYNC POST |" if overlap else "SYNC |")
+    assert peer.core.late
+    peer.steps(1)
+    assert peer.core.late
+    peer.steps(1, due=True)
+    assert not peer.core.late
+    assert peer.story().endswith(f". {SENDS if overlap else BLOCKING}")

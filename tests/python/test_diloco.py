@@ -5,6 +5,7 @@ Other tests show that the real group behaves like this one; the examples and the
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,83 @@ def test_after_a_loss_the_same_bits_are_reduced_again(group: ScriptedGroup) -> N
     assert group.reduced[0].abs().sum() > 0
     assert (done.attempts, done.joined, done.left, done.world_size) == (3, ("d",), ("b",), 2)
     assert outer.revision == 1
+
+
+@pytest.mark.parametrize("overlap", [0, "auto"])
+def test_a_newcomer_fetches_while_the_others_go_on(
+    group: ScriptedGroup, overlap: int | str
+) -> None:
+    model = small_model()
+    outer = started(group, model, overlap=overlap)
+    group.topologies = [Topology(3, joined=("c",))]
+    wander(model, 7)
+    begun = outer.step()
+    assert begun.synced.hash == 0xAB
+    assert group.lent is not None
+    assert "settle" not in group.calls
+    wander(model, 8)
+    group.calls.clear()
+    outer.step()
+    assert group.calls.index("settle") < group.calls.index("update_topology")
+    assert group.lent is None
+
+
+@pytest.mark.parametrize("every", [100, timedelta(hours=1)])
+def test_a_newcomer_that_was_late_takes_fewer_inner_steps(
+    group: ScriptedGroup, every: int | timedelta
+) -> None:
+    model = small_model()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    group.agreed, group.then = 1.0, 3
+    with DiLoCo(model, sgd, every=every) as outer:
+        assert outer._made is not None
+        outer._made.late_s = 1e9
+        group.calls.clear()
+        sgd.step()
+        assert group.calls == ["all_reduce", "update_topology", "sync enforce_popular"]
+        group.calls.clear()
+        sgd.step()
+        assert group.calls == [], "it was late once"
+
+
+def test_the_end_waits_for_a_newcomer_that_fetches(group: ScriptedGroup) -> None:
+    outer = started(group, small_model())
+    group.topologies = [Topology(3, joined=("c",))]
+    outer.step()
+    outer.finish()
+    assert group.calls[-1] == "settle"
+
+
+def test_a_program_that_shares_tensors_of_its_own_waits(group: ScriptedGroup) -> None:
+    """It may write them in its inner steps."""
+    outer = started(group, small_model(), shared={"tokens": torch.zeros(1)})
+    group.topologies = [Topology(3, joined=("c",))]
+    outer.step()
+    assert group.lent is None
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_fails_in_the_background_is_met_again(group: ScriptedGroup, interrupted: bool) -> None:
+    model = small_model()
+    outer = started(group, model)
+    group.topologies = [Topology(3, joined=("c",))]
+    outer.step()
+    wander(model, 7)
+    group.calls.clear()
+    meeting = ["update_topology", "sync enforce_popular"]
+    if interrupted:
+        group.settle_errors = [KeyboardInterrupt()]
+        with pytest.raises(KeyboardInterrupt):
+            outer.step()
+        outer.step()
+        assert group.calls == ["all_reduce", "settle", "settle", *meeting]
+    else:
+        group.settle_errors = [pccl.OperationTimeoutError("rank 2 did not receive the whole state")]
+        with pytest.raises(pccl.OperationTimeoutError):
+            outer.step()
+        outer.step()
+        assert group.calls == ["all_reduce", "settle", *meeting]
+    assert outer.revision == 2
 
 
 def test_a_loss_while_syncing_is_met_by_meeting_again(group: ScriptedGroup) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import warnings
 from datetime import timedelta
 
 import torch
@@ -25,6 +26,7 @@ def members_go_on() -> dict[str, bool]:
     strategy = "receive_only" if newcomer else "enforce_popular"
     sync = pccl.sync_shared_state(state, strategy, async_op=True)
     assert sync.receives is newcomer
+    agreed = sync.revision, sync.hash
     for _ in range(20):
         total()
     with expected(pccl.InvalidStateError, "first wait"):
@@ -41,6 +43,7 @@ def members_go_on() -> dict[str, bool]:
     assert sync.wait() == info, "a second wait returns the same"
     assert (weights == 3).all()
     assert info.revision == state.revision == 1
+    assert agreed == (info.revision, info.hash)
     assert info.rx_bytes == (weights.nbytes if newcomer else 0)
     state.revision = 2
     pccl.sync_shared_state(state)
@@ -70,8 +73,12 @@ def dropped_without_wait() -> None:
     state = make_state(rank, revision=0)
     sync = pccl.sync_shared_state(state, async_op=True)
     assert wait_until(sync.is_completed, timeout_s=30)
-    del sync
-    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del sync
+        gc.collect()
+    expected_text = "dropped without wait(): what this process fetches is thrown away"
+    assert [expected_text in str(one.message) for one in caught] == [True] * rank
     assert same(state, make_state(rank, 0))
     state.revision = 1
     state.revision = 0

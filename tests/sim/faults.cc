@@ -348,7 +348,8 @@ bool Faults::mistaken_newcomer() {
   if (!cluster_.room() || cluster_.rules().gentle || cluster_.groups()[group].quiet) return false;
   constexpr Mistake kOfState[] = {Mistake::kShape,  Mistake::kDtype,     Mistake::kExtraKey,
                                   Mistake::kAhead,  Mistake::kSendOnly,  Mistake::kPending,
-                                  Mistake::kUpdate, Mistake::kOperation, Mistake::kSilent};
+                                  Mistake::kUpdate, Mistake::kOperation, Mistake::kSilent,
+                                  Mistake::kHangs};
   constexpr Mistake kOthers[] = {Mistake::kPending, Mistake::kUpdate, Mistake::kDigest,
                                  Mistake::kSilent};
   const Mistake mistake = cluster_.rules().mortal ? kOthers[chance_.below(std::size(kOthers))]

@@ -234,6 +234,12 @@ void PeerNode::apply(peer::UnparkOp& effect) {
 }
 
 void PeerNode::apply(peer::EndOp& effect) {
+  if (const auto unposted = unposted_.extract(effect.op)) {
+    control([this, epoch = unposted.mapped(), op = effect.op] {
+      step(peer::OpDrained{epoch, op});
+    });
+    return;
+  }
   data([this, end = effect] { engine_.end(end); });
 }
 
@@ -288,6 +294,10 @@ void PeerNode::count_message() {
 
 void PeerNode::apply(peer::StartOp& start) {
   ring::Memory memory;
+  if (start.piece && hangs) {
+    unposted_[start.task.op] = start.task.epoch;
+    return;
+  }
   if (start.piece) {
     memory.spans = {shared_->lend(start.task.op, *start.piece).value()};
     memory.save = false;
@@ -329,6 +339,7 @@ void PeerNode::apply(peer::BeginPieces& effect) {
 }
 
 void PeerNode::apply(peer::CheckPiece& effect) {
+  if (hangs) return;
   peer::SharedEntries::Checked checked = shared_->check(effect.op, effect.what);
   peer::PieceChecked event{effect.handle, effect.plan,    effect.peer,
                            effect.what,   checked.status, checked.have};

@@ -46,6 +46,8 @@ class PeerNode {
   bool cannot_listen = false;  // no port is left for it
   uint32_t last_token = 1;     // number of the token that its file has
   bool foreign = false;        // it supports only later versions than the master
+  // Its thread hangs in sync_shared_state: it lends and checks no piece.
+  bool hangs = false;
 
   // The addresses with which it registers.
   protocol::Register where() const;
@@ -131,6 +133,7 @@ class PeerNode {
   peer::Handle decided_call_ = 0;                // the last one for which all have voted
   bool background_ = false;                      // it goes on in the background
   std::optional<peer::FinishJoint> unclaimed_;   // its end, for which nobody has waited yet
+  std::map<OpKey, Epoch> unposted_;              // transfers for which nothing was lent
   Fifo to_control_, to_data_;
   std::deque<std::function<void()>> backlog_;
   std::shared_ptr<World::Connection> connection_;

@@ -345,6 +345,8 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
     nodes[0]->stop();
   else if (verb == "go")
     nodes[0]->go_on();
+  else if (verb == "hang")
+    nodes[0]->hangs = true;
   else if (verb == "leave")
     nodes[0]->leave();
   else if (verb == "revoke" && with.contains("token"))

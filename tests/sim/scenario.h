@@ -23,6 +23,7 @@
 //   state [on=a,b]                         says what its shared state is filled with
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
 //       stop and go pause and resume a process; end: as the process that hosts it ends
+//   hang NAME                              its thread lends and checks no pieces from now on
 //   revoke NAME [token=N]                  its tokens are no longer good, or only the Nth
 //   renew NAME [as=unknown|another]        its file has another token, which the master does not
 //                                          know, or which is the token of somebody else

@@ -378,14 +378,25 @@ void Workload::offer_wrong_state() {
   node_.call(std::move(call));
 }
 
+void Workload::offer_and_hang() {
+  node_.hangs = true;
+  for (auto& entry : state_) std::fill(entry.begin(), entry.end(), std::byte{0xee});
+  strategy_ = protocol::SyncStrategy::kReceiveOnly;
+  peer::JointCalled call = offer();
+  call.offer.strategy = strategy_;
+  joint_ = call.kind;
+  node_.call(std::move(call));
+}
+
 // All calls that a mistaken newcomer makes in this generation.
 void Workload::make_mistake() {
   node_.world().note(node_.name(), where() + " makes its mistake");
   // Without collectives there is nothing with which it could be compared.
-  silent_ =
-      rules_.mistake == Mistake::kSilent || (!rules_.shares_state && first_collectives().empty());
+  silent_ = rules_.mistake == Mistake::kSilent || rules_.mistake == Mistake::kHangs ||
+            (!rules_.shares_state && first_collectives().empty());
   switch (rules_.mistake) {
     case Mistake::kSilent: break;
+    case Mistake::kHangs: offer_and_hang(); break;
     case Mistake::kPending: joint(protocol::JointKind::kArePeersPending); break;
     case Mistake::kUpdate: joint(protocol::JointKind::kUpdateTopology); break;
     case Mistake::kDigest:

@@ -32,6 +32,7 @@ enum class Mistake : uint8_t {
   kOperation,  // posts a collective that nobody else calls
   kDigest,     // posts the collectives of the others, with other sizes
   kSilent,     // calls nothing
+  kHangs,      // makes the right call, and fetches nothing
 };
 
 class Workload : public App {
@@ -81,7 +82,7 @@ class Workload : public App {
   bool agreed_on_state_in(const std::string& error) const;
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
   bool is_compared() const { return compared_; }
-  bool silent() const { return silent_; }                 // its mistake is to call nothing
+  bool silent() const { return silent_; }  // its mistake is to do nothing, or to fetch nothing
   bool ended_by_loss() const { return ended_by_loss_; }   // a call of its mistake was
   Instant last_success() const { return last_success_; }  // end of the last successful call
   std::string doing() const;
@@ -136,6 +137,7 @@ class Workload : public App {
   std::vector<Call> first_collectives() const;
   void post_alone();
   void offer_wrong_state();
+  void offer_and_hang();
   void on_refused_state(const Status& status);
   bool was_judged(Epoch epoch) const;
   // Whether perhaps no member is left that could decide which of two newcomers is wrong.

@@ -9,12 +9,16 @@
 namespace pccl::peer {
 
 BackgroundSync::BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
-                               Conclude conclude)
-    : call_(std::move(call)), how_(std::move(how)), conclude_(std::move(conclude)) {
-  call_->on_decided = [this](bool receives) {
+                               std::function<void()> give_up, Conclude conclude)
+    : call_(std::move(call)),
+      how_(std::move(how)),
+      give_up_(std::move(give_up)),
+      conclude_(std::move(conclude)) {
+  call_->on_decided = [this](const Control::WaitingCall::Decided& decided) {
     {
       const std::lock_guard lock(mutex_);
-      receives_ |= receives;  // after a loss there may be another plan
+      receives_ |= decided.receives;  // after a loss there may be another plan
+      elected_ = {decided.revision, decided.state_hash};
       decided_ = true;
     }
     changed_.notify_all();
@@ -32,7 +36,7 @@ BackgroundSync::~BackgroundSync() {
 Status BackgroundSync::start() {
   PCCL_ASSERT(!thread_.joinable());
   try {
-    thread_ = std::thread([this] { how_.around ? how_.around([this] { run(); }) : run(); });
+    thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
     return {Code::kSystem, std::string("no thread for the transfers: ") + error.what(), {}};
   }
@@ -40,13 +44,29 @@ Status BackgroundSync::start() {
 }
 
 void BackgroundSync::run() {
-  std::optional<FinishJoint> end = call_->waiter.wait({});
+  std::optional<FinishJoint> end;
+  const auto wait = [&] { end = call_->waiter.wait({}); };
+  const Status failure = caught([&] { how_.around ? how_.around(wait) : wait(); });
+  if (!failure.ok()) {
+    if (!end) give_up_();
+    if (!end) end = call_->waiter.end();
+    end->status = failure;
+  }
   PCCL_ASSERT(end.has_value());
+  bool alone = false;
   {
     const std::lock_guard lock(mutex_);
+    if (end->status.ok()) elected_ = {end->revision, end->state_hash};
     end_ = std::move(end);
+    alone = abandoned_;
   }
   changed_.notify_all();
+  if (alone) release();
+}
+
+// Its outcome is for nobody.
+void BackgroundSync::release() {
+  (void)conclude_once([] { return Status{Code::kInvalidState, "nobody has waited for it", {}}; });
 }
 
 template <typename Done>
@@ -87,10 +107,19 @@ bool BackgroundSync::receives() const {
   return receives_;
 }
 
+std::pair<uint64_t, uint64_t> BackgroundSync::elected() const {
+  const std::lock_guard lock(mutex_);
+  return elected_;
+}
+
 Result<JointResult> BackgroundSync::conclude(const std::function<Status()>& may_install) {
+  join();
+  return conclude_once(may_install);
+}
+
+Result<JointResult> BackgroundSync::conclude_once(const std::function<Status()>& may_install) {
   const std::lock_guard conclusion(conclusion_);
   if (outcome_) return *outcome_;
-  if (thread_.joinable()) thread_.join();
   PCCL_ASSERT(end_.has_value());
   const Status refused = end_->status.ok() && may_install ? may_install() : Status{};
   if (!refused.ok()) end_->status = refused;
@@ -112,13 +141,17 @@ std::optional<SyncProgress> BackgroundSync::take_progress() {
 }
 
 void BackgroundSync::join() {
-  const std::lock_guard conclusion(conclusion_);
+  const std::lock_guard joining(joining_);
   if (thread_.joinable()) thread_.join();
 }
 
 void BackgroundSync::abandon() {
-  const std::lock_guard lock(mutex_);
-  abandoned_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+    if (!end_) return;  // the thread releases what it has
+  }
+  release();
 }
 
 bool BackgroundSync::abandoned() const {

@@ -4,8 +4,10 @@
 // Invariants:
 //   1. The thread writes only to staging buffers. The tensors are written when it is concluded.
 //   2. What keeps the memory of the tensors alive lives until the thread has ended.
-//   3. It is concluded once; every later wait returns the same outcome.
+//   3. It is concluded once; every later wait returns the same outcome. If nobody will wait, it is
+//      concluded when the call ends, and nothing is written.
 // The thread ends when the call ends: by the answer, by its timeout, or because the peer leaves.
+// Failure: the thread finds no memory. It gives the call up, and this is the outcome.
 #pragma once
 
 #include <condition_variable>
@@ -13,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "csrc/base/result.h"
 #include "csrc/peer/shell/control.h"
@@ -24,8 +27,10 @@ class BackgroundSync {
  public:
   using Conclude = std::function<Result<JointResult>(FinishJoint)>;
 
-  // `conclude`: turns the end of the call into its outcome.
-  BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how, Conclude conclude);
+  // `give_up`: acts as if the timeout of the call were now. `conclude`: turns the end of the call
+  // into its outcome.
+  BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
+                 std::function<void()> give_up, Conclude conclude);
   ~BackgroundSync();  // waits for the thread. REQUIRES: the call has ended, or will soon
 
   Status start();  // kSystem: no thread. REQUIRES: not yet started
@@ -36,6 +41,8 @@ class BackgroundSync {
   bool ended() const;
   bool failed() const;    // it has ended with an error
   bool receives() const;  // this peer lacked entries when all had voted
+  // Revision and hash of the elected state. REQUIRES: all have voted, or the call has ended well.
+  std::pair<uint64_t, uint64_t> elected() const;
   // REQUIRES: ended. `may_install`: is asked before a tensor is written; its error is then the
   // outcome.
   Result<JointResult> conclude(const std::function<Status()>& may_install);
@@ -43,25 +50,30 @@ class BackgroundSync {
   bool concluded() const;
   std::optional<SyncProgress> take_progress();  // the latest one, once
   void join();  // waits for the thread. REQUIRES: the call has ended
-  // Nobody will wait for it any more.
+  // Nobody will wait for it any more. What it has is released now, or when the call ends.
   void abandon();
   bool abandoned() const;
 
  private:
   void run();
+  Result<JointResult> conclude_once(const std::function<Status()>& may_install);
+  void release();
   template <typename Done>
   bool wait_until(Instant until, const Interrupted& interrupted, Done done);
 
   const std::shared_ptr<Control::WaitingCall> call_;
   InBackground how_;
+  const std::function<void()> give_up_;
   const Conclude conclude_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool decided_ = false, receives_ = false, abandoned_ = false, concluded_ = false;
+  std::pair<uint64_t, uint64_t> elected_;
   std::optional<SyncProgress> progress_;
   std::optional<FinishJoint> end_;
-  std::mutex conclusion_;  // held while it is concluded, and for the thread below
+  std::mutex conclusion_;  // held while it is concluded
   std::optional<Result<JointResult>> outcome_;
+  std::mutex joining_;  // for the thread below, which may conclude
   std::thread thread_;
 };
 

@@ -8,6 +8,7 @@
 #include "csrc/net/address.h"
 #include "csrc/net/keys.h"
 #include "csrc/peer/arrange.h"
+#include "csrc/protocol/state.h"
 #include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::peer {
@@ -397,7 +398,9 @@ void Control::start_transfer(StartOp& start) {
   const uint64_t number = ++starts_;
   unposted_[start.task.op] = {start.task.epoch, number};
   call->waiter.work([this, call, start = std::move(start), number] {
-    const Result<std::span<std::byte>> span = call->entries->lend(start.task.op, *start.piece);
+    Result<std::span<std::byte>> span = std::span<std::byte>();
+    const Status failure = caught([&] { span = call->entries->lend(start.task.op, *start.piece); });
+    if (!failure.ok()) span = failure;
     push(std::function<void()>(
         [this, start, number, span]() mutable { lent(start, number, span); }));
   });
@@ -428,14 +431,17 @@ void Control::apply(BeginPieces& effect) {
   const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
   call->waiter.work([call, plan = std::move(effect)] {
     call->entries->begin(plan);
-    if (call->on_decided) call->on_decided(plan.receives);
+    if (!call->on_decided) return;
+    call->on_decided({plan.receives, plan.plan.revision, protocol::state_hash(plan.plan.entries)});
   });
 }
 
 void Control::apply(CheckPiece& effect) {
   const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
   call->waiter.work([this, call, effect] {
-    SharedEntries::Checked checked = call->entries->check(effect.op, effect.what);
+    SharedEntries::Checked checked;
+    const Status failure = caught([&] { checked = call->entries->check(effect.op, effect.what); });
+    if (!failure.ok()) checked.status = failure;
     push(Event{PieceChecked{effect.handle, effect.plan, effect.peer, effect.what,
                             std::move(checked.status), std::move(checked.have)}});
   });

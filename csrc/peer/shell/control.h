@@ -42,9 +42,13 @@ class Control {
     Waiter waiter;
     // sync_shared_state only:
     std::shared_ptr<SharedEntries> entries;
-    // Called by the waiting thread; may be empty. The members have voted, and the transfers begin
-    // (see BeginPieces); another piece is here.
-    std::function<void(bool receives)> on_decided = {};
+    // Called by the waiting thread; may be empty. The members have voted, and the transfers of this
+    // state begin (see BeginPieces); another piece is here.
+    struct Decided {
+      bool receives = false;
+      uint64_t revision = 0, state_hash = 0;
+    };
+    std::function<void(const Decided&)> on_decided = {};
     OnProgress on_progress = {};
   };
 

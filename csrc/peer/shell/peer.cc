@@ -264,7 +264,13 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
   call->entries = std::move(entries);
   call->on_progress = on_progress;
   if (Status status = begin(std::move(event), call); !status.ok()) return status;
-  std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  std::optional<FinishJoint> result;
+  const Status failure = caught([&] { result = call->waiter.wait(interrupted); });
+  if (!failure.ok()) {
+    control.give_up(call);
+    (void)call->waiter.end();  // until then the tensors are borrowed
+    return failure;
+  }
   if (!result) {
     control.give_up(call);
     // Tensors are borrowed until the master has answered, and nobody may touch them before. Without
@@ -377,7 +383,9 @@ Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
     shared->release();
     return with_failure(std::move(result), failure);
   };
-  const auto sync = std::make_shared<BackgroundSync>(call, std::move(background), conclude);
+  const auto give_up = [impl = impl_.get(), call] { impl->control.give_up(call); };
+  const auto sync =
+      std::make_shared<BackgroundSync>(call, std::move(background), give_up, conclude);
   if (Status begun = impl_->begin_in_background(
           sync, call_of(*call->entries, revision, strategy, timeout), call);
       !begun.ok())

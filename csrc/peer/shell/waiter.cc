@@ -47,4 +47,11 @@ std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
   return std::move(result_);
 }
 
+FinishJoint Waiter::end() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return result_.has_value(); });
+  tasks_.clear();
+  return std::move(*result_);
+}
+
 }  // namespace pccl::peer

@@ -23,8 +23,11 @@ class Waiter {
   // The same, but a task that came before finish() is run, whatever happens.
   void tell(std::function<void()> task);
   void finish(FinishJoint result);
-  // The end of the call, or nothing if `interrupted` returned true. May then be called again.
+  // The end of the call, or nothing if `interrupted` returned true. May then be called again. It
+  // throws what a task throws. After that only end() may be called.
   std::optional<FinishJoint> wait(const Interrupted& interrupted);
+  // The end of the call. No task is run any more.
+  FinishJoint end();
 
  private:
   std::mutex mutex_;

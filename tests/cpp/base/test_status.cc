@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <stdexcept>
 #include <string>
 
 namespace pccl {
@@ -33,6 +34,12 @@ TEST(Result, HoldsAValueOrTheReasonThatThereIsNone) {
 
 TEST(ResultDeathTest, CannotBeAFailureWithoutAReason) {
   EXPECT_DEATH((void)Result<int>(Status{}), "assertion failed");
+}
+
+TEST(Status, WhatIsThrownIsAStatus) {
+  EXPECT_TRUE(caught([] {}).ok());
+  EXPECT_EQ(caught([] { throw std::bad_alloc(); }).message, "no memory left");
+  EXPECT_EQ(caught([] { throw std::runtime_error("so"); }), (Status{Code::kSystem, "so", {}}));
 }
 
 }  // namespace

@@ -31,6 +31,32 @@ struct NewcomerTest : testing::Test, Harness {
   void begin(const std::string& name, Epoch in, uint32_t sequence, uint64_t count) {
     say(name, protocol::Begin{in, op(sequence), all_reduce(count)});
   }
+  // c lacks the state.
+  void all_sync() {
+    vote("a", epoch(2), 0, kSync, offer(3, {1}));
+    vote("b", epoch(2), 0, kSync, offer(3, {1}));
+    vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  }
+  void fetch_slowly() {
+    for (int i = 0; i < 3; ++i) {
+      tick_with({"a", "b", "c"}, 15);
+      say("c", protocol::Fetching{0});
+    }
+  }
+  // c is lost. a has given up the call, and says so again.
+  void members_sync_again() {
+    for (const char* name : {"a", "b"}) say(name, protocol::StateReport{epoch(2), {}});
+    vote("a", epoch(3), 0, kSync, offer(3, {1}));
+    if (contains(kicked("c"), "the timeout of the others"))
+      say("a", protocol::JointAbort{0, epoch(3)});
+    vote("b", epoch(3), 0, kSync, offer(3, {1}));
+    for (const char* name : {"a", "b"}) {
+      const auto* answer = last<protocol::Answer>(name);
+      ASSERT_TRUE(answer != nullptr && answer->kind == kSync) << name;
+      EXPECT_EQ(answer->code, Code::kOk) << answer->text;
+      EXPECT_EQ(answer->revision, 3u);
+    }
+  }
   std::string kicked(const std::string& name) const {
     const auto* kicked = last<protocol::Kicked>(name);
     return kicked == nullptr ? "" : kicked->text;
@@ -94,17 +120,87 @@ TEST_F(NewcomerTest, AStateThatCouldNotBeFetchedIsItsOwnTrouble) {
 
 // The members have the state, and go on with the next call.
 TEST_F(NewcomerTest, WhileItFetchesTheStateItIsNotMissedInTheNextCall) {
-  vote("a", epoch(2), 0, kSync, offer(3, {1}));
-  vote("b", epoch(2), 0, kSync, offer(3, {1}));
-  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  all_sync();
   begin("a", epoch(2), 0, 7);
   begin("b", epoch(2), 0, 7);
-  tick_with({"a", "b", "c"}, 40);
+  fetch_slowly();
   EXPECT_EQ(kicked("c"), "");
   say("c", protocol::Fetched{0, Code::kOk, ""});
   ASSERT_TRUE(last<protocol::Answer>("c") != nullptr);
   tick_with({"a", "b", "c"}, 22);
   EXPECT_EQ(kicked("c"), "") << "it is a newcomer no longer";
+}
+
+TEST_F(NewcomerTest, ADownloadThatStandsStillIsItsMistake) {
+  all_sync();
+  fetch_slowly();
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 19);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 3);
+  EXPECT_TRUE(contains(kicked("c"),
+                       "in sync_shared_state nothing has reached it for 10 s "
+                       "(PCCL_FIRST_CALL_TIMEOUT)"))
+      << kicked("c");
+  members_sync_again();
+}
+
+TEST_F(NewcomerTest, ItsTimeBeginsWithTheDownload) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  tick_with({"a", "b", "c"}, 15);
+  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  tick_with({"a", "b", "c"}, 15);
+  EXPECT_EQ(kicked("c"), "");
+}
+
+TEST_F(NewcomerTest, ASourceThatMayBeStoppedExcusesIt) {
+  all_sync();
+  tick_with({"b", "c"}, 16);
+  tick_with({"a", "b", "c"}, 15);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 7);
+  EXPECT_NE(kicked("c"), "");
+}
+
+// The others may make collectives meanwhile, and so may the newcomer.
+TEST_F(NewcomerTest, ACollectiveDoesNotEndItsDownload) {
+  all_sync();
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_TRUE(contains(kicked("c"), "nothing has reached it"));
+  members_sync_again();
+}
+
+TEST_F(NewcomerTest, WhoGivesUpADownloadGoesAlone) {
+  all_sync();
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});
+  say("c", protocol::JointAbort{0, epoch(2)});
+  EXPECT_TRUE(contains(kicked("c"), "it gave up its first call, sync_shared_state"));
+  members_sync_again();
+}
+
+TEST_F(NewcomerTest, AMemberThatGivesUpADownloadIsAnsweredWithoutIt) {
+  all_sync();
+  fetch_slowly();
+  say("a", protocol::JointAbort{0, epoch(2)});
+  EXPECT_TRUE(contains(kicked("c"), "it did not receive the whole state within the timeout of the"))
+      << kicked("c");
+  say("b", protocol::JointAbort{0, epoch(2)});
+  members_sync_again();
+}
+
+// b lacks the state, too, and is no newcomer.
+TEST_F(NewcomerTest, AMembersDownloadIsNotGivenUpForANewcomers) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(2, {5}));
+  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  say("a", protocol::JointAbort{0, epoch(2)});
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_TRUE(contains(last<protocol::Answer>("a")->text, "ranks 1 and 2 did not receive"))
+      << last<protocol::Answer>("a")->text;
 }
 
 TEST_F(NewcomerTest, AnOperationThatItGivesUpGoesOnWithoutIt) {

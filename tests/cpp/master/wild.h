@@ -298,6 +298,7 @@ class Wild {
       case 5: return vote(peer);
       case 6:
         if (!peer.to_fetch) return std::nullopt;
+        if (once_in(2)) return protocol::Fetching{*peer.to_fetch};
         return protocol::Fetched{*peer.to_fetch, once_in(8) ? Code::kSystem : Code::kOk, "so"};
       default: return ping(peer);
     }

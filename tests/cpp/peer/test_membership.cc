@@ -357,7 +357,7 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
       protocol::SyncPlan{},      protocol::Fetched{},    protocol::Leave{},
       protocol::Kicked{},        protocol::Resume{},     protocol::Resumed{},
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
-      protocol::SendBegun{}};
+      protocol::SendBegun{},     protocol::Fetching{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;

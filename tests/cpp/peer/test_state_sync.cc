@@ -117,6 +117,7 @@ TEST_F(StateSyncTest, ALineEachSecondSaysHowFarItHasCome) {
   arrives(1, 2);
   is_right(1, 1);
   EXPECT_EQ(t.wait(0.2),
+            "tell Fetching\n"
             "info: sync_shared_state: fetched 4 MiB of 8 MiB, 4 MiB/s, from 1 peer; sent 0 MiB, "
             "0 MiB/s\n");
   EXPECT_EQ(t.wait(1),
@@ -124,6 +125,24 @@ TEST_F(StateSyncTest, ALineEachSecondSaysHowFarItHasCome) {
             "0 MiB/s\n");
   t.hear(answer(Code::kSharedState, "given up"));
   EXPECT_EQ(t.wait(1.5).find("sync_shared_state"), std::string::npos) << "the call is over";
+}
+
+// The master judges a newcomer by these.
+TEST_F(StateSyncTest, TheMasterHearsThatMoreHasCome) {
+  const auto told = [this](double seconds) {
+    return t.wait(seconds).find("tell Fetching\n") != std::string::npos;
+  };
+  const auto bytes_come = [this] { t.on(OpProgressed{epoch_id(1), op(1, 2, 1), 4096}); };
+  t.hear(fetch({0, 3}));
+  EXPECT_FALSE(told(1.5)) << "nothing has come";
+  EXPECT_EQ(t.on(OpProgressed{epoch_id(1), op(1, 2, 1), 1024}), "tell Fetching\n");
+  bytes_come();
+  EXPECT_FALSE(told(0.9)) << "once a second is enough";
+  EXPECT_TRUE(told(0.2));
+  bytes_come();
+  t.hear(answer(Code::kSharedState, "given up"));
+  EXPECT_FALSE(told(2)) << "the call is over";
+  t.on(OpProgressed{epoch_id(1), op(1, 2, 1), 8192});
 }
 
 TEST_F(StateSyncTest, ASenderSaysWhatItHasSent) {

@@ -402,6 +402,24 @@ TEST(Schedule, MutualFinishesFromTheStartOn) {
   EXPECT_EQ(schedule.finished(cursor), count);
 }
 
+TEST(Schedule, APieceArrivesFromTheStartOn) {
+  const Schedule schedule({.pattern = Pattern::kTransfer,
+                           .rank = 1,
+                           .world = 2,
+                           .count = 1'000'003,
+                           .block_bytes = {1'000'003},
+                           .wan = true});
+  auto cursor = schedule.first();
+  uint64_t bytes = 0;
+  while (!cursor.at_end) {
+    EXPECT_EQ(schedule.finished(cursor), bytes);
+    bytes += schedule.chunk_received(schedule.id(cursor)).bytes;
+    schedule.advance(cursor);
+  }
+  EXPECT_EQ(bytes, 1'000'003u);
+  EXPECT_EQ(schedule.finished(cursor), bytes);
+}
+
 // The drawing in schedule.h: three ranks, three slices.
 TEST(Schedule, RunsAsDrawn) {
   const Schedule schedule(

@@ -1,6 +1,8 @@
 #include "csrc/peer/shell/background_sync.h"
 
 #include <future>
+#include <new>
+#include <thread>
 
 #include "tests/cpp/peer/shell/device_memory.h"
 #include "tests/cpp/peer/world.h"
@@ -39,6 +41,7 @@ TEST(BackgroundSync, CollectivesGoOnAndTheStateIsWrittenByWait) {
     const Result<Background> sync = begin(peer, weights);
     ASSERT_TRUE(sync.ok()) << sync.status().message;
     EXPECT_EQ(sync.value()->receives(), rank == 2);
+    const auto elected = sync.value()->elected();
     std::vector<float> ones(1000, 1.0f);
     EXPECT_EQ(all_reduce(peer, ones).wait(), Status{});
     const Status joint = peer.are_peers_pending(kPatience, {}).status();
@@ -51,6 +54,7 @@ TEST(BackgroundSync, CollectivesGoOnAndTheStateIsWrittenByWait) {
     ASSERT_TRUE(outcome.ok()) << outcome.status().message;
     EXPECT_EQ(weights, std::vector<float>(2'000'000, 5.0f));
     EXPECT_EQ(outcome.value().bytes_received, rank == 2 ? 8'000'000u : 0u);
+    EXPECT_EQ(elected, std::pair(outcome.value().revision, outcome.value().state_hash));
     EXPECT_EQ(wait(peer, sync.value()).value().state_hash, outcome.value().state_hash)
         << "a second wait gives the same";
     EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
@@ -109,16 +113,67 @@ TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
   });
 }
 
-TEST(BackgroundSync, WhatIsAbandonedEndsByItself) {
+// Rank 0 drops it after its end.
+TEST(BackgroundSync, WhatIsAbandonedEndsByItselfAndKeepsNothing) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000, static_cast<float>(rank));
-    const Result<Background> sync = begin(peer, weights);
+    auto memory = std::make_shared<int>();
+    const std::weak_ptr<int> kept = memory;
+    const Result<Background> sync = peer.begin_sync(
+        0, SyncStrategy::kEnforcePopular, entries_of(weights), {std::move(memory)}, kPatience, {});
     ASSERT_TRUE(sync.ok());
+    if (rank == 0) {
+      EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+    }
+    EXPECT_FALSE(kept.expired());
     sync.value()->abandon();
     EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+    const Instant until = monotonic_now() + kPatience;
+    while (!kept.expired() && monotonic_now() < until) std::this_thread::yield();
+    EXPECT_TRUE(kept.expired()) << "before any other call";
     EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
     EXPECT_EQ(weights[0], static_cast<float>(rank)) << "nobody has waited";
+  });
+}
+
+TEST(BackgroundSync, ASourceWithoutMemoryFailsTheCallForAll) {
+  World world(2);
+  const auto no_memory = [first = true](const memory::DeviceCopy& copy,
+                                        memory::FakeDevice::Direction direction) mutable {
+    if (std::exchange(first, false)) throw std::bad_alloc();
+    move(copy, direction);
+  };
+  world.each([&](Peer& peer, uint32_t rank) {
+    memory::FakeDevice device({.seed = 3}, rank == 0 ? memory::FakeDevice::Move(no_memory) : move,
+                              hash_all);
+    const auto weights = std::make_shared<DeviceVector>(
+        std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
+    const std::vector<StateSpan> entries{
+        {"weights", DType::kUint8, {100000}, {}, &device, weights}};
+    const Result<Background> sync =
+        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries, {}, kPatience, {});
+    const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
+    ASSERT_FALSE(outcome.ok());
+    EXPECT_NE(outcome.status().message.find("no memory left"), std::string::npos)
+        << outcome.status().message;
+    EXPECT_EQ(weights->bytes[0], static_cast<std::byte>(rank + 1));
+  });
+}
+
+TEST(BackgroundSync, AThreadThatThrowsGivesTheCallUp) {
+  World world(2);
+  world.each([](Peer& peer, uint32_t rank) {
+    std::vector<float> weights(1000, static_cast<float>(rank));
+    InBackground how;
+    if (rank == 0) how.around = [](const auto&) { throw std::bad_alloc(); };
+    const Result<Background> sync =
+        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries_of(weights), how, kPatience, {});
+    const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
+    ASSERT_FALSE(outcome.ok());
+    EXPECT_EQ(outcome.status().code, rank == 0 ? Code::kSystem : Code::kOperationTimeout)
+        << outcome.status().message;
+    EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <thread>
 
 namespace pccl::peer {
@@ -51,6 +52,16 @@ TEST(Waiter, WhatItWasToldIsRunBeforeTheEnd) {
   waiter.tell([] { ADD_FAILURE() << "it came too late"; });
   EXPECT_EQ(waiter.wait({})->handle, 7u);
   EXPECT_EQ(told, 1);
+}
+
+TEST(Waiter, AfterATaskThatThrowsNoneIsRun) {
+  Waiter waiter;
+  waiter.work([] { throw std::bad_alloc(); });
+  EXPECT_THROW(waiter.wait({}), std::bad_alloc);
+  waiter.tell([] { ADD_FAILURE(); });
+  std::thread loop([&] { waiter.finish(result(7)); });
+  EXPECT_EQ(waiter.end().handle, 7u);
+  loop.join();
 }
 
 TEST(Waiter, NothingIsWorkedAfterTheEnd) {
