@@ -12,6 +12,7 @@
 #include "csrc/base/ids.h"
 #include "csrc/base/secret.h"
 #include "csrc/base/token.h"
+#include "csrc/base/wire_format.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/limits.h"
 #include "master/keyring.h"
@@ -49,6 +50,8 @@ int main() {
   print("STATE_KEYS_MAX", kStateKeysMax);
   print("STATE_KEY_BYTES_MAX", kStateKeyBytesMax);
   print("LANES_MAX", kLanesMax);
+  print("QUANTIZED_BLOCK_MIN", pccl::WireFormat::kBlockMin);
+  print("QUANTIZED_BLOCK_MAX", pccl::WireFormat::kBlockMax);
   print("WAN_RTT_MIN_S", kWanRttMin);
   print("PEER_TIMEOUT_DEFAULT_S", kPeerTimeoutDefault);
   print("PEER_TIMEOUT_MIN_S", kPeerTimeoutMin);

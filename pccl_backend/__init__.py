@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         tag,
         update_topology,
     )
-    from pccl_backend.ddp import ddp_hook
+    from pccl_backend.ddp import QuantizeState, ddp_hook, quantize_hook
     from pccl_backend.errors import (
         AuthenticationError,
         CollectiveMismatchError,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TooFewPeersError,
         TopologyError,
     )
+    from pccl_backend.quantization import BFloat16, MinMax, quantize, quantize_dequantize
     from pccl_backend.shared_state import SharedState
     from pccl_backend.state_sync import StateSync, SyncInfo, sync_shared_state
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuthenticationError",
+    "BFloat16",
     "CollectiveMismatchError",
     "Contribution",
     "HostLostError",
@@ -59,9 +61,11 @@ __all__ = [
     "KickedError",
     "MasterLostError",
     "MembershipChangedError",
+    "MinMax",
     "OperationTimeoutError",
     "PcclError",
     "PeerLostError",
+    "QuantizeState",
     "SharedState",
     "SharedStateError",
     "StateSync",
@@ -77,6 +81,9 @@ __all__ = [
     "ddp_hook",
     "join",
     "last_error",
+    "quantize",
+    "quantize_dequantize",
+    "quantize_hook",
     "run_info",
     "sync_shared_state",
     "tag",
@@ -85,10 +92,16 @@ __all__ = [
 
 # Modules of names that are not in api.
 _HOMES = {
+    "BFloat16": "quantization",
+    "MinMax": "quantization",
+    "QuantizeState": "ddp",
     "SharedState": "shared_state",
     "StateSync": "state_sync",
     "SyncInfo": "state_sync",
     "ddp_hook": "ddp",
+    "quantize": "quantization",
+    "quantize_dequantize": "quantization",
+    "quantize_hook": "ddp",
     "sync_shared_state": "state_sync",
 }
 

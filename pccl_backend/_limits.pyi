@@ -32,6 +32,9 @@ STATE_KEYS_MAX: int
 STATE_KEY_BYTES_MAX: int
 LANES_MAX: int
 """TCP connections of one link."""
+QUANTIZED_BLOCK_MIN: int
+"""The fewest elements of a block of `MinMax`."""
+QUANTIZED_BLOCK_MAX: int
 WAN_RTT_MIN_S: float
 """The RTT from which a path is a wan path."""
 PEER_TIMEOUT_DEFAULT_S: float

@@ -16,7 +16,7 @@ from typing import Any, Literal, overload
 import torch
 import torch.distributed as dist
 
-from pccl_backend import _C, _rendezvous, _world
+from pccl_backend import _C, _rendezvous, _world, quantization
 
 __all__ = [
     "Contribution",
@@ -195,6 +195,7 @@ def all_reduce(
     tag: str = "",
     group: dist.ProcessGroup | None = None,
     *,
+    quantize: quantization.Format | None = None,
     on_loss: str | None = None,
     async_op: Literal[True],
 ) -> dist.Work: ...
@@ -207,6 +208,7 @@ def all_reduce(
     tag: str = "",
     group: dist.ProcessGroup | None = None,
     *,
+    quantize: quantization.Format | None = None,
     on_loss: Literal["keep"],
     async_op: bool = False,
 ) -> dist.Work: ...
@@ -219,6 +221,7 @@ def all_reduce(
     tag: str = "",
     group: dist.ProcessGroup | None = None,
     *,
+    quantize: quantization.Format | None = None,
     on_loss: str | None = None,
     async_op: bool = False,
 ) -> dist.Work | None: ...
@@ -230,6 +233,7 @@ def all_reduce(
     tag: str = "",
     group: dist.ProcessGroup | None = None,
     *,
+    quantize: quantization.Format | None = None,
     on_loss: str | None = None,
     async_op: bool = False,
 ) -> dist.Work | None:
@@ -246,6 +250,9 @@ def all_reduce(
             an average of finite numbers is always finite.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
+        quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with
+            fewer bytes, and all members hold the same rounded result. For sums and averages of
+            float32, float16 and bfloat16. None keeps what a surrounding `quantize` has set.
         on_loss: None: the group's policy applies (PCCL_ON_PEER_LOSS). "keep" (sums and averages):
             if a member is lost during the operation, elements that all other members have already
             finished keep their result, over all members that began. Only the remaining elements
@@ -257,8 +264,8 @@ def all_reduce(
         The Work if `async_op` is set. A finished Work if `on_loss` is "keep". Otherwise None.
 
     Raises:
-        ValueError: op, dtype, on_loss or tensor is invalid, for example a conjugated or negated
-            view.
+        ValueError: op, dtype, quantize, on_loss or tensor is invalid, for example a conjugated or
+            negated view.
         PeerLostError, MembershipChangedError, CollectiveMismatchError, OperationTimeoutError: the
             operation failed on all members alike, and the tensor is as it was. With "keep", a loss
             causes a failure only if a member had not called the operation yet, or if fewer than
@@ -275,13 +282,14 @@ def all_reduce(
     if tensor.is_conj() or tensor.is_neg() or tensor.is_meta:
         raise _unfit(tensor)
     options = _allreduce_options(op)
+    numbers = quantization.numbers_for(tensor, op, quantize)
     # dist.all_reduce spends half of the time of an asynchronous call on checks for other backends.
     call = _world.resolve(group).allreduce
-    if tag == "" and on_loss is None:
+    if tag == "" and on_loss is None and quantize is None:
         work = call([tensor], options)
     else:
-        # An empty tag and on_loss=None leave what a block around this call has set.
-        with _call_options(tag=tag or None, keep=True if on_loss else None):
+        # An empty tag and None leave what a block around this call has set.
+        with _call_options(tag=tag or None, keep=True if on_loss else None, quantize=numbers):
             work = call([tensor], options)
     if async_op:
         return work
@@ -385,9 +393,12 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     Keys: `run`, `master`, `encrypted` (all traffic is), `peer_group`, `peer` (this peer's name),
     `epoch`, `rank`, `world_size`, `min_peers`, `members` (peer and address, in rank order), `ring`
     (ranks), `shares` (of the ranks in direct all-reduces, in 256ths; [] if all-reduces go around
-    the ring), `joined`, `left`, `broken_by` (the loss that broke the epoch, until
-    `update_topology`; else None), `peer_timeout` and `master_timeout` (seconds), `bytes_sent`,
-    `bytes_received`, `bytes_held` (scratch and saved bytes of all groups of this process),
+    the ring), `one_shot_bytes` (operations on parts of up to this size take one message, and are
+    not quantized), `joined`, `left`, `broken_by` (the loss that broke the epoch, until
+    `update_topology`; else None), `peer_timeout` and `master_timeout` (seconds), `bytes_sent` and
+    `bytes_received` (on the wire), `tensor_bytes_sent` and `tensor_bytes_received` (of the tensors
+    that these stand for: more if they were quantized), `bytes_held` (scratch and saved bytes of all
+    groups of this process),
     `operations_open`, `links` (per peer: lanes, active lanes, RTT in seconds, bytes, system
     calls), `history` (the last operations: name, outcome, seconds, and `commit_seconds`: those of
     them that a success spent after the data was here, until all members were known to have
@@ -421,10 +432,16 @@ def cuda_library() -> str:
 
 
 @contextmanager
-def _call_options(tag: str | None = None, keep: bool | None = None) -> Iterator[None]:
+def _call_options(
+    tag: str | None = None,
+    keep: bool | None = None,
+    quantize: tuple[int, int, int] | None = None,
+) -> Iterator[None]:
     """Set this thread's options for a block of code; None leaves one as it is. Blocks nest."""
-    tag_before, keep_before = _C.set_call_options(tag=tag, keep=keep)
+    tag_before, keep_before, quantize_before = _C.set_call_options(
+        tag=tag, keep=keep, quantize=quantize
+    )
     try:
         yield
     finally:
-        _C.set_call_options(tag=tag_before, keep=keep_before)
+        _C.set_call_options(tag=tag_before, keep=keep_before, quantize=quantize_before)

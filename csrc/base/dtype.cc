@@ -29,6 +29,10 @@ bool is_floating(DType dtype) {
          dtype == DType::kFloat64;
 }
 
+bool is_quantizable(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
 const char* text(DType dtype) {
   switch (dtype) {
     case DType::kUint8: return "uint8";

@@ -45,9 +45,10 @@ enum class ReduceOp : uint8_t {
 };
 inline constexpr uint8_t kReduceOpCount = 8;  // a number from the network must be below this
 
-// REQUIRES: `dtype` is one of the list above. This holds for both functions.
+// REQUIRES: `dtype` is one of the list above. This holds for all three functions.
 size_t element_bytes(DType dtype);
 bool is_floating(DType dtype);
+bool is_quantizable(DType dtype);  // float32, float16 and bfloat16 (WireFormat)
 
 // The name in torch, such as "float32"; "bytes" for kBytes; "unknown" for a number that is not in
 // the list.

@@ -1,5 +1,6 @@
 #include "csrc/base/reducible.h"
 
+#include <bit>
 #include <string>
 
 namespace pccl {
@@ -31,6 +32,29 @@ Status check_reducible(DType dtype, ReduceOp op) {
   return refused(
       "integers and bool allow SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR; "
       "for a mean, use SUM and divide, or reduce a copy in float32 or float64");
+}
+
+Status check_quantizable(const WireFormat& format, DType dtype, ReduceOp op) {
+  const auto refused = [&](const std::string& why) {
+    return Status{Code::kInvalidArgument, "quantize=" + text(format) + " " + why, {}};
+  };
+  if (!format.quantizes()) return {};
+  const bool blocks = std::has_single_bit(format.block) && format.block >= WireFormat::kBlockMin &&
+                      format.block <= WireFormat::kBlockMax;
+  const bool min_max = (format.bits == 8 || format.bits == 4) && blocks &&
+                       (format.result_bits == 8 || format.result_bits == 16);
+  const bool bfloat16 = format == WireFormat{16, 0, 16};
+  if (!min_max && !bfloat16) {
+    return refused("is no format: bits are 8 or 4, a block is a power of two from " +
+                   std::to_string(WireFormat::kBlockMin) + " to " +
+                   std::to_string(WireFormat::kBlockMax) + ", and result_bits are 8 or 16");
+  }
+  if (!is_quantizable(dtype)) {
+    return refused(std::string("is for float32, float16 and bfloat16, not for ") + text(dtype));
+  }
+  if (op != ReduceOp::kSum && op != ReduceOp::kAvg)
+    return refused(std::string("is for SUM and AVG, not for ") + text(op));
+  return {};
 }
 
 }  // namespace pccl

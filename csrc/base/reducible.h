@@ -1,8 +1,10 @@
-// reducible: which operations can reduce which element types. Pure functions.
+// reducible: which operations can reduce which element types, and which of these reductions can be
+// quantized. Pure functions.
 #pragma once
 
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
+#include "csrc/base/wire_format.h"
 
 namespace pccl {
 
@@ -10,5 +12,10 @@ namespace pccl {
 // floats allow all except the bitwise ones, kBytes allows none. Otherwise kInvalidArgument; the
 // message names both and what is allowed.
 Status check_reducible(DType dtype, ReduceOp op);
+
+// Whether a reduction of this type can travel in this format: a sum or an average of float32,
+// float16 or bfloat16, and a format that WireFormat allows. What is not quantized is always
+// allowed. Otherwise kInvalidArgument; the message has what is allowed.
+Status check_quantizable(const WireFormat& format, DType dtype, ReduceOp op);
 
 }  // namespace pccl

@@ -1,22 +1,37 @@
 // encoding: how the elements of a chunk are written on the wire. The bytes in memory and the bytes
 // on the wire are two numbers: code that moves bytes uses wire_bytes(), code that touches tensors
-// uses the bytes in memory. A new encoding is a new enumerator here, and a case where encoded bytes
-// are read or written (csrc/ring/buffers.cc). Plain values.
+// uses the bytes in memory. Plain values and pure functions.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "csrc/base/wire_format.h"
 
 namespace pccl::memory {
 
-// kPlain: the elements as they are in memory, little-endian.
-enum class Encoding : uint8_t { kPlain };
+struct Quantization {
+  static constexpr uint32_t kBlockMin = WireFormat::kBlockMin, kBlockMax = WireFormat::kBlockMax;
 
-// Bytes on the wire of elements that have `bytes` bytes in memory.
-constexpr uint32_t wire_bytes(Encoding encoding, uint32_t bytes) {
-  switch (encoding) {
-    case Encoding::kPlain: break;
-  }
-  return bytes;
-}
+  uint8_t bits = 8;      // 8 or 4; 16: bfloat16
+  uint32_t block = 256;  // elements; a power of two from kBlockMin to kBlockMax
+  bool operator==(const Quantization&) const = default;
+};
+
+// Nothing: the elements as they are in memory, little-endian.
+using Encoding = std::optional<Quantization>;
+
+// Those of the contributions and of the result of an all-reduce. The result of contributions of 4
+// bits has blocks of 256 elements if it has 8 bits.
+Encoding encoding_of_contributions(const WireFormat& format);
+Encoding encoding_of_result(const WireFormat& format);
+
+// Elements of which every chunk has a multiple, but for the last of a tensor: it has whole blocks
+// of both encodings.
+uint32_t grain_of(const WireFormat& format);
+
+// Bytes on the wire of elements that begin with a block and have `bytes` bytes in memory, `width`
+// each.
+uint32_t wire_bytes(const Encoding& encoding, uint32_t bytes, uint64_t width);
 
 }  // namespace pccl::memory

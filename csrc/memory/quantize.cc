@@ -186,10 +186,11 @@ size_t blocks_of(const Quantization& how, size_t elements) {
 template <typename Byte>
 struct Place {
   Byte *step, *zero, *codes;
-  Place(const Quantization& how, size_t elements, Byte* start)
-      : step(start),
-        zero(start + 2 * blocks_of(how, elements)),
-        codes(start + 3 * blocks_of(how, elements)) {}
+  Place(const Quantization& how, Stretch stretch, Byte* row)
+      : step(row + 2 * (stretch.first / how.block)),
+        zero(row + 2 * blocks_of(how, stretch.row) + stretch.first / how.block),
+        codes(row + 3 * blocks_of(how, stretch.row) +
+              4 * words_of(how, how.block) * (stretch.first / how.block)) {}
   void next(size_t bytes) {
     step += 2;
     ++zero;
@@ -199,11 +200,12 @@ struct Place {
 
 template <size_t kBytes, int kBits>
 PCCL_INLINE void encode(const Quantization& how, DType dtype, const std::byte* from,
-                        size_t elements, std::byte* to) {
+                        Stretch stretch, std::byte* row) {
   alignas(64) Buffer x;
-  Place<std::byte> place(how, elements, to);
-  for (size_t at = 0; at < elements; at += how.block) {
-    const size_t here = std::min<size_t>(how.block, elements - at), words = words_of(how, here);
+  Place<std::byte> place(how, stretch, row);
+  for (size_t at = 0; at < stretch.count; at += how.block) {
+    const size_t here = std::min<size_t>(how.block, stretch.count - at);
+    const size_t words = words_of(how, here);
     load<kBytes>(dtype, from + at * element_bytes(dtype), here, x);
     std::fill_n(x + here, kPadding, 0.0f);
     const Scale scale = scale_of<kBytes>(x, here, (1 << kBits) - 2);
@@ -214,14 +216,16 @@ PCCL_INLINE void encode(const Quantization& how, DType dtype, const std::byte* f
   }
 }
 
-// Calls take(first element, floats, number of elements) for each block.
+// Calls take(first element, floats, number of elements) for each block. Elements count from the
+// start of the stretch.
 template <size_t kBytes, int kBits>
-PCCL_INLINE void decode(const Quantization& how, const std::byte* from, size_t elements,
+PCCL_INLINE void decode(const Quantization& how, const std::byte* row, Stretch stretch,
                         const auto& take) {
   alignas(64) Buffer x;
-  Place<const std::byte> place(how, elements, from);
-  for (size_t at = 0; at < elements; at += how.block) {
-    const size_t here = std::min<size_t>(how.block, elements - at), words = words_of(how, here);
+  Place<const std::byte> place(how, stretch, row);
+  for (size_t at = 0; at < stretch.count; at += how.block) {
+    const size_t here = std::min<size_t>(how.block, stretch.count - at);
+    const size_t words = words_of(how, here);
     Scale scale;
     std::memcpy(&scale.step, place.step, 2);
     std::memcpy(&scale.zero, place.zero, 1);
@@ -254,32 +258,33 @@ PCCL_INLINE void encode_bfloat16(DType dtype, const std::byte* from, size_t elem
 
 template <size_t kBytes>
 PCCL_INLINE void encode_any(const Quantization& how, DType dtype, const std::byte* from,
-                            size_t elements, std::byte* to) {
-  if (how.bits == 16) return encode_bfloat16<kBytes>(dtype, from, elements, to);
-  if (how.bits == 8) return encode<kBytes, 8>(how, dtype, from, elements, to);
-  encode<kBytes, 4>(how, dtype, from, elements, to);
+                            Stretch stretch, std::byte* row) {
+  if (how.bits == 16)
+    return encode_bfloat16<kBytes>(dtype, from, stretch.count, row + 2 * stretch.first);
+  if (how.bits == 8) return encode<kBytes, 8>(how, dtype, from, stretch, row);
+  encode<kBytes, 4>(how, dtype, from, stretch, row);
 }
 
 template <size_t kBytes>
-PCCL_INLINE void decode_any(const Quantization& how, const std::byte* from, size_t elements,
+PCCL_INLINE void decode_any(const Quantization& how, const std::byte* row, Stretch stretch,
                             const auto& take) {
-  if (how.bits == 16) return decode_bfloat16<kBytes>(from, elements, take);
-  if (how.bits == 8) return decode<kBytes, 8>(how, from, elements, take);
-  decode<kBytes, 4>(how, from, elements, take);
+  if (how.bits == 16) return decode_bfloat16<kBytes>(row + 2 * stretch.first, stretch.count, take);
+  if (how.bits == 8) return decode<kBytes, 8>(how, row, stretch, take);
+  decode<kBytes, 4>(how, row, stretch, take);
 }
 
 template <size_t kBytes>
-PCCL_INLINE void decode_into(const Quantization& how, DType dtype, const std::byte* from,
-                             size_t elements, std::byte* to) {
+PCCL_INLINE void decode_into(const Quantization& how, DType dtype, const std::byte* row,
+                             Stretch stretch, std::byte* to) {
   const size_t width = element_bytes(dtype);
   const auto take = [&](size_t at, const float* x, size_t here) __attribute__((always_inline)) {
     store<kBytes>(dtype, x, here, to + at * width);
   };
-  decode_any<kBytes>(how, from, elements, take);
+  decode_any<kBytes>(how, row, stretch, take);
 }
 
 template <size_t kBytes>
-PCCL_INLINE void decode_onto(const Quantization& how, const std::byte* from, size_t elements,
+PCCL_INLINE void decode_onto(const Quantization& how, const std::byte* row, Stretch stretch,
                              float* sum) {
   using Floats = Vector<float, kBytes>;
   const auto take = [&](size_t first, const float* x, size_t here) __attribute__((always_inline)) {
@@ -292,26 +297,45 @@ PCCL_INLINE void decode_onto(const Quantization& how, const std::byte* from, siz
       copy<kBytes>(sum + first + at, &total, (here - at) * 4);
     }
   };
-  decode_any<kBytes>(how, from, elements, take);
+  decode_any<kBytes>(how, row, stretch, take);
+}
+
+template <size_t kBytes>
+PCCL_INLINE void divide_all(float* sum, size_t elements, float divisor) {
+  using Floats = Vector<float, kBytes>;
+  for (size_t at = 0; at < elements; at += kBytes / 4) {
+    Floats total{};
+    copy<kBytes>(&total, sum + at, (elements - at) * 4);
+    total /= divisor;
+    copy<kBytes>(sum + at, &total, (elements - at) * 4);
+  }
 }
 
 #if PCCL_X86
 PCCL_WIDE void wide_encode(const Quantization& how, DType dtype, const std::byte* from,
-                           size_t elements, std::byte* to) {
-  encode_any<kWideVector>(how, dtype, from, elements, to);
+                           Stretch stretch, std::byte* row) {
+  encode_any<kWideVector>(how, dtype, from, stretch, row);
 }
-PCCL_WIDE void wide_decode(const Quantization& how, DType dtype, const std::byte* from,
-                           size_t elements, std::byte* to) {
-  decode_into<kWideVector>(how, dtype, from, elements, to);
+PCCL_WIDE void wide_decode(const Quantization& how, DType dtype, const std::byte* row,
+                           Stretch stretch, std::byte* to) {
+  decode_into<kWideVector>(how, dtype, row, stretch, to);
 }
-PCCL_WIDE void wide_add(const Quantization& how, const std::byte* from, size_t elements,
+PCCL_WIDE void wide_add(const Quantization& how, const std::byte* row, Stretch stretch,
                         float* sum) {
-  decode_onto<kWideVector>(how, from, elements, sum);
+  decode_onto<kWideVector>(how, row, stretch, sum);
+}
+PCCL_WIDE void wide_divide(float* sum, size_t elements, float divisor) {
+  divide_all<kWideVector>(sum, elements, divisor);
+}
+PCCL_WIDE void wide_round(DType dtype, const float* from, size_t elements, std::byte* to) {
+  store<kWideVector>(dtype, from, elements, to);
 }
 #else
 constexpr auto wide_encode = encode_any<kPlainVector>;
 constexpr auto wide_decode = decode_into<kPlainVector>;
 constexpr auto wide_add = decode_onto<kPlainVector>;
+constexpr auto wide_divide = divide_all<kPlainVector>;
+constexpr auto wide_round = store<kPlainVector>;
 #endif
 
 void check(const Quantization& how) {
@@ -320,11 +344,15 @@ void check(const Quantization& how) {
   PCCL_ASSERT(how.bits == 16 || ((how.bits == 8 || how.bits == 4) && blocks));
 }
 
-}  // namespace
-
-bool quantizable(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+void check(const Quantization& how, Stretch stretch) {
+  check(how);
+  const size_t end = stretch.first + stretch.count;
+  PCCL_ASSERT(end <= stretch.row);
+  PCCL_ASSERT(how.bits == 16 || stretch.first % how.block == 0);
+  PCCL_ASSERT(how.bits == 16 || end % how.block == 0 || end == stretch.row);
 }
+
+}  // namespace
 
 uint64_t quantized_bytes(const Quantization& how, uint64_t elements) {
   check(how);
@@ -334,29 +362,42 @@ uint64_t quantized_bytes(const Quantization& how, uint64_t elements) {
   return 3 * blocks_of(how, elements) + 4 * words;
 }
 
-void quantize(const Quantization& how, DType dtype, const std::byte* from, size_t elements,
-              std::byte* to) {
-  check(how);
-  PCCL_ASSERT(quantizable(dtype));
+void quantize(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+              std::byte* row) {
+  check(how, stretch);
+  PCCL_ASSERT(is_quantizable(dtype));
   const PlainFloatMode mode;
   const auto run = has_wide_vectors() ? wide_encode : encode_any<kPlainVector>;
-  run(how, dtype, from, elements, to);
+  run(how, dtype, from, stretch, row);
 }
 
-void dequantize(const Quantization& how, DType dtype, const std::byte* from, size_t elements,
+void dequantize(const Quantization& how, DType dtype, const std::byte* row, Stretch stretch,
                 std::byte* to) {
-  check(how);
-  PCCL_ASSERT(quantizable(dtype));
+  check(how, stretch);
+  PCCL_ASSERT(is_quantizable(dtype));
   const PlainFloatMode mode;
   const auto run = has_wide_vectors() ? wide_decode : decode_into<kPlainVector>;
-  run(how, dtype, from, elements, to);
+  run(how, dtype, row, stretch, to);
 }
 
-void add_dequantized(const Quantization& how, const std::byte* from, size_t elements, float* sum) {
-  check(how);
+void add_dequantized(const Quantization& how, const std::byte* row, Stretch stretch, float* sum) {
+  check(how, stretch);
   const PlainFloatMode mode;
   const auto run = has_wide_vectors() ? wide_add : decode_onto<kPlainVector>;
-  run(how, from, elements, sum);
+  run(how, row, stretch, sum);
+}
+
+void divide(float* sum, size_t elements, int divisor) {
+  const PlainFloatMode mode;
+  const auto run = has_wide_vectors() ? wide_divide : divide_all<kPlainVector>;
+  run(sum, elements, static_cast<float>(divisor));
+}
+
+void round_to(DType dtype, const float* from, size_t elements, std::byte* to) {
+  PCCL_ASSERT(is_quantizable(dtype));
+  const PlainFloatMode mode;
+  const auto run = has_wide_vectors() ? wide_round : store<kPlainVector>;
+  run(dtype, from, elements, to);
 }
 
 }  // namespace pccl::memory

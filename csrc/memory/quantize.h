@@ -30,32 +30,38 @@
 #include <cstdint>
 
 #include "csrc/base/dtype.h"
+#include "csrc/memory/encoding.h"
 
 namespace pccl::memory {
-
-struct Quantization {
-  static constexpr uint32_t kBlockMin = 32, kBlockMax = 1024;
-
-  uint8_t bits = 8;      // 8 or 4; 16: bfloat16
-  uint32_t block = 256;  // elements; a power of two from kBlockMin to kBlockMax
-  bool operator==(const Quantization&) const = default;
-};
-
-// Whether elements of this type can be quantized: float32, float16 and bfloat16.
-bool quantizable(DType dtype);
 
 // Bytes on the wire of `elements` elements that begin with a block.
 uint64_t quantized_bytes(const Quantization& how, uint64_t elements);
 
-// Writes the codes of elements that begin with a block. REQUIRES: quantizable(dtype).
-void quantize(const Quantization& how, DType dtype, const std::byte* from, size_t elements,
-              std::byte* to);
+// A part of a row of elements that are encoded together. It begins and ends with a block, or ends
+// with the row.
+struct Stretch {
+  size_t row = 0;    // elements of the row
+  size_t first = 0;  // element of the row
+  size_t count = 0;
+};
+constexpr Stretch whole(size_t row) { return {row, 0, row}; }
 
-// Writes what quantize() has encoded, rounded to `dtype`. REQUIRES: quantizable(dtype).
-void dequantize(const Quantization& how, DType dtype, const std::byte* from, size_t elements,
+// Writes the codes of a stretch, whose elements are at `from`, to their place in the codes of the
+// row, which begin at `row`. REQUIRES: is_quantizable(dtype).
+void quantize(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+              std::byte* row);
+
+// Writes the elements of a stretch to `to`, rounded to `dtype`. REQUIRES: is_quantizable(dtype).
+void dequantize(const Quantization& how, DType dtype, const std::byte* row, Stretch stretch,
                 std::byte* to);
 
-// sum += what quantize() has encoded.
-void add_dequantized(const Quantization& how, const std::byte* from, size_t elements, float* sum);
+// sum += the elements of a stretch.
+void add_dequantized(const Quantization& how, const std::byte* row, Stretch stretch, float* sum);
+
+// sum /= divisor.
+void divide(float* sum, size_t elements, int divisor);
+
+// Writes floats, rounded to `dtype`. REQUIRES: is_quantizable(dtype).
+void round_to(DType dtype, const float* from, size_t elements, std::byte* to);
 
 }  // namespace pccl::memory

@@ -93,6 +93,7 @@ struct OpRequest {
   Duration timeout{0};  // 0: none
   bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
   bool parked = false;  // its data is still to be staged: OpStaged follows
+  WireFormat format{};  // kAllReduce: see OpInfo
   // kAllGather and kAllToAll with parts of different sizes: elements by rank, see OpInfo.
   std::vector<uint64_t> sends{}, receives{};
 };

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "csrc/base/reducible.h"
+#include "csrc/protocol/shares.h"
 
 namespace pccl::peer {
 
@@ -93,25 +94,33 @@ std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
   return parts;
 }
 
-// Chooses the pattern, and makes the parts if it has any. All members take the same form.
+// Chooses the pattern, and makes the parts if it has any. All members take the same form. A
+// quantized all-reduce does not go around the ring: there each hop would quantize once more, and
+// the result would depend on the ring.
 void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership& membership) {
   const Topology& topology = membership.topology();
+  const uint32_t world = membership.world_size();
   const bool all_reduces = info.kind == OpKind::kAllReduce;
+  const bool quantizes = info.format.quantizes() && world > 1;
   const std::optional<uint64_t> largest = largest_part(info);
-  const bool small = largest && *largest * task.shape.element_bytes <= topology.one_shot_bytes;
+  // What is left of a quantized tensor after its kept part is quantized like the whole.
+  const uint64_t elements = quantizes ? info.count : largest.value_or(0);
+  const bool small = largest && elements * task.shape.element_bytes <= topology.one_shot_bytes;
   if (small) {
     task.shape.pattern = one_shot_pattern_of(info.kind);
     task.shape.count = *largest;
   } else if (!info.sends.empty() || task.shape.pattern == ring::Pattern::kExchange) {
     task.shape.pattern = ring::Pattern::kExchange;
     task.shape.count = 0;
-  } else if (all_reduces && membership.world_size() == 2 && task.shape.wan) {
+  } else if (all_reduces && world == 2 && (task.shape.wan || quantizes)) {
     task.shape.pattern = ring::Pattern::kPairwise;
     task.shape.rank = topology.rank;
+    task.shape.format = info.format;
     return;
-  } else if (all_reduces && !topology.shares.empty()) {
+  } else if (all_reduces && (!topology.shares.empty() || quantizes)) {
     task.shape.pattern = ring::Pattern::kDirect;
-    task.shape.shares = topology.shares;
+    task.shape.shares = topology.shares.empty() ? protocol::equal_shares(world) : topology.shares;
+    task.shape.format = info.format;
   } else {
     return;
   }
@@ -170,6 +179,8 @@ Status check(const OpRequest& request, const Membership& membership) {
   if (protocol::reduces(request.kind)) {
     const Status reducible = check_reducible(request.dtype, request.reduce);
     if (!reducible.ok()) return reducible;
+    const Status quantizable = check_quantizable(request.format, request.dtype, request.reduce);
+    if (!quantizable.ok()) return invalid(quantizable.message);
   }
   const auto world = static_cast<uint32_t>(membership.seen().members.size());
   if (addresses_ranks(request.kind) &&
@@ -213,6 +224,7 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   info.receives = request.receives;
   if (protocol::reduces(request.kind)) info.reduce = request.reduce;
   if (request.kind == OpKind::kAllReduce) info.keep = request.keep;
+  if (request.kind == OpKind::kAllReduce) info.format = request.format;
   if (!names_a_rank(request.kind)) return info;
   const PeerId other = membership.seen().members[static_cast<uint32_t>(request.root)].peer;
   info.root = request.kind == OpKind::kSend ? membership.self() : other;

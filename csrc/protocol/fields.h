@@ -55,6 +55,7 @@ void fields(auto& wire, Is<PeerId> auto& id) { wire(id.value); }
 void fields(auto& wire, Is<Epoch> auto& epoch) { wire(epoch.value); }
 void fields(auto& wire, Is<GroupId> auto& group) { wire(group.value); }
 void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
+void fields(auto& wire, Is<WireFormat> auto& m) { wire(m.bits, m.block, m.result_bits); }
 void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
 void fields(auto& wire, Is<Key> auto& m) { wire(m.words[0], m.words[1], m.words[2], m.words[3]); }
@@ -77,6 +78,7 @@ void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
   wire(shown(m.tag, kTagBytesMax), m.keep, m.start);
   wire(bounded(m.sends, kMembersMax), bounded(m.receives, kMembersMax));
+  wire(m.format);
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
   wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);

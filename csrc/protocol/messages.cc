@@ -21,6 +21,10 @@ std::string lower(std::string text) {
   return text;
 }
 
+uint64_t word_of(const WireFormat& format) {
+  return format.bits | uint64_t{format.result_bits} << 8 | uint64_t{format.block} << 16;
+}
+
 // Whether `count` is that of one of several parts of a tensor.
 bool has_parts(OpKind kind) {
   return kind == OpKind::kReduceScatter || kind == OpKind::kGather || kind == OpKind::kScatter ||
@@ -52,6 +56,7 @@ uint64_t digest(const OpInfo& info) {
   hash = mix(hash, info.keep ? 1 : 0);
   hash = mix(hash, info.start);
   hash = mix(hash, info.sends.size());
+  hash = mix(hash, word_of(info.format));
   return hash == 0 ? 1 : hash;
 }
 
@@ -99,6 +104,7 @@ std::string text(const OpInfo& info, const PeerText& who) {
   if (info.kind == OpKind::kSend || info.kind == OpKind::kRecv) {
     what += "from " + name(info.root) + " to " + name(info.receiver) + ", ";
   }
+  if (info.format.quantizes()) what += "quantize=" + text(info.format) + ", ";
   what += "world size " + std::to_string(info.world_size);
   return what + (info.keep ? ", on_loss keep)" : ")");
 }

@@ -18,6 +18,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
+#include "csrc/base/wire_format.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
@@ -344,6 +345,7 @@ struct OpInfo {
   // kAllGather and kAllToAll with parts of different sizes: elements of the part for each rank and
   // of the part from each rank. `count` is 0 then. Empty: all parts have `count` elements.
   std::vector<uint64_t> sends{}, receives{};
+  WireFormat format{};  // kAllReduce, sum or average: how its tensors travel if they are not small
   bool operator==(const OpInfo&) const = default;
 };
 

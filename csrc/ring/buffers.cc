@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/memory/quantize.h"
 
 namespace pccl::ring {
 namespace {
@@ -17,6 +18,38 @@ constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
 // An owner adds pieces of this size, so that a partial sum stays in the cache.
 constexpr size_t kAddedPieceBytes = 16u << 10;
 
+// Adds contributions in codes: a sum of some elements, in float32. It grows by whole blocks.
+struct EncodedSum {
+  static constexpr size_t kElementsMax = kAddedPieceBytes / sizeof(float);
+  static_assert(kElementsMax % memory::Quantization::kBlockMax == 0);
+
+  const memory::Quantization how;
+  alignas(kCacheLine) float sum[kElementsMax];
+  alignas(kCacheLine) std::byte codes[2 * kElementsMax];  // of one contribution, at most
+  bool any = false;
+
+  explicit EncodedSum(const memory::Quantization& encoding) : how(encoding) {}
+  void add(const std::byte* row, memory::Stretch stretch) {
+    if (std::exchange(any, true)) return memory::add_dequantized(how, row, stretch, sum);
+    memory::dequantize(how, DType::kFloat32, row, stretch, reinterpret_cast<std::byte*>(sum));
+  }
+  // Elements that are not encoded yet.
+  void encode_and_add(DType dtype, const std::byte* from, size_t elements) {
+    PCCL_DCHECK(memory::quantized_bytes(how, elements) <= sizeof codes);
+    memory::quantize(how, dtype, from, memory::whole(elements), codes);
+    add(codes, memory::whole(elements));
+  }
+  void average(const memory::Reduction& reduction, size_t elements) {
+    if (reduction.op == ReduceOp::kAvg) memory::divide(sum, elements, reduction.contributors);
+  }
+};
+
+// Calls visit(stretch) for pieces of a row.
+void for_each_piece(size_t row, const auto& visit) {
+  for (size_t first = 0; first < row; first += EncodedSum::kElementsMax)
+    visit(memory::Stretch{row, first, std::min(EncodedSum::kElementsMax, row - first)});
+}
+
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
 
 }  // namespace
@@ -25,7 +58,7 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
     : schedule_(shape),
       memory_(std::move(memory)),
       reduction_{memory_.dtype, memory_.reduce, memory_.contributors},
-      slots_per_slab_(memory::Pool::kSlabBytes / schedule_.chunk_bytes()),
+      slots_per_slab_(memory::Pool::kSlabBytes / schedule_.slot_bytes()),
       scratch_(pool),
       undo_(pool) {
   // The schedule's credit depends on `restored`, the saving on `save`.
@@ -69,7 +102,7 @@ Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory me
 Status OpBuffers::reserve() {
   const uint64_t slots = schedule_.slot_count();
   const uint64_t scratch_bytes = slots / slots_per_slab_ * memory::Pool::kSlabBytes +
-                                 slots % slots_per_slab_ * schedule_.chunk_bytes();
+                                 slots % slots_per_slab_ * schedule_.slot_bytes();
   saves_ = saved_bytes() > 0;
   const uint64_t apart = schedule_.shape().world + saved_bytes() / kSavedPieceBytes;
   if (scratch_.reserve(scratch_bytes) &&
@@ -128,26 +161,49 @@ const std::byte* OpBuffers::operand_of(const Chunk& chunk) const {
 std::byte* OpBuffers::slot(uint32_t index) const {
   const uint64_t slab = index / slots_per_slab_;
   return scratch_
-      .at(slab * memory::Pool::kSlabBytes + index % slots_per_slab_ * schedule_.chunk_bytes())
+      .at(slab * memory::Pool::kSlabBytes + index % slots_per_slab_ * schedule_.slot_bytes())
       .data();
 }
 
 std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
-  PCCL_DCHECK(!overtakes() && sent.encoding == memory::Encoding::kPlain);
+  PCCL_DCHECK(copy_bytes(sent) == 0);
+  if (sent.bytes == 0) return {};
+  if (sent.encoding) return {slot(schedule_.slot_of_result(sent.slice)), sent.wire_bytes};
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
   return {operand_of(sent), sent.bytes};
 }
 
-void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
-  PCCL_DCHECK(sent.encoding == memory::Encoding::kPlain);
-  const size_t saved = undo_.saved(sent.id);
-  undo_.read(saved_at(sent), to.first(saved));
-  std::memcpy(to.data() + saved, memory_of(sent) + saved, sent.bytes - saved);
+size_t OpBuffers::copy_bytes(const Chunk& sent) const {
+  if (!sent.encoding) return schedule_.overtakes() ? sent.bytes : 0;
+  if (schedule_.overtakes()) return size_t{sent.wire_bytes} + sent.bytes;
+  return schedule_.action(sent) == Action::kGather ? sent.wire_bytes : 0;
+}
+
+std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
+                                                  std::span<std::byte> room) const {
+  const auto old_bytes = [&](std::span<std::byte> to) {
+    const size_t saved = undo_.saved(sent.id);
+    undo_.read(saved_at(sent), to.first(saved));
+    std::memcpy(to.data() + saved, memory_of(sent) + saved, sent.bytes - saved);
+  };
+  const std::span<std::byte> made = room.first(sent.wire_bytes);
+  if (!sent.encoding) {
+    old_bytes(made);
+    return made;
+  }
+  const std::byte* from = memory_of(sent);
+  if (schedule_.overtakes() && undo_.saved(sent.id) > 0) {
+    const std::span<std::byte> old = room.subspan(sent.wire_bytes, sent.bytes);
+    old_bytes(old);
+    from = old.data();
+  }
+  memory::quantize(*sent.encoding, memory_.dtype, from,
+                   memory::whole(sent.bytes / element_bytes(memory_.dtype)), made.data());
+  return made;
 }
 
 OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
-  PCCL_DCHECK(chunk.encoding == memory::Encoding::kPlain);
-  PCCL_DCHECK(action != Action::kFinish || spare.size() >= chunk.wire_bytes);
+  PCCL_DCHECK(!lands_apart(chunk, action) || spare.size() >= chunk.wire_bytes);
   const uint64_t index = schedule_.index_written(chunk);
   PCCL_DCHECK(action == Action::kGather || undo_.saved(index) == 0);  // it lands once
   switch (action) {
@@ -157,6 +213,7 @@ OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<
     case Action::kGather: return {chunk, action, {slot(chunk.slot), chunk.wire_bytes}};
     case Action::kStore: break;
   }
+  if (chunk.encoding) return {chunk, action, spare.first(chunk.wire_bytes)};
   std::byte* const target = memory_of(chunk);
   if (saves_) undo_.save(index, saved_at(chunk), target, chunk.bytes);
   return {chunk, action, {target, chunk.wire_bytes}};
@@ -165,8 +222,13 @@ OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<
 void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   const Chunk& chunk = landing.chunk;
   PCCL_ASSERT(at + bytes <= chunk.wire_bytes && at >= landing.reduced);
-  if (landing.action == Action::kStore || landing.action == Action::kGather) return;
+  if (landing.action == Action::kGather) return;
   const size_t here = at + bytes;
+  if (chunk.encoding) {
+    if (here == chunk.wire_bytes) decode(landing);
+    return;
+  }
+  if (landing.action == Action::kStore) return;
   const size_t whole = here == chunk.bytes ? here : here / kCacheLine * kCacheLine;
   if (whole <= landing.reduced) return;
   const size_t piece = whole - landing.reduced;
@@ -184,6 +246,31 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
                    own_first ? partial : operand, elements);
   }
   landing.reduced = whole;
+}
+
+// All codes have landed.
+void OpBuffers::decode(const Landing& landing) {
+  const Chunk& chunk = landing.chunk;
+  std::byte* const to = memory_of(chunk);
+  if (saves_) undo_.save(schedule_.index_written(chunk), saved_at(chunk), to, chunk.bytes);
+  if (landing.action == Action::kFinish) return add_encoded(chunk, landing.where);
+  memory::dequantize(*chunk.encoding, memory_.dtype, landing.where.data(),
+                     memory::whole(chunk.bytes / element_bytes(memory_.dtype)), to);
+}
+
+// A pairwise exchange: the tensor becomes the sum of both contributions.
+void OpBuffers::add_encoded(const Chunk& chunk, std::span<const std::byte> codes_of_other) {
+  const size_t width = element_bytes(memory_.dtype);
+  const bool own_first = schedule_.shape().rank == 0;
+  for_each_piece(chunk.bytes / width, [&](memory::Stretch piece) {
+    std::byte* const own = memory_of(chunk) + piece.first * width;
+    EncodedSum total(*chunk.encoding);
+    if (!own_first) total.add(codes_of_other.data(), piece);
+    total.encode_and_add(memory_.dtype, own, piece.count);
+    if (own_first) total.add(codes_of_other.data(), piece);
+    total.average(reduction_, piece.count);
+    memory::round_to(memory_.dtype, total.sum, piece.count, own);
+  });
 }
 
 // ---- What does not travel as chunks ----
@@ -230,6 +317,7 @@ std::span<const std::byte> OpBuffers::contribution(uint32_t to, size_t bytes) co
 }
 
 void OpBuffers::combine(const Chunk& result) {
+  if (result.encoding) return combine_encoded(result);
   if (schedule_.by_owners()) return combine_owned(result);
   row_of(schedule_.shape().pattern).reduces ? combine_reduced() : combine_parts();
 }
@@ -285,6 +373,31 @@ void OpBuffers::combine_owned(const Chunk& result) {
       partial = sum;
     }
   }
+}
+
+// Adds the contributions, encodes the sum for all others, and stores what they will decode.
+void OpBuffers::combine_encoded(const Chunk& result) {
+  const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
+  const size_t width = element_bytes(memory_.dtype);
+  const memory::Encoding contributed = memory::encoding_of_contributions(schedule_.shape().format);
+  std::byte* const to = memory_of(result);
+  std::byte* const codes = slot(schedule_.slot_of_result(result.slice));
+  if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
+  for_each_piece(result.bytes / width, [&](memory::Stretch piece) {
+    std::byte* const here = to + piece.first * width;
+    EncodedSum total(*contributed);
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      if (rank == own) {
+        total.encode_and_add(memory_.dtype, here, piece.count);
+      } else {
+        total.add(slot(schedule_.slot_from(rank, result.slice)), piece);
+      }
+    }
+    total.average(reduction_, piece.count);
+    memory::quantize(*result.encoding, DType::kFloat32,
+                     reinterpret_cast<const std::byte*>(total.sum), piece, codes);
+    memory::dequantize(*result.encoding, memory_.dtype, codes, piece, here);
+  });
 }
 
 void OpBuffers::restore(uint64_t from) {

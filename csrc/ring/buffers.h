@@ -11,6 +11,9 @@
 //  (3) The received bytes are the first operand, this rank's tensor the second. In a pairwise
 //      exchange the tensor of rank 0 is the first operand on both ranks. An owner (kDirect) adds
 //      all contributions to a chunk at once, in rank order, when the last one is here.
+//  (4) A chunk of codes is decoded when all of it has landed. What this rank contributes itself is
+//      encoded like what it sends, and the sum is a float32. Of a result that is encoded, every
+//      member stores what the codes decode to, its owner too.
 // Failure: make() returns kSystem when there is no memory.
 #pragma once
 
@@ -41,12 +44,13 @@ class OpBuffers {
   // operation in place it copies this rank's tensor, which other members may still need when the
   // result has overwritten it. Call it once, before anything moves.
   void begin();
-  // The bytes of a chunk to send. REQUIRES: !overtakes().
+  // The bytes of a chunk to send. REQUIRES: copy_bytes() is 0.
   std::span<const std::byte> source(const Chunk& sent) const;
-  // True if a landing chunk may overwrite a chunk before or while it is sent. Such a chunk is sent
-  // from a copy of the old bytes; copy_source() makes it.
-  bool overtakes() const { return schedule_.overtakes(); }
-  void copy_source(const Chunk& sent, std::span<std::byte> to) const;
+  // The room in which copy_source() makes the bytes of a chunk to send: if a landing chunk may
+  // overwrite them before or while they are sent, or if they have yet to be encoded. 0: neither.
+  size_t copy_bytes(const Chunk& sent) const;
+  // Returns the bytes, which are in `room`.
+  std::span<const std::byte> copy_source(const Chunk& sent, std::span<std::byte> room) const;
   // One-shot: the contribution of `bytes` bytes for the member with rank `to`. combine()
   // computes the results of all contributions, in rank order. REQUIRES: begin() was called.
   std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
@@ -60,9 +64,13 @@ class OpBuffers {
     std::span<std::byte> where;
     size_t reduced = 0;  // bytes already reduced
   };
+  // Whether the chunk lands in the lane's own scratch.
+  static bool lands_apart(const Chunk& chunk, Action action) {
+    return action == Action::kFinish || (action == Action::kStore && chunk.encoding);
+  }
   // Begins a landing, and saves what a kStore chunk will overwrite. `spare` is the lane's scratch
-  // for a kFinish chunk: it has at least the bytes of the chunk, and belongs to the landing until
-  // that is over. REQUIRES: each chunk once.
+  // for a chunk that lands apart: it has at least the bytes of the chunk, and belongs to the
+  // landing until that is over. REQUIRES: each chunk once.
   Landing land(const Chunk& chunk, Action action, std::span<std::byte> spare);
   // `bytes` more bytes have landed, at byte `at` of the chunk. Reduces the whole cache lines, and
   // the rest once the chunk is complete.
@@ -90,6 +98,9 @@ class OpBuffers {
   void combine_parts();
   void combine_reduced();
   void combine_owned(const Chunk& result);
+  void combine_encoded(const Chunk& result);
+  void decode(const Landing& landing);
+  void add_encoded(const Chunk& chunk, std::span<const std::byte> codes_of_other);
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;

@@ -11,7 +11,7 @@ namespace pccl::ring {
 // The action of a landing chunk on the bytes that were there.
 //  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
 //  - kFinish: lands in scratch and is combined with the tensor, which then holds the result.
-//  - kStore: final bytes, which land in the tensor itself.
+//  - kStore: final bytes, which land in the tensor itself. Codes land in scratch and are decoded.
 //  - kGather: lands in a scratch slot of the member that sent it, for later use.
 enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 
@@ -28,7 +28,7 @@ struct Chunk {
   uint32_t bytes = 0;       // bytes in memory
   uint32_t wire_bytes = 0;  // bytes of the payload of its frame
   uint32_t slot = 0;        // kGather: of the scratch, where it lands
-  memory::Encoding encoding = memory::Encoding::kPlain;
+  memory::Encoding encoding = {};
   bool operator==(const Chunk&) const = default;
 };
 

@@ -382,6 +382,8 @@ void RingCore::on(const ChunkSent& event, Effects& effects) {
   const InFlightChunk gone = std::exchange(link->lanes[event.lane.index].sending, {});
   PCCL_ASSERT(gone.operation != nullptr);
   gone.operation->progress.sent(gone.chunk);
+  if (gone.operation->is_leg())
+    result_left(*gone.operation, gone.operation->schedule.chunk_sent_for(gone.chunk), effects);
   grant(*gone.operation, effects);
   serve(event.lane.peer, *link, effects);
   announce_if_transferred(*gone.operation, effects);
@@ -523,7 +525,7 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
 // condition: all lanes together would need longer for the rest of the queue than the narrow lane
 // needs for one chunk. Otherwise the chunk waits.
 std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
-  const uint64_t chunk = link.queue.first().schedule.chunk_bytes();
+  const uint64_t chunk = link.queue.first().schedule.slot_bytes();
   const auto lanes = static_cast<uint32_t>(link.lanes.size());
   std::optional<uint32_t> narrow;
   uint64_t windows = 0;

@@ -39,7 +39,9 @@
 // Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
 // answers with FailLink and ignores the link until LinkDown.
 // (12) A slice of the block that this member owns in a direct all-reduce is combined when all its
-//      contributions are here, and only then. Its results may leave from then on.
+//      contributions are here, and only then. Its results may leave from then on. If they are held
+//      in scratch (Schedule::holds_results), others get credit for a slot again when its result has
+//      left to all.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.
 #pragma once
 
@@ -176,6 +178,7 @@ class RingCore {
 
   // ---- The direct all-reduce: core_direct.cc ----
   void contributed(Operation& leg, const Chunk& chunk, Effects& effects);
+  void result_left(Operation& leg, const Chunk& chunk, Effects& effects);
 
   Link* find_link(PeerId peer);
   bool ready(const Link& link, const Lane& lane) const;

@@ -2,6 +2,7 @@
 //   contributions come      each lands in a slot of its sender
 //   the last one is here    Combine; then its results may leave to all others, and the slots of the
 //                           slice are free: that is new credit for all others
+//   a result is held        its slot is free when it has left to all others; only then the credit
 
 #include "csrc/base/assert.h"
 #include "csrc/ring/core.h"
@@ -22,6 +23,15 @@ void RingCore::contributed(Operation& leg, const Chunk& chunk, Effects& effects)
     }
     part->progress.unlock(part->schedule.result_id(chunk.slice));
     enqueue(*part, effects);
+  }
+}
+
+// A chunk of a leg has left.
+void RingCore::result_left(Operation& leg, const Chunk& chunk, Effects& effects) {
+  Operation& whole = *leg.whole;
+  if (leg.schedule.action(chunk) != Action::kStore || !whole.owner.left(chunk.slice)) return;
+  for (const auto& part : whole.parts) {
+    if (!part->schedule.sends()) grant(*part, effects);
   }
 }
 

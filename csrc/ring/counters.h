@@ -1,4 +1,6 @@
-// EngineCounters: the bytes that an Engine has moved and holds. A plain value.
+// EngineCounters: the bytes that an Engine has moved and holds. A plain value. Bytes received and
+// sent are those on the wire; the bytes of the tensors that they stand for are more if these were
+// quantized. Of a chunk that was cut in the middle, only the former count.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +8,9 @@
 namespace pccl::ring {
 
 struct EngineCounters {
-  uint64_t bytes_received = 0, bytes_sent = 0, operations_open = 0, bytes_held = 0;
+  uint64_t bytes_received = 0, bytes_sent = 0;
+  uint64_t tensor_bytes_received = 0, tensor_bytes_sent = 0;
+  uint64_t operations_open = 0, bytes_held = 0;
 };
 
 }  // namespace pccl::ring

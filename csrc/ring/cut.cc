@@ -6,37 +6,31 @@
 #include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
-namespace {
 
-constexpr uint64_t kCutAlignment = 64;
-static_assert(Cut::kSliceBytesMin == protocol::kSharesTotal * kCutAlignment);
+uint64_t Cut::slice_bytes_min(uint32_t grain) { return uint64_t{protocol::kSharesTotal} * grain; }
 
-uint64_t whole_lines(uint64_t bytes) {
-  return (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
-}
-
-}  // namespace
-
-Cut::Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes)
-    : bytes_(bytes) {
+Cut::Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes, uint32_t grain)
+    : bytes_(bytes), grain_(grain) {
+  PCCL_ASSERT(grain > 0 && grain % kGrain == 0);
   for (const uint16_t share : shares) up_to_.push_back(up_to_.back() + share);
   PCCL_ASSERT(up_to_.back() == protocol::kSharesTotal);
   const uint64_t largest = *std::max_element(shares.begin(), shares.end());
   const uint64_t wanted = uint64_t{chunk_bytes} * protocol::kSharesTotal / largest;
-  slice_bytes_ = std::max(wanted / kSliceBytesMin, uint64_t{1}) * kSliceBytesMin;
+  const uint64_t least = slice_bytes_min(grain);
+  slice_bytes_ = std::max(wanted / least, uint64_t{1}) * least;
   slices_ = (bytes + slice_bytes_ - 1) / slice_bytes_;
   // A tensor of less than a slice is one small slice. Rounding up makes no block of it larger.
-  const uint64_t slice = std::min(whole_lines(bytes), slice_bytes_);
+  const uint64_t slice = std::min(whole_grains(bytes), slice_bytes_);
   const uint64_t most =
-      whole_lines((slice * largest + protocol::kSharesTotal - 1) / protocol::kSharesTotal);
-  block_bytes_max_ = static_cast<uint32_t>(std::max(most, kCutAlignment));
+      whole_grains((slice * largest + protocol::kSharesTotal - 1) / protocol::kSharesTotal);
+  block_bytes_max_ = static_cast<uint32_t>(std::max(most, grain_));
 }
 
 // Where the blocks of the first `ranks` ranks end in a slice of `bytes` bytes.
 uint64_t Cut::end(uint64_t bytes, uint32_t ranks) const {
   const uint64_t exact = bytes * up_to_[ranks];
   return std::min(bytes,
-                  whole_lines((exact + protocol::kSharesTotal - 1) / protocol::kSharesTotal));
+                  whole_grains((exact + protocol::kSharesTotal - 1) / protocol::kSharesTotal));
 }
 
 Cut::Block Cut::block(uint64_t slice, uint32_t rank) const {

@@ -2,7 +2,8 @@
 // in proportion to the shares. A block is one chunk.
 // It is a plain value and pure arithmetic: every member cuts alike.
 // Invariants:
-//  (1) The blocks lie end to end, by rank, and cover the tensor. Each begins on a cache line of it.
+//  (1) The blocks lie end to end, by rank, and cover the tensor. Each begins on a multiple of the
+//      grain.
 //  (2) All slices have slice_bytes(), except the last, which has what is left.
 //  (3) No block has more than block_bytes_max() bytes. A share of 0 has blocks of no bytes.
 #pragma once
@@ -16,11 +17,14 @@ class Cut {
  public:
   Cut() = default;  // of nothing
   // The largest share has blocks of about `chunk_bytes` bytes, and never more unless a slice would
-  // have less than kSliceBytesMin. REQUIRES: the shares are those of protocol::are_shares().
-  Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes);
+  // have less than slice_bytes_min(grain). REQUIRES: the shares are those of
+  // protocol::are_shares(); `grain`, in bytes, is a multiple of kGrain.
+  Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes,
+      uint32_t grain = kGrain);
 
-  // A slice of this size gives each 256th a whole cache line.
-  static constexpr uint64_t kSliceBytesMin = 16u << 10;
+  static constexpr uint32_t kGrain = 64;  // a cache line
+  // A slice of this size gives each 256th a whole grain.
+  static uint64_t slice_bytes_min(uint32_t grain);
 
   uint64_t slices() const { return slices_; }
   uint64_t slice_bytes() const { return slice_bytes_; }
@@ -32,12 +36,14 @@ class Cut {
   Block block(uint64_t slice, uint32_t rank) const;
 
  private:
+  uint64_t whole_grains(uint64_t bytes) const { return (bytes + grain_ - 1) / grain_ * grain_; }
   uint64_t end(uint64_t bytes, uint32_t ranks) const;
 
   uint64_t bytes_ = 0;
+  uint64_t grain_ = kGrain;
   uint64_t slices_ = 0;
-  uint64_t slice_bytes_ = kSliceBytesMin;
-  uint32_t block_bytes_max_ = 64;
+  uint64_t slice_bytes_ = kGrain;
+  uint32_t block_bytes_max_ = kGrain;
   std::vector<uint32_t> up_to_ = {0};  // sums of the first shares
 };
 

@@ -102,8 +102,11 @@ class Engine::Impl::OneLane : public Engine::Lane {
 
   void on_piece(size_t at, size_t bytes) override {
     if (!lands_) return;
-    if (landing_in_ != nullptr) landing_in_->absorb(landing_, at, bytes);
     engine_.counters.bytes_received += bytes;
+    if (landing_in_ == nullptr) return;
+    landing_in_->absorb(landing_, at, bytes);
+    if (at + bytes == landing_.chunk.wire_bytes)
+      engine_.counters.tensor_bytes_received += landing_.chunk.bytes;
   }
 
   void on_chunk_end(bool valid) override {
@@ -115,14 +118,15 @@ class Engine::Impl::OneLane : public Engine::Lane {
   void chunk_sent() override {
     if (!known) return;
     left = true;
-    engine_.counters.bytes_sent += chunk_bytes;
+    engine_.counters.bytes_sent += sent_.wire_bytes;
+    engine_.counters.tensor_bytes_sent += sent_.bytes;
     engine_.drive(LaneWindow{id, port.window()});
     engine_.drive(ChunkSent{id});
   }
 
   // False if there is no memory.
   bool land(OpBuffers& memory, const Chunk& chunk, Action action) {
-    if (action == Action::kFinish && !landed_.fit(chunk.wire_bytes)) return false;
+    if (OpBuffers::lands_apart(chunk, action) && !landed_.fit(chunk.wire_bytes)) return false;
     lands_ = true;
     landing_in_ = &memory;
     landing_ = memory.land(chunk, action, landed_.bytes());
@@ -130,15 +134,14 @@ class Engine::Impl::OneLane : public Engine::Lane {
   }
   // False if there is no memory.
   bool send(const net::FrameHeader& header, const OpBuffers& memory, const Chunk& chunk) {
-    chunk_bytes = chunk.wire_bytes;
-    if (!memory.overtakes()) {
+    sent_ = chunk;
+    const size_t room = memory.copy_bytes(chunk);
+    if (room == 0) {
       port.send_chunk(header, memory.source(chunk));
       return true;
     }
-    if (!leaving_.fit(chunk.wire_bytes)) return false;
-    const std::span<std::byte> contribution = leaving_.bytes().first(chunk.wire_bytes);
-    memory.copy_source(chunk, contribution);
-    port.send_chunk(header, contribution);
+    if (!leaving_.fit(room)) return false;
+    port.send_chunk(header, memory.copy_source(chunk, leaving_.bytes()));
     return true;
   }
   void land_unexpected(std::span<std::byte> where) {
@@ -157,15 +160,15 @@ class Engine::Impl::OneLane : public Engine::Lane {
   // The core knows this lane: its effects are meant for this lane, not for a predecessor.
   bool known = false;
   bool left = false;  // the last chunk has left, and the core has yet to handle ChunkSent
-  size_t chunk_bytes = 0;
 
  private:
   Impl& engine_;
   bool lands_ = false;               // a chunk is landing
   OpBuffers* landing_in_ = nullptr;  // its operation; null: not posted here yet
   OpBuffers::Landing landing_;
-  memory::ScratchBuffer landed_;   // chunks that arrive for kFinish
-  memory::ScratchBuffer leaving_;  // copies of chunks that may be overwritten while they are sent
+  Chunk sent_;                     // the last one
+  memory::ScratchBuffer landed_;   // chunks that land apart
+  memory::ScratchBuffer leaving_;  // what OpBuffers::copy_source() makes
 };
 
 // ---- Steps ----
@@ -297,6 +300,7 @@ void Engine::Impl::apply(SendContribution& effect) {
   const std::span<const std::byte> bytes =
       buffers_of(effect.handle).contribution(effect.to, effect.header.length);
   counters.bytes_sent += bytes.size();
+  counters.tensor_bytes_sent += bytes.size();
   lane->port.send_copy(effect.header, bytes);
 }
 
@@ -327,6 +331,7 @@ void Engine::Impl::apply(TakeUnexpected& effect) {
   if (landing.where.data() != bytes.data() && arrived > 0)
     std::memcpy(landing.where.data(), bytes.data(), arrived);
   memory.absorb(landing, 0, arrived);
+  counters.tensor_bytes_received += effect.chunk.bytes;
   unexpected.erase(at);
 }
 

@@ -93,8 +93,7 @@ class Engine {
   void end(OpEnded end);
   void done(OpKey op);  // see OpDone
 
-  // For run_info: tensor bytes received and sent; open operations; bytes of scratch and saved data
-  // held.
+  // For run_info.
   using Counters = EngineCounters;
   Counters counters() const;
   // Asserts the invariants, and those of the core. REQUIRES: not inside a callback or a port.

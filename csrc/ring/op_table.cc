@@ -14,7 +14,7 @@ Operation::Operation(Task posted, uint64_t age)
     if (!contributions.finished()) one_shot = std::move(contributions);
   }
   if (schedule.owns() && !is_leg() && schedule.slices() > 0)
-    owner = Owner(schedule.slices(), task.shape.world - 1);
+    owner = Owner(schedule.slices(), task.shape.world - 1, schedule.holds_results());
   schedule.check();  // it never changes
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
@@ -25,7 +25,7 @@ bool Operation::owes_credit() const {
 }
 
 uint64_t Operation::credit() const {
-  if (is_leg()) return schedule.credit_of_owner(whole->owner.combined());
+  if (is_leg()) return schedule.credit_of_owner(whole->owner.free());
   return schedule.credit(progress.sent_until(), progress.received_until());
 }
 
@@ -33,7 +33,7 @@ Chunk Operation::contribution_of(uint64_t rank) const {
   Chunk chunk;
   chunk.block = chunk.slot = static_cast<uint32_t>(rank);
   chunk.bytes = static_cast<uint32_t>(task.parts[rank].from);
-  chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
+  chunk.wire_bytes = chunk.bytes;
   return chunk;
 }
 

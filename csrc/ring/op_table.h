@@ -42,7 +42,7 @@ struct Operation {
 
   // True if some chunk may leave now, given its data and the credit.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
-  uint64_t bytes_left() const { return progress.chunks_left() * schedule.chunk_bytes(); }
+  uint64_t bytes_left() const { return progress.chunks_left() * schedule.slot_bytes(); }
   // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
   bool owes_credit() const;

@@ -60,11 +60,16 @@ uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan,
 
 }  // namespace
 
-Schedule::Schedule(Shape shape) : shape_(std::move(shape)), row_(row_of(shape_.pattern)) {
+Schedule::Schedule(Shape shape)
+    : shape_(std::move(shape)),
+      row_(row_of(shape_.pattern)),
+      encoding_(memory::encoding_of_contributions(shape_.format)),
+      result_encoding_(memory::encoding_of_result(shape_.format)) {
   PCCL_ASSERT(shape_.world >= 1 && shape_.rank < shape_.world && shape_.element_bytes >= 1);
   PCCL_ASSERT(!is_listed() || shape_.world == 2);
   PCCL_ASSERT(row_.travel != Travel::kParts || shape_.count == 0);
   PCCL_ASSERT(!by_owners() || shape_.shares.size() == shape_.world);
+  PCCL_ASSERT(!shape_.format.quantizes() || by_owners() || overtakes());
   PCCL_ASSERT(!shape_.leg || (by_owners() && shape_.leg->from != shape_.leg->to &&
                               (shape_.leg->from == shape_.rank || shape_.leg->to == shape_.rank)));
   lay_out();
@@ -82,7 +87,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)), row_(row_of(shape_.p
 
 void Schedule::choose_depth() {
   if (by_owners() && shape_.wan) {  // the same for all legs
-    const uint64_t step_bytes = uint64_t{shape_.world - 1} * chunk_bytes_;
+    const uint64_t step_bytes = uint64_t{shape_.world - 1} * slot_bytes_;
     const uint64_t most = std::min(kScratchBytesWan / step_bytes, slices_ + 1);
     depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
   } else if (overtakes()) {
@@ -123,9 +128,16 @@ void Schedule::lay_out() {
   }
 }
 
-// Cuts the blocks into chunks.
+// Cuts the blocks into chunks. On wan paths the size of a chunk on the wire matters, elsewhere its
+// size in memory.
 void Schedule::cut() {
-  chunk_bytes_ = choose_chunk_bytes(row_, shape_.world, shape_.wan, block_stride_);
+  const uint64_t width = shape_.element_bytes;
+  const uint64_t smaller = encoding_ && shape_.wan ? 8 * width / encoding_->bits : 1;
+  grain_bytes_ = static_cast<uint32_t>(
+      encoding_ ? round_up(memory::grain_of(shape_.format) * width, kAlignment) : kAlignment);
+  const uint64_t chosen =
+      smaller * choose_chunk_bytes(row_, shape_.world, shape_.wan, block_stride_ / smaller);
+  chunk_bytes_ = static_cast<uint32_t>(round_up(chosen, grain_bytes_));
   if (is_listed()) {
     for (const uint64_t bytes : shape_.block_bytes) {
       first_steps_.push_back(slices_);
@@ -138,12 +150,21 @@ void Schedule::cut() {
     const uint64_t last = total_bytes_ - (std::max(slices_, uint64_t{1}) - 1) * slice_bytes;
     last_chunk_bytes_ = static_cast<uint32_t>(round_up(divide_up(last, shape_.world), kAlignment));
   } else if (is_shared()) {
-    cut_ = Cut(total_bytes_, shape_.shares, chunk_bytes_);
+    cut_ = Cut(total_bytes_, shape_.shares, chunk_bytes_, grain_bytes_);
     chunk_bytes_ = cut_.block_bytes_max();
     slices_ = cut_.slices();
   } else {
     slices_ = divide_up(block_stride_, chunk_bytes_);
   }
+  slot_bytes_ = std::max(memory::wire_bytes(encoding_, chunk_bytes_, width),
+                         memory::wire_bytes(result_encoding_, chunk_bytes_, width));
+  slot_bytes_ = static_cast<uint32_t>(round_up(slot_bytes_, kAlignment));
+}
+
+// How the chunk travels.
+void Schedule::encode(Chunk& chunk, const memory::Encoding& encoding) const {
+  chunk.encoding = encoding;
+  chunk.wire_bytes = memory::wire_bytes(encoding, chunk.bytes, shape_.element_bytes);
 }
 
 uint32_t Schedule::reducing_rounds() const {
@@ -262,8 +283,7 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
   }
   chunk.offset = std::min(start, end);
   chunk.bytes = static_cast<uint32_t>(std::min(width, end - chunk.offset));
-  chunk.encoding = shape_.encoding;
-  chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
+  encode(chunk, encoding_);
   return chunk;
 }
 
@@ -299,8 +319,7 @@ bool Schedule::from_scratch(const Chunk& sent) const {
 uint32_t Schedule::slot_count() const {
   if (is_one_shot()) return total_bytes_ > 0 ? shape_.world : 0;
   if (by_owners())
-    return owns() ? static_cast<uint32_t>(std::min<uint64_t>(depth_, slices_)) * (shape_.world - 1)
-                  : 0;
+    return owns() ? slots_of_slices() * (shape_.world - 1 + (holds_results() ? 1 : 0)) : 0;
   const bool accumulates = adds_on() ? sends() && receives() : reducing_rounds() > 0;
   return accumulates && rounds_ > 0 ? depth_ * slots_per_step() : 0;
 }
@@ -347,7 +366,7 @@ Schedule::Eager Schedule::head(uint64_t room) const {
   while (head.steps < most) {
     // Results are no eager data: the other end has posted, or there would be none.
     const uint64_t chunks = by_owners() ? 1 : std::min({head.steps + 1, rounds_, slices_});
-    const uint64_t cost = head.cost + chunks * eager_cost(chunk_bytes_);
+    const uint64_t cost = head.cost + chunks * eager_cost(slot_bytes_);
     if (cost > room) break;
     head = {head.steps + 1, cost};
   }

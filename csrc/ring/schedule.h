@@ -55,6 +55,8 @@ class Schedule {
   uint64_t block_bytes(uint32_t block) const;
   uint64_t block_offset(uint32_t block) const;
   uint32_t chunk_bytes() const;
+  // What a chunk takes on the wire at most, and what a slot has.
+  uint32_t slot_bytes() const { return slot_bytes_; }
   uint64_t step_count() const;
   uint32_t depth() const { return depth_; }  // steps of scratch: how far upstream may run ahead
 
@@ -97,17 +99,20 @@ class Schedule {
   // kReduceScatter: the results are one block, apart from the tensor. Its chunks are those of the
   // block of this rank.
   bool scatters() const { return in_ring() && row_.reduces && !row_.gathers; }
+  // Whether the results of this owner wait in scratch until all others have them: what is sent are
+  // codes, and the tensor has what these decode to.
+  bool holds_results() const { return owns() && result_encoding_; }
   // Whether a landing chunk may overwrite a chunk that has not been sent yet.
   bool overtakes() const { return row_.travel == Travel::kBothWays; }
   // The number of contributions that a received chunk holds, if it is reduced.
   int held(const Chunk& received) const {
     return adds_on() ? static_cast<int>(shape_.rank) : received.round + 1;
   }
-  // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
+  // Scratch: slots of slot_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot operation each member has a
   // slot, numbered by its rank. In a direct all-reduce each other member has depth() slots,
-  // or as many as there are slices.
+  // or as many as there are slices. So have the results of this member if they are held.
   uint32_t slot_count() const;
   uint32_t slot(const Chunk& received) const;
   uint32_t slot_sent(const Chunk& sent) const;
@@ -135,8 +140,11 @@ class Schedule {
   uint64_t result_id(uint64_t slice) const { return slice * rounds_ + rounds_ - 1; }
   // Where the contribution of another rank to this slice waits. REQUIRES: owns().
   uint32_t slot_from(uint32_t rank, uint64_t slice) const;
-  // The credit to grant on a leg: its end has computed the sums of the first `combined` slices.
-  uint64_t credit_of_owner(uint64_t combined) const;
+  // Where the result of this member in this slice waits. REQUIRES: holds_results().
+  uint32_t slot_of_result(uint64_t slice) const;
+  // The credit to grant on a leg: the slots of the first `free` slices can be used again at its
+  // end.
+  uint64_t credit_of_owner(uint64_t free) const;
   // Slices of the leg, from the start, that have arrived in all rounds.
   uint64_t slices_here(const Cursor& received) const;
   // Number of elements in the first `slices` slices.
@@ -170,13 +178,18 @@ class Schedule {
   uint32_t block_of(uint64_t id) const;
   Chunk chunk(uint64_t id, uint32_t block) const;
   Chunk chunk_of_leg(uint64_t id) const;
+  void encode(Chunk& chunk, const memory::Encoding& encoding) const;
+  uint32_t slots_of_slices() const;
   uint32_t slots_per_step() const;
 
   Shape shape_;
   PatternRow row_;
-  uint64_t block_stride_ = 0;  // kPerRank, kWhole: bytes of a block
-  uint64_t total_bytes_ = 0;   // bytes of all blocks
-  uint32_t chunk_bytes_ = 64;
+  uint64_t block_stride_ = 0;                    // kPerRank, kWhole: bytes of a block
+  uint64_t total_bytes_ = 0;                     // bytes of all blocks
+  memory::Encoding encoding_, result_encoding_;  // of what a rank contributes, and of the results
+  uint32_t grain_bytes_ = 64;                    // every chunk but the last has a multiple
+  uint32_t chunk_bytes_ = 64;                    // in memory
+  uint32_t slot_bytes_ = 64;
   uint32_t last_chunk_bytes_ = 64;  // kSliced: bytes of a chunk in the last slice
   uint32_t depth_ = kDepth;
   uint64_t rounds_ = 0;  // 0: nothing is sent at all

@@ -17,6 +17,7 @@ Chunk Schedule::chunk_of_leg(uint64_t id) const {
   chunk.id = id;
   chunk.step = slice + id % rounds_;
   chunk.round = static_cast<uint16_t>(round);
+  encode(chunk, contribution ? encoding_ : result_encoding_);
   if (contribution && receives()) chunk.slot = slot_from(shape_.leg->from, slice);
   return chunk;
 }
@@ -32,9 +33,12 @@ Chunk Schedule::written(uint64_t index) const {
   chunk.block = rank;
   chunk.offset = cut.offset;
   chunk.bytes = cut.bytes;
-  chunk.encoding = shape_.encoding;
-  chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
+  encode(chunk, result_encoding_);
   return chunk;
+}
+
+uint32_t Schedule::slots_of_slices() const {
+  return static_cast<uint32_t>(std::min<uint64_t>(depth_, slices_));
 }
 
 // A slot is used again after depth() slices. Credit sees to it that its sum is computed by then.
@@ -44,9 +48,15 @@ uint32_t Schedule::slot_from(uint32_t rank, uint64_t slice) const {
   return static_cast<uint32_t>(slice % depth_) * (shape_.world - 1) + before;
 }
 
-uint64_t Schedule::credit_of_owner(uint64_t combined) const {
+// Likewise, and the result before it has left to all others.
+uint32_t Schedule::slot_of_result(uint64_t slice) const {
+  PCCL_DCHECK(holds_results());
+  return slots_of_slices() * (shape_.world - 1) + static_cast<uint32_t>(slice % depth_);
+}
+
+uint64_t Schedule::credit_of_owner(uint64_t free) const {
   PCCL_DCHECK(shape_.leg);
-  return contributes() ? std::min(step_count(), combined + depth_) : step_count();
+  return contributes() ? std::min(step_count(), free + depth_) : step_count();
 }
 
 uint64_t Schedule::slices_here(const Cursor& received) const {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/memory/encoding.h"
+#include "csrc/base/wire_format.h"
 #include "csrc/ring/patterns.h"
 
 namespace pccl::ring {
@@ -22,7 +22,7 @@ struct Shape {
   // Elements of the whole tensor; for kAllGather and kReduceScatter, elements of one block; for a
   // one-shot operation, elements of the largest part; 0 for kExchange.
   uint64_t count = 0;
-  memory::Encoding encoding = memory::Encoding::kPlain;
+  WireFormat format = {};             // kPairwise, kDirect: how the tensors travel
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
   bool wan = false;

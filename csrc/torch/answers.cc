@@ -82,9 +82,12 @@ py::dict info_answer(const peer::Info& info) {
   dict["members"] = members_of(info.topology);
   dict["ring"] = info.topology.ring;
   dict["shares"] = info.topology.shares;
+  dict["one_shot_bytes"] = info.topology.one_shot_bytes;
   dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
   dict["bytes_sent"] = info.data.engine.bytes_sent;
   dict["bytes_received"] = info.data.engine.bytes_received;
+  dict["tensor_bytes_sent"] = info.data.engine.tensor_bytes_sent;
+  dict["tensor_bytes_received"] = info.data.engine.tensor_bytes_received;
   dict["bytes_held"] = info.data.engine.bytes_held;
   dict["operations_open"] = info.data.engine.operations_open;
   dict["links"] = links_of(info.data);

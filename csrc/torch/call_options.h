@@ -7,11 +7,14 @@
 #include <string>
 #include <string_view>
 
+#include "csrc/base/wire_format.h"
+
 namespace pccl::torch_layer {
 
 struct CallOptions {
   std::string tag;    // empty: the default tag
   bool keep = false;  // all-reduces keep the elements that are finished at a loss (on_loss="keep")
+  WireFormat format;  // of the all-reduces that can be quantized
 };
 
 // Those of the calling thread.

@@ -15,6 +15,7 @@
 #include "csrc/torch/kernels_library.h"
 #include "csrc/torch/overlap.h"
 #include "csrc/torch/process_group.h"
+#include "csrc/torch/quantized.h"
 #include "csrc/torch/record.h"
 #include "csrc/torch/sync_handle.h"
 #include "csrc/torch/timeout.h"
@@ -126,12 +127,14 @@ template <typename T, typename Base>
 using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
 
 // Sets what is given, for this thread. Returns the values from before, to be set again later.
-py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> keep) {
+py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> keep,
+                           std::optional<FormatNumbers> quantize) {
   if (tag) check_tag(*tag);
   CallOptions& options = call_options();
-  py::tuple before = py::make_tuple(options.tag, options.keep);
+  py::tuple before = py::make_tuple(options.tag, options.keep, numbers_of(options.format));
   if (tag) options.tag = std::move(*tag);
   if (keep) options.keep = *keep;
+  if (quantize) options.format = format_of(*quantize);
   return before;
 }
 
@@ -226,7 +229,10 @@ void bind(py::module_& m) {
   });
   m.def("share_memory", &share_memory, py::arg("one"), py::arg("other"));
   m.def("shares_with_itself", &shares_with_itself, py::arg("tensor"));
-  m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"));
+  m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"),
+        py::arg("quantize"));
+  m.def("quantize_dequantize", &quantize_dequantize, py::arg("tensor"), py::kw_only(),
+        py::arg("quantize"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {
     const auto* const ours = dynamic_cast<PcclWork*>(work.get());

@@ -99,6 +99,10 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   if (writes) check_apart(call.name, tensors);
   call.elements(scalar, bytes.size());
   call.request.reduce = op;
+  const bool complex = !tensors.empty() && tensors[0].is_complex();
+  if (call.request.kind == OpKind::kAllReduce && !complex &&
+      check_quantizable(call_options().format, call.request.dtype, op).ok())
+    call.request.format = call_options().format;
   call.spans = {bytes};
   call.save = writes;
   call.borrowed->results = tensors;

@@ -73,6 +73,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.quantization import Format
 from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
@@ -89,6 +90,16 @@ from pccl_backend.trainers.stages import Goal
 from pccl_backend.trainers.trainer import START_FIRST, Trainer, together
 
 __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
+
+
+def _check_on_loss(on_loss: OnLoss, quantize: Format | None) -> None:
+    if on_loss not in ("keep", None):
+        raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
+    if quantize is not None and on_loss is None:
+        raise ValueError(
+            f'on_loss is None, and quantize is {quantize}: quantize= needs on_loss="keep", which '
+            "tells whose tensors are in the result"
+        )
 
 
 class DiLoCo(Trainer):
@@ -123,6 +134,11 @@ class DiLoCo(Trainer):
         on_loss: "keep": if a peer is lost, the elements that were already averaged keep its
             contribution. The other elements are averaged again without it. None: the group's
             policy applies.
+        quantize: `pccl.MinMax(...)` or `pccl.BFloat16()`: pseudo-gradients travel with fewer bytes.
+            All peers hold the same rounded mean. Parameters and buffers must be float32 or smaller.
+            It needs on_loss="keep".
+        error_feedback: what the format loses of this peer's pseudo-gradient is added to its next
+            one. It takes 4 bytes for each parameter, and 4 for each of the largest fragment.
         url: joins this run when the `with` block begins, leaves it at the end, and comes back to it
             if the others have removed this peer meanwhile, for example because it was too late
             (`call_timeout=60` in the URL).
@@ -164,6 +180,8 @@ class DiLoCo(Trainer):
         buffers: Literal["average", "own"] = "average",
         shared: Mapping[str, torch.Tensor] | None = None,
         on_loss: OnLoss = "keep",
+        quantize: Format | None = None,
+        error_feedback: bool = False,
         url: str | None = None,
         tag: str = "diloco",
         group: dist.ProcessGroup | None = None,
@@ -182,9 +200,10 @@ class DiLoCo(Trainer):
             weight=weight,
             buffers=buffers,
             counts=optimizer is not None,
+            quantize=quantize,
+            error_feedback=error_feedback,
         )
-        if on_loss not in ("keep", None):
-            raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
+        _check_on_loss(on_loss, quantize)
         if fragments > len(named):
             raise ValueError(
                 f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
@@ -203,6 +222,7 @@ class DiLoCo(Trainer):
             copies=lambda core: Replica(model, settings, core, self._host),
             shared=shared,
             on_loss=on_loss,
+            quantize=quantize,
             url=url,
             tag=tag,
             group=group,

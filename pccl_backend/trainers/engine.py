@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.quantization import Format
 from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import (
@@ -99,6 +100,7 @@ class Engine:
         group: dist.ProcessGroup | None,
         more: Mapping[str, torch.Tensor],
         on_loss: OnLoss,
+        quantize: Format | None,
         waits: Callable[[], None],
     ) -> None:
         self._trainer = trainer
@@ -109,6 +111,7 @@ class Engine:
         self.group = group
         self._more = more
         self._on_loss = on_loss
+        self._quantize = quantize
         self._waits = waits
         self.core = core
         self.read_model()
@@ -130,7 +133,11 @@ class Engine:
         self.copies = self._make(self.core)
         self._progress = torch.zeros(4, dtype=torch.int64)
         self._exchange = Exchange(
-            self.copies.message, signals=self._signals, tag=self._tag, on_loss=self._on_loss
+            self.copies.message,
+            signals=self._signals,
+            tag=self._tag,
+            on_loss=self._on_loss,
+            quantize=self._quantize,
         )
         tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
         self.state = pccl.SharedState(tensors, revision=0)
@@ -230,7 +237,7 @@ class Engine:
         work = self._exchange.work
         assert work is not None, "it was posted"
         try:
-            self._wait(work.wait)
+            self._wait(self._exchange.wait)
         except pccl.PcclError as error:
             self._reduction_failed(error, was_over=ended_before_call(work))
             return

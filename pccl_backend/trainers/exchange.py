@@ -9,6 +9,11 @@ If a peer is lost while the all-reduce runs, its contribution stays in what was 
 (`on_loss="keep"`). So parts of the result have other contributors, and each part is divided by the
 weights of its own. The rows stand first: an all-reduce is finished from the front, so no part has a
 contributor whose weight is missing.
+
+A quantized message (`quantize`) has no rows, because a weight must not be rounded. They travel in
+an all-reduce of their own, beside it and posted before it. In a fourth row each peer writes 1. If a
+peer is lost, the message may have parts with its contribution while the rows lack its weight. It
+then counts like the average of the others: exactly if all weigh the same.
 """
 
 from __future__ import annotations
@@ -23,13 +28,14 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend import _C
+from pccl_backend.quantization import Format
 from pccl_backend.trainers._signals import HeldSignals
 
 __all__ = ["HEAD", "Exchange", "Message", "OnLoss", "Outcome", "Share", "ended_before_call"]
 
 OnLoss = Literal["keep"] | None
 
-ROWS = 3
+ROWS = 3  # in a message; those that travel apart have one more
 HEAD = 1 << 10  # elements that a message keeps free before its body, for the rows
 
 
@@ -72,11 +78,13 @@ class Outcome:
         contributors: number of peers whose pseudo-gradients count.
         excluded: names of the peers whose pseudo-gradients were not finite.
         inner_steps: inner steps of a contributor, on average.
+        quantized: whether the message was quantized, and was not too small for that.
     """
 
     contributors: int = 0
     excluded: tuple[str, ...] = ()
     inner_steps: int = 0
+    quantized: bool = False
 
 
 def ended_before_call(work: object) -> bool:
@@ -94,8 +102,13 @@ class Exchange:
         signals: HeldSignals,
         tag: str,
         on_loss: OnLoss,
+        quantize: Format | None = None,
     ) -> None:
         self._message = message
+        self._quantize = quantize
+        self._rows = torch.empty(0)  # part of the message, or apart
+        self._apart: dist.Work | None = None
+        self._quantized = False
         self._signals = signals
         self._tag = tag
         self._on_loss = on_loss
@@ -113,27 +126,62 @@ class Exchange:
         size, rank = len(self._names), info["rank"]
         if size * ROWS > HEAD:
             raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
-        message = self._message.body(fragment, head=size * ROWS)
-        head = message[: size * ROWS].view(ROWS, size)
-        head.zero_()
-        head[0, rank], head[1, rank], head[2, rank] = share.weight, share.sick, share.inner_steps
+        message = self._message.body(fragment, head=self._head)
+        numbers = [share.weight, float(share.sick), float(share.inner_steps)]
+        if self._quantize is None:
+            self._rows = message[: self._head]
+        else:
+            numbers.append(1.0)
+            self._rows = torch.empty(size * len(numbers), dtype=message.dtype)
+        self._rows.view(-1, size).zero_()[:, rank] = torch.tensor(numbers, dtype=message.dtype)
+        if self._quantize is not None:
+            self._apart = pccl.all_reduce(
+                self._rows,
+                op="sum",
+                tag=self._tag,
+                group=group,
+                on_loss=self._on_loss,
+                async_op=True,
+            )
+        apart = self._quantize is not None
+        self._quantized = apart and size > 1 and message.nbytes > info["one_shot_bytes"]
         self.work = pccl.all_reduce(
-            message, op="sum", tag=self._tag, group=group, on_loss=self._on_loss, async_op=True
+            message,
+            op="sum",
+            tag=self._tag,
+            group=group,
+            quantize=self._quantize,
+            on_loss=self._on_loss,
+            async_op=True,
         )
+
+    def wait(self) -> None:
+        """Wait for the all-reduces. The rows may fail alone: then nothing is known of the others.
+
+        Raises:
+            PcclError: the message failed, and is as it was.
+        """
+        assert self.work is not None, "it was posted"
+        if self._apart is not None:
+            try:
+                self._apart.wait()
+            except pccl.PcclError:
+                self._rows.zero_()
+            self._apart = None
+        self.work.wait()
 
     def read(self, fragment: int) -> Outcome:
         """Divide the sum by the weights, part by part. The work has ended well."""
         assert self.work is not None, "it was posted"
-        size = len(self._names)
-        message = self._message.body(fragment, head=size * ROWS)
-        weights, sick, steps = message[: size * ROWS].view(ROWS, size).tolist()
+        message = self._message.body(fragment, head=self._head)
+        parts = () if self._on_loss is None else pccl.contributors(self.work)
+        weights, sick, steps = self._numbers({name for part in parts for name in part.peers})
         weight_of = dict(zip(self._names, weights, strict=True))
         if self._on_loss is None:  # all of it has the same contributors
-            _divide(message[size * ROWS :], sum(weights))
-        else:
-            for part in pccl.contributors(self.work):
-                body = message[max(part.start, size * ROWS) : part.stop]
-                _divide(body, sum(weight_of[name] for name in part.peers))
+            _divide(message[self._head :], sum(weights))
+        for part in parts:
+            body = message[max(part.start, self._head) : part.stop]
+            _divide(body, sum(weight_of[name] for name in part.peers))
         self.work = None
         if fragment == 0:
             self._message.counters.copy_(self._counters)
@@ -143,11 +191,31 @@ class Exchange:
             contributors=count,
             excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
             inner_steps=round(sum(counted) / max(count, 1)),
+            quantized=self._quantized,
         )
+
+    def _numbers(self, contributors: set[str]) -> list[list[float]]:
+        """Return the rows, with weights for those contributors whose weight is not known."""
+        rows: list[list[float]] = self._rows.view(-1, len(self._names)).tolist()
+        if self._quantize is None:
+            return rows
+        *numbers, known = rows
+        weights = [w for w, is_known in zip(numbers[0], known, strict=True) if is_known]
+        other = sum(weights) / len(weights) if weights else 1.0
+        numbers[0] = [
+            (weight if is_known else other) if name in contributors else 0.0
+            for name, weight, is_known in zip(self._names, numbers[0], known, strict=True)
+        ]
+        return numbers
+
+    @property
+    def _head(self) -> int:
+        """Elements of the rows that stand in the message."""
+        return 0 if self._quantize is not None else len(self._names) * ROWS
 
     def forget(self) -> None:
         """The all-reduce has failed."""
-        self.work = self._counting = None
+        self.work = self._counting = self._apart = None
 
     def _settle_counters(self, group: dist.ProcessGroup | None) -> None:
         """Take the greatest of each integer buffer over all peers."""

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import torch
 
+from pccl_backend.quantization import Format
 from pccl_backend.trainers._memory import take
 from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
@@ -45,9 +46,12 @@ class Buffers:
         make: makes the tensors.
         leads: whether this process is the first of its host. The first one looks whether the host
             has the memory, and writes what all processes of the host have.
+        quantize: the format in which pseudo-gradients travel.
+        error_feedback: whether a `Residuals` takes memory beside the buffers.
 
     Raises:
-        ValueError: the model has no trainable parameter, or fewer than fragments.
+        ValueError: the model has no trainable parameter, or fewer than fragments, or it cannot be
+            quantized.
         MemoryError: the host does not have the memory.
     """
 
@@ -60,6 +64,8 @@ class Buffers:
         average: bool,
         make: Make = private,
         leads: bool = True,
+        quantize: Format | None = None,
+        error_feedback: bool = False,
     ) -> None:
         reshard(model)
         named = trainable(model)
@@ -72,6 +78,11 @@ class Buffers:
         dtype = torch.float32
         for tensor in [*named.values(), *floats.values()]:
             dtype = torch.promote_types(dtype, tensor.dtype)
+        if quantize is not None and dtype != torch.float32:
+            raise ValueError(
+                f"quantize={quantize} is for models of float32 and smaller types, and this one has "
+                f"{dtype}"
+            )
         self.fragments = cut(named, floats, fragments)
         self.spans = [(pieces[0].start, pieces[-1].stop) for pieces in self.fragments]
         count = self.spans[-1][1]
@@ -80,6 +91,8 @@ class Buffers:
         pinned = any(tensor.is_cuda for tensor in named.values())
         # An all-reduce keeps a copy of what it overwrites until it is committed.
         self.bytes = width * (2 * count + (3 if keeps_local else 2) * (largest + HEAD))
+        if error_feedback and leads:
+            self.bytes += 4 * (count + largest)
         if leads:
             take(self.bytes, parameters=sum(p.numel() for p in named.values()))
         counters = sum(buffers[name].numel() for name in self._counters)
@@ -111,6 +124,8 @@ class Buffers:
             average=settings.buffers == "average",
             make=make,
             leads=leads,
+            quantize=settings.quantize,
+            error_feedback=settings.error_feedback,
         )
 
     def fill(self) -> None:

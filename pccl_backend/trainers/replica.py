@@ -13,6 +13,7 @@ from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.host import ALONE, Host
 from pccl_backend.trainers.outer import Nesterov, Rule, TorchRule
 from pccl_backend.trainers.pieces import Piece
+from pccl_backend.trainers.residuals import Residuals
 from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.stages import Delta
 
@@ -52,6 +53,9 @@ class Replica:
         self._interrupted = False
         self.outcome = Outcome()
         self.inner_steps = 0
+        self._residuals: Residuals | None = None
+        if settings.error_feedback and settings.quantize is not None:
+            self._residuals = Residuals(settings.quantize, self.message.spans)
 
     def shared(self) -> dict[str, torch.Tensor]:
         """Return what all peers hold alike, by name."""
@@ -91,6 +95,8 @@ class Replica:
     def landed(self, outcome: Outcome) -> None:
         """The mean has come."""
         self.outcome = outcome
+        if self._residuals is not None:
+            self._residuals.landed(self._core.fragment, quantized=outcome.quantized)
         self._sent[self._core.fragment] = self._measured_at
 
     def apply(self) -> None:
@@ -144,6 +150,8 @@ class Replica:
             self._everywhere(Buffers.adopt)
         if self._core.blank:  # what was learned stays in the local copy, and is sent later
             self.message.delta(self._core.fragment).zero_()
+            if self._residuals is not None:
+                self._residuals.drop()
             self._learned = False
             share = Share(0.0, False, 0)
         if self._settings.alpha is None and self._core.delta is Delta.OWN:
@@ -154,6 +162,8 @@ class Replica:
     def restart(self) -> None:
         """Begin as a newcomer that has this model."""
         self._kept = self._learned = self._interrupted = False
+        if self._residuals is not None:
+            self._residuals.reset()
 
     # --- Parts of them ----------------------------------------------------------------------------
 
@@ -217,6 +227,10 @@ class Replica:
             delta.zero_()
         elif weight != 1:
             delta.mul_(weight)
+        if self._residuals is not None:
+            self._residuals.drop()
+            if weight != 0:
+                self._residuals.compensate(fragment, delta)
         if sick and not self._core.blocking:
             self._everywhere(Buffers.adopt, fragment=fragment)
             if self._settings.alpha is None:

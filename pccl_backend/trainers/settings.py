@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from pccl_backend.quantization import Format, numbers_of
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
 
 __all__ = ["Mix", "Settings", "Weight", "claim", "owned_optimizers"]
@@ -39,6 +40,8 @@ class Settings:
     weight: Weight
     buffers: Literal["average", "own"]
     counts: bool  # whether there is an optimizer that counts inner steps
+    quantize: Format | None = None
+    error_feedback: bool = False
 
     def __post_init__(self) -> None:
         self._check_every()
@@ -64,6 +67,11 @@ class Settings:
             raise ValueError('weight="steps" needs an optimizer, which counts them: give one')
         if self.buffers not in ("average", "own"):
             raise ValueError(f'buffers is {self.buffers!r}; it can be "average" or "own"')
+        numbers_of(self.quantize)
+        if self.error_feedback and self.quantize is None:
+            raise ValueError(
+                "error_feedback=True is for a trainer that quantizes: give quantize=, too"
+            )
 
     @property
     def overlap_steps(self) -> int | None:

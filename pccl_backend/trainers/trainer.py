@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.quantization import Format
 from pccl_backend.trainers import checkpoint
 from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.core import Core
@@ -72,6 +73,7 @@ class Trainer:
         copies: Callable[[Core], Copies],
         shared: Mapping[str, torch.Tensor] | None = None,
         on_loss: OnLoss = "keep",
+        quantize: Format | None = None,
         url: str | None,
         tag: str,
         group: dist.ProcessGroup | None,
@@ -85,6 +87,7 @@ class Trainer:
         self._copies = copies
         self._shared = {f"shared/{name}": tensor for name, tensor in (shared or {}).items()}
         self._on_loss = on_loss
+        self._quantize = quantize
         self._url = url
         self._tag = tag
         self._group = group
@@ -389,6 +392,7 @@ class Trainer:
             group=self._group,
             more=self._shared,
             on_loss=self._on_loss,
+            quantize=self._quantize,
             waits=self._host.waits,
         )
         return self._made

@@ -328,12 +328,14 @@ class Peer:
         tag: str = "",
         op: str = "sum",
         on_loss: str | None = None,
+        quantize: int = 0,
         stride: int = 1,
         dies_at: float = 0.0,
         repeat: bool = False,
     ) -> dict[str, Any]:
         """Send {"posted": ...} once it is posted, then return its end.
 
+        `quantize`: bits of an element on the wire; 0: not quantized.
         `stride` above 1: use a tensor that is not contiguous. `dies_at`: the fraction of its bytes
         that have arrived when this process kills itself. `repeat`: after a failure, update the
         topology and repeat the operation at once; the answer then contains the results of the
@@ -346,13 +348,16 @@ class Peer:
             tensor = self.torch.zeros(count, stride)[:, 0].copy_(tensor)
 
         def reduce() -> dict[str, Any]:
-            received = self.pccl.run_info()["bytes_received"]
-            work = self.pccl.all_reduce(tensor, op=op, tag=tag, on_loss=on_loss, async_op=True)
+            received = self.pccl.run_info()["tensor_bytes_received"]
+            q = self.pccl.MinMax(bits=quantize) if quantize else None
+            work = self.pccl.all_reduce(
+                tensor, op=op, tag=tag, quantize=q, on_loss=on_loss, async_op=True
+            )
             self.say({"posted": time.monotonic()})
             world = self.dist.get_world_size()
             mortal = received + dies_at * count * 4 * 2 * (world - 1) / world
             while dies_at > 0:
-                if self.pccl.run_info()["bytes_received"] >= mortal:
+                if self.pccl.run_info()["tensor_bytes_received"] >= mortal:
                     os.kill(os.getpid(), signal.SIGKILL)
                 # Nothing announces that the counter has grown. A short interval hits the moment of
                 # the kill; the time limit of the test bounds the loop.

@@ -259,33 +259,35 @@ def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
             pytest.fail(f"U+{code:04X}: Python says printable={is_printable(chr(code))}")
     assert not is_printable("a\ud800")
     with pytest.raises(ValueError, match=r'tag "a\\nb" has characters that cannot be shown'):
-        _C.set_call_options(tag="a\nb", keep=None)
+        _C.set_call_options(tag="a\nb", keep=None, quantize=None)
 
 
 def test_options_of_calls_nest() -> None:
-    def options() -> tuple[str, bool]:
-        return _C.set_call_options(tag=None, keep=None)
+    def options() -> tuple[str, bool, tuple[int, int, int]]:
+        return _C.set_call_options(tag=None, keep=None, quantize=None)
 
+    eight, none = (8, 256, 8), (0, 0, 0)
     with pccl.tag("outer"):
-        _C.set_call_options(tag=None, keep=True)
-        with api._call_options(tag="inner", keep=False):
-            assert options() == ("inner", False)
-            with api._call_options():
-                assert options() == ("inner", False)
-        assert options() == ("outer", True)
+        _C.set_call_options(tag=None, keep=True, quantize=None)
+        with api._call_options(tag="inner", keep=False, quantize=eight):
+            assert options() == ("inner", False, eight)
+            with api._call_options(), pccl.quantize(None):
+                assert options() == ("inner", False, none)
+            assert options() == ("inner", False, eight)
+        assert options() == ("outer", True, none)
         with pytest.raises(ValueError, match="257 bytes"), pccl.tag("x" * 257):
             pass
-        assert options() == ("outer", True)
-        _C.set_call_options(tag=None, keep=False)
-    assert options() == ("", False)
+        assert options() == ("outer", True, none)
+        _C.set_call_options(tag=None, keep=False, quantize=None)
+    assert options() == ("", False, none)
 
 
 def _tag_is_refused(text: str) -> bool:
     try:
-        _C.set_call_options(tag=text, keep=None)
+        _C.set_call_options(tag=text, keep=None, quantize=None)
     except ValueError:
         return True
-    _C.set_call_options(tag="", keep=None)
+    _C.set_call_options(tag="", keep=None, quantize=None)
     return False
 
 

@@ -104,6 +104,7 @@ class Workload : public App {
     bool crossing = false;  // all post it before the topology update, and wait for it after
     bool hasty = false;     // its root may give up before it is over
     bool late = false;      // one rank posts it before the topology update, the others after
+    WireFormat format = {};
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
   using Buffers = std::vector<std::vector<std::byte>>;
@@ -119,6 +120,7 @@ class Workload : public App {
   std::vector<std::byte> block_of(const Call& call, uint32_t from, uint32_t to) const;
   std::vector<Call> plan() const;
   Call planned_call(Random& random, uint64_t index) const;
+  void quantize(Call& call, Random& random) const;
   void post(const Call& call);
   Duration patience(const Call& call) const;
   void post_batch(bool late);
@@ -149,6 +151,10 @@ class Workload : public App {
   uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
   void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
   double reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const;
+  bool is_quantized(const Call& call, size_t contributors) const;
+  // Appends the elements from `start` to the end of the part, which are quantized.
+  void append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
+                        const peer::Part& part) const;
   // What the span with the number `block` holds after a success.
   std::vector<std::byte> expected(const Posted& posted, uint32_t block,
                                   const std::vector<peer::Part>& parts) const;

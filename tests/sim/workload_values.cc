@@ -1,5 +1,6 @@
-// The values of a Workload: the inputs of its collectives, the results that they must have, the
-// check of the results that they have (promise P3), and the memory of all of them.
+// The values of a Workload: the inputs of its collectives, the formats in which they travel, the
+// results that they must have, the check of the results that they have (promise P3), and the memory
+// of all of them.
 
 #include <algorithm>
 #include <bit>
@@ -8,6 +9,8 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/reducible.h"
+#include "tests/cpp/quantized_sum.h"
 #include "tests/sim/workload.h"
 
 namespace pccl::sim {
@@ -48,6 +51,10 @@ void append_values(std::vector<std::byte>& out, DType dtype, uint64_t start, uin
   }
 }
 
+// Of some calls whose tensors are large enough.
+constexpr uint64_t kCountQuantized[] = {5000, 20000, 40000};
+constexpr WireFormat kFormats[] = {{8, 256, 8}, {4, 64, 8}, {8, 1024, 16}, {16, 0, 16}};
+
 bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
@@ -77,6 +84,38 @@ double Workload::reduced(const Call& call, const std::vector<PeerId>& over, uint
   }
   if (call.reduce != ReduceOp::kAvg) return value;
   return static_cast<float>(value) / static_cast<float>(over.size());
+}
+
+// Makes a sum or an average of floats travel in a format, if it is one.
+void Workload::quantize(Call& call, Random& random) const {
+  call.format = kFormats[random.below(std::size(kFormats))];
+  if (call.kind != protocol::OpKind::kAllReduce ||
+      !check_quantizable(call.format, call.dtype, call.reduce).ok())
+    call.format = {};
+  if (!call.format.quantizes() || call.count > kCountQuantized[0]) return;
+  const bool fast = node_.world().options().wire.fast();
+  call.count = kCountQuantized[fast ? random.below(std::size(kCountQuantized)) : 0];
+}
+
+// Small tensors are not, and the larger the group, the smaller they are (master/epochs.cc).
+bool Workload::is_quantized(const Call& call, size_t contributors) const {
+  constexpr size_t kScratchBytes = 512u << 10;
+  if (!call.format.quantizes() || contributors < 2) return false;
+  const uint64_t bytes = call.count * element_bytes(call.dtype);
+  return bytes >
+         std::min<size_t>(node_.world().options().one_shot_bytes, kScratchBytes / contributors);
+}
+
+void Workload::append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
+                                const peer::Part& part) const {
+  std::vector<std::vector<std::byte>> contributions;
+  for (const PeerId peer : part.contributors) {
+    append_values(contributions.emplace_back(), call.dtype, start, part.end,
+                  [&](uint64_t i) { return input(peer, call, i); });
+  }
+  const std::vector<std::byte> sum =
+      quantized_sum(call.format, call.dtype, call.reduce, contributions, contributions.size() == 2);
+  out.insert(out.end(), sum.begin(), sum.end());
 }
 
 // The elements that pass from one rank to another one, or stay with it.
@@ -161,8 +200,13 @@ std::vector<std::byte> Workload::expected(const Posted& posted, uint32_t block,
   std::vector<std::byte> bytes;
   uint64_t start = 0;
   for (const peer::Part& part : parts) {
-    append_values(bytes, call.dtype, first + std::exchange(start, part.end), first + part.end,
-                  [&](uint64_t i) { return reduced(call, part.contributors, i); });
+    const uint64_t from = std::exchange(start, part.end);
+    if (is_quantized(call, part.contributors.size())) {
+      append_quantized(bytes, call, from, part);
+    } else {
+      append_values(bytes, call.dtype, first + from, first + part.end,
+                    [&](uint64_t i) { return reduced(call, part.contributors, i); });
+    }
   }
   return bytes;
 }

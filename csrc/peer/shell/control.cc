@@ -510,6 +510,7 @@ protocol::OpInfo Control::describe(const OpRequest& request) const {
   info.reduce = request.reduce;
   info.count = request.count;
   info.tag = request.tag;
+  info.format = request.format;
   const auto rank = static_cast<size_t>(request.root);
   if (request.root < 0 || rank >= topology_.members.size()) return info;
   const bool sends = request.kind == protocol::OpKind::kSend;

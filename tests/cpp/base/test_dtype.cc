@@ -52,5 +52,12 @@ TEST(DTypeDeathTest, SizeOfAnUnknownTypeIsOurBug) {
   EXPECT_DEATH(element_bytes(static_cast<DType>(200)), "");
 }
 
+TEST(DType, FloatsOfUpTo32BitsCanBeQuantized) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16})
+    EXPECT_TRUE(is_quantizable(dtype));
+  for (const DType dtype : {DType::kFloat64, DType::kInt8, DType::kBool, DType::kBytes})
+    EXPECT_FALSE(is_quantizable(dtype));
+}
+
 }  // namespace
 }  // namespace pccl

@@ -37,5 +37,35 @@ TEST(Reducible, RefusalsSayWhatToDoInstead) {
   EXPECT_TRUE(has(check_reducible(DType::kBytes, ReduceOp::kSum).message, "can be moved"));
 }
 
+Status quantizable(const WireFormat& format, DType dtype = DType::kFloat32,
+                   ReduceOp op = ReduceOp::kSum) {
+  return check_quantizable(format, dtype, op);
+}
+
+TEST(Quantizable, SumsOfFloatsOfUpTo32Bits) {
+  for (const WireFormat format :
+       {WireFormat{8, 256, 8}, WireFormat{4, 64, 16}, WireFormat{16, 0, 16}}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+      EXPECT_TRUE(quantizable(format, dtype, ReduceOp::kSum).ok());
+      EXPECT_TRUE(quantizable(format, dtype, ReduceOp::kAvg).ok());
+    }
+    EXPECT_NE(quantizable(format, DType::kInt32).message.find("float32, float16 and bfloat16"),
+              std::string::npos);
+    EXPECT_FALSE(quantizable(format, DType::kFloat64).ok());
+    EXPECT_NE(quantizable(format, DType::kFloat32, ReduceOp::kMax).message.find("SUM and AVG"),
+              std::string::npos);
+  }
+  EXPECT_TRUE(quantizable({}, DType::kInt32, ReduceOp::kMax).ok()) << "nothing is quantized";
+}
+
+TEST(Quantizable, NoOtherFormatThanThoseThereAre) {
+  for (const WireFormat format :
+       {WireFormat{7, 256, 8}, WireFormat{8, 100, 8}, WireFormat{8, 16, 8}, WireFormat{8, 2048, 8},
+        WireFormat{8, 0, 8}, WireFormat{8, 256, 0}, WireFormat{8, 256, 4}, WireFormat{16, 256, 16},
+        WireFormat{16, 0, 8}}) {
+    EXPECT_EQ(quantizable(format).code, Code::kInvalidArgument) << text(format);
+  }
+}
+
 }  // namespace
 }  // namespace pccl

@@ -32,13 +32,13 @@ const std::byte* bytes_of(const std::vector<T>& values) {
 template <typename T>
 Bytes encoded(const Quantization& how, DType dtype, const std::vector<T>& values) {
   Bytes out(quantized_bytes(how, values.size()), std::byte{0xee});
-  quantize(how, dtype, bytes_of(values), values.size(), out.data());
+  quantize(how, dtype, bytes_of(values), whole(values.size()), out.data());
   return out;
 }
 
 Floats decoded(const Quantization& how, const Bytes& codes, size_t elements) {
   Floats out(elements, -1);
-  dequantize(how, DType::kFloat32, codes.data(), elements,
+  dequantize(how, DType::kFloat32, codes.data(), whole(elements),
              reinterpret_cast<std::byte*>(out.data()));
   return out;
 }
@@ -189,10 +189,10 @@ TEST(Quantize, SumsAreThoseOfTheDecodedNumbers) {
     for (size_t at = 0; at < elements; ++at) expected[at] += more[at];
     const Bytes codes = encoded(how, DType::kFloat32, second);
     Floats portable = sum;
-    add_dequantized(how, codes.data(), elements, sum.data());
+    add_dequantized(how, codes.data(), whole(elements), sum.data());
     expect_same_bits(sum, expected);
     allow_wide_vectors(false);
-    add_dequantized(how, codes.data(), elements, portable.data());
+    add_dequantized(how, codes.data(), whole(elements), portable.data());
     allow_wide_vectors(true);
     expect_same_bits(portable, expected);
   }
@@ -211,7 +211,7 @@ TEST(Quantize, NarrowTensorsAreQuantizedAsFloat32) {
   const Bytes codes = encoded(how, DType::kBfloat16, narrow);
   EXPECT_EQ(codes, encoded(how, DType::kFloat32, values));
   std::vector<uint16_t> back(narrow.size());
-  dequantize(how, DType::kBfloat16, codes.data(), back.size(),
+  dequantize(how, DType::kBfloat16, codes.data(), whole(back.size()),
              reinterpret_cast<std::byte*>(back.data()));
   const Floats wide = there_and_back(how, values);
   for (size_t at = 0; at < back.size(); ++at)

@@ -151,6 +151,27 @@ TEST_F(RequestTest, TwoThatAreFarFromEachOtherReduceMutually) {
             ring::Pattern::kAllReduce);
 }
 
+TEST_F(RequestTest, AQuantizedAllReduceDoesNotGoAroundTheRing) {
+  OpRequest quantized = request(OpKind::kAllReduce);
+  quantized.format = {8, 256, 8};
+  const auto task_in = [&](const Membership& membership) {
+    return task_of(info_of(quantized, membership), key(), 9, membership);
+  };
+  const ring::Task four = task_in(seen_by(2, 39));
+  EXPECT_EQ(four.shape.pattern, ring::Pattern::kDirect);
+  EXPECT_EQ(four.shape.format, quantized.format);
+  EXPECT_EQ(four.shape.shares, (std::vector<uint16_t>{64, 64, 64, 64}));
+  EXPECT_NE(four.digest,
+            task_of(info_of(request(OpKind::kAllReduce), seen_by(2, 39)), key(), 9, seen_by(2, 39))
+                .digest);
+  const ring::Task two = task_in(seen_by(1, 39, 2, 0));
+  EXPECT_EQ(two.shape.pattern, ring::Pattern::kPairwise);
+  EXPECT_EQ(two.shape.format, quantized.format);
+  const ring::Task small = task_in(seen_by(2, 40));
+  EXPECT_EQ(small.shape.pattern, ring::Pattern::kOneShot);
+  EXPECT_FALSE(small.shape.format.quantizes());
+}
+
 TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {
   // The root is rank 1, peer 1.2. The data then passes 1.4, 1.1 and 1.3.
   const uint32_t distance[] = {2, 0, 3, 1};
@@ -204,6 +225,12 @@ TEST_F(RequestTest, CallsThatMeanNothing) {
   wrong = request(OpKind::kAllReduce);
   wrong.dtype = DType::kBytes;
   EXPECT_EQ(check(wrong, membership).code, Code::kInvalidArgument);
+  wrong = request(OpKind::kAllReduce);
+  wrong.format = {8, 256, 8};
+  wrong.dtype = DType::kInt32;
+  EXPECT_EQ(check(wrong, membership).message,
+            "all_reduce: quantize=MinMax(bits=8, block=256, result_bits=8) is for float32, float16 "
+            "and bfloat16, not for int32");
 }
 
 TEST_F(RequestTest, WhatNamesRanksMayNotOutliveThem) {

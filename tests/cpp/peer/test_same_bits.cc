@@ -28,6 +28,7 @@ struct Way {
   bool retried = false;
   uint32_t one_shot_bytes = 0;
   uint32_t rtt = 0;
+  WireFormat format = {};
 };
 
 ring::Task task_in(uint32_t rank, uint32_t world, uint64_t count, const Way& way) {
@@ -52,6 +53,7 @@ ring::Task task_in(uint32_t rank, uint32_t world, uint64_t count, const Way& way
   OpRequest request;
   request.kind = protocol::OpKind::kAllReduce;
   request.count = count;
+  request.format = way.format;
   return task_of(info_of(request, membership), {TagId{1}, 0}, 1, membership);
 }
 
@@ -147,6 +149,27 @@ TEST_P(SameBits, WhateverVariesTogether) {
                   .retried = random_() % 2 == 0,
                   .rtt = some_rtt()};
     EXPECT_EQ(hash(world_, kCount, way, round), expected) << "round " << round;
+  }
+}
+
+TEST_P(SameBits, OfQuantizedTensorsWhateverVaries) {
+  for (const WireFormat format :
+       {WireFormat{8, 256, 8}, WireFormat{4, 64, 8}, WireFormat{16, 0, 16}}) {
+    Way base = base_;
+    base.format = format;
+    const uint64_t expected = hash(world_, kCount, base);
+    EXPECT_NE(expected, hash(world_, kCount, base_));
+    for (uint64_t round = 0; round < 20; ++round) {
+      const bool shared = round % 4 > 0;  // otherwise the plain tensors of the epoch take the ring
+      const Way way{
+          .ring = some_ring(),
+          .shares = shared ? ring::random_shares(world_, random_) : std::vector<uint16_t>{},
+          .lanes = 1 + random_() % 8,
+          .retried = random_() % 2 == 0,
+          .rtt = some_rtt(),
+          .format = format};
+      EXPECT_EQ(hash(world_, kCount, way, round), expected) << "round " << round;
+    }
   }
 }
 

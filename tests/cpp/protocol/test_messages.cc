@@ -19,7 +19,7 @@ OpInfo info() {
 }
 
 TEST(Digest, EveryFieldCounts) {
-  std::vector<OpInfo> variants(10, info());
+  std::vector<OpInfo> variants(14, info());
   variants[1].kind = OpKind::kBroadcast;
   variants[2].dtype = DType::kFloat64;
   variants[3].reduce = ReduceOp::kMax;
@@ -29,6 +29,10 @@ TEST(Digest, EveryFieldCounts) {
   variants[7].world_size = 3;
   variants[8].tag = "layer.4";
   variants[9].sends = variants[9].receives = {1, 2, 3, 4};
+  variants[10].format = {8, 256, 8};
+  variants[11].format = {4, 256, 8};
+  variants[12].format = {8, 128, 8};
+  variants[13].format = {8, 256, 16};
   std::set<uint64_t> digests;
   for (const OpInfo& variant : variants) digests.insert(digest(variant));
   EXPECT_EQ(digests.size(), variants.size());
@@ -37,7 +41,7 @@ TEST(Digest, EveryFieldCounts) {
 }
 
 // Peers of different builds compare digests, so the function is part of the protocol.
-TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 10126776295663830821u); }
+TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 4043611369909867593u); }
 
 // The sizes of uneven parts differ between the members. The digest of a part has its size.
 TEST(Digest, OfAPartHasItsSize) {
@@ -87,6 +91,10 @@ TEST(Fit, EachPartHasOneSizeAtBothEnds) {
 TEST(Text, SaysWhatAnOperationIs) {
   OpInfo op = info();
   EXPECT_EQ(text(op), "all_reduce(sum, float32, 1048576 elements, world size 4)");
+  op.format = {16, 0, 16};
+  EXPECT_EQ(text(op),
+            "all_reduce(sum, float32, 1048576 elements, quantize=BFloat16(), world size 4)");
+  op.format = {};
   op.kind = OpKind::kAllGather;
   op.count = 1;
   EXPECT_EQ(text(op), "all_gather(float32, 1 element, world size 4)");

@@ -6,11 +6,19 @@
 #include <vector>
 
 #include "csrc/memory/kernels.h"
+#include "tests/cpp/quantized_sum.h"
 #include "tests/cpp/ring/world.h"
 
 namespace pccl::ring {
 
 inline Bytes reduced(World& world, const Call& call) {
+  if (call.format.quantizes()) {
+    std::vector<Bytes> all;
+    for (uint32_t rank = 0; rank < world.size(); ++rank)
+      all.push_back(world.at(rank, call.key).before[0]);
+    return quantized_sum(call.format, call.dtype, call.reduce, all,
+                         call.pattern == Pattern::kPairwise);
+  }
   Bytes out = world.at(0, call.key).before[0];
   const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};
   for (uint32_t rank = 1; rank < world.size(); ++rank) {

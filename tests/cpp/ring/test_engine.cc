@@ -135,9 +135,19 @@ std::vector<Call> calls_to_break(const World& world) {
   calls.back().shares = std::vector<uint16_t>(world.size());  // the first rank owns nothing
   calls.back().shares.back() = 200;
   calls.back().shares[world.size() / 2] += 56;
+  calls.push_back({.key = key(8),
+                   .pattern = Pattern::kDirect,
+                   .count = 60011,
+                   .block_bytes = {},
+                   .format = {8, 32, 8}});
   if (world.size() == 2) {
     calls.push_back(
         {.key = key(6), .pattern = Pattern::kPairwise, .count = 40011, .block_bytes = {}});
+    calls.push_back({.key = key(9),
+                     .pattern = Pattern::kPairwise,
+                     .count = 60011,
+                     .block_bytes = {},
+                     .format = {4, 64, 8}});
   }
   return calls;
 }
@@ -316,12 +326,16 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
 // ends for good, committed or aborted, whether or not it was posted again.
 TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   uint64_t kept = 0, kept_late = 0;
-  for (uint64_t seed = 0; seed < 27; ++seed) {
-    constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kPairwise, Pattern::kDirect};
-    const Pattern pattern = kPatterns[seed / 3 % 3];
+  for (uint64_t seed = 0; seed < 45; ++seed) {
+    constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kPairwise, Pattern::kDirect,
+                                     Pattern::kPairwise, Pattern::kDirect};
+    const Pattern pattern = kPatterns[seed / 3 % 5];
     World world(pattern == Pattern::kPairwise ? 2 : 3, seed, 60000);
-    const Call call{
-        .key = key(1), .pattern = pattern, .count = 300000, .block_bytes = {}, .keep = true};
+    Call call{.key = key(1), .pattern = pattern, .count = 300000, .block_bytes = {}, .keep = true};
+    if (seed / 3 % 5 >= 3) {  // whole blocks are kept: the bits are those of the whole tensor
+      call.format = {8, 128, 8};
+      call.count = 1'500'000;
+    }
     world.post(call);
     const bool commits = seed % 3 == 0, idle = seed % 3 == 1;
     for (uint64_t epoch = 2; epoch < 4; ++epoch) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -47,6 +48,7 @@ struct Call {
   // kOneShot that is not in place. `count` is the largest.
   std::function<uint64_t(uint32_t from, uint32_t to)> part = {};
   std::vector<uint16_t> shares = {};  // kDirect; none: equal ones
+  WireFormat format = {};             // kPairwise, kDirect
   // Its task on a rank, for an all-reduce; the World fills in epoch, key and digest. None: the
   // World makes the task.
   std::function<Task(uint32_t rank)> task = {};
@@ -203,7 +205,7 @@ class World {
 
   std::mt19937_64 random;
   std::vector<std::string> failures;  // texts of on_fail_link
-  bool wan = false;                   // all members are on wan paths
+  std::optional<bool> wan = {};       // all members are on wan paths; by default in a kPairwise
 
  private:
   static constexpr std::byte kGivenBack{0xa5};
@@ -328,8 +330,9 @@ class World {
                 .world = size(),
                 .element_bytes = element_bytes(call.dtype),
                 .count = call.count,
+                .format = call.format,
                 .block_bytes = call.block_bytes,
-                .wan = wan || call.pattern == Pattern::kPairwise};
+                .wan = wan.value_or(call.pattern == Pattern::kPairwise)};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kReduce) shape.rank = (rank + 2 * size() - call.root - 1) % size();
     if (call.pattern == Pattern::kExchange) shape.count = 0;

@@ -1,0 +1,26 @@
+// WireFormat: how the elements of an all-reduce travel: as they are in memory, or quantized
+// (csrc/memory/quantize.h). All members use the same one. A plain value; its numbers are sent over
+// the network. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pccl {
+
+struct WireFormat {
+  static constexpr uint16_t kBlockMin = 32, kBlockMax = 1024;
+
+  uint8_t bits = 0;         // of an element of a contribution: 8, 4, or 16 (bfloat16); 0: as it is
+  uint16_t block = 0;       // elements that share a step, a power of two; 0 unless bits are 8 or 4
+  uint8_t result_bits = 0;  // of an element of the result: 8 or 16 (bfloat16); 0: as it is
+
+  bool quantizes() const { return bits != 0; }
+  bool operator==(const WireFormat&) const = default;
+};
+
+// The name in Python: "MinMax(bits=8, block=256, result_bits=8)", "BFloat16()"; "None" for elements
+// as they are.
+std::string text(const WireFormat& format);
+
+}  // namespace pccl

@@ -1,0 +1,23 @@
+// quantized: WireFormat as Python gives it, and the codes of one tensor. Any thread may call these,
+// with the GIL. Failure: ValueError for a format or a tensor that is not fit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <tuple>
+
+#include "csrc/base/wire_format.h"
+
+namespace pccl::torch_layer {
+
+// Bits, block, bits of the result. All are 0 where nothing is quantized.
+using FormatNumbers = std::tuple<int64_t, int64_t, int64_t>;
+
+WireFormat format_of(const FormatNumbers& numbers);
+FormatNumbers numbers_of(const WireFormat& format);
+
+// A contiguous tensor with what all members decode of this one if it is contributed to an
+// all-reduce: `tensor` has the order of elements of its memory. REQUIRES: on the CPU, contiguous.
+at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& quantize);
+
+}  // namespace pccl::torch_layer

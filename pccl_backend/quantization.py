@@ -1,0 +1,196 @@
+"""Formats in which an all-reduce travels with fewer bytes: `MinMax` and `BFloat16`.
+
+Each member quantizes its own tensor once, block by block. The decoded tensors are added in rank
+order in float32, and the result is quantized once more (not between two members, which add both
+tensors themselves). All members hold the same bits afterwards: what the quantized result decodes
+to. Nobody holds a sharper one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from pccl_backend import _C
+from pccl_backend._limits import QUANTIZED_BLOCK_MAX as BLOCK_MAX
+from pccl_backend._limits import QUANTIZED_BLOCK_MIN as BLOCK_MIN
+
+__all__ = ["BFloat16", "Format", "MinMax", "numbers_of", "quantize", "quantize_dequantize"]
+
+SUM, AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+BLOCKS = {8: 256, 4: 64}
+
+
+@dataclass(frozen=True)
+class MinMax:
+    """8 or 4 bits an element. Neighbours share a step, from the least to the greatest of them.
+
+    An element is off by half a step at most, and zero stays zero. A block with an infinity or a
+    NaN, or whose sum overflows, becomes NaN as a whole.
+
+    Attributes:
+        bits: of an element as its member sends it: 8, or 4.
+        block: elements that share a step: a power of two from 32 to 1024. None: 256 for 8 bits, 64
+            for 4.
+        rounding: "nearest", the only one there is.
+        result_bits: of an element of the result: 8, or 16 (bfloat16).
+
+    Raises:
+        ValueError: a value is not among these.
+
+    Example:
+        >>> pccl.all_reduce(gradient, op="avg", quantize=pccl.MinMax(bits=8))
+    """
+
+    bits: int = 8
+    block: int | None = None
+    rounding: str = "nearest"
+    result_bits: int = 8
+
+    def __post_init__(self) -> None:
+        if self.bits not in BLOCKS:
+            raise ValueError(f"bits is {self.bits!r}; it can be 8 or 4 (BFloat16() has 16)")
+        if self.block is None:
+            object.__setattr__(self, "block", BLOCKS[self.bits])
+        if not _is_block(self.block):
+            raise ValueError(
+                f"block is {self.block!r}; it can be a power of two from {BLOCK_MIN} to {BLOCK_MAX}"
+            )
+        if self.rounding == "stochastic":
+            raise ValueError(
+                'rounding="stochastic" does not exist yet: use "nearest", and error feedback '
+                "(trainers.ErrorFeedback) where the errors of many rounds add up"
+            )
+        if self.rounding != "nearest":
+            raise ValueError(f'rounding is {self.rounding!r}; it can be "nearest"')
+        if self.result_bits not in (8, 16):
+            raise ValueError(f"result_bits is {self.result_bits!r}; it can be 8 or 16")
+
+
+@dataclass(frozen=True)
+class BFloat16:
+    """16 bits an element: each is rounded to a bfloat16, and so is the result.
+
+    Example:
+        >>> pccl.all_reduce(gradient, op="avg", quantize=pccl.BFloat16())
+    """
+
+
+Format = MinMax | BFloat16
+
+
+def _is_block(block: object) -> bool:
+    return (
+        isinstance(block, int)
+        and not isinstance(block, bool)
+        and BLOCK_MIN <= block <= BLOCK_MAX
+        and block & (block - 1) == 0
+    )
+
+
+def numbers_of(format: Format | None) -> tuple[int, int, int]:
+    """Return a format as csrc/base/wire_format.h has it.
+
+    Raises:
+        TypeError: it is no format.
+    """
+    if format is None:
+        return (0, 0, 0)
+    if isinstance(format, BFloat16):
+        return (16, 0, 16)
+    if not isinstance(format, MinMax):
+        raise TypeError(
+            f"quantize must be pccl.MinMax(...), pccl.BFloat16() or None, not {format!r}"
+        )
+    assert format.block is not None, "__post_init__ has chosen it"
+    return (format.bits, format.block, format.result_bits)
+
+
+def check_tensor(tensor: torch.Tensor, format: Format) -> None:
+    """Raise ValueError for a tensor that cannot be quantized."""
+    if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
+        kind = tensor.dtype if tensor.layout == torch.strided else f"sparse {tensor.dtype}"
+        raise ValueError(
+            f"quantize={format} is for dense tensors of float32, float16 and bfloat16, not for "
+            f"{kind}"
+        )
+
+
+def numbers_for(
+    tensor: torch.Tensor, op: str | dist.ReduceOp.RedOpType, format: Format | None
+) -> tuple[int, int, int] | None:
+    """Return the numbers of a format that an all-reduce was given; `op` is as its user gave it.
+
+    Raises:
+        ValueError: the all-reduce cannot be quantized.
+        TypeError: it is no format.
+    """
+    if format is None:
+        return None
+    numbers = numbers_of(format)
+    check_tensor(tensor, format)
+    name = op if isinstance(op, str) else getattr(op, "name", "another operation").lower()
+    # Not every ReduceOp has a name, and each compares with the plain ones only from the left.
+    sums = name in ("sum", "avg") or any(op == one for one in (SUM, AVG))
+    if not sums:
+        raise ValueError(f"quantize={format} is for op sum and avg, not for {name}")
+    return numbers
+
+
+@contextmanager
+def quantize(format: Format | None) -> Iterator[None]:
+    """Quantize this thread's sums and averages of floats, of standard calls too.
+
+    All members use the same format, or the operation fails on all of them. Tensors up to
+    `run_info()["one_shot_bytes"]` travel as they are: they take one message anyway. So do other
+    operations, and all-reduces of other dtypes. A `quantize` of a call itself comes before that of
+    a block.
+
+    Args:
+        format: `MinMax(...)` or `BFloat16()`; None: nothing is quantized in this block.
+
+    Raises:
+        TypeError: it is no format.
+
+    Example:
+        >>> with pccl.quantize(pccl.MinMax(bits=8)):
+        ...     loss.backward()  # the gradients of DistributedDataParallel
+    """
+    before = _C.set_call_options(tag=None, keep=None, quantize=numbers_of(format))[2]
+    try:
+        yield
+    finally:
+        _C.set_call_options(tag=None, keep=None, quantize=before)
+
+
+def quantize_dequantize(tensor: torch.Tensor, format: Format) -> torch.Tensor:
+    """Return what all members decode of this tensor if it is contributed in this format.
+
+    The result has the dtype, the shape and the device of `tensor`. Error feedback needs it.
+
+    Args:
+        tensor: float32, float16 or bfloat16, of any shape. Blocks are cut in the order of
+            `tensor.flatten()`, as in an all-reduce.
+        format: `MinMax(...)` or `BFloat16()`.
+
+    Raises:
+        ValueError: a tensor of another dtype, or one that is not dense.
+        TypeError: it is no format.
+
+    Example:
+        >>> error = tensor - pccl.quantize_dequantize(tensor, pccl.MinMax(bits=4))
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
+    if format is None:
+        raise TypeError("format must be pccl.MinMax(...) or pccl.BFloat16(), not None")
+    numbers = numbers_of(format)
+    check_tensor(tensor, format)
+    tensor = tensor.detach()
+    decoded = _C.quantize_dequantize(tensor.to("cpu").contiguous(), quantize=numbers)
+    return torch.empty_like(tensor).copy_(decoded.view(tensor.shape))

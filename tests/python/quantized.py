@@ -1,0 +1,76 @@
+"""Quantization written out in numpy, element by element, as the wire format is defined."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import pccl_backend as pccl
+from pccl_backend.quantization import Format
+
+Floats = npt.NDArray[np.float32]
+
+
+def decoded(x: Floats, bits: int, block: int) -> Floats:
+    """Return what the codes of x decode to."""
+    if bits == 16:
+        return torch.from_numpy(x.copy()).bfloat16().float().numpy()
+    out = np.empty_like(x)
+    for at in range(0, len(x), block):
+        b = x[at : at + block]
+        lo, hi = np.float32(min(0, b.min())), np.float32(max(0, b.max()))
+        part = np.float32(1) / np.float32(2**bits - 2)
+        step = np.array([hi * part - lo * part], np.float32).view(np.uint32)
+        step = (step + 0xFFFF & 0xFFFF0000).astype(np.uint32).view(np.float32)[0]  # rounded up
+        if not np.isfinite(b).all():
+            out[at : at + block] = np.nan
+        elif step < np.finfo(np.float32).tiny:
+            out[at : at + block] = 0
+        else:
+            inverse = np.float32(1) / step
+            out[at : at + block] = np.rint(b * inverse) * step + np.float32(0)
+    return out
+
+
+def all_reduced(tensors: list[torch.Tensor], op: str, q: Format) -> torch.Tensor:
+    """Return what all ranks hold after an all-reduce of these tensors."""
+    bits, block, result = 16, 0, 16
+    if isinstance(q, pccl.MinMax):
+        bits, block, result = q.bits, q.block or 0, q.result_bits
+    total = decoded(tensors[0].float().numpy(), bits, block)
+    for tensor in tensors[1:]:
+        total = total + decoded(tensor.float().numpy(), bits, block)
+    if op == "avg":
+        total = total / np.float32(len(tensors))
+    if len(tensors) > 2:  # two members add both themselves
+        total = decoded(total, result, block if bits == 8 else 256)
+    return torch.from_numpy(total).to(tensors[0].dtype)
+
+
+def bound(tensors: list[torch.Tensor], op: str, q: pccl.MinMax) -> torch.Tensor:
+    """Return the largest error that each element may have, in float64; of float32 tensors."""
+
+    def steps(x: torch.Tensor, bits: int, block: int) -> torch.Tensor:
+        padded = torch.nn.functional.pad(x.double(), (0, -len(x) % block)).view(-1, block)
+        width = padded.clamp(min=0).amax(1) - padded.clamp(max=0).amin(1)
+        step = width / (2**bits - 2) * (1 + 2**-7)
+        return step.repeat_interleave(block)[: len(x)]
+
+    count, block = len(tensors), q.block or 0
+    half = 0.5 * (1 + 2**-14)
+    sizes = sum(x.double().abs() for x in tensors) * (1 + 2**-6)
+    error = half * sum(steps(x, q.bits, block) for x in tensors)
+    error = error + (count - 1) * 2**-24 * (sizes + error)
+    if op == "avg":
+        error = error / count
+    if count > 2:
+        exact = sum(x.double() for x in tensors) / (count if op == "avg" else 1)
+        result_block = block if q.bits == 8 else 256
+        if q.result_bits == 16:
+            return error + 2**-8 * (exact.abs() + error)
+        widest = torch.nn.functional.pad(error, (0, -len(error) % result_block))
+        most = widest.view(-1, result_block).amax(1).repeat_interleave(result_block)[: len(error)]
+        more = half * steps(exact, 8, result_block) + half * 2 * most / 254 * (1 + 2**-7)
+        error = error + more
+    return error * (1 + 2**-20)

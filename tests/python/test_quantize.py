@@ -1,0 +1,223 @@
+"""Quantized all-reduces over real connections, compared with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import work_quantize as work
+from conftest import MakeWorld
+from fleet import Fleet
+
+import pccl_backend as pccl
+from pccl_backend import quantization
+from pccl_backend.trainers import DiLoCo
+
+DIRECT = {"PCCL_PATTERN": "direct"}
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_results_are_those_of_the_reference(make_world: MakeWorld, size: int) -> None:
+    world = make_world(size)
+    hashes = world.run(work.equals_the_reference, [0, 1, 77, 60_001], timeout=90)
+    assert len(set(hashes)) == 1
+    flushed = world.run(work.equals_the_reference, [0, 1, 77, 60_001], True, timeout=90)
+    assert set(flushed) == set(hashes), "set_flush_denormal does not matter"
+
+
+def test_the_pattern_of_the_run_does_not_matter(make_world: MakeWorld) -> None:
+    hashes = [
+        make_world(3, environment=environment).run(work.equals_the_reference, [40_000], timeout=90)
+        for environment in ({}, DIRECT, {"PCCL_LANES": "3"})
+    ]
+    assert len({digest for one in hashes for digest in one}) == 1
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_no_error_is_above_the_bound(make_world: MakeWorld, size: int) -> None:
+    for highest in make_world(size).run(work.errors_are_within_the_bound, 1 << 17, timeout=60):
+        assert 0.5 < highest <= 1
+
+
+def test_errors_do_not_grow_with_the_world(make_world: MakeWorld) -> None:
+    two = make_world(2).run(work.relative_error_of_normal_numbers, 1 << 17, timeout=60)[0]
+    five = make_world(5).run(work.relative_error_of_normal_numbers, 1 << 17, timeout=60)[0]
+    assert two[0] <= 0.01
+    assert five[0] <= 0.0105
+    assert five[1] <= 1.2 * two[1]
+    assert max(two[2], five[2]) <= 0.003
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_special_values(make_world: MakeWorld, size: int) -> None:
+    make_world(size).run(work.special_values, timeout=60)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_run_info_counts_what_was_on_the_wire(make_world: MakeWorld, size: int) -> None:
+    count = 1 << 22
+    for wire, tensors in make_world(size).run(work.bytes_are_counted, count):
+        assert tensors == pytest.approx((1 if size == 2 else 4 / 3) * 4 * count, rel=0.01)
+        assert tensors / wire == pytest.approx(4, rel=0.02)
+
+
+def test_a_block_of_standard_calls(make_world: MakeWorld) -> None:
+    make_world(3).run(work.a_block_quantizes_what_can_be)
+
+
+def test_strided_tensors(make_world: MakeWorld) -> None:
+    make_world(2).run(work.strided_tensors)
+
+
+def test_formats_that_differ(make_world: MakeWorld) -> None:
+    for found in make_world(2).run(work.formats_differ):
+        assert found["type"] == "CollectiveMismatchError", found
+        for part in (
+            "quantize=MinMax(bits=4, block=64, result_bits=8)",
+            "all_reduce(sum, float32, 10 elements, world size 2)",
+        ):
+            assert part in found["text"], found
+
+
+def test_error_feedback(make_world: MakeWorld) -> None:
+    world = make_world(3)
+    for without, with_feedback in world.run(work.feedback_keeps_errors_from_adding_up, 20):
+        assert with_feedback < without / 3
+    world.run(work.small_tensors_lose_nothing)
+
+
+@pytest.mark.parametrize("hook", [True, False])
+def test_ddp(make_world: MakeWorld, hook: bool) -> None:
+    results = make_world(3).run(work.ddp_trains_nearly_alike, hook)
+    assert len({digest for digest, _ in results}) == 1
+    assert results[0][1] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("q", "options", "most"),
+    [
+        (pccl.MinMax(bits=8), {}, 0.02),
+        (pccl.MinMax(bits=8), {"overlap": "auto"}, 0.02),
+        (pccl.MinMax(bits=4), {"error_feedback": True}, 0.15),
+        (pccl.MinMax(bits=4), {"error_feedback": True, "overlap": "auto", "fragments": 2}, 0.15),
+        (pccl.BFloat16(), {}, 0.01),
+    ],
+)
+def test_diloco(
+    make_world: MakeWorld, q: quantization.Format, options: dict[str, Any], most: float
+) -> None:
+    plain = make_world(3).run(partial(work.diloco, None, **options), timeout=60)[0][1]
+    results = make_world(3).run(partial(work.diloco, q, **options), timeout=60)
+    assert len({digest for digest, _ in results}) == 1
+    difference = ((results[0][1] - plain).norm() / plain.norm()).item()
+    assert 0 < difference < most
+
+
+def test_models_of_float64_are_refused_by_diloco(make_world: MakeWorld) -> None:
+    make_world(1).run(work.wide_models_are_refused)
+    with pytest.raises(ValueError, match="error_feedback=True is for a trainer that quantizes"):
+        DiLoCo(torch.nn.Linear(2, 2), error_feedback=True)
+    with pytest.raises(ValueError, match='quantize= needs on_loss="keep"'):
+        DiLoCo(torch.nn.Linear(2, 2), quantize=pccl.MinMax(), on_loss=None)
+
+
+# --- Losses ---------------------------------------------------------------------------------------
+
+COUNT = 8 << 20  # elements: 32 MiB of float32
+
+
+@pytest.fixture(params=["raise", "retry"])
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    fleet = Fleet(environment={"PCCL_ON_PEER_LOSS": request.param})
+    yield fleet
+    fleet.close()
+
+
+@pytest.mark.parametrize("founders", [3, 4])
+def test_whole_blocks_are_kept_at_a_loss(fleet: Fleet, founders: int) -> None:
+    peers = fleet.found(founders)
+    names = {peer.call("info")["peer"]: seed for seed, peer in enumerate(peers)}
+    for seed, peer in enumerate(peers):
+        dies: dict[str, Any] = {"dies_at": 0.5} if peer is peers[-1] else {}
+        peer.tell("all_reduce", count=COUNT, seed=seed, on_loss="keep", quantize=8, **dies)
+    for peer in peers:
+        assert "posted" in peer.answer()
+    first, *others = [peer.answer() for peer in peers[:-1]]
+    assert first["ok"], first
+    assert all(other["digest"] == first["digest"] for other in others)
+    (start, middle, every), (_, end, survivors) = first["parts"]
+    assert (start, end) == (0, COUNT)
+    assert 0 < middle < COUNT
+    assert middle % 256 == 0
+    assert (len(every), len(survivors)) == (founders, founders - 1)
+    for sample, value in enumerate(first["values"]):
+        element = sample * (COUNT // 1000)
+        over = every if element < middle else survivors
+        total = sum(element % 64 + names[peer] for peer in over)
+        assert value == pytest.approx(total, abs=0.02 * 66 * len(over))
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+def refused(error: type[Exception], says: str, **arguments: Any) -> None:
+    with pytest.raises(error) as caught:
+        pccl.MinMax(**arguments)
+    assert says in str(caught.value)
+
+
+def test_formats_that_are_none() -> None:
+    refused(ValueError, "bits is 2; it can be 8 or 4", bits=2)
+    refused(ValueError, "block is 100; it can be a power of two from 32 to 1024", block=100)
+    refused(ValueError, "block is 2048", block=2048)
+    refused(ValueError, 'rounding="stochastic" does not exist yet', rounding="stochastic")
+    refused(ValueError, "rounding is 'up'", rounding="up")
+    refused(ValueError, "result_bits is 4; it can be 8 or 16", result_bits=4)
+
+
+def test_formats_are_values() -> None:
+    assert pccl.MinMax() == pccl.MinMax(bits=8, block=256)
+    assert pccl.MinMax(bits=4).block == 64
+    assert len({pccl.MinMax(), pccl.MinMax(), pccl.BFloat16(), pccl.BFloat16()}) == 2
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int32, torch.bool, torch.float64, torch.complex64, torch.uint8]
+)
+def test_tensors_that_cannot_be_quantized(dtype: torch.dtype) -> None:
+    tensor = torch.ones(10).to(dtype)
+    for call in (pccl.all_reduce, pccl.quantize_dequantize):
+        arguments = (
+            {"quantize": pccl.MinMax()} if call is pccl.all_reduce else {"format": pccl.MinMax()}
+        )
+        with pytest.raises(ValueError, match="float32, float16 and bfloat16, not for torch"):
+            call(tensor, **arguments)
+
+
+def test_reductions_that_cannot_be_quantized() -> None:
+    for op, name in (("max", "max"), (dist.ReduceOp.PRODUCT, "product")):
+        with pytest.raises(ValueError, match=f"is for op sum and avg, not for {name}"):
+            pccl.all_reduce(torch.ones(10), op=op, quantize=pccl.MinMax())
+    for wrong in ("minmax", 8, pccl.MinMax):
+        with pytest.raises(TypeError, match="quantize must be pccl"):
+            pccl.all_reduce(torch.ones(10), quantize=wrong)  # type: ignore[call-overload]
+
+
+def test_what_others_decode() -> None:
+    x = torch.randn(10_000, generator=torch.Generator().manual_seed(1))
+    from quantized import decoded
+
+    for q in (pccl.MinMax(bits=8, block=128), pccl.MinMax(bits=4)):
+        got = pccl.quantize_dequantize(x, q)
+        want = torch.from_numpy(decoded(x.numpy(), q.bits, q.block or 0))
+        assert torch.equal(got, want)
+        columns = x.view(100, 100).t()
+        strided = pccl.quantize_dequantize(columns, q)
+        assert torch.equal(strided, pccl.quantize_dequantize(columns.contiguous(), q))
+    assert torch.equal(pccl.quantize_dequantize(x, pccl.BFloat16()), x.bfloat16().float())
+    half = pccl.quantize_dequantize(x.half(), pccl.MinMax())
+    assert half.dtype == torch.float16

@@ -1,0 +1,303 @@
+"""Run by test_quantize.py in every process of a world."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from quantized import all_reduced, bound
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from world import expected
+
+import pccl_backend as pccl
+from pccl_backend.quantization import Format
+from pccl_backend.trainers import DiLoCo, ErrorFeedback
+
+FORMATS = [
+    pccl.MinMax(),
+    pccl.MinMax(bits=8, block=1024, result_bits=16),
+    pccl.MinMax(bits=4),
+    pccl.MinMax(bits=4, block=32, result_bits=16),
+    pccl.BFloat16(),
+]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def numbers(rank: int, size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rank)
+    return (torch.randn(size, generator=generator) * (1 + rank)).to(dtype)
+
+
+def digest(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(tensor.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def equals_the_reference(sizes: list[int], flush: bool = False) -> str:
+    """Compare all formats with numpy, bit by bit; return a digest of all results."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    least = pccl.run_info()["one_shot_bytes"] // 2 + 1
+    torch.set_flush_denormal(flush)
+    digests = ""
+    for number, q in enumerate(FORMATS):
+        for dtype in DTYPES:
+            for size in sizes:
+                count, op = least + size, ("sum", "avg")[(number + size) % 2]
+                tensor = numbers(rank, count, dtype)
+                pccl.all_reduce(tensor, op=op, quantize=q)
+                torch.set_flush_denormal(False)
+                want = all_reduced([numbers(r, count, dtype) for r in range(world)], op, q)
+                torch.set_flush_denormal(flush)
+                assert torch.equal(tensor, want), (q, dtype, count, op)
+                digests += digest(tensor)
+    torch.set_flush_denormal(False)
+    return digests
+
+
+def errors_are_within_the_bound(count: int) -> float:
+    """Return the largest error, as a part of what is allowed."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    highest = 0.0
+    for q in FORMATS[:4]:
+        assert isinstance(q, pccl.MinMax)
+        for op in ("sum", "avg"):
+            tensors = [numbers(r, count) for r in range(world)]
+            tensor = tensors[rank].clone()
+            pccl.all_reduce(tensor, op=op, quantize=q)
+            exact = torch.stack([t.double() for t in tensors]).sum(0)
+            if op == "avg":
+                exact /= world
+            ratio = (tensor.double() - exact).abs() / bound(tensors, op, q)
+            highest = max(highest, ratio.max().item())
+    return highest
+
+
+def relative_error_of_normal_numbers(count: int) -> list[float]:
+    """Return the relative error of the sum: 8 bits, 4 bits, bfloat16."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    exact = sum(numbers(r, count).double() / (1 + r) for r in range(world))
+    assert isinstance(exact, torch.Tensor)
+    errors = []
+    for q in (pccl.MinMax(bits=8), pccl.MinMax(bits=4), pccl.BFloat16()):
+        tensor = numbers(rank, count) / (1 + rank)
+        pccl.all_reduce(tensor, quantize=q)
+        errors.append(((tensor.double() - exact).norm() / exact.norm()).item())
+    return errors
+
+
+def special_values() -> None:
+    """A block with a value that is not finite becomes NaN; a zero stays +0; others are as usual.
+
+    If the sum of finite blocks overflows, two members have an infinity in it, others a NaN block.
+    """
+    rank, count = dist.get_rank(), 1 << 16
+    table = {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "-inf": float("-inf"),
+        "outlier": 1e30,
+        "overflow": 3e38,
+        "subnormal": 1e-40,
+        "-0": -0.0,
+        "negative": -1.0,
+    }
+    for number, (name, value) in enumerate(table.items()):
+        tensor = torch.zeros(count)
+        at = 256 * (2 * number + 1)
+        if name == "negative":
+            tensor[at : at + 256] = value
+        elif name == "overflow" or rank == 0:
+            tensor[at + 7] = value
+        pccl.all_reduce(tensor, quantize=pccl.MinMax())
+        block = tensor[at : at + 256]
+        rest = torch.cat([tensor[:at], tensor[at + 256 :]])
+        assert (rest.view(torch.int32) == 0).all(), f"{name}: +0 elsewhere"
+        if name == "overflow" and dist.get_world_size() == 2:
+            assert block[7].item() == float("inf")
+            assert (block != 0).sum() == 1
+        elif name in ("nan", "inf", "-inf", "overflow"):
+            assert block.isnan().all(), (name, block)
+        elif name in ("subnormal", "-0"):
+            assert (block.view(torch.int32) == 0).all(), (name, block)
+        elif name == "outlier":
+            assert abs(block[7].item() / 1e30 - 1) < 0.01
+            assert (block != 0).sum() == 1
+        else:
+            want = -float(dist.get_world_size())
+            assert torch.allclose(block, torch.tensor(want), rtol=0.01)
+
+
+def bytes_are_counted(count: int) -> tuple[int, int]:
+    """Return what an all-reduce has sent: on the wire, and of tensors."""
+    before = pccl.run_info()
+    pccl.all_reduce(torch.randn(count), quantize=pccl.MinMax())
+    after = pccl.run_info()
+    names = ("bytes_sent", "tensor_bytes_sent")
+    wire, tensors = (after[name] - before[name] for name in names)
+    return wire, tensors
+
+
+def a_block_quantizes_what_can_be() -> None:
+    """Compare standard calls in a block with the reference; leave others as they are."""
+    world, rank, count = dist.get_world_size(), dist.get_rank(), 40_000
+    q = pccl.MinMax(bits=4)
+    want = all_reduced([numbers(r, count) for r in range(world)], "sum", q)
+    with pccl.quantize(q):
+        tensor = numbers(rank, count)
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, want)
+        whole = torch.full((count,), rank + 1)
+        dist.all_reduce(whole)
+        assert (whole == world * (world + 1) // 2).all()
+        largest = numbers(rank, count)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        exact = torch.stack([numbers(r, count) for r in range(world)]).amax(0)
+        assert torch.equal(largest, exact)
+        small = numbers(rank, 100)
+        pccl.all_reduce(small)
+        assert torch.equal(small, sum((numbers(r, 100) for r in range(1, world)), numbers(0, 100)))
+        with pccl.quantize(None):
+            plain = numbers(rank, count)
+            dist.all_reduce(plain)
+        assert not torch.equal(plain, want)
+        again = numbers(rank, count)
+        pccl.all_reduce(again, quantize=pccl.BFloat16())
+        other = all_reduced([numbers(r, count) for r in range(world)], "sum", pccl.BFloat16())
+        assert torch.equal(again, other)
+    after = numbers(rank, count)
+    dist.all_reduce(after)
+    assert torch.equal(after, plain)
+
+
+def strided_tensors() -> None:
+    world, rank = dist.get_world_size(), dist.get_rank()
+    q = pccl.MinMax()
+    tensor = numbers(rank, 40_000).view(200, 200).t()
+    flat = [numbers(r, 40_000).view(200, 200).t().flatten() for r in range(world)]
+    pccl.all_reduce(tensor, quantize=q)
+    assert torch.equal(tensor.flatten(), all_reduced(flat, "sum", q))
+
+
+def formats_differ() -> dict[str, Any]:
+    """Call it with another format on each rank; return the error."""
+    q: Format | None = [pccl.MinMax(bits=4), None][dist.get_rank()]
+    tensor = torch.ones(10)
+    try:
+        pccl.all_reduce(tensor, quantize=q)
+    except pccl.PcclError as error:
+        assert (tensor == 1).all()
+        return {"type": type(error).__name__, "text": str(error)}
+    raise AssertionError("it did not fail")
+
+
+def feedback_keeps_errors_from_adding_up(rounds: int) -> tuple[float, float]:
+    """Return the relative error of the sum of all rounds, without and with feedback."""
+    world, rank, count = dist.get_world_size(), dist.get_rank(), 20_000
+    q = pccl.MinMax(bits=4)
+    feedback = ErrorFeedback(q)
+    errors = []
+    for with_feedback in (False, True):
+        applied = torch.zeros(count, dtype=torch.float64)
+        exact = torch.zeros(count, dtype=torch.float64)
+        for turn in range(rounds):
+            bias = numbers(1000, count)  # the same in all rounds
+            tensors = [bias + numbers(r + world * turn, count) for r in range(world)]
+            tensor = tensors[rank].clone()
+            if with_feedback:
+                feedback.compensate(tensor)
+            pccl.all_reduce(tensor, op="avg", quantize=q)
+            applied += tensor
+            exact += torch.stack(tensors).double().mean(0)
+        errors.append(((applied - exact).norm() / exact.norm()).item())
+    return errors[0], errors[1]
+
+
+def small_tensors_lose_nothing() -> None:
+    feedback = ErrorFeedback(pccl.MinMax(bits=4))
+    for _ in range(3):
+        tensor = torch.randn(100)
+        before = tensor.clone()
+        feedback.compensate(tensor)
+        assert torch.equal(tensor, before)
+    assert feedback.state_dict() == {}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(20, 400)
+        self.second = nn.Linear(400, 400)
+        self.last = nn.Linear(400, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        return self.last(torch.relu(self.second(x)))  # type: ignore[no-any-return]
+
+
+def ddp_trains_nearly_alike(hook: bool) -> tuple[str, float]:
+    """Train with 8 bits and without; return the digest of the weights, and how far they differ."""
+    rank = dist.get_rank()
+    weights = []
+    for quantized in (False, True):
+        torch.manual_seed(0)
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=1.0)
+        if quantized and hook:
+            ddp.register_comm_hook(pccl.QuantizeState(pccl.MinMax()), pccl.quantize_hook)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+        generator = torch.Generator().manual_seed(10 + rank)
+        for _ in range(6):
+            x = torch.randn(8, 20, generator=generator)
+            optimizer.zero_grad()
+            with pccl.quantize(pccl.MinMax() if quantized and not hook else None):
+                ddp(x).square().mean().backward()
+            optimizer.step()
+        weights.append(flat(ddp))
+    plain, other = weights
+    assert not torch.equal(plain, other)
+    torch.manual_seed(0)
+    return digest(other), ((other - plain).norm() / (plain - flat(Net())).norm()).item()
+
+
+def diloco(
+    q: Format | None, *, error_feedback: bool = False, steps: int = 6, **options: Any
+) -> tuple[str, torch.Tensor]:
+    """Train with DiLoCo; return a digest of the weights, and how far they have moved."""
+    torch.manual_seed(0)
+    model = Net()
+    start = flat(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    outer = DiLoCo(
+        model,
+        optimizer,
+        outer_momentum=0.5,
+        quantize=q,
+        error_feedback=error_feedback and q is not None,
+        **options,
+    )
+    outer.start()
+    generator = torch.Generator().manual_seed(10 + dist.get_rank())
+    contributors = 0
+    for _ in range(steps):
+        for _ in range(2):
+            optimizer.zero_grad()
+            x = torch.randn(8, 20, generator=generator)
+            (model(x) - x[:, :3]).square().mean().backward()
+            optimizer.step()
+        contributors = max(contributors, outer.step().contributors)
+    outer.finish()
+    assert contributors == dist.get_world_size()
+    with outer.global_parameters():
+        end = flat(model)
+    outer.close()
+    return digest(end), end - start
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def wide_models_are_refused() -> None:
+    with expected(ValueError, "float32 and smaller types, and this one has torch.float64"):
+        DiLoCo(nn.Linear(3, 3).double(), quantize=pccl.MinMax()).start()
