@@ -98,7 +98,8 @@ void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership&
   const Topology& topology = membership.topology();
   const bool all_reduces = info.kind == OpKind::kAllReduce;
   const std::optional<uint64_t> largest = largest_part(info);
-  const bool small = largest && *largest * task.shape.element_bytes <= topology.one_shot_bytes;
+  const uint64_t bytes = largest.value_or(0) * task.shape.element_bytes;
+  const bool small = largest && bytes <= topology.one_shot_bytes;
   if (small) {
     task.shape.pattern = one_shot_pattern_of(info.kind);
     task.shape.count = *largest;
@@ -109,7 +110,7 @@ void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership&
     task.shape.pattern = ring::Pattern::kPairwise;
     task.shape.rank = topology.rank;
     return;
-  } else if (all_reduces && !topology.shares.empty()) {
+  } else if (all_reduces && !topology.shares.empty() && topology.direct.contain(bytes)) {
     task.shape.pattern = ring::Pattern::kDirect;
     task.shape.shares = topology.shares;
   } else {
