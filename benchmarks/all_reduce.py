@@ -225,7 +225,7 @@ class World:
     `places`: command prefix of each rank, if the ranks are on machines of their own. Then `address`
     is the address of the first machine, which also runs the master, and `device` is the machines'
     network device. `build`: folder of the package that ranks and master run
-    (processes.environment_of).
+    (processes.environment_of). `shares`: of the ranks with the direct pattern, in 256ths.
     """
 
     def __init__(
@@ -237,13 +237,15 @@ class World:
         address: str = "127.0.0.1",
         device: str = "lo",
         build: Path | None = None,
+        shares: Sequence[int] = (),
     ) -> None:
         self.master: Master | None = None
         self.folder: str | None = None
         places = places or [[]] * world
         env = {**environment_of(build), "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend in PCCL:
-            self.master = Master(address, places[0], build, secured=backend == "pccl-tls")
+            secured = backend == "pccl-tls"
+            self.master = Master(address, places[0], build, secured=secured, shares=shares)
             init_method = f"pccl://{self.master.address}/bench"
             env |= self.master.environment
             if backend == "pccl-direct":

@@ -36,6 +36,7 @@ import groups
 import lab
 import latency
 import memory
+import patterns
 import records
 import render
 import throughput
@@ -135,7 +136,7 @@ PARTS = (
         name="curve",
         what="cost over world size and size",
         minutes=4.5,
-        quick_minutes=0.6,
+        quick_minutes=0.2,
         needs=STOCK_NEEDS,
         runs=(
             Run(
@@ -143,7 +144,7 @@ PARTS = (
                 script="curve.py",
                 row=curve.Row,
                 full="",
-                quick="--worlds 2 4 --sizes 1KiB 1MiB 64MiB --rounds 1",
+                quick="--worlds 2 --sizes 1KiB 1MiB --rounds 1",
                 stock=True,
             ),
         ),
@@ -242,7 +243,7 @@ PARTS = (
     Part(
         name="atlantic",
         what="two hosts across an ocean",
-        minutes=17.0,
+        minutes=12.0,
         quick_minutes=0.8,
         needs=lab.NEEDS,
         runs=(
@@ -250,7 +251,7 @@ PARTS = (
                 name="atlantic",
                 script="wan/throughput.py",
                 row=throughput.Row,
-                full="benchmarks/wan/atlantic.toml --runs 7 --minutes 15",
+                full="benchmarks/wan/atlantic.toml --runs 5 --minutes 10.5",
                 quick="benchmarks/wan/atlantic.toml --mib 32 --idle 0 --streams 16 "
                 "--iperf-seconds 2",
             ),
@@ -282,6 +283,37 @@ PARTS = (
             ),
         ),
         render=render.many_hosts,
+    ),
+    Part(
+        name="patterns",
+        what="ring and direct pattern where order and shares matter",
+        minutes=5,
+        quick_minutes=0.3,
+        needs=lab.NEEDS,
+        runs=(
+            Run(
+                name="unequal",
+                script="wan/patterns.py",
+                row=patterns.Row,
+                full="benchmarks/wan/unequal.toml --rounds 2 --pilots 1 --rival-rounds 1",
+                quick=None,
+            ),
+            Run(
+                name="home",
+                script="wan/patterns.py",
+                row=patterns.Row,
+                full="benchmarks/wan/home.toml --rounds 7 --rival-rounds 2",
+                quick="benchmarks/wan/home.toml --mib 2 --pilots 1 --rounds 1 --only ring shares",
+            ),
+            Run(
+                name="ocean",
+                script="wan/patterns.py",
+                row=patterns.Row,
+                full="benchmarks/wan/ocean.toml --rounds 3 --pilots 1 --rival-rounds 1",
+                quick=None,
+            ),
+        ),
+        render=render.by_pattern,
     ),
     Part(
         name="uplinks",

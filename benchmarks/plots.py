@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 import all_reduce
 import curve
 import matplotlib.pyplot as plt
+import patterns
 import records
 import throughput
 import worlds
@@ -28,6 +29,14 @@ NAMES = {
     "gloo": ("Gloo", GLOO),
     worlds.GLOO_IN_GROUPS: ("Gloo in groups", GROUPS),
     "floor": ("bare ring", FLOOR),
+}
+
+PATTERNS = {
+    patterns.RING: "ring, order of the hosts",
+    patterns.BEST_RING: "ring, best order",
+    patterns.DIRECT: "direct, equal shares",
+    patterns.SHARES: "direct, shares of the scenario",
+    patterns.GLOO: "Gloo",
 }
 
 Draw = Callable[[Path], None]
@@ -143,6 +152,28 @@ def against_limit(rows: Sequence[worlds.Row], path: Path) -> None:
         )
         axes.set_ylabel("time that the network allows ÷ wall time")
         axes.set_title("All-reduce in worlds of many hosts (more is better)")
+        axes.legend()
+
+
+def by_pattern(rows: Sequence[patterns.Row], path: Path) -> None:
+    """Draw how many times faster than the ring each contender is, in each world."""
+    names = [name for name in patterns.CONTENDERS if any(name in row.wall for row in rows)]
+    width = 0.8 / len(names)
+    with _picture(path) as axes:
+        for index, (name, colour) in enumerate(zip(names, LINES, strict=False)):
+            shown = [(place, row.gain(name)) for place, row in enumerate(rows) if name in row.wall]
+            axes.bar(
+                [place + (index - (len(names) - 1) / 2) * width for place, _ in shown],
+                [gain for _, gain in shown],
+                width,
+                color=colour,
+                label=PATTERNS[name],
+            )
+        axes.axhline(1.0, color=LIMIT, linestyle="--")
+        axes.set_yscale("log", base=2)
+        axes.set_xticks(range(len(rows)), [f"{row.scenario}, {row.hosts} hosts" for row in rows])
+        axes.set_ylabel("wall time of the ring ÷ wall time")
+        axes.set_title("All-reduce of 16 MiB where order and shares matter (more is better)")
         axes.legend()
 
 

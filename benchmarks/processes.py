@@ -134,7 +134,8 @@ def environment_of(build: Path | None) -> dict[str, str]:
 class Master:
     """`pccl master` at a free port of `host`. `place` is the prefix of its command, and `build` the
     folder of its package (environment_of). `secured`: it asks for a token, and all traffic is
-    encrypted. `environment` is what its peers need."""
+    encrypted. `shares`: those of the direct pattern; none: equal ones. `environment` is what its
+    peers need."""
 
     def __init__(
         self,
@@ -143,11 +144,12 @@ class Master:
         build: Path | None = None,
         *,
         secured: bool = False,
+        shares: Sequence[int] = (),
     ) -> None:
         program = str(Path(sys.executable).with_name("pccl"))
         self._folder = tempfile.TemporaryDirectory(prefix="pccl-bench-")
         self.environment: dict[str, str] = {}
-        options = []
+        options: list[str] = []
         if secured:
             keyring, token = Path(self._folder.name) / "keyring", Path(self._folder.name) / "token"
             words = ["token", "new", "bench", "--keyring", str(keyring), "--out", str(token)]
@@ -157,6 +159,8 @@ class Master:
         elif host != "127.0.0.1":
             options = ["--insecure"]
             self.environment = {"PCCL_INSECURE": "1"}
+        if shares:
+            options += ["--shares", ",".join(map(str, shares))]
         self._process = subprocess.Popen(
             [*place, program, "master", "--host", host, "--port", "0", *options],
             stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import all_reduce
 import collectives
@@ -19,6 +19,7 @@ import curve
 import groups
 import latency
 import memory
+import patterns
 import plots
 import records
 import throughput
@@ -305,6 +306,26 @@ def many_hosts(machine: Machine, results: Results) -> Body:
     )
 
 
+def by_pattern(machine: Machine, results: Results) -> Body:
+    """Render the ring and the direct pattern in worlds where order and shares matter."""
+    every: list[patterns.Row] = [row for result in results.values() for row in result.record.rows]
+    rows, without = _sound(every)
+    parts = [
+        "`unequal`: each pair of hosts has other paths; the slowest hop of the ring has 20 Mbit/s "
+        "in the order of the hosts,\nand 240 in the best one. `home`: a host sends 60 Mbit/s in "
+        "all, and owns nothing in the last direct all-reduce.\n`ocean`: all pairs across it share "
+        "120 Mbit/s. The ring is in the order of the hosts unless it says otherwise, and\nso is "
+        "Gloo. After a time: how many times faster than that ring.\n",
+        "\n".join([patterns.HEAD, *map(patterns.line, rows)]) + "\n",
+        without,
+        picture("patterns.png", "How many times faster than the ring each is"),
+    ]
+    return Body(
+        text=section("Ring and direct pattern", machine, results, *filter(None, parts)),
+        pictures={"patterns.png": lambda path: plots.by_pattern(rows, path)},
+    )
+
+
 def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
     """Render the same tensor in growing worlds."""
     every: list[worlds.Row] = [row for result in results.values() for row in result.record.rows]
@@ -325,7 +346,10 @@ def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
     )
 
 
-def _sound(rows: Sequence[worlds.Row]) -> tuple[list[worlds.Row], str]:
+R = TypeVar("R", worlds.Row, patterns.Row)
+
+
+def _sound(rows: Sequence[R]) -> tuple[list[R], str]:
     """Return the rows that may be used, and a text about the others."""
     bad = [f"{row.scenario} ({row.emulator})" for row in rows if not row.sound]
     good = [row for row in rows if row.sound]

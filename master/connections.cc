@@ -46,6 +46,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Farewell
     {o, o, o, x},  // AwaitSend
     {o, o, o, o},  // SendBegun
+    {o, o, o, x},  // LinkRates
     {o, o, o, x},  // Fetching
 }};
 

@@ -444,19 +444,13 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
         static_cast<uint32_t>(std::min<size_t>(context_.options.one_shot_bytes, share));
   }
   for (const PeerId peer : members) {
-    start.ring.push_back(static_cast<uint32_t>(start.members.size()));
     start.members.push_back(membership_.member(peer));
     if (!membership_.is_member(peer)) start.joined.push_back(peer);
   }
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
   PCCL_ASSERT(start.epoch > current() && start.generation <= start.epoch);
   PCCL_ASSERT(members.size() == membership_.members().size() + start.joined.size());
-  const Links& links = membership_.links;
-  const bool direct = context_.pattern == protocol::PatternChoice::kDirect;
-  if (direct && members.size() > 1 && is_mesh(links, members))
-    start.shares = shares_of(context_.options.shares, members.size());
-  start.rtt = start.shares.empty() ? longest_rtt_in_ring(links, members)
-                                   : longest_rtt_in_mesh(links, members);
+  set_routes(start, membership_.links, {context_.pattern, context_.options.shares});
   return start;
 }
 

@@ -96,6 +96,9 @@ class Group {
   // ---- From a peer: kProtocol if the message is not allowed now ----
   Status on(PeerId peer, const protocol::Register& message);
   Status on(PeerId peer, const protocol::LinkReport& message);
+  Status on(PeerId peer, const protocol::LinkRates& message) {
+    return membership_.links.measured(peer, message);
+  }
   Status on(PeerId peer, const protocol::Begin& message);
   Status on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
   Status on(PeerId peer, const protocol::AbortRequest& message);

@@ -77,6 +77,27 @@ uint32_t Links::rtt(PeerId a, PeerId b) const {
   return at == links_.end() ? 0 : at->second.rtt;
 }
 
+// A peer that has just gone may still be named.
+Status Links::measured(PeerId from, const protocol::LinkRates& rates) {
+  for (const auto& [to, rate] : rates.links) {
+    if (to == from || rate == 0)
+      return violation("LinkRates with " + std::to_string(rate) + " bytes per second from peer " +
+                       text(from) + " to peer " + text(to));
+  }
+  for (const auto& [to, rate] : rates.links) {
+    const auto at = links_.find(pair(from, to));
+    if (at == links_.end()) continue;
+    (from < to ? at->second.rate_of_lower : at->second.rate_of_higher) = rate;
+  }
+  return {};
+}
+
+uint64_t Links::rate(PeerId from, PeerId to) const {
+  const auto at = links_.find(pair(from, to));
+  if (at == links_.end()) return 0;
+  return from < to ? at->second.rate_of_lower : at->second.rate_of_higher;
+}
+
 uint32_t Links::dead_serial(PeerId a, PeerId b) const {
   const auto at = links_.find(pair(a, b));
   return at == links_.end() ? 0 : at->second.dead;

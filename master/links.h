@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/protocol/messages.h"
 
 namespace pccl::master {
@@ -54,6 +55,11 @@ class Links {
   bool linked(PeerId a, PeerId b) const;
   // Measured when the link was made, in microseconds; 0: unknown.
   uint32_t rtt(PeerId a, PeerId b) const;
+  // `from` says what its links have carried. kProtocol if one has carried nothing, or leads to
+  // `from` itself.
+  Status measured(PeerId from, const protocol::LinkRates& rates);
+  // In bytes per second; 0: unknown.
+  uint64_t rate(PeerId from, PeerId to) const;
   // Serial number of the last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
   // Whether `from` is to dial `to` now, if they are not linked. Always true for one of the two.
@@ -87,6 +93,7 @@ class Links {
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
     uint32_t rtt = 0;
+    uint64_t rate_of_lower = 0, rate_of_higher = 0;  // from the peer with that id to the other
     bool up() const { return made > dead; }
     bool down() const { return by_lower.dead() || by_higher.dead(); }
   };

@@ -13,11 +13,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "csrc/base/log.h"
 #include "csrc/base/text.h"
 #include "csrc/net/library_check.h"
+#include "csrc/protocol/shares.h"
 #include "csrc/protocol/version.h"
 #include "master/shell/shell.h"
 
@@ -79,6 +82,7 @@ struct Arguments {
   bool insecure = false;
   int keep_days = pccl::master::kKeepDaysDefault;
   std::optional<pccl::master::Resumption> resume_from;
+  std::vector<uint16_t> shares;
   std::string wrong;
 };
 
@@ -94,6 +98,17 @@ bool parse_number(const std::string& text, Number& number) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, number);
   return error == std::errc() && at == end;
+}
+
+// Parses the shares of the direct pattern: "86,85,0,85". Empty if they make no sense.
+std::vector<uint16_t> parse_shares(const std::string& text) {
+  std::vector<uint16_t> shares;
+  std::istringstream list(text);
+  for (std::string share; std::getline(list, share, ',');) {
+    if (!parse_number(share, shares.emplace_back())) return {};
+  }
+  if (text.ends_with(',') || shares.size() > pccl::protocol::kMembersMax) return {};
+  return pccl::protocol::are_shares(shares, shares.size()) ? shares : std::vector<uint16_t>();
 }
 
 // Parses one `--name value`. Returns an error text; empty if there is none.
@@ -122,6 +137,15 @@ std::string take(Arguments& arguments, const std::string& name, const std::strin
     return fine ? ""
                 : "--keep-days is \"" + value + "\", a whole number of days from 1 to " +
                       std::to_string(pccl::master::kKeepDaysMax) + " is needed";
+  }
+  if (name == "--shares") {  // for experiments, so the usage does not name it
+    arguments.shares = parse_shares(value);
+    return arguments.shares.empty()
+               ? "--shares is \"" + value +
+                     "\", one number per rank with commas between them is "
+                     "needed: the parts of an all-reduce that the ranks own, in 256ths, so that "
+                     "their sum is 256. For example 86,85,0,85"
+               : "";
   }
   if (name == "--resume-from") {
     arguments.resume_from = pccl::master::parse_resumption(value);
@@ -246,7 +270,8 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
     std::fprintf(stderr, "pccl master: %s\n", why.c_str());
     return 2;
   }
-  auto shell = pccl::master::Shell::open(at, remembering, {}, pccl::protocol::kSpoken, {keyring});
+  auto shell = pccl::master::Shell::open(at, remembering, {}, pccl::protocol::kSpoken, {keyring},
+                                         arguments.shares);
   if (!shell.ok()) {
     std::fprintf(stderr, "pccl master: %s\n", shell.status().message.c_str());
     return shell.status().code == pccl::Code::kInvalidArgument ? 2 : 1;

@@ -393,16 +393,18 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     Keys: `run`, `master`, `encrypted` (all traffic is), `peer_group`, `peer` (this peer's name),
     `epoch`, `rank`, `world_size`, `min_peers`, `members` (peer and address, in rank order), `ring`
     (ranks), `shares` (of the ranks in direct all-reduces, in 256ths; [] if all-reduces go around
-    the ring), `one_shot_bytes` (operations on parts of up to this size take one message, and are
-    not quantized), `joined`, `left`, `broken_by` (the loss that broke the epoch, until
+    the ring), `direct` (a tuple: large all-reduces are direct from so many bytes on, and below so
+    many bytes, or None for no limit; None in its place if all go around the ring),
+    `one_shot_bytes` (operations on parts of up to this size take one message, and are not
+    quantized), `joined`, `left`, `broken_by` (the loss that broke the epoch, until
     `update_topology`; else None), `peer_timeout` and `master_timeout` (seconds), `bytes_sent` and
     `bytes_received` (on the wire), `tensor_bytes_sent` and `tensor_bytes_received` (of the tensors
     that these stand for: more if they were quantized), `bytes_held` (scratch and saved bytes of all
-    groups of this process),
-    `operations_open`, `links` (per peer: lanes, active lanes, RTT in seconds, bytes, system
-    calls), `history` (the last operations: name, outcome, seconds, and `commit_seconds`: those of
-    them that a success spent after the data was here, until all members were known to have
-    theirs).
+    groups of this process), `operations_open`, `links` (per peer: lanes, active lanes, RTT in
+    seconds, bytes, system calls, and `rate`: bytes per second that it carried from here while only
+    the network limited it, or None if that was never so for some round trips), `history` (the last
+    operations: name, outcome, seconds, and `commit_seconds`: those of them that a success spent
+    after the data was here, until all members were known to have theirs).
 
     Raises:
         InvalidStateError: this process has left the group, or is a fork of a process in the group.

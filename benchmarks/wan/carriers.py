@@ -128,12 +128,27 @@ class NetworkPath:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trunk:
+    """A rate that several paths share.
+
+    Attributes:
+        queue_ms: queue length, in milliseconds at its rate.
+        paths: pairs of hosts, each in one direction.
+    """
+
+    mbit: float
+    queue_ms: float
+    paths: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A network.
 
     Attributes:
         uplink_mbit: uplink of each host; 0: unlimited.
         paths: path of each pair of hosts that may communicate.
+        trunks: rates that several paths share.
         slow: slow single connections, as in the scenario.
         seed: seed of all chances, for the emulator.
     """
@@ -141,6 +156,7 @@ class Plan:
     hosts: Sequence[Host]
     uplink_mbit: float
     paths: Mapping[tuple[int, int], NetworkPath]
+    trunks: Sequence[Trunk] = ()
     slow: Sequence[Mapping[str, Any]] = ()
     seed: int = 20260101
 
@@ -197,6 +213,9 @@ class Emulator:
             queue_kib = path.queue_bytes / 1024
             chances = f"{path.loss} {path.flips}"
             yield f"path {source} {target} {path.mbit} {path.rtt_ms / 2} {queue_kib} {chances}"
+        for trunk in plan.trunks:
+            yield f"trunk {trunk.mbit} {trunk.mbit * 125 * trunk.queue_ms / 1024}"
+            yield from (f"cross {source} {target}" for source, target in trunk.paths)
         for slow in plan.slow:
             yield f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}"
 
@@ -252,8 +271,11 @@ class Netem:
         return done.returncode == 0
 
     def start(self, plan: Plan) -> None:
-        if plan.slow or any(path.flips > 0 for path in plan.paths.values()):
-            raise SystemExit("netem can neither slow one connection down nor flip bits unnoticed")
+        if plan.slow or plan.trunks or any(path.flips > 0 for path in plan.paths.values()):
+            raise SystemExit(
+                "netem can neither share a rate among paths, nor slow one connection down, nor "
+                "flip bits unnoticed"
+            )
         self._ports = len(plan.hosts)
         self._bridge = Namespace()
         _batch(self._bridge, "ip", self._cables(plan))

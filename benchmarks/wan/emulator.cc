@@ -10,6 +10,8 @@
 //   path FROM TO RATE DELAY QUEUE LOSS FLIPS directed; LOSS is the chance of a packet
 //                                            FLIPS: the chance of a bit in the payload of TCP
 //   slow FROM TO NUMBER RATE                 of the connections on that path, counted from 1
+//   trunk RATE QUEUE                         shared by the paths of the lines that follow
+//   cross FROM TO                            one of these paths
 //   go                                       "ready" is the answer
 //
 // How it is fast enough: hosts hand over whole segments of up to 64 KiB (segmentation offload).
@@ -45,6 +47,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <sstream>
 #include <string>
@@ -96,6 +99,16 @@ struct Bottleneck {
   }
 };
 
+// A rate that several paths share, and so the threads that carry what their hosts send.
+struct Trunk {
+  bool pass(Instant now, size_t bytes, Instant& left) {
+    const std::lock_guard lock(mutex);
+    return rate.pass(now, bytes, left);
+  }
+  std::mutex mutex;
+  Bottleneck rate;
+};
+
 // Chooses the bits that arrive flipped, by chance.
 class Flips {
  public:
@@ -122,6 +135,7 @@ class Flips {
 struct Path {
   int device = -1;  // of its end
   Bottleneck rate;
+  std::vector<Trunk*> trunks;
   Clock::duration delay{};
   double loss = 0;
   Flips flips;
@@ -131,6 +145,7 @@ struct Path {
   std::map<uint32_t, uint32_t> numbers;  // of connections, by their ports
 
   Bottleneck* slow_way(const tcphdr* tcp);
+  bool pass_trunks(Instant now, size_t bytes, Instant& left);
 };
 
 struct Host {
@@ -195,7 +210,10 @@ class Network {
   void add_path(size_t from, size_t to, double mbit, double delay_ms, double queue_kib, double loss,
                 double flips);
   void slow_down(size_t from, size_t to, uint32_t number, double mbit);
+  void add_trunk(double mbit, double queue_kib);
+  void cross(size_t from, size_t to);  // the last trunk
   std::vector<Host> hosts;
+  std::vector<std::unique_ptr<Trunk>> trunks;
   uint64_t seed = 20260101;
 };
 
@@ -269,6 +287,16 @@ void Network::slow_down(size_t from, size_t to, uint32_t number, double mbit) {
   path.slow = {mbit * 125e3, mbit * 125e3 * kUplinkQueue};
 }
 
+void Network::add_trunk(double mbit, double queue_kib) {
+  trunks.push_back(std::make_unique<Trunk>());
+  trunks.back()->rate = {mbit * 125e3, queue_kib * 1024};
+}
+
+void Network::cross(size_t from, size_t to) {
+  if (from >= hosts.size() || to >= hosts.size() || trunks.empty()) die("a trunk of nobody");
+  hosts[from].paths[hosts[to].address].trunks.push_back(trunks.back().get());
+}
+
 // ---- Packets ----
 
 // The path of its own, if this is the slow connection. They count from their first packet on.
@@ -278,6 +306,12 @@ Bottleneck* Path::slow_way(const tcphdr* tcp) {
   if (tcp->syn) numbers.try_emplace(ports, static_cast<uint32_t>(numbers.size()) + 1);
   const auto found = numbers.find(ports);
   return found != numbers.end() && found->second == slow_number ? &slow : nullptr;
+}
+
+bool Path::pass_trunks(Instant now, size_t bytes, Instant& left) {
+  left = now;
+  return std::all_of(trunks.begin(), trunks.end(),
+                     [&](Trunk* trunk) { return trunk->pass(left, bytes, left); });
 }
 
 bool Carrier::parse(std::vector<uint8_t>& buffer, size_t bytes, Packet& packet) {
@@ -322,7 +356,8 @@ void Carrier::carry(Host& from, const Packet& packet) {
     const size_t bytes = packet.header_bytes + piece;
     ++seen_.packets;
     Instant out{};
-    const bool fits = from.uplink.pass(now, bytes, out) && path.rate.pass(out, bytes, out) &&
+    const bool fits = from.uplink.pass(now, bytes, out) && path.pass_trunks(out, bytes, out) &&
+                      path.rate.pass(out, bytes, out) &&
                       (slow == nullptr || slow->pass(out, bytes, out));
     const bool lost = fits && chance_(random_) < path.loss;
     seen_.overflowed += !fits;
@@ -556,6 +591,10 @@ int main() {
       network.add_path(from, to, mbit, delay_ms, queue_kib, loss, flips);
     } else if (what == "slow" && words >> from >> to >> number >> mbit) {
       network.slow_down(from, to, number, mbit);
+    } else if (what == "trunk" && words >> mbit >> queue_kib) {
+      network.add_trunk(mbit, queue_kib);
+    } else if (what == "cross" && words >> from >> to) {
+      network.cross(from, to);
     } else if (what == "go") {
       carry_all(network);
       return 0;

@@ -15,6 +15,12 @@ one direction and in both. A scenario names regions and the paths between them:
       { from = "*", to = "home", flips = 1e-9 },  # chance of a bit to arrive flipped
     ]
 
+    trunks = [                         # all hosts of these regions share it, in one direction
+      { from = "home", to = "*", mbit = 60.0, queue_ms = 50.0 },
+    ]
+    order = [0, 1]                    # the hosts in the order of the best ring (patterns.py)
+    shares = [0, 256]                 # of the hosts, in direct all-reduces (patterns.py)
+
     [rtt_ms]
     home-centre = 35.0
 
@@ -51,7 +57,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
 import paths
-from carriers import CARRIERS, Carrier, Host, Netem, NetworkPath, Plan, Report
+from carriers import CARRIERS, Carrier, Host, Netem, NetworkPath, Plan, Report, Trunk
 from options import add_counts
 from processes import missing, run_main
 from programs import Program
@@ -68,7 +74,10 @@ SETTINGS = (
 
 
 SCENARIO_NAMES = frozenset(
-    {"hosts", "uplink_mbit", "buffer_kib", "default", "paths", "rtt_ms", "seed", "slow", "scale"}
+    {
+        *("hosts", "uplink_mbit", "buffer_kib", "default", "paths", "rtt_ms", "seed", "slow"),
+        *("trunks", "scale", "order", "shares"),
+    }
 )
 
 
@@ -120,7 +129,8 @@ class Lab:
         if without := missing(NEEDS):
             raise SystemExit(f"a lab needs {', '.join(without)} (tools/debian-packages.sh wan)")
         paths = [self.scenario["default"], *self.scenario.get("paths", [])]
-        special = bool(self.scenario.get("slow")) or any("flips" in path for path in paths)
+        special = any(self.scenario.get(name) for name in ("slow", "trunks"))
+        special = special or any("flips" in path for path in paths)
         self._carrier = carrier_of(os.environ.get("WAN_LAB"), needs_emulator=special)
         self._permission: Program | None = None
         self.report: Report | None = None
@@ -188,15 +198,25 @@ class Lab:
 
     def _plan(self) -> Plan:
         regions = self.scenario["hosts"]
+        paths = {
+            (i, j): self.path(source, target)
+            for i, source in enumerate(regions)
+            for j, target in enumerate(regions)
+            if i != j
+        }
+        trunks = [
+            Trunk(
+                mbit=trunk["mbit"],
+                queue_ms=trunk["queue_ms"],
+                paths=[(i, j) for i, j in paths if _applies(trunk, regions[i], regions[j])],
+            )
+            for trunk in self.scenario.get("trunks", [])
+        ]
         return Plan(
             hosts=self.hosts,
             uplink_mbit=self.scenario.get("uplink_mbit", 0),
-            paths={
-                (i, j): self.path(source, target)
-                for i, source in enumerate(regions)
-                for j, target in enumerate(regions)
-                if i != j
-            },
+            paths=paths,
+            trunks=trunks,
             slow=self.scenario.get("slow", []),
             seed=self.scenario.get("seed", Plan.seed),
         )
@@ -219,9 +239,14 @@ class Lab:
             raise SystemExit(f"the scenario has no rtt_ms from {source} to {target}")
         path = {**self.scenario["default"], "rtt_ms": times[name]}
         for other in self.scenario.get("paths", []):
-            if other["from"] in (source, "*") and other["to"] in (target, "*"):
+            if _applies(other, source, target):
                 path |= {key: value for key, value in other.items() if key not in ("from", "to")}
         return NetworkPath(**path)
+
+
+def _applies(item: dict[str, Any], source: str, target: str) -> bool:
+    """Return whether an exception or a trunk is about the paths between two regions."""
+    return item["from"] in (source, "*") and item["to"] in (target, "*")
 
 
 # ---- What the network does to ordinary programs --------------------------------------------------

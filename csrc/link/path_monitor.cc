@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -22,6 +23,8 @@ constexpr int kDeep = 2;
 // twice as many lanes.
 constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
+// A rate is known after this many windows. One alone may be an exception.
+constexpr size_t kWindowsForRate = 3;
 
 }  // namespace
 
@@ -127,7 +130,27 @@ void PathMonitor::window_over(const Sample& before, const Sample& after) {
   }
   const LaneController::CongestionSignal signal{
       .queued = queue(after) > std::max(rtt_ / 8, kJitter), .lossy = loses(before, after)};
+  note_rate(before, after, std::accumulate(rates.begin(), rates.end(), uint64_t{0}));
   controller_.window(rates, signal);
+}
+
+// If the buffers were the limit for most of the time, the network can carry more.
+void PathMonitor::note_rate(const Sample& before, const Sample& after, uint64_t rate) {
+  Duration busy{0}, held{0};
+  for (size_t index = 0; index < after.paths.size(); ++index) {
+    busy += after.paths[index].busy - before.paths[index].busy;
+    held += after.paths[index].held - before.paths[index].held;
+  }
+  if (rate == 0 || held * 2 > busy) return;
+  if (rates_.size() == kWindowsForRate) rates_.erase(rates_.begin());
+  rates_.push_back(rate);
+}
+
+uint64_t PathMonitor::rate() const {
+  if (rates_.size() < kWindowsForRate) return 0;
+  std::vector<uint64_t> sorted = rates_;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];
 }
 
 // Whether the loss is higher than a wan path commonly has.
@@ -176,6 +199,7 @@ void PathMonitor::check() const {
   PCCL_ASSERT(lanes_.empty() || std::popcount(controller_.inactive()) < up);
   PCCL_ASSERT(!window_ || window_->paths.size() == lanes_.size());
   PCCL_ASSERT(idle_windows_ < kIdleWindows);
+  PCCL_ASSERT(rates_.size() <= kWindowsForRate);
 }
 
 }  // namespace pccl::link

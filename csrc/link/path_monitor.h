@@ -44,6 +44,9 @@ class PathMonitor {
   protocol::LaneBits inactive() const { return controller_.inactive(); }
   // Number of active lanes for the next link to the same peer.
   uint32_t lanes_wanted() const { return controller_.wanted(); }
+  // Bytes per second that arrive at the other end while only the network limits the lanes: the
+  // median of the last windows in which no buffer did. 0: not known yet.
+  uint64_t rate() const;
 
   // Asserts the invariants. Without NDEBUG, chunk_sent() calls it.
   void check() const;
@@ -61,6 +64,7 @@ class PathMonitor {
   bool buffers_hold(Instant now);
   Sample sample(Instant now, bool finding_speed) const;
   void window_over(const Sample& before, const Sample& after);
+  void note_rate(const Sample& before, const Sample& after, uint64_t rate);
   Duration queue(const Sample& sample) const;
   bool can_grow(const Sample& sample) const;  // most of the active lanes
   static bool loses(const Sample& before, const Sample& after);
@@ -75,6 +79,7 @@ class PathMonitor {
   Duration busy_before_{0}, held_before_{0};  // of all lanes, at the last answer
   Instant idle_at_;                           // when an idle lane was last counted
   int idle_windows_ = 0;                      // in a row
+  std::vector<uint64_t> rates_;               // of the last windows, kWindowsForRate at most
 };
 
 }  // namespace pccl::link

@@ -56,6 +56,9 @@ struct PeerCore::Impl {
   void on(const TokenRead& event) { tokens.read(event.number); }
   void on(const Listening& event);
   void on(const LinkChanged& event);
+  void on(const RateMeasured& event) {
+    if (membership.welcomed()) membership.rate_measured(event.link);
+  }
   void on(const OpTransferred& event);
   void on(const OpProgressed& event) {
     operations.progressed(event.epoch, event.op, event.finished);
@@ -165,6 +168,7 @@ void PeerCore::Impl::on(const JointCalled& event) {
     status = membership.broken();
     status.message = std::string(text(event.kind)) + ": " + status.message;
   }
+  if (status.ok() && updates) membership.tell_rates();
   if (status.ok()) status = joint.call(event, !repeats_vote);
   if (status.ok()) {
     if (updates) operations.close_posting();
@@ -448,8 +452,10 @@ void PeerCore::Impl::repeat_vote_when_restarted() {
 
 Status PeerCore::Impl::on_message(const protocol::FreezeRequest& freeze) {
   const Status status = membership.freeze(freeze);
-  if (status.ok()) context.send(operations.freeze());
-  return status;
+  if (!status.ok()) return status;
+  membership.tell_rates();
+  context.send(operations.freeze());
+  return {};
 }
 
 Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {

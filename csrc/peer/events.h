@@ -68,11 +68,12 @@ struct Topology {
   std::vector<uint32_t> ring;             // ranks in ring order
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
-  uint32_t one_shot_bytes = 0;  // larger all-reduces use the ring, others are one-shot
+  uint32_t one_shot_bytes = 0;  // all-reduces up to this size are one-shot
   bool wan = false;             // the longest path between neighbours is a wan path
-  // Shares of the ranks in the direct pattern, which then takes the place of the ring in
-  // all-reduces. Empty: there is only the ring.
+  // Shares of the ranks in the direct pattern, and the sizes of the all-reduces that use it instead
+  // of the ring. Without shares there is only the ring.
   std::vector<uint16_t> shares;
+  protocol::DirectSizes direct;
 };
 
 // The root of a receive that takes a send from any rank.
@@ -148,6 +149,9 @@ struct Listening {
 struct LinkChanged {
   protocol::LinkReport report;
 };
+struct RateMeasured {  // what the link has carried from here, for its last few round trips
+  protocol::LinkRate link;
+};
 struct OpTransferred {
   Epoch epoch;
   OpKey op;
@@ -195,7 +199,7 @@ using Event =
     std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
                  MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
                  OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
-                 JointGivenUp, TopologySeen, TokenRead>;
+                 JointGivenUp, TopologySeen, TokenRead, RateMeasured>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {

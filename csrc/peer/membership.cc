@@ -56,6 +56,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, x, x, o},  // Farewell
     {o, o, o, o},  // AwaitSend
     {o, o, x, o},  // SendBegun
+    {o, o, o, o},  // LinkRates
     {o, o, o, o},  // Fetching
 }};
 
@@ -147,6 +148,10 @@ std::string refuse(const protocol::EpochStart& start, PeerId self, const Topolog
     return "has shares that are not one per rank with the sum " +
            std::to_string(protocol::kSharesTotal);
   }
+  if (start.direct.from >= start.direct.to) {
+    return "has direct all-reduces from " + std::to_string(start.direct.from) + " to " +
+           std::to_string(start.direct.to) + " bytes";
+  }
   return {};
 }
 
@@ -198,7 +203,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
                start.left,
                start.one_shot_bytes,
                std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin,
-               start.shares};
+               start.shares,
+               start.direct};
   topology_.rank = *rank_of(self());
   for (const PeerId peer : unseen) {
     if (start.generation == start.epoch &&
@@ -227,26 +233,23 @@ Status Membership::begin(const protocol::EpochStart& start) {
   return {};
 }
 
+// In the direct pattern, nothing passes between two members that own nothing.
 std::vector<PeerId> Membership::neighbours() const {
   const uint32_t world = world_size();
-  if (!topology_.shares.empty()) return sharers();
   const uint32_t ring_index = ring_index_of(topology_.rank);
   PCCL_ASSERT(peer_at(ring_index) == self());
-  const PeerId before = peer_at(ring_index + world - 1);
-  const PeerId after = peer_at(ring_index + 1);
-  if (after == self()) return {};
-  return before == after ? std::vector{after} : std::vector{before, after};
-}
-
-// Nothing passes between two members that own nothing.
-std::vector<PeerId> Membership::sharers() const {
+  std::vector<PeerId> neighbours;
+  const auto add = [&](PeerId peer) {
+    const bool known = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
+    if (peer != self() && !known) neighbours.push_back(peer);
+  };
   const std::vector<uint16_t>& shares = topology_.shares;
-  std::vector<PeerId> sharers;
-  for (uint32_t rank = 0; rank < world_size(); ++rank) {
-    if (rank != topology_.rank && shares[rank] + shares[topology_.rank] > 0)
-      sharers.push_back(topology_.members[rank].peer);
+  for (uint32_t rank = 0; rank < shares.size(); ++rank) {
+    if (shares[rank] + shares[topology_.rank] > 0) add(topology_.members[rank].peer);
   }
-  return sharers;
+  add(peer_at(ring_index + world - 1));
+  add(peer_at(ring_index + 1));
+  return neighbours;
 }
 
 void Membership::look(Epoch epoch) {
@@ -354,9 +357,10 @@ Status Membership::dial(const protocol::Dial& dial) {
     return violation("Dial of " + text(dial.peer) + " with the credential of another link");
   if (dial.dead_serial > protocol::kSerialMax)
     return violation("connection " + std::to_string(dial.dead_serial) + " is to be dead");
-  auto& [last, of_master_before, named] = links_[dial.peer];
-  of_master_before = false;
-  named = true;
+  Reported& link = links_[dial.peer];
+  link.of_master_before = false;
+  link.named = true;
+  auto& last = link.last;
   if (last && last->state == protocol::LinkState::kUp && last->serial > dial.dead_serial) {
     context_.send(*last);
     return {};
@@ -401,17 +405,39 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
 // are up at a time.
 void Membership::forget_unnamed() {
   std::erase_if(links_, [this](const auto& at) {
-    const auto& [last, of_master_before, named] = at.second;
-    const bool up = last && last->state == protocol::LinkState::kUp;
-    return !up && !named && !rank_of(at.first);
+    const Reported& link = at.second;
+    const bool up = link.last && link.last->state == protocol::LinkState::kUp;
+    return !up && !link.named && !rank_of(at.first);
   });
 }
 
-void Membership::repeat_reports() const {
+void Membership::repeat_reports() {
   PCCL_ASSERT(welcomed() && context_.linked);
-  for (const auto& [peer, link] : links_) {
+  for (auto& [peer, link] : links_) {
     if (link.last && is_ours_to_say(*link.last)) context_.send(*link.last);
+    link.rate_told = 0;
   }
+  tell_rates();
+}
+
+void Membership::rate_measured(const protocol::LinkRate& measured) {
+  const auto link = links_.find(measured.peer);
+  if (link != links_.end()) link->second.rate = measured.rate;
+}
+
+// A rate is news if it differs by more than a tenth: traffic measures it only about as well.
+void Membership::tell_rates() {
+  if (phase_ != Phase::kMember || !context_.linked) return;
+  protocol::LinkRates rates;
+  for (auto& [peer, link] : links_) {
+    const uint64_t difference =
+        std::max(link.rate, link.rate_told) - std::min(link.rate, link.rate_told);
+    if (difference <= link.rate_told / 10 || !rank_of(peer)) continue;
+    rates.links.push_back({peer, link.rate});
+    link.rate_told = link.rate;
+  }
+  PCCL_ASSERT(rates.links.size() < protocol::kMembersMax);
+  if (!rates.links.empty()) context_.send(std::move(rates));
 }
 
 void Membership::master_restarted(const std::vector<PeerId>& members) {
@@ -464,6 +490,7 @@ void Membership::check_epoch() const {
   PCCL_ASSERT(now.one_shot_bytes <= protocol::kOneShotBytesMax);
   PCCL_ASSERT(now.one_shot_bytes == 0 || world <= protocol::kOneShotMembersMax);
   PCCL_ASSERT(now.shares.empty() || protocol::are_shares(now.shares, world));
+  PCCL_ASSERT(now.direct.from < now.direct.to);
   PCCL_ASSERT(now.generation && now.generation <= now.epoch);
   PCCL_ASSERT(now.generation <= seen_since_ && seen_since_ <= members_since_);
   PCCL_ASSERT(members_since_ <= now.epoch && seen_.epoch == seen_since_);

@@ -103,8 +103,8 @@ class Membership {
   // The ring index of a rank, and the peer at a ring index (modulo the world size).
   uint32_t ring_index_of(uint32_t rank) const;
   PeerId peer_at(uint32_t ring_index) const;
-  // The other peers to which large tensors pass directly: upstream and downstream, or the owners of
-  // shares and those that contribute to this one's.
+  // The other peers to which large tensors pass directly: upstream and downstream, and with shares
+  // the owners and those that contribute to this one's.
   std::vector<PeerId> neighbours() const;
 
   // Links: the peers that the master wants to be dialled, and the result.
@@ -112,7 +112,9 @@ class Membership {
   void forget(PeerId peer);
   // `tells`: the report is sent to the master now; if false, after Resumed.
   void link_changed(const protocol::LinkReport& report, bool tells);
-  void repeat_reports() const;  // after Resumed
+  void repeat_reports();  // after Resumed; also the rates
+  void rate_measured(const protocol::LinkRate& link);
+  void tell_rates();  // those that are news to the master
   // A restarted master knows only `members`; they may be those of an epoch that has yet to begin
   // here. All other peers may have gone. They are forgotten until this master has them dialled: at
   // once, and members of the epoch that is under way when it has ended.
@@ -140,8 +142,9 @@ class Membership {
     std::optional<protocol::LinkReport> last;
     bool of_master_before = false;  // the restarted master has not mentioned it yet
     bool named = false;             // the master has named this peer
+    uint64_t rate = 0;              // that the link has shown; 0: none yet
+    uint64_t rate_told = 0;         // what the master knows of it
   };
-  std::vector<PeerId> sharers() const;
   void forget_unnamed();
   void forget_non_members();
   void check_epoch() const;

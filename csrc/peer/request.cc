@@ -105,7 +105,8 @@ void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership&
   const std::optional<uint64_t> largest = largest_part(info);
   // What is left of a quantized tensor after its kept part is quantized like the whole.
   const uint64_t elements = quantizes ? info.count : largest.value_or(0);
-  const bool small = largest && elements * task.shape.element_bytes <= topology.one_shot_bytes;
+  const uint64_t bytes = elements * task.shape.element_bytes;
+  const bool small = largest && bytes <= topology.one_shot_bytes;
   if (small) {
     task.shape.pattern = one_shot_pattern_of(info.kind);
     task.shape.count = *largest;
@@ -117,7 +118,8 @@ void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership&
     task.shape.rank = topology.rank;
     task.shape.format = info.format;
     return;
-  } else if (all_reduces && (!topology.shares.empty() || quantizes)) {
+  } else if (all_reduces &&
+             (quantizes || (!topology.shares.empty() && topology.direct.contain(bytes)))) {
     task.shape.pattern = ring::Pattern::kDirect;
     task.shape.shares = topology.shares.empty() ? protocol::equal_shares(world) : topology.shares;
     task.shape.format = info.format;

@@ -120,13 +120,17 @@ void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
 void fields(auto& wire, Is<LinkReport> auto& m) {
   wire(m.peer, m.state, free_text(m.text), m.serial, m.rtt, m.fault);
 }
+void fields(auto& wire, Is<LinkRate> auto& m) { wire(m.peer, m.rate); }
+void fields(auto& wire, Is<LinkRates> auto& m) { wire(bounded(m.links, kMembersMax)); }
 void fields(auto& wire, Is<Notice> auto& m) { wire(free_text(m.text)); }
 
+void fields(auto& wire, Is<DirectSizes> auto& m) { wire(m.from, m.to); }
 void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
   wire(bounded(m.together, kGroupsNamedMax), m.one_shot_bytes, m.rtt);
   wire.since(6, bounded(m.shares, kMembersMax));
+  wire.since(7, m.direct);
 }
 void fields(auto& wire, Is<FreezeRequest> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<StateReport> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
@@ -240,6 +244,7 @@ template <> inline constexpr Kind kKind<AbortProposal>{28, "AbortProposal"};
 template <> inline constexpr Kind kKind<Farewell>{29, "Farewell"};
 template <> inline constexpr Kind kKind<AwaitSend>{30, "AwaitSend"};
 template <> inline constexpr Kind kKind<SendBegun>{31, "SendBegun"};
+template <> inline constexpr Kind kKind<LinkRates>{32, "LinkRates"};
 template <> inline constexpr Kind kKind<Fetching>{34, "Fetching"};
 // clang-format on
 

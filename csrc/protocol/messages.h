@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -28,7 +29,7 @@ inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endia
 // The way in which a group handles operations in flight when it loses a member. kRaise: they fail
 // until the application calls update_topology. kRetry: they begin again among the survivors.
 enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
-// Which pattern large all-reduces use. kAny: the master chooses; today always the ring.
+// Which pattern large all-reduces use. kAny: the master chooses by what it knows of the paths.
 enum class PatternChoice : uint8_t { kAny = 0, kRing = 1, kDirect = 2 };
 
 // The most that a member has taken part in since it was admitted, in rising order. kNone: nothing
@@ -187,6 +188,21 @@ struct LinkReport {
   bool operator==(const LinkReport&) const = default;
 };
 
+// The bytes per second that the link to `peer` has carried from here.
+struct LinkRate {
+  PeerId peer;
+  uint64_t rate = 0;  // above 0
+  bool operator==(const LinkRate&) const = default;
+};
+
+// Member -> master: what its links have carried in times when only the network limited them. It has
+// the links whose rates are news, and comes before a Vote for update_topology, before a StateReport
+// and after Resumed. The rate of a link is unknown until it comes.
+struct LinkRates {
+  std::vector<LinkRate> links;
+  bool operator==(const LinkRates&) const = default;
+};
+
 // Master -> a peer, a text for people: why the peer is not pending yet, or what the call of the
 // members waits for.
 struct Notice {
@@ -213,6 +229,14 @@ struct Settled {
   bool operator==(const Settled&) const = default;
 };
 
+// Sizes of all-reduces, in bytes: `from` included, `to` not.
+struct DirectSizes {
+  uint64_t from = 0;
+  uint64_t to = std::numeric_limits<uint64_t>::max();
+  bool contain(uint64_t bytes) const { return from <= bytes && bytes < to; }
+  bool operator==(const DirectSizes&) const = default;
+};
+
 // Master -> all members, new ones included: a new epoch begins. Members are in rank order. If the
 // epoch begins a generation, that generation has the name of the epoch. Then this message is also
 // the answer to the joint update_topology of the members that voted, and `together` names the
@@ -232,6 +256,8 @@ struct EpochStart {
   uint32_t rtt = 0;
   // The members' shares by rank, in the direct pattern. Empty: all-reduces use the ring.
   std::vector<uint16_t> shares = {};
+  // If there are shares, the sizes of the all-reduces that use them. Others use the ring.
+  DirectSizes direct = {};
   bool operator==(const EpochStart&) const = default;
 };
 
@@ -576,7 +602,7 @@ using Message =
     std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
                  EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
-                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, Fetching>;
+                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

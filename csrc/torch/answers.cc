@@ -35,6 +35,7 @@ py::list links_of(const ring::Shell::Counters& counters) {
     dict["lanes"] = link.lanes;
     dict["lanes_used"] = link.lanes_used;
     dict["rtt"] = to_seconds(link.rtt);
+    dict["rate"] = link.rate > 0 ? py::object(py::int_(link.rate)) : py::object(py::none());
     dict["bytes_sent"] = link.bytes_sent;
     dict["bytes_received"] = link.bytes_received;
     dict["send_calls"] = link.send_calls;
@@ -55,6 +56,14 @@ py::list history_of(const std::vector<peer::OpRecord>& history) {
     list.append(std::move(dict));
   }
   return list;
+}
+
+// None: all all-reduces go around the ring.
+py::object direct_of(const peer::Topology& topology) {
+  if (topology.shares.empty()) return py::none();
+  const auto [from, to] = topology.direct;
+  const bool limited = to != protocol::DirectSizes{}.to;
+  return py::make_tuple(from, limited ? py::object(py::int_(to)) : py::object(py::none()));
 }
 
 }  // namespace
@@ -82,6 +91,7 @@ py::dict info_answer(const peer::Info& info) {
   dict["members"] = members_of(info.topology);
   dict["ring"] = info.topology.ring;
   dict["shares"] = info.topology.shares;
+  dict["direct"] = direct_of(info.topology);
   dict["one_shot_bytes"] = info.topology.one_shot_bytes;
   dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
   dict["bytes_sent"] = info.data.engine.bytes_sent;

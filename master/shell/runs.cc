@@ -143,6 +143,7 @@ void Runs::restore(const Memory& memory) {
 Runs::Run& Runs::make(const std::string& name, const RunRecord& remembered) {
   Options options{name, remembered.run_id, incarnation_, loopback_only_};
   options.version = remembered.version;
+  options.shares = shares_;
   if (secured_) options.seed = random_key();
   runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
     // later in this turn: input that has arrived goes first

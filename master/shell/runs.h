@@ -47,6 +47,8 @@ class Runs {
        const protocol::VersionRange& versions, Callbacks callbacks);
   ~Runs();
 
+  // Before open(): shares of the direct pattern in all runs, as in master::Options.
+  void set_shares(std::vector<uint16_t> shares) { shares_ = std::move(shares); }
   // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
   Status open(const Remembering& remembering);
   // The summary of the journal at open() (summary.h). It does not change later.
@@ -106,6 +108,7 @@ class Runs {
   const bool loopback_only_;
   const bool secured_;
   const protocol::VersionRange versions_;
+  std::vector<uint16_t> shares_;
   const Callbacks callbacks_;
   uint32_t incarnation_;
   const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object

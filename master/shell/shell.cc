@@ -88,7 +88,8 @@ struct Shell::Impl {
   Impl(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
       : loopback_only(is_loopback(at)), budgets(of), versions(spoken) {}
 
-  Status open(const net::Endpoint& at, const Remembering& remembering, Tokens given);
+  Status open(const net::Endpoint& at, const Remembering& remembering, Tokens given,
+              std::vector<uint16_t> shares);
   Status open_keyring(const std::string& path);
   Status open_control(const std::string& journal_path);
   void answer(const ControlRequest& request, const ControlSocket::Answer& then);
@@ -240,7 +241,8 @@ size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
   return peers;
 }
 
-Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering, Tokens given) {
+Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering, Tokens given,
+                         std::vector<uint16_t> shares) {
   if (!loop.status().ok()) return loop.status();
   Status status = open_keyring(given.keyring);
   if (!status.ok()) return status;
@@ -253,6 +255,7 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
       [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
   runs = std::make_unique<Runs>(loop, loopback_only, secured(), remembering.keep_days, versions,
                                 callbacks);
+  runs->set_shares(std::move(shares));
   status = runs->open(remembering);
   if (!status.ok()) return status;
   std::promise<Status> opened;
@@ -609,10 +612,11 @@ std::future<void> Shell::Impl::drain(const std::string& run) {
 
 Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
                                            const Budgets& budgets,
-                                           const protocol::VersionRange& versions, Tokens tokens) {
+                                           const protocol::VersionRange& versions, Tokens tokens,
+                                           std::vector<uint16_t> shares) {
   std::unique_ptr<Shell> shell(new Shell());
   shell->impl_ = std::make_unique<Impl>(at, budgets, versions);
-  const Status status = shell->impl_->open(at, remembering, std::move(tokens));
+  const Status status = shell->impl_->open(at, remembering, std::move(tokens), std::move(shares));
   if (!status.ok()) return status;
   return shell;
 }

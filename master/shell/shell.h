@@ -55,10 +55,11 @@ class Shell {
  public:
   // Listens on `at`. kSystem if the address, the journal or the keyring is not available,
   // kInvalidArgument if it is not clear what to resume. `versions`: protocol versions that the
-  // master speaks.
+  // master speaks. `shares`: as in master::Options, for experiments.
   static Result<std::unique_ptr<Shell>> open(
       const net::Endpoint& at, const Remembering& remembering = {}, const Budgets& budgets = {},
-      const protocol::VersionRange& versions = protocol::kSpoken, Tokens tokens = {});
+      const protocol::VersionRange& versions = protocol::kSpoken, Tokens tokens = {},
+      std::vector<uint16_t> shares = {});
   // Ends at once; see drain().
   ~Shell();
 

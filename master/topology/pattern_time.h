@@ -1,6 +1,6 @@
 // pattern_time: how long an all-reduce should take around a ring and in the direct pattern. The
 // pattern that is predicted to be faster is what matters, not the exact seconds.
-// Pure functions and plain values. The master does not choose by it yet.
+// Pure functions and plain values.
 //
 // A large all-reduce is as slow as its busiest path, uplink or trunk. Around the ring, each hop
 // carries 2(N-1)/N of the tensor. In the direct pattern, the path from i to j carries the shares of

@@ -27,6 +27,7 @@ import groups
 import latency
 import memory
 import options
+import patterns
 import processes
 import records
 import render
@@ -199,6 +200,18 @@ def world_row(*, sound: bool) -> worlds.Row:
     )
 
 
+def pattern_row(*, sound: bool = True) -> patterns.Row:
+    return patterns.Row(
+        scenario="home",
+        hosts=4,
+        bytes=1 << 24,
+        wall={"ring": [3.0, 3.5, 3.6], "direct": [2.0, 1.75, 1.6], "gloo": [3.5]},
+        emulator_load=0.2,
+        emulator="emulator: as it was",
+        sound=sound,
+    )
+
+
 class KnownWorld(all_reduce.World):
     """A world whose call time is known for each number of groups."""
 
@@ -222,6 +235,15 @@ def test_groups_are_doubled_while_they_bring_something(
 ) -> None:
     case = all_reduce.Case(name="", tensor_bytes=4, goals={})
     assert worlds.best_groups(KnownWorld(seconds), case) == best
+
+
+def test_contenders_are_those_that_a_scenario_is_for() -> None:
+    assert patterns.contenders({"hosts": [], "shares": []}) == ["ring", "direct", "shares", "gloo"]
+    assert patterns.contenders({"hosts": [], "order": []}) == [
+        *("ring", "best ring", "direct", "gloo")
+    ]
+    assert pattern_row().gain("direct") == 2.0
+    assert "1.75 s (1.60-2.00), 2.00x" in patterns.line(pattern_row())
 
 
 def calls_of_an_ocean() -> list[throughput.Row]:
@@ -290,6 +312,7 @@ def rows_for(name: str) -> render.Results:
         "groups": results_of([groups.Row(world=2, pccl_s=[0.002], gloo_s=[0.001])]),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),
+        "patterns": results_of([pattern_row(), pattern_row(sound=False)]),
         "uplinks": results_of([world_row(sound=True)]),
     }[name]
 

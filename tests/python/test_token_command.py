@@ -510,6 +510,9 @@ def test_an_insecure_master_warns(keyring: Path, tmp_path: Path) -> None:
         (["--keyring", ""], "--keyring is empty: give the path of a keyring"),
         (["--keyring"], "--keyring needs a value"),
         (["--insecure=1"], 'unknown argument "--insecure"'),
+        (["--shares", "128,127"], '--shares is "128,127", one number per rank'),
+        (["--shares", "256,"], '--shares is "256,", one number per rank'),
+        (["--shares", "-1,257"], '--shares is "-1,257", one number per rank'),
     ],
 )
 def test_wrong_options_of_a_master(words: list[str], says: str) -> None:

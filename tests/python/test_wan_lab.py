@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import lab
 from carriers import Emulator, Netem, NetworkPath
 from processes import missing
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SCENARIO: dict[str, Any] = {
     "hosts": ["here", "there", "beyond"],
     "uplink_mbit": 40.0,
@@ -98,6 +101,53 @@ def test_paths_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
         assert mbit / 20 < rate < 1.1 * mbit
 
 
+def test_paths_share_a_trunk(allowed: None) -> None:
+    """Two mebibytes to two hosts take at least as long as over one path of that rate."""
+    uplink = {"from": "here", "to": "*", "mbit": 8.0, "queue_ms": 50.0}
+    network = lab.Lab({**SCENARIO, "uplink_mbit": 0, "paths": [], "trunks": [uplink]})
+    with network, contextlib.ExitStack() as programs:
+        for host in network.hosts[1:]:
+            receiver = host.inside.command(sys.executable, "-c", RECEIVE)
+            assert programs.enter_context(Program(receiver)).line() == "listens\n"
+        began = time.monotonic()
+        source = network.hosts[0].inside
+        senders = [
+            source.command(sys.executable, "-c", SEND, to.address) for to in network.hosts[1:]
+        ]
+        for sender in [programs.enter_context(Program(command)) for command in senders]:
+            sender.communicate()
+        seconds = time.monotonic() - began
+    assert seconds > 0.95 * 2 * (1 << 20) * 8 / 8e6
+
+
+@pytest.mark.parametrize("name", ["home", "ocean", "unequal", "mixed"])
+def test_scenarios_in_the_tree(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(lab, "NEEDS", ())
+    made = lab.Lab(BENCHMARKS / "wan" / f"{name}.toml")
+    hosts = len(made.scenario["hosts"])
+    for source in made.scenario["hosts"]:
+        for target in set(made.scenario["hosts"]) - {source}:
+            assert made.path(source, target).mbit > 0
+    assert sorted(made.scenario.get("order", range(hosts))) == list(range(hosts))
+    shares = made.scenario.get("shares", [256, *[0] * (hosts - 1)])
+    assert (len(shares), sum(shares)) == (hosts, 256)
+
+
+def test_the_unequal_world_is_what_it_says() -> None:
+    """Every hop of the best ring is faster than every other path, so no other ring is as fast."""
+    made = lab.read(BENCHMARKS / "wan" / "unequal.toml")
+    rate = {(path["from"], path["to"]): path["mbit"] for path in made["paths"]}
+
+    def hops(order: list[str]) -> list[float]:
+        return [rate[hop] for hop in zip(order, order[1:] + order[:1], strict=True)]
+
+    best = hops([made["hosts"][host] for host in made["order"]])
+    assert min(hops(made["hosts"])) == 20
+    assert min(best) == 240
+    assert sum(one >= 240 for one in rate.values()) == len(best) == 8
+    assert len(rate) == 56
+
+
 COUNT_ONES = """
 import socket
 with socket.create_server(("0.0.0.0", 5000)) as listener:
@@ -141,7 +191,7 @@ def test_what_waits_or_is_under_way_is_no_loss() -> None:
         ('hosts = ["a", "b"]', "is no scenario: it has no default, rtt_ms"),
         (
             'hosts = ["a"]\ndefault = {}\nrtt_ms = {}\nways = []',
-            'knows no "ways", only buffer_kib, default, hosts, paths',
+            'knows no "ways", only buffer_kib, default, hosts, order, paths',
         ),
         (None, "No such file"),
     ],

@@ -35,10 +35,18 @@ def sums_in_rank_order(sizes: list[int]) -> str:
     return digests
 
 
+def shares() -> list[int]:
+    info = pccl.run_info()
+    assert info["direct"] == (0, None), "all sizes"
+    assert all(link["rate"] is None for link in info["links"]), "on one machine none is measured"
+    return list(info["shares"])
+
+
 def joins_with_another_pattern(url: str) -> str:
     """Join two groups of a run, the second one with another pattern; return the error."""
     dist.init_process_group("pccl", init_method=url)
-    assert pccl.run_info()["shares"] == []  # alone
+    info = pccl.run_info()
+    assert (info["shares"], info["direct"]) == ([], None)  # alone
     os.environ["PCCL_PATTERN"] = "ring"
     try:
         pccl.join(url + "?peer_group=1")

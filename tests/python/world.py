@@ -402,15 +402,15 @@ def keyring_options() -> list[str]:
 
 
 class Master:
-    """A `pccl master` process on loopback."""
+    """A `pccl master` process on loopback, with these further options."""
 
-    def __init__(self, log: Path, *, port: int | None = None) -> None:
+    def __init__(self, log: Path, *, port: int | None = None, options: Sequence[str] = ()) -> None:
         self.port = port or free_port()
         self._log = log
         self._runs = itertools.count()
         command = [sys.executable, "-m", "pccl_backend.cli", "master"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--no-journal"]
-        command += keyring_options()
+        command += [*keyring_options(), *options]
         with open(log, "w") as out:
             self.process = Program(command, stdout=out, stderr=out)
         self._wait_until_it_listens()

@@ -63,6 +63,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   if (random.once_in(3)) world.rtt = 50'000;
   Random others(options.seed ^ 0x5a4e5);  // the runs of earlier seeds stay as they are
   world.shares = some_shares(others);
+  world.rates = others.once_in(3);
+  if (world.rates) world.rtt = 50'000;  // a path without an RTT is unknown
   world.plant = options.plant;
   world.both_dial = random.once_in(3);
   world.secured = !random.once_in(4) && options.plant != Bug::kAnyRun;

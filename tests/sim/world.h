@@ -87,6 +87,8 @@ struct WorldOptions {
   // Shares of the direct pattern, for epochs with as many members.
   std::vector<uint16_t> shares;
   uint32_t rtt = 0;  // RTT in microseconds, as the peers measure it on all links
+  // Links show random rates, so that the master may choose the direct pattern.
+  bool rates = false;
   // Sometimes the master makes both sides of a link dial, where one would be enough.
   bool both_dial = false;
   // The run is secured: a link needs a key of the master.

@@ -76,6 +76,7 @@ ring::Shell::Callbacks Control::data_callbacks() {
           },
       .on_link =
           [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
+      .on_rate = [this](const protocol::LinkRate& link) { push(Event{RateMeasured{link}}); },
       .on_transferred =
           [this](Epoch epoch, OpKey op) {
             push(Event{OpTransferred{epoch, op}});

@@ -64,7 +64,9 @@ struct Shell::Impl {
   // The lanes of a link that is up, in the order in which they came up.
   struct LaneSet {
     std::vector<ConnectionId> lanes;
-    std::optional<link::PathMonitor> monitor;  // wan path only: chooses the active lanes
+    // Not on one machine. On a wan path it chooses the active lanes.
+    std::optional<link::PathMonitor> monitor;
+    uint64_t rate = 0;  // that was reported
   };
 
   Impl(Options given, Callbacks called, const std::shared_ptr<PeerThread>& thread);
@@ -97,6 +99,7 @@ struct Shell::Impl {
   void perform(const link::LinkDown& down);
   void perform(const link::ReportLink& report) { callbacks.on_link(report.what); }
   void carry(LaneSet& link, LaneConnection& lane, const link::LaneUp& up);
+  void window_over(PeerId peer, LaneSet& link, bool wan);
   void set_contended(PeerId peer);
   void defer_destroy(std::unique_ptr<LaneConnection> lane);
   Counters count() const;
@@ -412,7 +415,8 @@ void Shell::Impl::perform(const link::Close& close) {
 void Shell::Impl::perform(const link::LaneUp& up) {
   LaneSet& link = links[up.peer];
   LaneConnection& lane = *lanes.at(up.lane);
-  if (!up.further && up.wan) link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed);
+  if (!up.further && (up.wan || !up.same_machine))
+    link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed || !up.wan);
   link.lanes.push_back(up.lane);
   carry(link, lane, up);
   lane.join(*engine, up.peer, up.same_machine);
@@ -424,7 +428,7 @@ void Shell::Impl::perform(const link::LinkDown& down) {
   engine->link_down(down.peer);
 }
 
-// Lanes on a local path are always active and are not measured.
+// Lanes on a local path are always active.
 void Shell::Impl::carry(LaneSet& link, LaneConnection& lane, const link::LaneUp& up) {
   const std::string refusal =
       lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
@@ -432,11 +436,17 @@ void Shell::Impl::carry(LaneSet& link, LaneConnection& lane, const link::LaneUp&
   lane.set_contended(neighbours.size() > 1);
   if (!link.monitor) return;
   link.monitor->add(lane);
-  lane.watch([this, &link, peer = up.peer](const LaneConnection& sent) {
-    if (!link.monitor->chunk_sent(sent, monotonic_now())) return;
-    step(link::LanesLearnt{peer, link.monitor->lanes_wanted()});
-    engine->rest(peer, link.monitor->inactive());
+  lane.watch([this, &link, peer = up.peer, wan = up.wan](const LaneConnection& sent) {
+    if (link.monitor->chunk_sent(sent, monotonic_now())) window_over(peer, link, wan);
   });
+}
+
+void Shell::Impl::window_over(PeerId peer, LaneSet& link, bool wan) {
+  const uint64_t rate = link.monitor->rate();
+  if (std::exchange(link.rate, rate) != rate) callbacks.on_rate({peer, rate});
+  if (!wan) return;
+  step(link::LanesLearnt{peer, link.monitor->lanes_wanted()});
+  engine->rest(peer, link.monitor->inactive());
 }
 
 void Shell::Impl::set_contended(PeerId peer) {
@@ -461,6 +471,7 @@ Shell::Counters Shell::Impl::count() const {
     const protocol::LaneBits inactive = monitor ? monitor->inactive() : 0;
     sum.lanes_used = sum.lanes - static_cast<uint32_t>(std::popcount(inactive));
     sum.rtt = seen.rtt;
+    sum.rate = monitor ? monitor->rate() : 0;
     for (const ConnectionId id : seen.lanes) {
       const net::Lane::Counters one = lanes.at(id)->counters();
       sum.bytes_sent += one.bytes_sent;

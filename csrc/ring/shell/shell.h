@@ -37,6 +37,8 @@ class Shell {
   struct Callbacks {
     std::function<void(Result<uint16_t> port)> on_listening;
     std::function<void(protocol::LinkReport)> on_link;
+    // What the link has carried in a time in which only the network limited it.
+    std::function<void(protocol::LinkRate)> on_rate = [](const protocol::LinkRate&) {};
     std::function<void(Epoch, OpKey)> on_transferred;
     // Required if a task has `keep` set.
     std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
@@ -88,6 +90,7 @@ class Shell {
       uint32_t serial = 0;                 // counts the attempts to connect
       uint32_t lanes = 0, lanes_used = 0;  // lanes_used: active lanes
       Duration rtt{0};
+      uint64_t rate = 0;  // bytes per second, see link::PathMonitor; 0: not known yet
       uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
     };
     std::vector<OfLink> links;

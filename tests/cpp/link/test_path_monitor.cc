@@ -197,5 +197,48 @@ TEST(PathMonitor, CountsWindowsWhereBuffersHoldAllThatThereAre) {
   EXPECT_EQ(link.carry(8 * kOcean + 4 * kTurn), 2);
 }
 
+// ---- The rate ----
+
+constexpr uint64_t kMiB = 1 << 20;
+
+TEST(PathMonitor, KnowsTheRateAfterAFewWindows) {
+  Link link(4);
+  link.carry(12 * kOcean);
+  EXPECT_EQ(link.traffic.rate(), 0u) << "not of two windows";
+  link.carry(8 * kOcean);
+  const double expected = 4.0 * kMiB * 100;  // each of four lanes sends one MiB in 10 ms
+  EXPECT_NEAR(static_cast<double>(link.traffic.rate()), expected, expected / 20);
+}
+
+TEST(PathMonitor, ARateIsThatOfMostWindows) {
+  Link link(4);
+  link.carry(24 * kOcean);
+  const uint64_t before = link.traffic.rate();
+  link.carry(4 * kOcean + kTurn, kMiB / 8);
+  EXPECT_NEAR(static_cast<double>(link.traffic.rate()), static_cast<double>(before), before / 20.0);
+  link.carry(12 * kOcean, kMiB / 8);
+  EXPECT_LT(link.traffic.rate(), before / 4);
+}
+
+TEST(PathMonitor, ALaneWithNothingToSendShowsNoRate) {
+  Link link(4);
+  for (int round = 0; round < 20; ++round) {
+    link.carry(6 * kOcean);
+    link.lanes[1].is_idle = true;
+    link.traffic.chunk_sent(link.lanes[1], link.now);
+    link.lanes[1].is_idle = false;
+  }
+  EXPECT_EQ(link.traffic.rate(), 0u);
+}
+
+TEST(PathMonitor, WhatBuffersLimitShowsNoRate) {
+  for (const int held_percent : {40, 60}) {
+    Link link(4);
+    for (FakeLane& lane : link.lanes) lane.held_percent = held_percent;
+    link.carry(40 * kOcean);
+    EXPECT_EQ(link.traffic.rate() > 0, held_percent < 50);
+  }
+}
+
 }  // namespace
 }  // namespace pccl::link

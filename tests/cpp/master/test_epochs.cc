@@ -502,5 +502,34 @@ TEST_F(EpochsTest, WithoutALinkOfEachPairThereAreNoShares) {
   }
 }
 
+// Rates come with traffic. So the first epoch has the ring, and a later one may have shares.
+TEST_F(EpochsTest, WithoutAWishTheRatesOfAllPathsDecide) {
+  context.policy = protocol::LossPolicy::kRetry;
+  found(5);
+  EXPECT_TRUE(record().start.shares.empty());
+  min_peers = 2;
+  const auto measure = [this](uint32_t from, uint32_t to) {
+    EXPECT_TRUE(membership.links.measured(peer_id(from), {{{peer_id(to), 1 << 20}}}).ok());
+  };
+  for (uint32_t from = 1; from <= 3; ++from) {
+    for (uint32_t to = from + 1; to <= 4; ++to) {
+      membership.links.report(peer_id(from),
+                              {peer_id(to), protocol::LinkState::kUp, "", 2, 40'000});
+      measure(from, to);
+      if (to < 4) measure(to, from);
+    }
+  }
+  for (const uint32_t lost : {5, 4}) {
+    lose(lost);
+    advance();
+    for (const PeerId member : membership.members())
+      EXPECT_TRUE(epochs.report(member, {epochs.current(), {}}).ok());
+    advance();
+    EXPECT_EQ(record().start.shares.size(), lost == 5 ? 0u : 3u)
+        << "nothing is known of the paths from peer 4";
+    EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
+  }
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -33,6 +33,7 @@ MembershipRecord membership(uint32_t counter) {
   record.start.members = {{kA, "10.0.0.1:1", ""}, {kB, "10.0.0.2:2", "tokyo"}};
   record.start.ring = {0, 1};
   record.start.shares = {200, 56};
+  record.start.direct = {1000, 5'000'000'000};
   record.members = {{kA, "10.0.0.1", false, "", 1, 1, "", {}, ""},
                     {kB, "10.0.0.2", true, "b.net", 2, 4, "a launch", {{"10.9.0.2", 5}}, "tokyo"}};
   record.members[1].holder = Holder{"token0002", "bob"};
@@ -222,20 +223,21 @@ constexpr const char* kOfVersion5 =
     "3a2f36340c001d000000d89e1c2e0504000000646f6e6503000000070000000000000023010000000000001100"
     "0000ec3cb9a20604000000646f6e650081246900000000";
 
-// Written by the code of version 6: the same, and the run has PCCL_PATTERN=direct.
+// Written by the code of version 6: the same, and the pattern is direct, with shares.
 constexpr const char* kOfVersion6 =
-    "7063636c6a726e6c06000000302e312e300000000000000000000000c4c4b9efe001000077df8f510101000000"
-    "0204000000646f6e652c000000000000000d000000323030313a6462383a3a2f36340c000504000000646f6e65"
-    "03000000070000000000000023010000000000000604000000646f6e6500812469000000000201000000722a00"
-    "0000000000000800000031302e302e302e310c000401000000720300000001c4090000bc020000030000000200"
-    "000001000000010000000000000000000000000000000002000000010000000000000000000000000000000002"
-    "0000000100000002000000010000000200000001000000010000000a00000031302e302e302e313a3100000000"
-    "02000000010000000a00000031302e302e302e323a3205000000746f6b796f0200000000000000010000000000"
-    "00000000000001000000000000000000000000000000000000000200000001000000010000000800000031302e"
-    "302e302e3100000000000100010000000000000000000000000000000000000000020000000100000008000000"
-    "31302e302e302e320105000000622e6e6574020004000000000000000800000061206c61756e63680100000008"
-    "00000031302e392e302e32050005000000746f6b796f0109000000746f6b656e3030303203000000626f620205"
-    "0100000072030000000500000000000000bc0a000000000000";
+    "7063636c6a726e6c06000000302e312e300000000000000000000000c4c4b9ef050000001703495701010000"
+    "001c000000f329111b0201000000722a000000000000000800000031302e302e302e310d005701000061cef3"
+    "5e0401000000720300000001c4090000bc020000030000000200000001000000010000000000000000000000"
+    "0000000000020000000100000000000000000000000000000000020000000100000002000000010000000200"
+    "000001000000010000000a00000031302e302e302e313a310000000002000000010000000a00000031302e30"
+    "2e302e323a3205000000746f6b796f0200000000000000010000000000000000000000010000000000000000"
+    "0000000000000002000000c80038000200000001000000010000000800000031302e302e302e310000000000"
+    "010001000000000000000000000000000000000000000002000000010000000800000031302e302e302e3201"
+    "05000000622e6e6574020004000000000000000800000061206c61756e6368010000000800000031302e392e"
+    "302e32050005000000746f6b796f0109000000746f6b656e3030303203000000626f62021a000000179678d8"
+    "050100000072030000000500000000000000bc0a000000000000240000005ada34810204000000646f6e652c"
+    "000000000000000d000000323030313a6462383a3a2f36340d001d000000d89e1c2e0504000000646f6e6503"
+    "0000000700000000000000230100000000000011000000ec3cb9a20604000000646f6e650081246900000000";
 
 Bytes from_hexadecimal(const std::string& digits) {
   Bytes bytes;
@@ -246,7 +248,7 @@ Bytes from_hexadecimal(const std::string& digits) {
 
 void expect_read(const Bytes& file, uint16_t protocol_version, const std::vector<Endpoint>& others,
                  const std::string& name, const std::optional<Holder>& holder = {},
-                 protocol::PatternChoice pattern = protocol::PatternChoice::kAny) {
+                 const std::vector<uint16_t>& shares = {}) {
   auto replayed = journal::replay(file);
   ASSERT_TRUE(replayed.ok()) << replayed.status().message;
   EXPECT_EQ(replayed.value().bytes, file.size());
@@ -265,9 +267,11 @@ void expect_read(const Bytes& file, uint16_t protocol_version, const std::vector
   second.holder = holder;
   EXPECT_EQ(run.memberships.at({3}).members[1], second);
   EXPECT_EQ(run.memberships.at({3}).start.members[1].name, name);
-  EXPECT_EQ(run.memberships.at({3}).pattern, pattern);
+  EXPECT_EQ(run.memberships.at({3}).pattern,
+            shares.empty() ? protocol::PatternChoice::kAny : protocol::PatternChoice::kDirect);
   EXPECT_EQ(run.memberships.at({3}).call_timeout_ms, 0u);
-  EXPECT_TRUE(run.memberships.at({3}).start.shares.empty());
+  EXPECT_EQ(run.memberships.at({3}).start.shares, shares);
+  EXPECT_EQ(run.memberships.at({3}).start.direct, protocol::DirectSizes{}) << "all sizes";
   EXPECT_EQ(run.shared_states.at({3}), (SharedStateRecord{{3}, 5, 0xabc}));
   EXPECT_EQ(memory.runs.at("done").ended, 1764000000);
   EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
@@ -277,10 +281,10 @@ TEST(Journal, OnesOfEarlierVersionsAreRead) {
   expect_read(from_hexadecimal(kOfVersion2), 7, {}, "");  // as all runs of masters that wrote it
   expect_read(from_hexadecimal(kOfVersion3), 8, {{"10.9.0.2", 5}}, "");
   expect_read(from_hexadecimal(kOfVersion4), 12, {{"10.9.0.2", 5}}, "tokyo");
-  const Holder bob{"token0002", "bob"};
-  expect_read(from_hexadecimal(kOfVersion5), 12, {{"10.9.0.2", 5}}, "tokyo", bob);
-  expect_read(from_hexadecimal(kOfVersion6), 12, {{"10.9.0.2", 5}}, "tokyo", bob,
-              protocol::PatternChoice::kDirect);
+  expect_read(from_hexadecimal(kOfVersion5), 12, {{"10.9.0.2", 5}}, "tokyo",
+              Holder{"token0002", "bob"});
+  expect_read(from_hexadecimal(kOfVersion6), 13, {{"10.9.0.2", 5}}, "tokyo",
+              Holder{"token0002", "bob"}, {200, 56});
 }
 
 // A header with this version and release, and the right checksum.

@@ -179,5 +179,27 @@ TEST_F(LinksTest, KnowsNothingOfWhoIsGone) {
   EXPECT_EQ(links.view(kA, kB).state, Links::View::State::kUnknown);
 }
 
+TEST(Links, EachDirectionHasARateOfItsOwn) {
+  Links links;
+  links.add({1}, {2});
+  links.add({2}, {3});
+  EXPECT_EQ(links.rate({1}, {2}), 0u) << "unknown";
+  EXPECT_TRUE(links.measured({2}, {{{{1}, 70}, {{3}, 80}, {{9}, 90}}}).ok()) << "9 is gone";
+  EXPECT_TRUE(links.measured({1}, {{{{2}, 60}}}).ok());
+  EXPECT_EQ(links.rate({1}, {2}), 60u);
+  EXPECT_EQ(links.rate({2}, {1}), 70u);
+  EXPECT_EQ(links.rate({2}, {3}), 80u);
+  EXPECT_EQ(links.rate({3}, {2}), 0u);
+  EXPECT_EQ(links.rate({2}, {9}), 0u);
+}
+
+TEST(Links, ARateOfNothingOrToItselfChangesNothing) {
+  Links links;
+  links.add({1}, {2});
+  EXPECT_EQ(links.measured({1}, {{{{2}, 60}, {{2}, 0}}}).code, Code::kProtocol);
+  EXPECT_EQ(links.measured({1}, {{{{2}, 60}, {{1}, 5}}}).code, Code::kProtocol);
+  EXPECT_EQ(links.rate({1}, {2}), 0u);
+}
+
 }  // namespace
 }  // namespace pccl::master

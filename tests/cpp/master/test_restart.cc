@@ -196,6 +196,31 @@ TEST_F(Restart, WhatWasOnALinkThatWasMadeAnewMeanwhileIsGone) {
                               "b < FreezeRequest lost []", "c < FreezeRequest lost []"}));
 }
 
+// Each member reports its links when it has resumed, so before it answers the freeze request.
+TEST_F(Restart, TheDirectPatternStays) {
+  const std::vector<std::string> names = {"a", "b", "c"};
+  for (const std::string& name : names) {
+    protocol::Hello hello = Harness::hello(3);
+    hello.pattern = protocol::PatternChoice::kDirect;
+    h.enlist(name, hello);
+  }
+  h.link_all();
+  EXPECT_EQ(h.last<protocol::EpochStart>("a")->shares.size(), 3u);
+  h.restart();
+  for (const std::string& name : names) {
+    protocol::Resume frozen = resume(name, {});
+    frozen.needs_reconfiguration = true;
+    h.come_back(name, frozen);
+  }
+  for (const auto& [from, to] : {std::pair("a", "b"), std::pair("a", "c"), std::pair("b", "c")})
+    h.say(from, protocol::LinkReport{h.id(to), protocol::LinkState::kUp, "", 1, 40'000});
+  for (const std::string& name : names) h.say(name, protocol::StateReport{epoch(1), {}});
+  const auto* start = h.last<protocol::EpochStart>("a");
+  EXPECT_EQ(start->epoch.value >> 32, 2u) << "of the restarted master";
+  EXPECT_EQ(start->shares.size(), 3u);
+  EXPECT_EQ(start->rtt, 40'000u);
+}
+
 TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
   h.found({"a", "b"});
   begin(0);

@@ -53,5 +53,107 @@ TEST(Routes, SharesThatDoNotFitAreReplacedByEqualOnes) {
   EXPECT_EQ(shares_of({}, 4), protocol::equal_shares(4));
 }
 
+// ---- The choice of the pattern ----
+
+class ChoiceTest : public testing::Test {
+ protected:
+  // A member of each of these hosts. `rate`: MB per second of each path, from and to.
+  void connect(size_t hosts, uint32_t rtt, auto&& rate) {
+    for (uint32_t host = 1; host <= hosts; ++host)
+      start_.members.push_back({{host}, "10.0.0." + std::to_string(host)});
+    for (const auto& [from, from_address, from_name] : start_.members) {
+      for (const auto& [to, to_address, to_name] : start_.members) {
+        if (from < to) links_.add(from, to);
+        if (from < to) links_.report(from, {to, protocol::LinkState::kUp, "", 1, rtt});
+      }
+    }
+    for (const auto& [from, from_address, from_name] : start_.members) {
+      for (const auto& [to, to_address, to_name] : start_.members) {
+        if (from == to) continue;
+        const auto bytes = static_cast<uint64_t>(1e6 * rate(from.value, to.value));
+        EXPECT_TRUE(links_.measured(from, {{{to, bytes}}}).ok());
+      }
+    }
+  }
+  bool is_direct(uint64_t bytes) const {
+    return !start_.shares.empty() && start_.direct.contain(bytes);
+  }
+  protocol::EpochStart start_;
+  Links links_;
+};
+
+constexpr uint64_t kMB = 1'000'000;
+
+TEST_F(ChoiceTest, EqualPathsDifferInTheHopsAlone) {
+  connect(4, 40'000, [](uint64_t, uint64_t) { return 10; });
+  set_routes(start_, links_, {});
+  EXPECT_EQ(start_.shares, protocol::equal_shares(4));
+  EXPECT_TRUE(is_direct(100'000) && is_direct(1000 * kMB));
+  EXPECT_EQ(start_.rtt, 40'000u);
+}
+
+// A path that no ring uses is slow: only small all-reduces gain by fewer hops.
+TEST_F(ChoiceTest, ASlowPathBesideTheRingIsForSmallAllReduces) {
+  connect(6, 40'000, [](uint64_t from, uint64_t to) { return from % 6 + 1 == to ? 10.0 : 1.0; });
+  set_routes(start_, links_, {});
+  EXPECT_TRUE(is_direct(100'000));
+  EXPECT_FALSE(is_direct(10 * kMB));
+}
+
+// The pairs on two sides of an ocean have shown what they carry when all of them work at once.
+TEST_F(ChoiceTest, PairsThatShareAnOceanKeepTheRing) {
+  const auto crosses = [](uint64_t from, uint64_t to) { return (from <= 4) != (to <= 4); };
+  const auto in_ring = [](uint64_t from, uint64_t to) { return from % 8 + 1 == to; };
+  connect(8, 80'000, [&](uint64_t from, uint64_t to) {
+    return crosses(from, to) && !in_ring(from, to) ? 25.0 / 16 : 25.0;
+  });
+  set_routes(start_, links_, {});
+  EXPECT_FALSE(is_direct(64 * kMB));
+}
+
+TEST_F(ChoiceTest, AnUnknownPathKeepsTheRing) {
+  connect(3, 40'000, [](uint64_t, uint64_t) { return 10; });
+  ASSERT_TRUE(network_of(links_, {kOne, kTwo, kThree}).has_value());
+  links_.report(kTwo, {kThree, protocol::LinkState::kUp, "", 2, 0});
+  EXPECT_FALSE(network_of(links_, {kOne, kTwo, kThree}).has_value()) << "no RTT";
+  links_.report(kTwo, {kThree, protocol::LinkState::kUp, "", 3, 40'000});
+  links_.add(kOne, kFour);
+  links_.add(kTwo, kFour);
+  links_.add(kThree, kFour);
+  for (const PeerId one : {kOne, kTwo, kThree})
+    links_.report(one, {kFour, protocol::LinkState::kUp, "", 1, 40'000});
+  EXPECT_FALSE(network_of(links_, {kOne, kTwo, kThree, kFour}).has_value()) << "no rates";
+  start_.members.push_back({kFour, "10.0.0.4"});
+  set_routes(start_, links_, {});
+  EXPECT_TRUE(start_.shares.empty());
+}
+
+TEST_F(ChoiceTest, AMemberSendsInAllWhatItsFastestLinkCarries) {
+  connect(3, 40'000,
+          [](uint64_t from, uint64_t to) { return static_cast<double>(from * 10 + to); });
+  const auto network = network_of(links_, {kOne, kTwo, kThree});
+  ASSERT_TRUE(network.has_value());
+  EXPECT_EQ(network->out, (std::vector<double>{13e6, 23e6, 32e6}));
+  EXPECT_EQ(network->in, (std::vector<double>{31e6, 32e6, 23e6}));
+}
+
+TEST_F(ChoiceTest, AWishIsObeyed) {
+  connect(3, 40'000, [](uint64_t, uint64_t) { return 10; });
+  set_routes(start_, links_, {protocol::PatternChoice::kRing});
+  EXPECT_TRUE(start_.shares.empty());
+  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 1, 2}));
+  links_.add(kOne, kFour);
+  set_routes(start_, links_, {protocol::PatternChoice::kDirect, {0, 128, 128}});
+  EXPECT_EQ(start_.shares, (std::vector<uint16_t>{0, 128, 128}));
+  EXPECT_EQ(start_.direct, protocol::DirectSizes{}) << "all sizes";
+}
+
+// They exchange whole tensors, which takes less time than either.
+TEST_F(ChoiceTest, TwoMembersHaveNoChoice) {
+  connect(2, 40'000, [](uint64_t, uint64_t) { return 10; });
+  set_routes(start_, links_, {});
+  EXPECT_TRUE(start_.shares.empty());
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -55,14 +55,19 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
   }
   EXPECT_EQ(refused([](auto& start) { start.shares = {0, 256, 0}; }), "");
   EXPECT_EQ(refused([](auto& start) {
+              start.direct = {5, 5};
+            }),
+            "epoch 1.2 has direct all-reduces from 5 to 5 bytes");
+  EXPECT_EQ(refused([](auto& start) {
               for (uint32_t peer = 10; peer < 140; ++peer)
                 start.members.push_back({peer_id(peer), ""});
             }),
             "epoch 1.2 has too many members");
 }
 
-// Large tensors pass between all members but those that both own nothing.
-TEST(Membership, WithSharesTheNeighboursAreThoseThatShare) {
+// All-reduces pass between all members but those that both own nothing, and other collectives
+// around the ring.
+TEST(Membership, WithSharesTheNeighboursAreAlsoThoseThatShare) {
   Context context;
   Effects effects;
   context.effects = &effects;
@@ -78,7 +83,7 @@ TEST(Membership, WithSharesTheNeighboursAreThoseThatShare) {
   start.shares = {0, 0, 128, 128, 0};
   EXPECT_TRUE(membership.begin(start).ok());
   membership.enter(Phase::kMember);
-  EXPECT_EQ(membership.neighbours(), (std::vector<PeerId>{peer_id(3), peer_id(4)}));
+  EXPECT_EQ(membership.neighbours(), (std::vector<PeerId>{peer_id(3), peer_id(4), peer_id(1)}));
   EXPECT_EQ(std::get<BeginEpoch>(effects.front()).neighbours, membership.neighbours());
   membership.check();
 }
@@ -229,6 +234,37 @@ TEST(Membership, WhoMadeALinkSaysThatItIsUp) {
   EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
 }
 
+// ---- The rates of links ----
+
+TEST(Membership, TellsRatesThatHaveChangedBeforeAVoteForUpdateTopology) {
+  Transcript t;
+  t.become_member();
+  t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 3}});
+  t.on(LinkChanged{{peer_id(3), LinkState::kUp, "", 2}});
+  EXPECT_EQ(t.on(RateMeasured{{peer_id(1), 1000}}), "") << "not by itself";
+  EXPECT_EQ(t.on(RateMeasured{{peer_id(4), 1000}}), "") << "nobody's link";
+  EXPECT_EQ(t.joint(2, protocol::JointKind::kUpdateTopology),
+            "tell LinkRates 1.1 1000\ntell Vote 0 update_topology of 1.1\n");
+  t.on(RateMeasured{{peer_id(1), 1050}});  // within what traffic measures
+  t.on(RateMeasured{{peer_id(3), 70}});
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
+            "info: epoch 1.1 is ending: nobody is lost: a link was made anew, or the master is "
+            "about to end\ntell LinkRates 1.3 70\ntell StateReport\n");
+}
+
+TEST(Membership, ARestartedMasterLearnsAllRates) {
+  Transcript t;
+  t.become_member();
+  t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 2}});
+  t.on(RateMeasured{{peer_id(1), 1000}});
+  t.joint(2, protocol::JointKind::kUpdateTopology);
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  const std::string resumed = t.hear(protocol::Resumed{2});
+  EXPECT_NE(resumed.find("tell LinkRates 1.1 1000\n"), std::string::npos) << resumed;
+}
+
 // A restarted master does not know a waiting peer until that peer has registered again.
 TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
   Transcript t;
@@ -357,7 +393,7 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
       protocol::SyncPlan{},      protocol::Fetched{},    protocol::Leave{},
       protocol::Kicked{},        protocol::Resume{},     protocol::Resumed{},
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
-      protocol::SendBegun{},     protocol::Fetching{}};
+      protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;

@@ -13,7 +13,8 @@ class RequestTest : public testing::Test {
  protected:
   Membership seen_by(uint32_t peer, uint32_t one_shot_bytes = 0, uint32_t world = 4,
                      uint32_t rtt = 0, const std::vector<uint16_t>& shares = {},
-                     std::vector<uint32_t> ring = {0, 2, 1, 3}) {
+                     std::vector<uint32_t> ring = {0, 2, 1, 3},
+                     const protocol::DirectSizes& direct = {}) {
     context_.effects = &effects_;
     Membership membership(context_);
     for (const Phase phase : {Phase::kConnecting, Phase::kHandshaking, Phase::kWelcomed})
@@ -26,6 +27,7 @@ class RequestTest : public testing::Test {
     protocol::EpochStart start =
         world == 4 ? t.start_of(1, {1, 2, 3, 4}, ring) : t.start_of(1, {1, 2}, {0, 1});
     start.shares = shares;
+    start.direct = direct;
     start.one_shot_bytes = one_shot_bytes;
     start.rtt = rtt;
     EXPECT_TRUE(membership.begin(start).ok());
@@ -275,6 +277,21 @@ TEST_F(RequestTest, WithSharesAllReducesAreDirect) {
   EXPECT_EQ(task_of(info_of(request(OpKind::kAllReduce), two), key(), 9, two).shape.pattern,
             ring::Pattern::kPairwise)
       << "one round trip less, and the same bits";
+}
+
+TEST_F(RequestTest, SharesAreForTheSizesThatTheEpochSays) {
+  const auto pattern = [this](const protocol::DirectSizes& direct) {
+    const Membership membership = seen_by(2, 20, 4, 0, {64, 64, 64, 64}, {0, 2, 1, 3}, direct);
+    const ring::Task task =  // 40 bytes
+        task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
+    EXPECT_EQ(order_of(task, membership), task.shape.pattern == ring::Pattern::kDirect
+                                              ? (std::vector<uint32_t>{0, 1, 2, 3})
+                                              : (std::vector<uint32_t>{0, 2, 1, 3}));
+    return task.shape.pattern;
+  };
+  EXPECT_EQ(pattern({40, 41}), ring::Pattern::kDirect);
+  EXPECT_EQ(pattern({41, 100}), ring::Pattern::kAllReduce);
+  EXPECT_EQ(pattern({0, 40}), ring::Pattern::kAllReduce);
 }
 
 }  // namespace

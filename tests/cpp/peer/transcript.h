@@ -282,6 +282,12 @@ class Transcript {
     const char* states[] = {"up", "down", "unreachable"};
     return " " + text(what.peer) + " " + states[static_cast<int>(what.state)];
   }
+  static std::string detail(const protocol::LinkRates& what) {
+    std::string out;
+    for (const auto& [peer, rate] : what.links)
+      out += " " + text(peer) + " " + std::to_string(rate);
+    return out;
+  }
   static std::string detail(const protocol::Vote& what) {
     return " " + std::to_string(what.number) + " " + protocol::text(what.kind) + " of " +
            text(what.epoch);

@@ -146,8 +146,9 @@ class Wild {
       return step(Listening{uint16_t{4000}});
     }
     if (!listening_) return;
-    step(LinkChanged{{peer_id(static_cast<uint32_t>(below(6))),
-                      static_cast<protocol::LinkState>(below(3)), "because"}});
+    const PeerId peer = peer_id(static_cast<uint32_t>(below(6)));
+    if (below(3) == 0) return step(RateMeasured{{peer, 1 + below(1000)}});
+    step(LinkChanged{{peer, static_cast<protocol::LinkState>(below(3)), "because"}});
   }
   void verify() {
     if (checks_.empty()) return;
