@@ -103,6 +103,8 @@ Status Group::back(const protocol::Resume& resume) {
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
   if (membership_.is_member(peer) && agreement_.plan()) connections_.send(peer, *agreement_.plan());
+  if (agreement_.awaits_list(peer))
+    connections_.send(peer, protocol::ListRequest{agreement_.number()});
   repeat_links(peer);
   context_.log(level, membership_.describe(peer) + " is connected again");
   return {};
@@ -286,7 +288,8 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
-  if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
+  if (!well_formed(message.offer))
+    return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
   if (!cast.ok()) return cast.status();
   switch (cast.value()) {
@@ -303,6 +306,15 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
       break;
   }
   judge_votes();
+  return {};
+}
+
+Status Group::on(PeerId peer, const protocol::StateList& message) {
+  if (message.epoch != epochs_.current()) return {};  // its call is cast again, or has ended
+  const std::string why = agreement_.on_list(peer, message);
+  if (why.empty()) return {};
+  if (!membership_.is_newcomer(peer)) return violation("StateList: " + why);
+  remove({peer, why});
   return {};
 }
 
@@ -384,10 +396,12 @@ void Group::begin_agreement() {
     offers.push_back({member, &ballot_.vote(member).offer, trained_here(member),
                       membership_.find(member)->name});
   }
+  const uint32_t number = ballot_.vote(membership_.members()[0]).number;
+  if (agreement_.asks_for_lists(offers, number)) return;
+  agreement_.add_lists_to(offers);
   const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
   for (const Misfit& misfit : wrong) remove(misfit);
   if (!wrong.empty()) return;
-  const uint32_t number = ballot_.vote(membership_.members()[0]).number;
   finish(agreement_.begin(offers, number));
 }
 

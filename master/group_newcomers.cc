@@ -75,6 +75,10 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   PCCL_ASSERT(others > 0 && membership_.is_newcomer(peer));
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
+  if (agreement_.awaits_list(peer)) {
+    seen.awaited = "sync_shared_state with the list of its entries";
+    return seen;
+  }
   // All have voted, and somebody fetches the state. That is its first call, and the members whose
   // call it was may already wait for it in the next one.
   if (votes && agreement_.for_voters()) return seen;

@@ -56,6 +56,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, x, x, o},  // Farewell
     {o, o, o, o},  // AwaitSend
     {o, o, x, o},  // SendBegun
+    {o, o, x, o},  // ListRequest
+    {o, o, o, o},  // StateList
 }};
 
 const char* text(Phase phase) {

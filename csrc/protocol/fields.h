@@ -79,10 +79,11 @@ void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(bounded(m.sends, kMembersMax), bounded(m.receives, kMembersMax));
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
-  wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);
+  wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash,
+       m.subtype);
 }
 void fields(auto& wire, Is<Offer> auto& m) {
-  wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax));
+  wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax), m.digest, m.partial);
 }
 void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.voter, m.number); }
 
@@ -162,6 +163,10 @@ void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(m.number, m.revision, bounded(m.entries, kStateKeysMax), bounded(m.keys, kStateKeysMax));
   wire(bounded(m.sources, kMembersMax), bounded(m.receivers, kMembersMax), free_text(m.gone));
 }
+void fields(auto& wire, Is<ListRequest> auto& m) { wire(m.number); }
+void fields(auto& wire, Is<StateList> auto& m) {
+  wire(m.number, m.epoch, bounded(m.entries, kStateKeysMax));
+}
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 
 void fields(auto&, Is<Leave> auto&) {}
@@ -234,6 +239,8 @@ template <> inline constexpr Kind kKind<AbortProposal>{28, "AbortProposal"};
 template <> inline constexpr Kind kKind<Farewell>{29, "Farewell"};
 template <> inline constexpr Kind kKind<AwaitSend>{30, "AwaitSend"};
 template <> inline constexpr Kind kKind<SendBegun>{31, "SendBegun"};
+template <> inline constexpr Kind kKind<ListRequest>{32, "ListRequest"};
+template <> inline constexpr Kind kKind<StateList>{33, "StateList"};
 // clang-format on
 
 }  // namespace pccl::protocol

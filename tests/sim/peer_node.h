@@ -127,6 +127,7 @@ class PeerNode {
   SimLinks links_;
   std::unique_ptr<Device> device_;               // null: all tensors are on the CPU
   std::shared_ptr<peer::SharedEntries> shared_;  // of the last shared-state call with a plan
+  std::map<OpKey, Epoch> unposted_;              // transfers for which it had no memory
   peer::Handle shared_call_ = 0;                 // that call
   peer::Handle decided_call_ = 0;                // the last one for which all have voted
   bool background_ = false;                      // it goes on in the background

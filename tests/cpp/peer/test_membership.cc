@@ -329,17 +329,17 @@ TEST(Membership, LinksUnderManyNamesLeaveRoomForTheMaster) {
 // Checks the table of messages that the master may send, with every message in every phase.
 TEST(Membership, WhatTheMasterMaySayWhen) {
   const std::vector<protocol::Message> messages = {
-      protocol::Hello{},         protocol::Reject{},     protocol::Welcome{},
-      protocol::Register{},      protocol::Ping{},       protocol::Pong{},
-      protocol::Dial{},          protocol::Forget{},     protocol::LinkReport{},
-      protocol::Notice{},        protocol::EpochStart{}, protocol::FreezeRequest{},
-      protocol::StateReport{},   protocol::Verdicts{},   protocol::EpochEnd{},
-      protocol::Begin{},         protocol::Done{},       protocol::AbortRequest{},
-      protocol::Vote{},          protocol::JointAbort{}, protocol::Answer{},
-      protocol::SyncPlan{},      protocol::Fetched{},    protocol::Leave{},
-      protocol::Kicked{},        protocol::Resume{},     protocol::Resumed{},
-      protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
-      protocol::SendBegun{}};
+      protocol::Hello{},         protocol::Reject{},      protocol::Welcome{},
+      protocol::Register{},      protocol::Ping{},        protocol::Pong{},
+      protocol::Dial{},          protocol::Forget{},      protocol::LinkReport{},
+      protocol::Notice{},        protocol::EpochStart{},  protocol::FreezeRequest{},
+      protocol::StateReport{},   protocol::Verdicts{},    protocol::EpochEnd{},
+      protocol::Begin{},         protocol::Done{},        protocol::AbortRequest{},
+      protocol::Vote{},          protocol::JointAbort{},  protocol::Answer{},
+      protocol::SyncPlan{},      protocol::Fetched{},     protocol::Leave{},
+      protocol::Kicked{},        protocol::Resume{},      protocol::Resumed{},
+      protocol::AbortProposal{}, protocol::Farewell{},    protocol::AwaitSend{},
+      protocol::SendBegun{},     protocol::ListRequest{}, protocol::StateList{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -364,7 +364,7 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),
             " Ping Pong Dial Forget Notice EpochStart FreezeRequest Verdicts EpochEnd Answer "
-            "SyncPlan Kicked AbortProposal Farewell SendBegun");
+            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

@@ -2,6 +2,7 @@
 
 #include <future>
 
+#include "csrc/peer/shell/state_spans.h"
 #include "tests/cpp/peer/shell/device_memory.h"
 #include "tests/cpp/peer/world.h"
 
@@ -22,8 +23,8 @@ std::vector<StateSpan> entries_of(std::vector<float>& weights) {
 
 Result<Background> begin(Peer& peer, std::vector<float>& weights, uint64_t revision = 0,
                          const Interrupted& interrupted = {}) {
-  return peer.begin_sync(revision, SyncStrategy::kEnforcePopular, entries_of(weights), {},
-                         kPatience, interrupted);
+  return peer.begin_sync(revision, SyncStrategy::kEnforcePopular,
+                         StateSpans::make(entries_of(weights)).value(), {}, kPatience, interrupted);
 }
 
 Result<JointResult> wait(Peer& peer, const Background& sync,
@@ -93,8 +94,8 @@ TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
         std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
     const std::vector<StateSpan> entries{
         {"weights", DType::kUint8, {100000}, {}, &device, weights}};
-    const Result<Background> sync =
-        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries, {}, kPatience, {});
+    const Result<Background> sync = peer.begin_sync(
+        0, SyncStrategy::kEnforcePopular, StateSpans::make(entries).value(), {}, kPatience, {});
     ASSERT_TRUE(sync.ok());
     if (rank == 1) {
       EXPECT_FALSE(sync.value()->ended());
