@@ -16,6 +16,7 @@ using AgreementPhase = Agreement::Phase;
 const char* name_of(AgreementPhase phase) {
   switch (phase) {
     case AgreementPhase::kIdle: return "idle";
+    case AgreementPhase::kListing: return "listing";
     case AgreementPhase::kFetching: return "fetching";
     case AgreementPhase::kRecording: return "recording";
   }
@@ -23,9 +24,13 @@ const char* name_of(AgreementPhase phase) {
 }
 
 // A call that is refused, or changes nothing and needs no transfer, is answered without a step.
-const Transitions<AgreementPhase, 5> kAgreementTransitions(
+const Transitions<AgreementPhase, 7> kAgreementTransitions(
     "an agreement on shared state", name_of,
-    {{AgreementPhase::kIdle, AgreementPhase::kRecording,
+    {{AgreementPhase::kIdle, AgreementPhase::kListing,
+      "all have voted, and some lists of entries are not known", "ListRequest"},
+     {AgreementPhase::kListing, AgreementPhase::kIdle,
+      "all lists have come; the call has ended in another way, or is interrupted", ""},
+     {AgreementPhase::kIdle, AgreementPhase::kRecording,
       "all have voted, nobody is stale, and the state is not the recorded one", "Persist"},
      {AgreementPhase::kIdle, AgreementPhase::kFetching, "all have voted, and some are stale",
       "SyncPlan"},
@@ -50,6 +55,24 @@ protocol::Answer refusal(const std::string& why) {
 
 void Agreement::enter(Phase next) { phase_ = kAgreementTransitions.step(phase_, next); }
 
+// After a loss, the entries are compared with those that were elected before.
+bool Agreement::asks_for_lists(const std::vector<OfferOf>& offers, uint32_t number) {
+  PCCL_ASSERT(idle());
+  const std::vector<PeerId> peers = lists_.ask(offers, interrupted_.has_value());
+  if (peers.empty()) return false;
+  enter(Phase::kListing);
+  number_ = number;
+  for (const PeerId peer : peers) connections_.send(peer, protocol::ListRequest{number});
+  return true;
+}
+
+std::string Agreement::on_list(PeerId peer, const protocol::StateList& list) {
+  if (phase_ != Phase::kListing || list.number != number_ || !lists_.awaits(peer)) return {};
+  std::string why = lists_.take(peer, list.entries);
+  if (why.empty() && !lists_.awaits_any()) enter(Phase::kIdle);
+  return why;
+}
+
 Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t number) {
   PCCL_ASSERT(idle() && !plan_ && fetching_.empty());
   Election election = elect(offers, recorded_);
@@ -61,7 +84,10 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
     const bool kept = has_state(offers, before->agreed);
     if (same || falls || kept) election = resumed(*before, offers);
   }
-  if (!election.refusal.empty()) return refusal(election.refusal);
+  if (!election.refusal.empty()) {
+    lists_.forget();
+    return refusal(election.refusal);
+  }
   elected_ = election.agreed;
   if (election.receivers.empty()) return record();
   enter(Phase::kFetching);
@@ -96,6 +122,7 @@ Agreement::Outcome Agreement::record() {
   PCCL_ASSERT(!recorded_ || elected_.revision >= recorded_->revision);
   plan_.reset();
   election_.reset();
+  lists_.forget();
   if (elected_ == recorded_) {
     if (!idle()) enter(Phase::kIdle);
     return agreed();
@@ -125,6 +152,8 @@ protocol::Answer Agreement::agreed() const {
 void Agreement::cancel() {
   answers_ = false;
   interrupted_.reset();
+  lists_.forget();
+  if (phase_ == Phase::kListing) enter(Phase::kIdle);
   if (phase_ != Phase::kFetching) return;
   enter(Phase::kIdle);
   plan_.reset();
@@ -142,6 +171,8 @@ void Agreement::interrupt(const std::string& gone) {
 
 void Agreement::check() const {
   const bool fetches = phase_ == Phase::kFetching;
+  lists_.check();
+  PCCL_ASSERT((phase_ == Phase::kListing) == lists_.awaits_any());
   PCCL_ASSERT(fetches == plan_.has_value() && fetches == !fetching_.empty());
   PCCL_ASSERT(fetches == election_.has_value());
   if (plan_) PCCL_ASSERT(plan_->number == number_ && plan_->revision == elected_.revision);

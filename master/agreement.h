@@ -11,6 +11,7 @@
 // 2. A plan exists only while members fetch, and each of these members is a receiver of it.
 // 3. A state that is being made durable follows the recorded one: its revision is higher by one.
 // 4. The agreed revision never falls.
+// 5. Lists of entries are awaited if and only if it is listing.
 #pragma once
 
 #include <optional>
@@ -20,6 +21,7 @@
 #include "csrc/base/assert.h"
 #include "master/connections.h"
 #include "master/election.h"
+#include "master/state_lists.h"
 
 namespace pccl::master {
 
@@ -40,7 +42,17 @@ class Agreement {
     PCCL_ASSERT(idle() && !recorded_);
     recorded_ = recorded;
   }
-  // `offers`: of all members, in rank order. REQUIRES: idle.
+  // Whether some lists of entries are needed before it can begin. They are asked for. It is idle
+  // again when the last one has come. `offers`, here and in begin(): of all members, in rank order.
+  // REQUIRES: idle.
+  bool asks_for_lists(const std::vector<OfferOf>& offers, uint32_t number);
+  void add_lists_to(std::vector<OfferOf>& offers) const { lists_.add_to(offers); }
+  bool awaits_list(PeerId peer) const { return lists_.awaits(peer); }
+  // The number of the call for which lists are awaited.
+  uint32_t number() const { return number_; }
+  // Why the list is wrong; empty if it is right, or if nobody waits for it.
+  std::string on_list(PeerId peer, const protocol::StateList& list);
+  // REQUIRES: idle, and asks_for_lists() has returned false.
   Outcome begin(const std::vector<OfferOf>& offers, uint32_t number);
   // Ignored if the peer has no transfer in this call.
   Outcome fetched(PeerId peer, const protocol::Fetched& fetched);
@@ -58,9 +70,11 @@ class Agreement {
   // The plan, which a resumed voter may have missed.
   const std::optional<protocol::SyncPlan>& plan() const { return plan_; }
   // Voters wait for its outcome.
-  bool for_voters() const { return phase_ == Phase::kFetching || (recording() && answers_); }
+  bool for_voters() const {
+    return phase_ == Phase::kListing || phase_ == Phase::kFetching || (recording() && answers_);
+  }
 
-  enum class Phase { kIdle, kFetching, kRecording };
+  enum class Phase { kIdle, kListing, kFetching, kRecording };
 
   // Asserts the invariants.
   void check() const;
@@ -79,6 +93,7 @@ class Agreement {
   uint32_t number_ = 0;
   uint64_t token_ = 0;
   bool answers_ = true;  // voters wait for the record
+  StateLists lists_;
   std::optional<protocol::SyncPlan> plan_;
   std::set<PeerId> fetching_;
   std::optional<Election> election_;     // that is being carried out

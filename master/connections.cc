@@ -48,6 +48,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // SendBegun
     {o, o, o, x},  // LinkRates
     {o, o, o, x},  // Fetching
+    {o, o, o, o},  // ListRequest
+    {o, o, o, x},  // StateList
 }};
 
 // The end of a connection is not a phase: in any phase it may close, and it is closed after Leave,

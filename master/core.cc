@@ -348,6 +348,7 @@ bool is_decided(const protocol::Message& message) {
          std::holds_alternative<protocol::StateReport>(message) ||
          std::holds_alternative<protocol::Vote>(message) ||
          std::holds_alternative<protocol::JointAbort>(message) ||
+         std::holds_alternative<protocol::StateList>(message) ||
          std::holds_alternative<protocol::Fetched>(message);
 }
 

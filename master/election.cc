@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
-#include <set>
+#include <map>
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
@@ -21,11 +21,11 @@ namespace {
 constexpr size_t kDifferencesNamedMax = 4;
 
 bool same_content(const Offer& a, const Offer& b) {
-  return a.revision == b.revision && a.entries == b.entries;
+  return a.revision == b.revision && digest_of(a) == digest_of(b);
 }
 
-bool same_layout(const StateEntry& a, const StateEntry& b) {
-  return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
+const std::vector<StateEntry>& entries_of(const OfferOf& one) {
+  return one.entries != nullptr ? *one.entries : one.offer->entries;
 }
 
 std::string layout_text(const StateEntry& entry) {
@@ -74,15 +74,33 @@ RankNames names_of(const std::vector<OfferOf>& offers) {
   return names;
 }
 
+// Whether this offer may take the state of a rank with the layout `of`.
+bool fits(const OfferOf& one, const std::vector<StateEntry>& of) {
+  return one.offer->partial ? protocol::is_part_of(entries_of(one), of)
+                            : protocol::same_layouts(entries_of(one), of);
+}
+
+// The first rank whose offer has all entries of a state; nothing if all offers are partial.
+std::optional<uint32_t> first_whole(const std::vector<OfferOf>& offers) {
+  for (uint32_t rank = 0; rank < offers.size(); ++rank) {
+    if (!offers[rank].offer->partial) return rank;
+  }
+  return std::nullopt;
+}
+
+// Without a whole offer, no offer may be sent, and the election says so.
 std::string refuse_layouts(const std::vector<OfferOf>& offers) {
-  for (uint32_t rank = 1; rank < offers.size(); ++rank) {
-    const auto& first = offers[0].offer->entries;
-    const auto& other = offers[rank].offer->entries;
-    if (std::equal(first.begin(), first.end(), other.begin(), other.end(), same_layout)) continue;
+  const std::optional<uint32_t> whole = first_whole(offers);
+  if (!whole) return {};
+  const std::vector<StateEntry>& layout = entries_of(offers[*whole]);
+  for (uint32_t rank = 0; rank < offers.size(); ++rank) {
+    if (fits(offers[rank], layout)) continue;
+    const uint32_t first = std::min(*whole, rank), other = std::max(*whole, rank);
     const std::string what =
-        difference(first, other, "at rank 0", "at rank " + std::to_string(rank));
+        difference(entries_of(offers[first]), entries_of(offers[other]),
+                   "at rank " + std::to_string(first), "at rank " + std::to_string(other));
     PCCL_ASSERT(!what.empty());
-    return ranks_text({0, rank}, names_of(offers)) +
+    return ranks_text({first, other}, names_of(offers)) +
            " offer states of different keys, types or shapes: " + what;
   }
   return {};
@@ -90,9 +108,7 @@ std::string refuse_layouts(const std::vector<OfferOf>& offers) {
 
 using Recorded = std::optional<AgreedState>;
 
-AgreedState as_agreed(const Offer& offer) {
-  return {offer.revision, protocol::state_hash(offer.entries)};
-}
+AgreedState as_agreed(const Offer& offer) { return {offer.revision, digest_of(offer)}; }
 
 bool may_send(const OfferOf& one) { return one.offer->strategy != SyncStrategy::kReceiveOnly; }
 
@@ -139,22 +155,21 @@ std::optional<size_t> ahead(const std::vector<OfferOf>& offers, const Recorded& 
 
 // The rank whose content wins by the rule in election.h; nothing if no offer can follow the record.
 std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Recorded& recorded) {
-  std::vector<size_t> ranks = candidates(offers);
-  std::erase_if(ranks,
-                [&](size_t rank) { return !follows(as_agreed(*offers[rank].offer), recorded); });
-  if (ranks.empty()) return std::nullopt;
-  const uint64_t revision = offers[highest(offers, ranks)].offer->revision;
-  std::erase_if(ranks, [&](size_t rank) { return offers[rank].offer->revision != revision; });
+  std::map<size_t, AgreedState> states;  // by rank
+  for (const size_t rank : candidates(offers)) {
+    const AgreedState state = as_agreed(*offers[rank].offer);
+    if (follows(state, recorded)) states[rank] = state;
+  }
+  uint64_t revision = 0;
+  for (const auto& [rank, state] : states) revision = std::max(revision, state.revision);
+  std::map<uint64_t, size_t> votes;  // for each content of this revision
+  for (const auto& [rank, state] : states) votes[state.hash] += state.revision == revision ? 1 : 0;
   std::optional<size_t> best;
   size_t most = 0;
-  for (const size_t rank : ranks) {
-    const auto votes =
-        static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](size_t other) {
-          return same_content(*offers[rank].offer, *offers[other].offer);
-        }));
-    if (votes > most) best = rank, most = votes;
+  for (const auto& [rank, state] : states) {
+    if (state.revision == revision && votes[state.hash] > most)
+      best = rank, most = votes[state.hash];
   }
-  PCCL_ASSERT(best.has_value());
   return best;
 }
 
@@ -196,28 +211,22 @@ std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded
          std::to_string(elected.revision) + ":" + hash_text(elected.hash);
 }
 
-std::vector<uint32_t> differing(const std::vector<StateEntry>& a,
-                                const std::vector<StateEntry>& b) {
-  PCCL_ASSERT(a.size() == b.size());  // the layouts are the same
-  std::vector<uint32_t> keys;
-  for (uint32_t key = 0; key < a.size(); ++key) {
-    if (a[key].hash != b[key].hash) keys.push_back(key);
-  }
-  return keys;
-}
-
 void plan_pieces(const std::vector<OfferOf>& offers, Election& election) {
   election.sources.clear();
   election.receivers.clear();
   std::vector<PeerId> trained;
-  std::set<uint32_t> lacking(election.keys.begin(), election.keys.end());
+  std::vector<bool> lacked(election.entries.size());
+  for (const uint32_t key : election.keys) lacked[key] = true;
   for (const OfferOf& one : offers) {
-    const std::vector<uint32_t> keys = differing(one.offer->entries, election.entries);
-    lacking.insert(keys.begin(), keys.end());
+    const std::vector<uint32_t> keys = protocol::lacking(entries_of(one), election.entries);
+    for (const uint32_t key : keys) lacked[key] = true;
     (keys.empty() ? election.sources : election.receivers).push_back(one.peer);
     if (keys.empty() && one.trained) trained.push_back(one.peer);
   }
-  election.keys.assign(lacking.begin(), lacking.end());
+  election.keys.clear();
+  for (uint32_t key = 0; key < lacked.size(); ++key) {
+    if (lacked[key]) election.keys.push_back(key);
+  }
   if (!trained.empty()) election.sources = std::move(trained);
 }
 
@@ -229,7 +238,7 @@ std::string refuse_size(const Election& election) {
   for (const StateEntry& entry : election.entries)
     bytes += 32 + entry.key.size() + entry.shape.size() * sizeof(int64_t);
   if (bytes <= protocol::kMessageBytesMax) return {};
-  return "a state of " + count_text(election.entries.size(), "entry") +
+  return "a state of " + count_text(election.entries.size(), "tensor") +
          " is too finely divided to be sent to stale ranks: its plan takes " +
          std::to_string(bytes) + " bytes, at most " + std::to_string(protocol::kMessageBytesMax) +
          ". Join small tensors into larger ones";
@@ -261,17 +270,17 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
   std::vector<OfferOf> trained;
   std::copy_if(offers.begin(), offers.end(), std::back_inserter(trained),
                [](const OfferOf& one) { return one.trained; });
-  // There is no trained offer to compare with, or the trained offers themselves have different
-  // layouts.
-  if (trained.empty() || !refuse_layouts(trained).empty()) return misfits;
+  // There is no whole trained offer to compare with, or the trained offers have different layouts.
+  const std::optional<uint32_t> whole = first_whole(trained);
+  if (!whole || !refuse_layouts(trained).empty()) return misfits;
   const bool refused = ahead(trained, recorded).has_value();  // for all, whatever newcomers offer
   const auto elected = refused ? std::nullopt : winner(trained, recorded);
-  const std::vector<StateEntry>& layout = trained[0].offer->entries;
+  const std::vector<StateEntry>& layout = entries_of(trained[*whole]);
   for (const OfferOf& one : offers) {
     if (one.trained) continue;
-    const std::vector<StateEntry>& entries = one.offer->entries;
+    const std::vector<StateEntry>& entries = entries_of(one);
     std::string why;
-    if (!std::equal(entries.begin(), entries.end(), layout.begin(), layout.end(), same_layout)) {
+    if (!fits(one, layout)) {
       why = "its state has other keys, types or shapes than that of the members: " +
             difference(entries, layout, "at the newcomer", "at the members");
     } else if (elected) {
@@ -313,7 +322,7 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   const Offer& offer = *offers[*elected].offer;
   election.agreed = as_agreed(offer);
   PCCL_ASSERT(!recorded || election.agreed.revision >= recorded->revision);
-  election.entries = offer.entries;
+  election.entries = entries_of(offers[*elected]);
   plan_pieces(offers, election);
   election.refusal = refuse_size(election);
   return election;
@@ -338,10 +347,13 @@ protocol::SyncPlan plan_of(uint32_t number, const Election& election) {
           election.sources, election.receivers,       election.gone};
 }
 
+uint64_t digest_of(const Offer& offer) {
+  return offer.digest ? *offer.digest : protocol::state_hash(offer.entries);
+}
+
 bool well_formed(const Offer& offer) {
-  const auto not_after = [](const StateEntry& a, const StateEntry& b) { return a.key >= b.key; };
-  return std::adjacent_find(offer.entries.begin(), offer.entries.end(), not_after) ==
-         offer.entries.end();
+  if (offer.partial && offer.strategy != SyncStrategy::kReceiveOnly) return false;
+  return protocol::is_sensible(offer.entries) && (!offer.digest || offer.entries.empty());
 }
 
 }  // namespace pccl::master

@@ -28,7 +28,12 @@ struct OfferOf {
   // or, if there is no record, in any joint call or collective.
   bool trained = false;
   std::string name = {};  // of the peer
+  // The entries of an offer that has only a digest. They may be missing if all offer the same.
+  const std::vector<protocol::StateEntry>* entries = nullptr;
 };
+
+// The hash of the state that is offered.
+uint64_t digest_of(const protocol::Offer& offer);
 
 struct Election {
   std::string refusal;  // why nothing can be agreed on, for all voters; empty: agreed
@@ -68,7 +73,7 @@ Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers
 // The plan for all sources and receivers. REQUIRES: not refused.
 protocol::SyncPlan plan_of(uint32_t number, const Election& election);
 
-// Whether the entries are sorted by key, without duplicates.
+// Whether the offer has entries that make sense, or a digest instead, and may be partial if it is.
 bool well_formed(const protocol::Offer& offer);
 
 }  // namespace pccl::master

@@ -512,6 +512,7 @@ Epochs::Turn Epochs::end() {
     return Turn::kEnded;
   }
   operations_ = operations_.reconfigured(plan_.start->epoch, plan_.start->members);
+  operations_.not_repeated(end.committed);
   begin_epoch();
   return Turn::kReconfigured;
 }

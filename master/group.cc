@@ -104,6 +104,8 @@ Status Group::back(const protocol::Resume& resume) {
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
   if (membership_.is_member(peer) && agreement_.plan()) connections_.send(peer, *agreement_.plan());
+  if (agreement_.awaits_list(peer))
+    connections_.send(peer, protocol::ListRequest{agreement_.number()});
   repeat_links(peer);
   context_.log(level, membership_.describe(peer) + " is connected again");
   return {};
@@ -290,7 +292,8 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
-  if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
+  if (!well_formed(message.offer))
+    return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
   if (!cast.ok()) return cast.status();
   lateness_.restart(peer);
@@ -308,21 +311,6 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
       break;
   }
   judge_votes();
-  return {};
-}
-
-Status Group::on(PeerId peer, const protocol::Fetched& message) {
-  if (message.code != Code::kOk && is_new_to_sync(peer) && agreement_.expects(peer)) {
-    remove({peer, "it could not take the state of the run: " + message.text});
-    return {};
-  }
-  if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
-  return {};
-}
-
-Status Group::on(PeerId peer, const protocol::Fetching& message) {
-  if (agreement_.expects(peer) && agreement_.plan()->number == message.number)
-    probation_.restart(peer);
   return {};
 }
 
@@ -387,31 +375,6 @@ std::vector<GroupId> Group::announced_groups() const {
   std::vector<GroupId> groups;
   for (const auto& [group, announced] : announced_ballots_) groups.push_back(group);
   return groups;
-}
-
-void Group::begin_agreement() {
-  PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
-  std::vector<OfferOf> offers;
-  for (const PeerId member : membership_.members()) {
-    const bool trained = trained_here(member) && !new_to_sync_.contains(member);
-    offers.push_back(
-        {member, &ballot_.vote(member).offer, trained, membership_.find(member)->name});
-  }
-  const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
-  for (const Misfit& misfit : wrong) remove(misfit);
-  if (!wrong.empty()) return;
-  const uint32_t number = ballot_.vote(membership_.members()[0]).number;
-  if (std::any_of(offers.begin(), offers.end(), [](const auto& one) { return one.trained; })) {
-    for (const OfferOf& one : offers) {
-      if (!one.trained && new_to_sync_.insert(one.peer).second) probation_.restart(one.peer);
-    }
-  }
-  finish(agreement_.begin(offers, number));
-  if (gave_up_sync_ && !agreement_.fetching().empty()) give_up_sync();
-}
-
-void Group::finish(const Agreement::Outcome& outcome) {
-  if (outcome && ballot_.kind() == JointKind::kSyncSharedState) answer(*outcome);
 }
 
 // ---- After a restart ----

@@ -107,6 +107,7 @@ class Group {
   }
   Status on(PeerId peer, const protocol::StateReport& message);
   Status on(PeerId peer, const protocol::Vote& message);
+  Status on(PeerId peer, const protocol::StateList& message);
   Status on(PeerId peer, const protocol::Fetched& message);
   Status on(PeerId peer, const protocol::Fetching& message);
   Status on(PeerId peer, const protocol::Ping& message);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/assert.h"
 #include "master/group.h"
@@ -82,6 +83,10 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   PCCL_ASSERT(others > 0 && membership_.is_newcomer(peer));
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
+  if (agreement_.awaits_list(peer)) {
+    seen.awaited = "sync_shared_state with the list of its entries";
+    return seen;
+  }
   // All have voted, and somebody fetches the state. That is its first call, and the members whose
   // call it was may already wait for it in the next one. See see_fetching().
   if (votes && agreement_.for_voters()) return seen;
@@ -220,6 +225,59 @@ bool Group::watch_newcomers(const std::string& awaited_by_others) {
     if (membership_.is_member(misfit.peer)) remove(misfit);
   }
   return !wrong.empty();
+}
+
+// ---- The shared state ----
+
+Status Group::on(PeerId peer, const protocol::StateList& message) {
+  if (message.epoch != epochs_.current()) return {};  // its call is cast again, or has ended
+  const std::string why = agreement_.on_list(peer, message);
+  if (why.empty()) return {};
+  if (!membership_.is_newcomer(peer)) return violation("StateList: " + why);
+  remove({peer, why});
+  return {};
+}
+
+Status Group::on(PeerId peer, const protocol::Fetched& message) {
+  if (message.code != Code::kOk && is_new_to_sync(peer) && agreement_.expects(peer)) {
+    remove({peer, "it could not take the state of the run: " + message.text});
+    return {};
+  }
+  if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
+  return {};
+}
+
+Status Group::on(PeerId peer, const protocol::Fetching& message) {
+  if (agreement_.expects(peer) && agreement_.plan()->number == message.number)
+    probation_.restart(peer);
+  return {};
+}
+
+void Group::begin_agreement() {
+  PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
+  std::vector<OfferOf> offers;
+  for (const PeerId member : membership_.members()) {
+    const bool trained = trained_here(member) && !new_to_sync_.contains(member);
+    offers.push_back(
+        {member, &ballot_.vote(member).offer, trained, membership_.find(member)->name});
+  }
+  const uint32_t number = ballot_.vote(membership_.members()[0]).number;
+  if (agreement_.asks_for_lists(offers, number)) return;
+  agreement_.add_lists_to(offers);
+  const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
+  for (const Misfit& misfit : wrong) remove(misfit);
+  if (!wrong.empty()) return;
+  if (std::any_of(offers.begin(), offers.end(), [](const auto& one) { return one.trained; })) {
+    for (const OfferOf& one : offers) {
+      if (!one.trained && new_to_sync_.insert(one.peer).second) probation_.restart(one.peer);
+    }
+  }
+  finish(agreement_.begin(offers, number));
+  if (gave_up_sync_ && !agreement_.fetching().empty()) give_up_sync();
+}
+
+void Group::finish(const Agreement::Outcome& outcome) {
+  if (outcome && ballot_.kind() == JointKind::kSyncSharedState) answer(*outcome);
 }
 
 }  // namespace pccl::master

@@ -154,6 +154,10 @@ class Operations {
   Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
     return reconfigured(epoch, ids(members), names_of(members));
   }
+  // The end of the epoch before has committed these: nobody begins them again.
+  void not_repeated(const std::vector<OpKey>& committed) {
+    for (const OpKey op : committed) begun_before_.erase(op);
+  }
   size_t open_count() const { return open_; }
   size_t known_count() const { return table_.size(); }  // including settled ones
   // Whether it is the table of this epoch with these members, in rank order.

@@ -1,8 +1,8 @@
 """The compiled module, csrc/torch/module.cc. Durations are in seconds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
@@ -36,21 +36,37 @@ class PcclGroup(ProcessGroup):
         *,
         revision: int,
         strategy: int,
-        tensors: Sequence[tuple[str, Tensor]],
+        tensors: BoundState,
         progress: Callable[[int, int, int], object] | None,
-    ) -> dict[str, int]: ...
-    def begin_sync(
-        self, *, revision: int, strategy: int, tensors: Sequence[tuple[str, Tensor]]
-    ) -> SyncHandle: ...
+    ) -> dict[str, Any]: ...
+    def begin_sync(self, *, revision: int, strategy: int, tensors: BoundState) -> SyncHandle: ...
     def run_info(self) -> dict[str, Any]: ...
     def raise_last_error(self) -> None: ...
+
+class BoundState:
+    """The tensors of a SharedState, by name, for all its calls.
+
+    With `added_bytes_max` the calls also take tensors that are not among these, up to this size
+    together. They must not have one of the `other_names`.
+    """
+
+    @overload
+    def __init__(self, tensors: Sequence[tuple[str, Tensor]]) -> None: ...
+    @overload
+    def __init__(
+        self,
+        tensors: Sequence[tuple[str, Tensor]],
+        *,
+        added_bytes_max: int,
+        other_names: Set[str],
+    ) -> None: ...
 
 class SyncHandle:
     """A sync_shared_state that goes on in the background."""
 
     def wait(
         self, timeout: float | None, progress: Callable[[int, int, int], object] | None
-    ) -> dict[str, int]: ...
+    ) -> dict[str, Any]: ...
     def is_completed(self) -> bool: ...
     def is_concluded(self) -> bool:
         """Whether a `wait` has given its outcome, so that nothing is lent any more."""
@@ -217,6 +233,9 @@ def checked_timeout(seconds: float) -> float:
     Raises:
         ValueError: it is zero or negative.
     """
+
+def state_hash(tensor: Tensor) -> int:
+    """Return the hash that a contiguous tensor on the CPU has as an entry of a shared state."""
 
 def share_memory(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors share a byte. Gaps of one may hold the other."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
-from pccl_backend import _C
+from pccl_backend import _C, _memory
 from pccl_backend._limits import STATE_KEY_BYTES_MAX, STATE_KEYS_MAX
 from pccl_backend.errors import InvalidStateError
 
@@ -24,30 +24,57 @@ class SharedState(Mapping[str, torch.Tensor]):
     tied in the same way on all peers. Add one to `revision` each time the tensors change together,
     for example after an optimizer step. All members must do so alike.
 
+    With `allow_missing=True` the state may have fewer tensors than that of the others, or none. It
+    can only be synchronized with "receive_only". The first sync that succeeds adds the tensors that
+    it did not have, under the names, and with the dtypes and shapes, that they have on the others.
+    They are new tensors on the CPU. From then on the state is an ordinary one. So a newcomer can
+    take the state of an optimizer that has not made its first step.
+
     Args:
         tensors: the tensors by name. Names and shapes must be the same on all peers.
         revision: number of changes that the tensors have had.
+        allow_missing: a sync adds tensors that only the others have. If all of them together do not
+            fit into the memory that is free on this host, the sync fails.
 
     Raises:
-        TypeError: a name is not a str, a value is not a tensor, the revision is not an int.
+        TypeError: a name is not a str, a value is not a tensor, the revision is not an int,
+            `allow_missing` is not a bool.
         ValueError: a tensor or a name is unsuitable; the message says which one and why.
 
     Example:
         >>> state = SharedState({"weight": model.weight.detach()}, revision=0)
         >>> state.revision += 1
+
+        A newcomer whose optimizer has no state yet:
+
+        >>> state = pccl.SharedState({"weight": weight}, allow_missing=True)
+        >>> info = pccl.sync_shared_state(state, strategy="receive_only")
+        >>> info.added
+        ('weight.exp_avg', 'weight.exp_avg_sq', 'weight.step')
+        >>> optimizer.state[weight]["exp_avg"] = state["weight.exp_avg"]
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], *, revision: int = 0) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        revision: int = 0,
+        allow_missing: bool = False,
+    ) -> None:
         if not isinstance(tensors, Mapping):
             raise TypeError(f"tensors must be a dict by name, not {type(tensors).__name__}")
         if len(tensors) > STATE_KEYS_MAX:
             raise ValueError(
                 f"a shared state of {len(tensors)} tensors; at most {STATE_KEYS_MAX} fit"
             )
+        if not isinstance(allow_missing, bool):
+            raise TypeError(f"allow_missing must be a bool, not {type(allow_missing).__name__}")
         for key, tensor in tensors.items():
             _check(key, tensor)
         self._tensors = dict(tensors)
         self._distinct = _distinct(self._tensors)
+        self._allow_missing = allow_missing
+        self._bound: _C.BoundState | None = None
         self._lent = 0  # to syncs that nobody has waited for
         self.revision = revision
 
@@ -57,6 +84,31 @@ class SharedState(Mapping[str, torch.Tensor]):
         A tensor with several names appears once, under the first one.
         """
         return [(key, self._tensors[key]) for key in self._distinct]
+
+    def bound(self) -> _C.BoundState:
+        """Return the tensors as the compiled module keeps them from one sync to the next."""
+        if self._allow_missing:
+            return _C.BoundState(
+                self.distinct(),
+                added_bytes_max=_memory.available(),
+                other_names=self._tensors.keys() - set(self._distinct),
+            )
+        if self._bound is None:
+            self._bound = _C.BoundState(self.distinct())
+        return self._bound
+
+    @property
+    def allow_missing(self) -> bool:
+        """Whether the next sync may add tensors; False after it."""
+        return self._allow_missing
+
+    def take(self, revision: int, added: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take the agreed revision, and the tensors that only the others had."""
+        self.revision = revision
+        if self._allow_missing:
+            self._tensors.update(added)
+            self._distinct = _distinct(self._tensors)
+            self._allow_missing = False
 
     @property
     def revision(self) -> int:
@@ -84,11 +136,9 @@ class SharedState(Mapping[str, torch.Tensor]):
         """Keep the revision as it is until `give_back`."""
         self._lent += 1
 
-    def give_back(self, revision: int | None) -> None:
-        """End a `lend`. None: the revision stays."""
+    def give_back(self) -> None:
+        """End a `lend`."""
         self._lent -= 1
-        if revision is not None:
-            self.revision = revision
 
     def __getitem__(self, key: str) -> torch.Tensor:
         return self._tensors[key]
@@ -99,8 +149,12 @@ class SharedState(Mapping[str, torch.Tensor]):
     def __len__(self) -> int:
         return len(self._tensors)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_bound": None}
+
     def __repr__(self) -> str:
-        return f"SharedState({len(self)} tensors, revision={self.revision})"
+        missing = ", allow_missing=True" if self._allow_missing else ""
+        return f"SharedState({len(self)} tensors, revision={self.revision}{missing})"
 
 
 def _distinct(tensors: Mapping[str, torch.Tensor]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch.distributed as dist
 
@@ -33,12 +33,15 @@ class SyncInfo:
         hash: hash of all tensors; the same on all members.
         tx_bytes: bytes of tensors that this process sent.
         rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
+        added: names of the tensors that this process did not have, sorted; the state has them now.
+            Always empty without `SharedState(..., allow_missing=True)`.
     """
 
     revision: int
     hash: int
     tx_bytes: int
     rx_bytes: int
+    added: tuple[str, ...] = ()
 
 
 class StateSync:
@@ -121,14 +124,17 @@ class StateSync:
             if self._handle.is_concluded():
                 self._give_back(None)
             raise
-        self._give_back(answer["revision"])
-        return SyncInfo(**answer)
+        self._give_back(answer)
+        return _info(answer)
 
-    def _give_back(self, revision: int | None) -> None:
+    def _give_back(self, answer: Mapping[str, Any] | None) -> None:
         with self._lock:
             state, self._state = self._state, None
-        if state is not None:
-            state.give_back(revision)
+        if state is None:
+            return
+        state.give_back()
+        if answer is not None:
+            state.take(answer["revision"], answer["added"])
 
     def __del__(self) -> None:
         if getattr(self, "_state", None) is None:
@@ -212,13 +218,12 @@ def sync_shared_state(
     both revisions. As long as a member that took part in an earlier call offers its state, only
     states of such members can win. A newcomer is removed from the run (KickedError) if its revision
     is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
-    The others continue.
 
     Args:
-        state: this peer's tensors, with the same names, dtypes and shapes on all members; on the
-            CPU or on CUDA devices.
+        state: this peer's tensors, with the same names, dtypes and shapes on all members.
         strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
-            win and must not be overwritten. "receive_only": it takes the winning state.
+            win and must not be overwritten. "receive_only": it takes the winning state, and the
+            tensors that it lacks if the state has `allow_missing=True`.
         group: the process group.
         async_op: return a StateSync instead of blocking until all members have the state.
         progress: is called with (bytes fetched, bytes to fetch, peers from which they come) by this
@@ -226,6 +231,7 @@ def sync_shared_state(
             nothing. With PCCL_LOG=info a line of the log says the same each second.
 
     Raises:
+        ValueError: an unknown strategy, or `state.allow_missing` without "receive_only".
         SharedStateError: no state can win, a transfer or a device failed, or no member is left that
             has some piece; no tensor was written, unless the strategy is "receive_only".
         OSError: a device failed while the agreed state was written to it; on this rank only.
@@ -243,15 +249,19 @@ def sync_shared_state(
     """
     told = _checked(state, strategy, async_op, progress)
     pccl_group = _world.resolve(group)
-    number, tensors = STRATEGIES.index(strategy), state.distinct()
+    number, tensors = STRATEGIES.index(strategy), state.bound()
     if async_op:
         handle = pccl_group.begin_sync(revision=state.revision, strategy=number, tensors=tensors)
         return StateSync(handle, state, told)
     answer = pccl_group.sync_shared_state(
         revision=state.revision, strategy=number, tensors=tensors, progress=told
     )
-    state.revision = answer["revision"]
-    return SyncInfo(**answer)
+    state.take(answer["revision"], answer["added"])
+    return _info(answer)
+
+
+def _info(answer: Mapping[str, Any]) -> SyncInfo:
+    return SyncInfo(**{**answer, "added": tuple(name for name, _ in answer["added"])})
 
 
 def _checked(
@@ -263,6 +273,11 @@ def _checked(
     state.require_own("this state cannot be synchronized")
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}; known are {', '.join(STRATEGIES)}")
+    if state.allow_missing and strategy != "receive_only":
+        raise ValueError(
+            f"strategy is {strategy!r}, and the state has allow_missing=True: it lacks tensors, so "
+            'others cannot take it. Use strategy="receive_only", or a state with all tensors'
+        )
     if not isinstance(async_op, bool):
         raise TypeError(f"async_op must be a bool, not {type(async_op).__name__}")
     if progress is not None and not callable(progress):

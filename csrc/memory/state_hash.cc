@@ -1,6 +1,7 @@
 #include "csrc/memory/state_hash.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -19,7 +20,7 @@ constexpr size_t kRowBytes = kLanes * sizeof(uint64_t);
 constexpr size_t kTileBytes = 64 * kRowBytes;
 static_assert(StateHasher::kUnitBytes == kTileBytes);
 // 1 MiB: below that, waking a thread team costs more than the work.
-[[maybe_unused]] constexpr size_t kParallelTiles = 64;
+constexpr size_t kParallelTiles = 64;
 
 constexpr uint32_t kTurn1 = 0x9E3779B1u;
 constexpr uint32_t kTurn2 = 0x85EBCA77u;
@@ -49,6 +50,12 @@ uint64_t load_word(const std::byte* at) {
 struct Lanes {
   alignas(32) uint64_t at[kLanes];
 };
+
+constexpr Lanes first_lanes(uint64_t tile) {
+  Lanes lanes{};
+  for (size_t j = 0; j < kLanes; ++j) lanes.at[j] = (kLanes * tile + j + 1) * kLaneStart;
+  return lanes;
+}
 
 void take_rows(Lanes& lanes, const std::byte* rows, size_t count) {
   constexpr size_t kTogether = 8;  // fits into the registers of most machines
@@ -91,9 +98,14 @@ PCCL_WIDE inline __m256i wide_merge(__m256i a, __m256i b) {
   return wide_mix(_mm256_xor_si256(wide_mix(a), b));
 }
 
-PCCL_WIDE void wide_take_rows(Lanes& lanes, const std::byte* rows, size_t count) {
-  __m256i lane[kVectors];
-  std::memcpy(lane, lanes.at, sizeof lane);
+PCCL_WIDE inline __m256i wide_settle(__m256i s) {
+  s = _mm256_xor_si256(s, _mm256_set1_epi64x(static_cast<int64_t>(kSettle)));
+  return wide_mix(wide_mix(wide_mix(s)));
+}
+
+using WideLanes = __m256i[kVectors];
+
+PCCL_WIDE inline void wide_take_rows(WideLanes& lane, const std::byte* rows, size_t count) {
   for (const std::byte* end = rows + count * kRowBytes; rows < end; rows += kRowBytes) {
 #pragma GCC unroll 8
     for (size_t i = 0; i < kVectors; ++i) {
@@ -101,24 +113,71 @@ PCCL_WIDE void wide_take_rows(Lanes& lanes, const std::byte* rows, size_t count)
       lane[i] = wide_mix(_mm256_xor_si256(lane[i], _mm256_loadu_si256(from)));
     }
   }
+}
+
+PCCL_WIDE inline void wide_take_rows(Lanes& lanes, const std::byte* rows, size_t count) {
+  WideLanes lane;
+  std::memcpy(lane, lanes.at, sizeof lane);
+  wide_take_rows(lane, rows, count);
   std::memcpy(lanes.at, lane, sizeof lane);
 }
 
-PCCL_WIDE uint64_t wide_merge_lanes(Lanes& lanes) {
-  __m256i lane[kVectors];
-  std::memcpy(lane, lanes.at, sizeof lane);
+// Merges the lanes until one vector is left.
+PCCL_WIDE inline __m256i wide_merge_lanes(WideLanes& lane) {
+#pragma GCC unroll 3
   for (size_t half = kVectors / 2; half > 0; half /= 2) {
     for (size_t i = 0; i < half; ++i) lane[i] = wide_merge(lane[i], lane[i + half]);
   }
-  std::memcpy(lanes.at, lane, kVectorBytes);
+  return lane[0];
+}
+
+PCCL_WIDE uint64_t wide_merge_lanes(Lanes& lanes) {
+  WideLanes lane;
+  std::memcpy(lane, lanes.at, sizeof lane);
+  const __m256i merged = wide_merge_lanes(lane);
+  std::memcpy(lanes.at, &merged, kVectorBytes);
   return merge_lanes(lanes, kVectorBytes / sizeof(uint64_t) / 2);
+}
+
+PCCL_WIDE inline __m256i column(const uint64_t (&rows)[4][4], size_t at) {
+  return _mm256_set_epi64x(static_cast<int64_t>(rows[3][at]), static_cast<int64_t>(rows[2][at]),
+                           static_cast<int64_t>(rows[1][at]), static_cast<int64_t>(rows[0][at]));
+}
+
+// The hashes of four entries that have one tile each. The end of each hash is a chain of steps that
+// wait for each other, so the four chains share their vectors.
+PCCL_WIDE void wide_hash_four(const std::array<std::span<const std::byte>, 4>& entries,
+                              std::array<uint64_t, 4>& hashes) {
+  static constexpr Lanes kStart = first_lanes(0);
+  alignas(32) uint64_t lane[4][4];
+  alignas(32) uint64_t size[4];
+  for (size_t i = 0; i < 4; ++i) {
+    const std::span<const std::byte> entry = entries[i];
+    WideLanes lanes;
+    std::memcpy(lanes, kStart.at, sizeof lanes);
+    wide_take_rows(lanes, entry.data(), entry.size() / kRowBytes);
+    if (const size_t rest = entry.size() % kRowBytes; rest > 0) {
+      std::byte row[kRowBytes] = {};
+      std::memcpy(row, entry.data() + (entry.size() - rest), rest);
+      wide_take_rows(lanes, row, 1);
+    }
+    const __m256i merged = wide_merge_lanes(lanes);
+    std::memcpy(lane[i], &merged, sizeof merged);
+    size[i] = entry.size();
+  }
+  const __m256i even = wide_merge(column(lane, 0), column(lane, 2)),
+                odd = wide_merge(column(lane, 1), column(lane, 3));
+  const __m256i value = wide_settle(wide_merge(even, odd));
+  __m256i bytes;
+  std::memcpy(&bytes, size, sizeof bytes);
+  const __m256i hash = wide_settle(wide_merge(value, bytes));
+  std::memcpy(hashes.data(), &hash, sizeof hash);
 }
 #endif
 
 uint64_t tile_value(const std::byte* data, size_t bytes, uint64_t tile,
                     [[maybe_unused]] bool wide) {
-  Lanes lanes;
-  for (size_t j = 0; j < kLanes; ++j) lanes.at[j] = (kLanes * tile + j + 1) * kLaneStart;
+  Lanes lanes = first_lanes(tile);
   const auto take = [&](const std::byte* rows, size_t count) {
 #if PCCL_X86
     if (wide) return wide_take_rows(lanes, rows, count);
@@ -152,15 +211,53 @@ uint64_t state_sum(std::span<const std::byte> part, uint64_t offset) {
   const size_t bytes = part.size();
   const size_t tiles = bytes / kTileBytes + (bytes % kTileBytes != 0);
   const uint64_t first = offset / kTileBytes;
-  uint64_t sum = 0;
-#ifdef _OPENMP
-#pragma omp parallel for schedule(static) reduction(+ : sum) if (tiles >= kParallelTiles)
-#endif
-  for (size_t tile = 0; tile < tiles; ++tile) {
+  const auto value = [&](size_t tile) {
     const size_t at = tile * kTileBytes;
-    sum += tile_value(data + at, std::min(kTileBytes, bytes - at), first + tile, wide);
+    return tile_value(data + at, std::min(kTileBytes, bytes - at), first + tile, wide);
+  };
+  uint64_t sum = 0;
+  if (tiles < kParallelTiles) {
+    for (size_t tile = 0; tile < tiles; ++tile) sum += value(tile);
+    return sum;
   }
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static) reduction(+ : sum)
+#endif
+  for (size_t tile = 0; tile < tiles; ++tile) sum += value(tile);
   return sum;
+}
+
+// Entries of one tile are hashed four at a time; the team shares these groups. It also shares the
+// tiles of each larger entry.
+std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>& entries) {
+  std::vector<uint64_t> hashes(entries.size());
+  std::vector<size_t> small;
+  small.reserve(entries.size());
+  size_t small_bytes = 0;
+  [[maybe_unused]] const bool wide = PCCL_X86 && has_wide_vectors();
+  for (size_t at = 0; at < entries.size(); ++at) {
+    const std::span<const std::byte> entry = entries[at];
+    if (wide && !entry.empty() && entry.size() <= kTileBytes) {
+      small.push_back(at);
+      small_bytes += entry.size();
+    } else {
+      hashes[at] = state_hash(entry.data(), entry.size());
+    }
+  }
+#if PCCL_X86
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static) if (small_bytes >= kParallelTiles * kTileBytes)
+#endif
+  for (size_t first = 0; first < small.size(); first += 4) {
+    std::array<std::span<const std::byte>, 4> group;
+    std::array<uint64_t, 4> of_group;
+    const size_t count = std::min<size_t>(4, small.size() - first);
+    for (size_t i = 0; i < 4; ++i) group[i] = entries[small[first + std::min(i, count - 1)]];
+    wide_hash_four(group, of_group);
+    for (size_t i = 0; i < count; ++i) hashes[small[first + i]] = of_group[i];
+  }
+#endif
+  return hashes;
 }
 
 void StateHasher::add(std::span<const std::byte> piece) {

@@ -37,10 +37,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace pccl::memory {
 
 uint64_t state_hash(const std::byte* data, size_t bytes);
+
+// The hashes of several entries, which the thread team shares.
+std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>& entries);
 
 class StateHasher {
  public:

@@ -94,6 +94,10 @@ struct PeerCore::Impl {
   Status on_message(const protocol::EpochEnd& end);
   Status on_message(const protocol::Answer& answer);
   Status on_message(const protocol::SyncPlan& plan);
+  Status on_message(const protocol::ListRequest& request) {
+    joint.list(request);
+    return {};
+  }
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -117,6 +118,8 @@ struct JointCalled {
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
   protocol::Offer offer;
   Duration timeout{0};
+  // Of a sync_shared_state whose offer has only a digest: the entries, for when the master asks.
+  std::shared_ptr<const std::vector<protocol::StateEntry>> entries = {};
 };
 struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
   Handle handle;

@@ -16,8 +16,11 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  open_ = OpenCall{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.epoch()},
-                   {},          false,        {}};
+  open_.emplace();
+  open_->handle = call.handle;
+  open_->timeout = call.timeout;
+  open_->vote = {next_++, call.kind, call.offer, membership_.epoch()};
+  open_->list = call.entries;
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
   PCCL_ASSERT(generation_ == membership_.generation());  // of the number
@@ -71,6 +74,13 @@ void Joint::describe(protocol::Resume& resume) const {
   resume.last_answer = last_answer_;
   resume.together = together_;
   resume.pending = pending_;
+}
+
+// A request for another call has crossed the end of that call.
+void Joint::list(const protocol::ListRequest& request) const {
+  if (!waits_for(protocol::JointKind::kSyncSharedState)) return;
+  if (request.number != open_->vote.number) return;
+  context_.send(protocol::StateList{request.number, membership_.epoch(), open_->entries()});
 }
 
 void Joint::give_up() {

@@ -24,9 +24,14 @@ class Joint {
     Duration timeout{0};
     protocol::Vote vote;
     std::optional<Instant> deadline;
-    bool given_up = false;  // JointAbort was sent
+    bool given_up = false;                                               // JointAbort was sent
+    std::shared_ptr<const std::vector<protocol::StateEntry>> list = {};  // see JointCalled
     // set when settled; borrowed tensors are still being drained
     std::optional<FinishJoint> result;
+
+    const std::vector<protocol::StateEntry>& entries() const {
+      return list != nullptr ? *list : vote.offer.entries;
+    }
   };
 
   Joint(Context& context, const Membership& membership)
@@ -54,6 +59,7 @@ class Joint {
   // Remembers that several groups agreed on a call: a restarted master needs to know it.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
+  void list(const protocol::ListRequest& request) const;  // tells the master the offered entries
   void give_up();  // asks the master not to wait for the others any longer. REQUIRES: open
   void on_time();
   std::optional<Instant> deadline() const;

@@ -58,6 +58,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, x, o},  // SendBegun
     {o, o, o, o},  // LinkRates
     {o, o, o, o},  // Fetching
+    {o, o, x, o},  // ListRequest
+    {o, o, o, o},  // StateList
 }};
 
 const char* text(Phase phase) {

@@ -72,11 +72,13 @@ uint32_t PieceLayout::piece_at(uint32_t key, uint64_t offset) const {
 
 std::vector<uint32_t> PieceLayout::pieces_of(const std::vector<uint32_t>& keys) const {
   std::vector<uint32_t> pieces;
+  size_t at = 0;
   for (const uint32_t key : keys) {
-    const auto at = std::lower_bound(keys_.begin(), keys_.end(), key);
-    if (at == keys_.end() || *at != key) continue;
-    const uint64_t bytes = key_bytes_[static_cast<size_t>(at - keys_.begin())];
-    const uint32_t first = piece_at(key, 0), last = piece_at(key, bytes > 0 ? bytes - 1 : 0);
+    while (at < keys_.size() && keys_[at] < key) ++at;
+    if (at == keys_.size() || keys_[at] != key) continue;
+    const uint64_t bytes = key_bytes_[at];
+    const uint32_t first = first_pieces_[at];
+    const uint32_t last = first + static_cast<uint32_t>((bytes > 0 ? bytes - 1 : 0) / piece_bytes_);
     for (uint32_t piece = first; piece <= last; ++piece) {
       if (pieces.empty() || pieces.back() < piece) pieces.push_back(piece);
     }

@@ -46,10 +46,6 @@ const Transitions<TransferState, 3> kTransferTransitions(
      {TransferState::kDraining, TransferState::kFinished, "drained",
       "BeginPieces of the next plan after the last drain"}});
 
-bool alike(const protocol::StateEntry& a, const protocol::StateEntry& b) {
-  return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
-}
-
 bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
   const auto fault = std::adjacent_find(keys.begin(), keys.end(), std::greater_equal<>());
   return !keys.empty() && fault == keys.end() && keys.back() < bound;
@@ -57,15 +53,6 @@ bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
 
 bool contains(const std::vector<PeerId>& peers, PeerId peer) {
   return std::find(peers.begin(), peers.end(), peer) != peers.end();
-}
-
-std::vector<uint32_t> differing(const std::vector<protocol::StateEntry>& own,
-                                const std::vector<protocol::StateEntry>& elected) {
-  std::vector<uint32_t> keys;
-  for (uint32_t key = 0; key < own.size(); ++key) {
-    if (own[key].hash != elected[key].hash) keys.push_back(key);
-  }
-  return keys;
 }
 
 bool is_piece(uint32_t what) { return (what & ~kSpare) < kManifest; }
@@ -87,7 +74,7 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall&
   plan_ = plan;
   handle_ = call.handle;
   if (contains(plan.receivers, membership_.self()))
-    wanted_keys_ = differing(call.vote.offer.entries, plan.entries);
+    wanted_keys_ = protocol::lacking(call.entries(), plan.entries);
   start_when_clear();
   return {};
 }
@@ -99,8 +86,11 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCa
     return "no such call is open here";
   }
   if (plan_ || membership_.ended()) return "another one has come before";
-  const std::vector<protocol::StateEntry>& own = call.vote.offer.entries;
-  if (!std::equal(own.begin(), own.end(), plan.entries.begin(), plan.entries.end(), alike)) {
+  const std::vector<protocol::StateEntry>& own = call.entries();
+  if (call.vote.offer.partial) {
+    if (!protocol::is_sensible(plan.entries)) return "its entries make no sense";
+    if (!protocol::is_part_of(own, plan.entries)) return "it lacks entries that were offered";
+  } else if (!protocol::same_layouts(own, plan.entries)) {
     return "its entries are not those that were offered";
   }
   if (!ascending_below(plan.keys, plan.entries.size())) return "its keys make no sense";
@@ -112,7 +102,7 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCa
     }
   }
   if (plan.receivers.empty()) return "nobody lacks anything";
-  const std::vector<uint32_t> lacks = differing(own, plan.entries);
+  const std::vector<uint32_t> lacks = protocol::lacking(own, plan.entries);
   if (contains(plan.receivers, membership_.self())) {
     const bool covered =
         std::includes(plan.keys.begin(), plan.keys.end(), lacks.begin(), lacks.end());

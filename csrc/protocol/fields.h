@@ -81,10 +81,11 @@ void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.format);
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
-  wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);
+  wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash,
+       m.subtype);
 }
 void fields(auto& wire, Is<Offer> auto& m) {
-  wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax));
+  wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax), m.digest, m.partial);
 }
 void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.voter, m.number); }
 
@@ -169,6 +170,10 @@ void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(m.number, m.revision, bounded(m.entries, kStateKeysMax), bounded(m.keys, kStateKeysMax));
   wire(bounded(m.sources, kMembersMax), bounded(m.receivers, kMembersMax), free_text(m.gone));
 }
+void fields(auto& wire, Is<ListRequest> auto& m) { wire(m.number); }
+void fields(auto& wire, Is<StateList> auto& m) {
+  wire(m.number, m.epoch, bounded(m.entries, kStateKeysMax));
+}
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 void fields(auto& wire, Is<Fetching> auto& m) { wire(m.number); }
 
@@ -246,6 +251,8 @@ template <> inline constexpr Kind kKind<AwaitSend>{30, "AwaitSend"};
 template <> inline constexpr Kind kKind<SendBegun>{31, "SendBegun"};
 template <> inline constexpr Kind kKind<LinkRates>{32, "LinkRates"};
 template <> inline constexpr Kind kKind<Fetching>{34, "Fetching"};
+template <> inline constexpr Kind kKind<ListRequest>{35, "ListRequest"};
+template <> inline constexpr Kind kKind<StateList>{36, "StateList"};
 // clang-format on
 
 }  // namespace pccl::protocol

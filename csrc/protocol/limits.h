@@ -24,8 +24,8 @@ constexpr size_t large(size_t limit) {
 #endif
 }
 
-// Bytes of one control message. The largest honest one is an Offer of kStateKeysMax keys with short
-// names (about 6 MiB).
+// Bytes of one control message. The largest honest one is a StateList of kStateKeysMax keys with
+// short names (about 6 MiB).
 inline constexpr size_t kMessageBytesMax = large(16u << 20);
 // Names chosen by people (run, tag, key, host, error text), in bytes. Longer names are refused
 // where they are entered.
@@ -74,6 +74,11 @@ inline constexpr size_t kRunsPerNetworkMax = 1024;
 inline constexpr size_t kStatesPerLine = 8;
 // Entries of a shared state: a large model has some thousands of tensors.
 inline constexpr size_t kStateKeysMax = large(65536);
+// An offer with more entries than this has their digest alone, and their list follows if the master
+// needs it. A short list saves the round trip.
+inline constexpr size_t kStateListedMax = 64;
+// Bytes of all tensors of a state: what a process can address.
+inline constexpr uint64_t kStateBytesMax = uint64_t{1} << 47;
 // Dimensions of one tensor of a shared state. Frameworks stop at 64.
 inline constexpr size_t kShapeDimensionsMax = 64;
 // Bytes of one piece of a shared state, the unit in which it travels and is verified. It is a

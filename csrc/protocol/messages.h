@@ -454,6 +454,9 @@ struct StateEntry {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   uint64_t hash = 0;
+  // Of kBytes: which of the dtypes that are only moved, as the application counts them. Only a peer
+  // that lacks the entry looks at it.
+  uint8_t subtype = 0;
   bool operator==(const StateEntry&) const = default;
 };
 
@@ -462,6 +465,11 @@ struct Offer {
   uint64_t revision = 0;
   SyncStrategy strategy = SyncStrategy::kEnforcePopular;
   std::vector<StateEntry> entries;
+  // state_hash() of the entries, instead of a long list of them. The master asks for the list if
+  // the members do not all offer the same.
+  std::optional<uint64_t> digest = {};
+  // Further entries may be elected: this peer takes them, too. Only with kReceiveOnly.
+  bool partial = false;
   bool operator==(const Offer&) const = default;
 };
 
@@ -528,6 +536,21 @@ struct Fetched {
 struct Fetching {
   uint32_t number = 0;
   bool operator==(const Fetching&) const = default;
+};
+
+// Master -> some voters of a sync_shared_state: send the entries of the offer. A StateList follows,
+// unless the call has ended.
+struct ListRequest {
+  uint32_t number = 0;
+  bool operator==(const ListRequest&) const = default;
+};
+
+// Peer -> master. Like a Vote, it is void if `epoch` is an older one.
+struct StateList {
+  uint32_t number = 0;
+  Epoch epoch;
+  std::vector<StateEntry> entries;
+  bool operator==(const StateList&) const = default;
 };
 
 // ---- Endings and reconnection -------------------------------------------------------------------
@@ -598,11 +621,11 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
-using Message =
-    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
-                 EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
-                 AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
-                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching>;
+using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
+                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
+                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
+                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell, AwaitSend,
+                             SendBegun, LinkRates, Fetching, ListRequest, StateList>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

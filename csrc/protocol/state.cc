@@ -1,11 +1,14 @@
 #include "csrc/protocol/state.h"
 
+#include <algorithm>
+
 #include "csrc/base/ids.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::protocol {
 
 // FNV-1a over 64-bit words. Most of the words are hashes already.
-uint64_t state_hash(const std::vector<StateEntry>& entries) {
+uint64_t state_hash(const StateEntries& entries) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto mix = [&hash](uint64_t word) {
     hash = (hash ^ word) * 0x100000001b3;
@@ -20,6 +23,57 @@ uint64_t state_hash(const std::vector<StateEntry>& entries) {
     mix(entry.hash);
   }
   return hash;
+}
+
+std::optional<uint64_t> bytes_of(const StateEntry& entry) {
+  uint64_t bytes = element_bytes(entry.dtype);
+  for (const int64_t size : entry.shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes))
+      return std::nullopt;
+  }
+  return bytes;
+}
+
+bool is_sensible(const StateEntries& entries) {
+  uint64_t left = kStateBytesMax;
+  const std::string* last = nullptr;
+  for (const StateEntry& entry : entries) {
+    const std::optional<uint64_t> bytes = bytes_of(entry);
+    if (!bytes || *bytes > left || (last != nullptr && *last >= entry.key)) return false;
+    left -= *bytes;
+    last = &entry.key;
+  }
+  return true;
+}
+
+bool same_layout(const StateEntry& a, const StateEntry& b) {
+  return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
+}
+
+bool same_layouts(const StateEntries& a, const StateEntries& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_layout);
+}
+
+bool is_part_of(const StateEntries& some, const StateEntries& all) {
+  auto at = all.begin();
+  for (const StateEntry& entry : some) {
+    at = std::find_if(at, all.end(), [&](const StateEntry& one) { return one.key == entry.key; });
+    if (at == all.end() || !same_layout(*at, entry)) return false;
+    ++at;
+  }
+  return true;
+}
+
+std::vector<uint32_t> lacking(const StateEntries& own, const StateEntries& elected) {
+  std::vector<uint32_t> positions;
+  auto at = own.begin();
+  for (uint32_t position = 0; position < elected.size(); ++position) {
+    const StateEntry& entry = elected[position];
+    while (at != own.end() && at->key < entry.key) ++at;
+    if (at == own.end() || at->key != entry.key || at->hash != entry.hash)
+      positions.push_back(position);
+  }
+  return positions;
 }
 
 }  // namespace pccl::protocol

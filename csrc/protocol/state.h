@@ -1,17 +1,34 @@
-// state: the hash of a shared state, which the master and the peers compute in the same way from
-// the descriptions of its entries. It covers the bytes of the tensors through their hashes. A pure
-// function: any thread may call it.
+// state: what the master and the peers compute in the same way from the list of the entries of a
+// shared state: its hash, whether it makes sense, and which entries of another list it lacks. Pure
+// functions: any thread may call them. A list is in the order of its keys, which are unique. The
+// functions are safe with any other list, too.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "csrc/protocol/messages.h"
 
 namespace pccl::protocol {
 
+using StateEntries = std::vector<StateEntry>;
+
 // Returns one number for the content of a state: its keys, dtypes, shapes and hashes, but not its
-// revision.
-uint64_t state_hash(const std::vector<StateEntry>& entries);
+// revision. The hashes cover the bytes of the tensors.
+uint64_t state_hash(const StateEntries& entries);
+
+// The bytes of the tensor; nothing if the shape makes no sense.
+std::optional<uint64_t> bytes_of(const StateEntry& entry);
+// Whether the entries are in the order of their keys, without duplicates, and their shapes make
+// sense, and the tensors together have at most kStateBytesMax bytes.
+bool is_sensible(const StateEntries& entries);
+
+bool same_layout(const StateEntry& a, const StateEntry& b);  // key, dtype and shape
+bool same_layouts(const StateEntries& a, const StateEntries& b);
+// Whether `all` has each entry of `some`, with the same layout.
+bool is_part_of(const StateEntries& some, const StateEntries& all);
+// The positions of the elected entries that `own` does not have, or has with another hash.
+std::vector<uint32_t> lacking(const StateEntries& own, const StateEntries& elected);
 
 }  // namespace pccl::protocol

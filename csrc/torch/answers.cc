@@ -1,6 +1,9 @@
 #include "csrc/torch/answers.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/torch/borrowed_state.h"
 
 namespace pccl::torch_layer {
 
@@ -111,6 +114,10 @@ py::dict state_answer(const peer::JointResult& result) {
   dict["hash"] = result.state_hash;
   dict["tx_bytes"] = result.bytes_sent;
   dict["rx_bytes"] = result.bytes_received;
+  py::list added;
+  for (const NamedTensor& entry : tensors_of(result.added))
+    added.append(py::make_tuple(entry.key, entry.tensor));
+  dict["added"] = std::move(added);
   return dict;
 }
 

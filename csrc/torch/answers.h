@@ -14,7 +14,7 @@ namespace pccl::torch_layer {
 
 // For update_topology().
 pybind11::dict topology_answer(const peer::Topology& topology);
-// For sync_shared_state(). Sizes are in bytes.
+// For sync_shared_state(). Sizes are in bytes; "added" has names and tensors.
 pybind11::dict state_answer(const peer::JointResult& result);
 // For run_info(). Times are in seconds.
 pybind11::dict info_answer(const peer::Info& info);

@@ -20,6 +20,7 @@
 
 namespace pccl::torch_layer {
 
+class BoundState;
 class SyncHandle;
 
 // Is called for each piece of a shared state that was fetched. False: a Python exception is pending
@@ -92,11 +93,10 @@ class PcclBackend : public c10d::Backend {
   // `tell` is called by this thread for each piece that was fetched, if it is not empty. If it
   // returns false, a Python exception is pending: the call then ends as by an interrupt.
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                      std::vector<NamedTensor> entries,
-                                      const TellProgress& tell = {});
+                                      BoundState& tensors, const TellProgress& tell = {});
   // Returns when all members have voted. The tensors are lent until wait() of the handle returns.
   std::shared_ptr<SyncHandle> begin_sync(uint64_t revision, protocol::SyncStrategy strategy,
-                                         std::vector<NamedTensor> entries);
+                                         BoundState& tensors);
   peer::Info info();
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;

@@ -1,5 +1,7 @@
 #include "csrc/torch/borrowed_state.h"
 
+#include <ATen/ATen.h>
+
 #include <utility>
 
 #include "csrc/torch/device.h"
@@ -13,13 +15,45 @@ uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
+// The dtype of an entry that is only moved. Nothing if this torch does not know it: bytes.
+std::optional<at::ScalarType> moved_type(const peer::AddedEntry& entry) {
+  const auto type = static_cast<at::ScalarType>(entry.subtype);
+  if (entry.dtype != DType::kBytes || entry.shape.empty()) return std::nullopt;
+  if (entry.subtype >= static_cast<uint8_t>(at::ScalarType::NumOptions)) return std::nullopt;
+  const bool fits = type != at::ScalarType::Undefined && !at::isQIntType(type) &&
+                    dtype_of(type) == DType::kBytes &&
+                    static_cast<int64_t>(c10::elementSize(type)) == entry.shape.back();
+  return fits ? std::optional(type) : std::nullopt;
+}
+
 }  // namespace
 
-BorrowedState::BorrowedState(std::vector<NamedTensor> entries) : entries_(std::move(entries)) {
-  for (const NamedTensor& entry : entries_) {
-    spans_.push_back(lend(entry));
-    versions_.push_back(version_of(entry.tensor));
+BorrowedState::BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may_add)
+    : entries_(std::move(entries)) {
+  std::vector<peer::StateSpan> spans;
+  spans.reserve(entries_.size());
+  for (const NamedTensor& entry : entries_) spans.push_back(lend(entry));
+  auto made = peer::StateSpans::make(std::move(spans), may_add);
+  if (!made.ok()) raise(made.status());
+  spans_ = std::move(made.value());
+}
+
+bool BorrowedState::fits() const {
+  if (!reusable_) return false;
+  for (size_t at = 0; at < entries_.size(); ++at) {
+    const at::Tensor& tensor = entries_[at].tensor;
+    const Lent& lent = lent_[at];
+    // mutable_data_ptr() gives a lazy clone its own memory.
+    const bool same = is_plain(tensor) && tensor.scalar_type() == lent.dtype &&
+                      tensor.mutable_data_ptr() == lent.data && tensor.sizes() == lent.shape;
+    if (!same) return false;
   }
+  return true;
+}
+
+void BorrowedState::watch() {
+  versions_.clear();
+  for (const NamedTensor& entry : entries_) versions_.push_back(version_of(entry.tensor));
 }
 
 peer::StateSpan BorrowedState::lend(const NamedTensor& entry) {
@@ -28,8 +62,7 @@ peer::StateSpan BorrowedState::lend(const NamedTensor& entry) {
   BorrowedTensors& borrowed =
       borrowed_.try_emplace(device.str(), "sync_shared_state").first->second;
   borrowed.admit({tensor}, Use::kUpdate);
-  const bool plain =
-      tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
+  const bool plain = is_plain(tensor);
   if (!plain && !device.is_cpu()) {
     raise_value_error("the tensor '" + entry.key + "' of the shared state is on " + device.str() +
                       " and not contiguous");
@@ -38,9 +71,14 @@ peer::StateSpan BorrowedState::lend(const NamedTensor& entry) {
   peer::StateSpan span{entry.key, dtype, tensor.sizes().vec(), {}};
   // The product of a shape must be the number of elements. For a dtype that is only moved, these
   // are bytes, so its shape gets one more dimension.
-  if (dtype == DType::kBytes) span.shape.push_back(static_cast<int64_t>(tensor.element_size()));
+  if (dtype == DType::kBytes) {
+    span.shape.push_back(static_cast<int64_t>(tensor.element_size()));
+    span.subtype = static_cast<uint8_t>(tensor.scalar_type());
+  }
+  reusable_ = reusable_ && plain && device.is_cpu();
   if (device.is_cpu()) {
     span.bytes = borrowed.lend(tensor, Use::kUpdate);
+    lent_.push_back({span.bytes.data(), tensor.scalar_type(), tensor.sizes().vec()});
   } else {
     span.device = &device_of(device);
     span.on_device = std::make_shared<TensorBytes>(tensor);
@@ -62,6 +100,21 @@ Status BorrowedState::unwritten() const {
             {}};
   }
   return {};
+}
+
+std::vector<NamedTensor> tensors_of(const std::vector<peer::AddedEntry>& added) {
+  std::vector<NamedTensor> tensors;
+  for (const peer::AddedEntry& entry : added) {
+    const auto release = [memory = entry.memory](void*) {};
+    at::ScalarType type = scalar_type_of(entry.dtype);
+    std::vector<int64_t> shape = entry.shape;
+    if (const auto moved = moved_type(entry)) {
+      type = *moved;
+      shape.pop_back();
+    }
+    tensors.push_back({entry.key, at::from_blob(entry.memory.get(), shape, release, type)});
+  }
+  return tensors;
 }
 
 }  // namespace pccl::torch_layer

@@ -8,32 +8,73 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "csrc/peer/shell/peer.h"
+#include "csrc/peer/shell/state_spans.h"
 #include "csrc/torch/borrowed_tensors.h"
 
 namespace pccl::torch_layer {
 
 class BorrowedState {
  public:
-  explicit BorrowedState(std::vector<NamedTensor> entries);
+  using MayAdd = std::optional<peer::StateSpans::MayAdd>;
 
-  const std::vector<peer::StateSpan>& spans() const { return spans_; }
-  // kSharedState, with the key, if a tensor was written since the beginning. Writes through another
+  explicit BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may_add = {});
+
+  // What is lent. It serves any number of calls, as long as fits() says so.
+  const std::shared_ptr<peer::StateSpans>& spans() const { return spans_; }
+  // Whether every tensor still has the memory and the shape that is lent, and what is lent is no
+  // copy of it.
+  bool fits() const;
+  void watch();  // from here on, writes are noticed
+  // kSharedState, with the key, if a tensor was written since watch(). Writes through another
   // tensor of the same memory are not seen if torch does not count them as writes of this one
   // (`.data`), nor are those of tensors that were made in inference mode.
   Status unwritten() const;
   void copy_back();
 
  private:
+  struct Lent {
+    const void* data = nullptr;
+    at::ScalarType dtype = at::kByte;
+    std::vector<int64_t> shape;
+  };
   peer::StateSpan lend(const NamedTensor& entry);
 
   const std::vector<NamedTensor> entries_;
   std::map<std::string, BorrowedTensors> borrowed_;  // by device
-  std::vector<peer::StateSpan> spans_;
+  bool reusable_ = true;                             // all is plain host memory
+  std::vector<Lent> lent_;                           // likewise, by entry
+  std::shared_ptr<peer::StateSpans> spans_;
   std::vector<uint32_t> versions_;
+};
+
+// Tensors of the host with the memory of these entries.
+std::vector<NamedTensor> tensors_of(const std::vector<peer::AddedEntry>& added);
+
+// BoundState: the tensors of a SharedState object, for all its calls.
+class BoundState {
+ public:
+  // `may_add`: the calls take entries that are not among these.
+  explicit BoundState(std::vector<NamedTensor> entries, BorrowedState::MayAdd may_add = {})
+      : entries_(std::move(entries)), may_add_(std::move(may_add)) {}
+  // What the last call was lent, if that call is over and it still fits.
+  std::shared_ptr<BorrowedState> lend() {
+    const std::lock_guard lock(mutex_);
+    const bool free = lent_ != nullptr && lent_.use_count() == 1;
+    if (!free || !lent_->fits()) lent_ = std::make_shared<BorrowedState>(entries_, may_add_);
+    return lent_;
+  }
+
+ private:
+  const std::vector<NamedTensor> entries_;
+  const BorrowedState::MayAdd may_add_;
+  std::mutex mutex_;
+  std::shared_ptr<BorrowedState> lent_;
 };
 
 }  // namespace pccl::torch_layer

@@ -15,11 +15,6 @@ namespace {
 // Autograd must not see staging, and staging may also write to tensors made in inference mode.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
-         !tensor._is_zerotensor();
-}
-
 Bytes bytes_of(const at::Tensor& tensor, Use use) {
   // A kRead tensor is never written through this pointer. Asking for a mutable pointer would copy
   // lazy clones.
@@ -33,6 +28,11 @@ at::Tensor contiguous_like(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+         !tensor._is_zerotensor();
+}
 
 void BorrowedTensors::check(const at::Tensor& tensor, Use use) {
   if (first_ != tensor.device()) check_device(tensor);
@@ -275,6 +275,26 @@ DType dtype_of(at::ScalarType type) {
     case at::kBool: return DType::kBool;
     default: return DType::kBytes;
   }
+}
+
+at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kUint8: return at::kByte;
+    case DType::kInt8: return at::kChar;
+    case DType::kInt16: return at::kShort;
+    case DType::kInt32: return at::kInt;
+    case DType::kInt64: return at::kLong;
+    case DType::kUint16: return at::kUInt16;
+    case DType::kUint32: return at::kUInt32;
+    case DType::kUint64: return at::kUInt64;
+    case DType::kFloat16: return at::kHalf;
+    case DType::kBfloat16: return at::kBFloat16;
+    case DType::kFloat32: return at::kFloat;
+    case DType::kFloat64: return at::kDouble;
+    case DType::kBool: return at::kBool;
+    case DType::kBytes: break;
+  }
+  return at::kByte;
 }
 
 }  // namespace pccl::torch_layer

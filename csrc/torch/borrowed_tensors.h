@@ -95,8 +95,12 @@ class BorrowedTensors {
   std::vector<Copy> copies_;  // in the order in which copy_back() makes them
 };
 
+// Whether the elements lie in memory in their order and as they are.
+bool is_plain(const at::Tensor& tensor);
+
 // The dtype that travels for a torch dtype: kBytes for a dtype that is only moved (complex, float8,
 // ...).
 DType dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(DType dtype);  // the reverse; of kBytes: uint8
 
 }  // namespace pccl::torch_layer

@@ -47,29 +47,29 @@ bool PcclBackend::are_peers_pending() {
 }
 
 peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                                 std::vector<NamedTensor> entries,
-                                                 const TellProgress& tell) {
+                                                 BoundState& tensors, const TellProgress& tell) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   const LeaveCapturesAlone guard;
-  BorrowedState state(std::move(entries));
+  const std::shared_ptr<BorrowedState> state = tensors.lend();
   bool stop = false;
   const auto on_progress = [&](const peer::SyncProgress& progress) {
     stop = stop || !tell(progress);
   };
   auto result = session_->peer().sync_shared_state(
-      revision, strategy, state.spans(), timeout_.load(),
+      revision, strategy, state->spans(), timeout_.load(),
       [&] { return stop = stop || interrupted(); }, tell ? on_progress : peer::OnProgress{});
   peer::JointResult outcome = finish_joint(std::move(result), stop);
-  if (outcome.bytes_received > 0) state.copy_back();
+  if (outcome.bytes_received > 0) state->copy_back();
   return outcome;
 }
 
 std::shared_ptr<SyncHandle> PcclBackend::begin_sync(uint64_t revision,
                                                     protocol::SyncStrategy strategy,
-                                                    std::vector<NamedTensor> entries) {
+                                                    BoundState& tensors) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   const LeaveCapturesAlone guard;
-  const auto state = std::make_shared<BorrowedState>(std::move(entries));
+  const std::shared_ptr<BorrowedState> state = tensors.lend();
+  state->watch();
   const auto around = [](const std::function<void()>& work) {
     const LeaveCapturesAlone guard_of_thread;
     work();

@@ -5,8 +5,10 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "csrc/memory/state_hash.h"
 #include "csrc/net/library_check.h"
 #include "csrc/torch/answers.h"
+#include "csrc/torch/borrowed_state.h"
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/fake_device.h"
@@ -57,24 +59,22 @@ TellProgress told_to(const std::optional<py::function>& progress) {
   };
 }
 
-py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy,
-                           const NamedTensors& tensors,
+py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy, BoundState& tensors,
                            const std::optional<py::function>& progress) {
   peer::JointResult result;
   {
     const py::gil_scoped_release no_gil;
-    result =
-        group.backend().sync_shared_state(revision, static_cast<protocol::SyncStrategy>(strategy),
-                                          entries_of(tensors), told_to(progress));
+    result = group.backend().sync_shared_state(
+        revision, static_cast<protocol::SyncStrategy>(strategy), tensors, told_to(progress));
   }
   return state_answer(result);
 }
 
 std::shared_ptr<SyncHandle> begin_sync(PcclGroup& group, uint64_t revision, int strategy,
-                                       const NamedTensors& tensors) {
+                                       BoundState& tensors) {
   const py::gil_scoped_release no_gil;
   return group.backend().begin_sync(revision, static_cast<protocol::SyncStrategy>(strategy),
-                                    entries_of(tensors));
+                                    tensors);
 }
 
 py::dict wait_for_sync(SyncHandle& handle, std::optional<double> timeout,
@@ -104,6 +104,14 @@ py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
   uint64_t elements = 0;
   for (const at::Tensor& tensor : ours->result()) elements += static_cast<uint64_t>(tensor.numel());
   return parts_answer(ours->parts(), elements);
+}
+
+// The hash that the tensor has as an entry of a shared state.
+uint64_t state_hash_of(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || !tensor.is_contiguous())
+    raise_value_error("state_hash is of a contiguous tensor on the CPU");
+  return memory::state_hash(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                            tensor.nbytes());
 }
 
 // --- The module ----------------------------------------------------------------------------------
@@ -177,6 +185,28 @@ void bind_fake_cuda(py::module_& m) {
       .def_property_readonly("bytes_out", &FakeCuda::bytes_out);
 }
 
+void bind_shared_state(py::module_& m) {
+  py::class_<BoundState, std::shared_ptr<BoundState>>(m, "BoundState")
+      .def(py::init([](const NamedTensors& tensors) {
+             return std::make_shared<BoundState>(entries_of(tensors));
+           }),
+           py::arg("tensors"))
+      .def(py::init([](const NamedTensors& tensors, uint64_t added_bytes_max,
+                       std::set<std::string> other_names) {
+             return std::make_shared<BoundState>(
+                 entries_of(tensors),
+                 peer::StateSpans::MayAdd{added_bytes_max, std::move(other_names)});
+           }),
+           py::arg("tensors"), py::kw_only(), py::arg("added_bytes_max"), py::arg("other_names"));
+  py::class_<SyncHandle, std::shared_ptr<SyncHandle>>(m, "SyncHandle")
+      .def("wait", &wait_for_sync, py::arg("timeout"), py::arg("progress"))
+      .def("is_completed", &SyncHandle::is_completed)
+      .def("is_concluded", &SyncHandle::is_concluded)
+      .def_property_readonly("receives", &SyncHandle::receives)
+      .def_property_readonly("revision", &SyncHandle::revision)
+      .def_property_readonly("hash", &SyncHandle::hash);
+}
+
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
   TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend")
@@ -195,13 +225,7 @@ void bind(py::module_& m) {
            py::arg("tensors"))
       .def("run_info", &run_info)
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
-  py::class_<SyncHandle, std::shared_ptr<SyncHandle>>(m, "SyncHandle")
-      .def("wait", &wait_for_sync, py::arg("timeout"), py::arg("progress"))
-      .def("is_completed", &SyncHandle::is_completed)
-      .def("is_concluded", &SyncHandle::is_concluded)
-      .def_property_readonly("receives", &SyncHandle::receives)
-      .def_property_readonly("revision", &SyncHandle::revision)
-      .def_property_readonly("hash", &SyncHandle::hash);
+  bind_shared_state(m);
   bind_join_options(m);
   bind_fake_cuda(m);
   py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")
@@ -227,6 +251,7 @@ void bind(py::module_& m) {
     return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))
         .count();
   });
+  m.def("state_hash", &state_hash_of, NoGil(), py::arg("tensor"));
   m.def("share_memory", &share_memory, py::arg("one"), py::arg("other"));
   m.def("shares_with_itself", &shares_with_itself, py::arg("tensor"));
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"),

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 import torch
 
+from pccl_backend._memory import take
 from pccl_backend.quantization import Format
-from pccl_backend.trainers._memory import take
 from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
 from pccl_backend.trainers.pieces import Piece, cut, is_counter, trainable

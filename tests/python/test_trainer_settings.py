@@ -9,7 +9,8 @@ import pytest
 import torch
 from scripted_group import script, small_model
 
-from pccl_backend.trainers import DDP, DiLoCo, _memory
+from pccl_backend import _memory
+from pccl_backend.trainers import DDP, DiLoCo
 
 HOUR = timedelta(hours=1)
 

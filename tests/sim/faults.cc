@@ -8,8 +8,7 @@ namespace {
 constexpr Duration kTick = kPeerTimeout / protocol::kTicksPerTimeout;
 // Peers try to reconnect at least once a second. After this time all of them are back.
 constexpr Duration kMasterStable = std::chrono::milliseconds(1500);
-// Longest outage that costs no link and no connection, even if nothing was received for two ticks
-// before it began.
+// Longest outage that costs no link and no connection, even after two ticks without data.
 constexpr Duration kHarmless = 2 * kTick;
 // Time from the end of an outage to the next outage of the same machine. By then all others have
 // received something from it.

@@ -274,6 +274,7 @@ void PeerNode::apply(peer::FinishJoint& effect) {
   if (effect.status.ok() && !effect.install.empty()) {
     app_->on_install();
     PCCL_ASSERT(shared_call_ == effect.handle && shared_->install(effect.install).ok());
+    app_->on_added(shared_->take_added());
   }
   app_->on_joint(effect);
 }
@@ -311,7 +312,13 @@ void PeerNode::apply(peer::StartOp& start) {
     return;
   }
   if (start.piece) {
-    memory.spans = {shared_->lend(start.task.op, *start.piece).value()};
+    const auto lent = shared_->lend(start.task.op, *start.piece);
+    if (!lent.ok()) {
+      unposted_[start.task.op] = start.task.epoch;
+      const peer::OpFailed event{start.task.epoch, start.task.op, lent.status()};
+      return control([this, event] { step(event); });
+    }
+    memory.spans = {lent.value()};
     memory.save = false;
     if (!start.piece->receives && world_.on_state_sent) world_.on_state_sent(*this);
   } else {
@@ -341,7 +348,8 @@ void PeerNode::apply(peer::BeginPieces& effect) {
     peer::SharedEntries::Options options;
     options.piece_bytes = kPieceBytes;
     options.in_place = app_->receives_only() && !app_->syncs_in_background();
-    shared_ = peer::SharedEntries::make(app_->state(), options).value();
+    auto spans = peer::StateSpans::make(app_->state(), app_->may_add()).value();
+    shared_ = peer::SharedEntries::make(std::move(spans), options);
     shared_call_ = effect.handle;
   }
   shared_->begin(effect);

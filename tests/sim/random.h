@@ -33,4 +33,6 @@ class Random {
   uint64_t state_;
 };
 
+inline uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
+
 }  // namespace pccl::sim

@@ -53,7 +53,18 @@ class AddressPublisher : public App {
   }
   ring::Memory memory(peer::Handle handle) override;
   std::vector<peer::StateSpan> state() override {
+    if (missing_) return {};
     return {{"w", DType::kUint8, {static_cast<int64_t>(state_.size())}, state_}};
+  }
+  std::optional<peer::StateSpans::MayAdd> may_add() const override {
+    if (!missing_) return {};
+    return peer::StateSpans::MayAdd{room_, {}};
+  }
+  void on_added(std::vector<peer::AddedEntry> added) override {
+    for (const peer::AddedEntry& entry : added) {
+      std::copy_n(entry.memory.get(), state_.size(), state_.begin());
+      node_.world().note(node_.name(), "\"" + entry.key + "\" was added");
+    }
   }
   bool receives_only() const override { return receives_only_; }
   bool syncs_in_background() const override { return in_background_; }
@@ -74,7 +85,9 @@ class AddressPublisher : public App {
   std::string joint_;
   std::vector<std::byte> state_;
   bool receives_only_ = false, in_background_ = false;
-  bool apart_ = false;  // the sync goes on in the background
+  bool missing_ = false;  // it has no state yet
+  uint64_t room_ = 0;     // for what it lacks, in bytes
+  bool apart_ = false;    // the sync goes on in the background
 };
 
 void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
@@ -112,13 +125,18 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
     call.offer.revision = number(with, "revision", 0);
     receives_only_ = strategy == "receive_only";
     in_background_ = with.contains("background");
+    missing_ = with.contains("missing");
+    room_ = number(with, "room", state_.size());
+    call.offer.partial = missing_;
     if (strategy == "send_only") call.offer.strategy = protocol::SyncStrategy::kSendOnly;
     if (strategy == "receive_only") call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
-    call.offer.entries.push_back(
-        {.key = "w",
-         .dtype = DType::kUint8,
-         .shape = {static_cast<int64_t>(number(with, "shape", state_.size()))},
-         .hash = memory::state_hash(state_.data(), state_.size())});
+    if (!missing_) {
+      call.offer.entries.push_back(
+          {.key = "w",
+           .dtype = DType::kUint8,
+           .shape = {static_cast<int64_t>(number(with, "shape", state_.size()))},
+           .hash = memory::state_hash(state_.data(), state_.size())});
+    }
   }
   node_.call(std::move(call));
 }
@@ -257,8 +275,8 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
     options.min_peers = founding.min_peers;
     options.piece_bytes = kPieceBytes;
     options.founders = std::max(founding.founders, founding.min_peers);
-    options.versions = {static_cast<uint16_t>(number(with, "lowest", options.versions.lowest)),
-                        static_cast<uint16_t>(number(with, "highest", options.versions.highest))};
+    options.versions.lowest += static_cast<uint16_t>(number(with, "lowest", 0));
+    options.versions.highest += static_cast<uint16_t>(number(with, "highest", 0));
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     if (word(with, "pattern") == "direct") options.pattern = protocol::PatternChoice::kDirect;
     options.call_timeout = std::chrono::milliseconds(number(with, "call_timeout", 0));

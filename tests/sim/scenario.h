@@ -11,15 +11,16 @@
 //   elsewhere            likewise: the master is on another machine than the peers
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
-//        [lowest=V] [highest=V] [state=BYTES] [pattern=direct]
+//        [lowest=N] [highest=N] [state=BYTES] [pattern=direct]
 //        [call_timeout=MS]
-//       processes start; the first `join` of a group sets its min_peers to its number of names
+//       processes start; the first `join` of a group sets its min_peers to its number of names;
+//       lowest, highest: how many versions of the protocol above those of this build they speak
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //        [on_loss=keep]
 //   send|recv root=R on=NAME [tag=T] [count=N] [timeout=MS]
 //       to rank R, from rank R
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
-//   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
+//   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [missing=1] [room=N] [on=a,b]
 //   state [on=a,b]                         says what its shared state is filled with
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
 //       stop and go pause and resume a process; end: as the process that hosts it ends

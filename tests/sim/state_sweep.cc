@@ -9,11 +9,14 @@ namespace {
 // Moments after the calls, in microseconds. The transfers are under way for about 5 ms of them.
 constexpr uint32_t kFirst = 8'000, kLast = 36'000, kStep = 400;
 
+// How the stale members take part. kMissing: they have no entry at all, and only receive.
+enum class Way { kMaySend, kReceiveOnly, kMissing };
+
 // One run: members 0 to `peers` - 1, of which those in `stale` are stale, and `dies` is killed
 // `after` the calls (none: `peers`).
 struct Case {
   uint32_t peers = 0, stale = 0, dies = 0, after = 0;
-  bool receive_only = false;
+  Way way = Way::kMaySend;
   bool is_stale(uint32_t peer) const { return ((stale >> peer) & 1) != 0; }
 };
 
@@ -29,7 +32,8 @@ std::string story(const Case& run) {
   std::string text =
       "join" + all + " state=100000 min_peers=1 founders=" + std::to_string(run.peers) +
       "; settle; sync revision=8 fill=2 on=" + fresh + "; sync revision=7 fill=1 on=" + stale +
-      (run.receive_only ? " strategy=receive_only" : "");
+      (run.way == Way::kMaySend ? "" : " strategy=receive_only") +
+      (run.way == Way::kMissing ? " missing=1" : "");
   if (run.dies < run.peers)
     text += "; run 0 us=" + std::to_string(run.after) + "; kill " + name(run.dies);
   return text + "; settle; state";
@@ -65,7 +69,7 @@ std::string judge(const Case& run, const std::string& transcript, bool& complete
   if (ok) return "";
   if (source_left) return "it failed though a source was left:" + *outcomes.begin();
   states.erase("1");
-  if (run.receive_only) states.erase("mixed"), states.erase("2");
+  if (run.way == Way::kReceiveOnly) states.erase("mixed"), states.erase("2");
   return states.empty() ? "" : "a failed call has changed a state that may be sent";
 }
 
@@ -83,11 +87,11 @@ std::vector<std::string> sweep_states(uint32_t peers, uint64_t& runs, uint64_t& 
   };
   for (uint32_t size = 2; size <= peers; ++size) {
     for (uint32_t stale = 1; stale + 1 < (1u << size); ++stale) {
-      for (const bool receive_only : {false, true}) {
-        run({size, stale, size, 0, receive_only});
+      for (const Way way : {Way::kMaySend, Way::kReceiveOnly, Way::kMissing}) {
+        run({size, stale, size, 0, way});
         for (uint32_t dies = 0; dies < size; ++dies) {
           for (uint32_t after = kFirst; after < kLast; after += kStep)
-            run({size, stale, dies, after, receive_only});
+            run({size, stale, dies, after, way});
         }
       }
     }

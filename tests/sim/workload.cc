@@ -9,9 +9,6 @@
 namespace pccl::sim {
 namespace {
 
-// The last entry has several parts, the others are one piece (peer::Options::piece_bytes).
-constexpr size_t kStateKeys = 4;
-constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12, 70000};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
 // Timeout of a hasty operation. The operation may or may not complete within it.
 constexpr Duration kHasteMin = std::chrono::milliseconds(1),
@@ -25,8 +22,6 @@ constexpr uint64_t kCountKept = 150000;
 constexpr uint64_t kKeptOneIn = 12;
 // A peer forgets one step in kForgetsOneIn. All members skip one sync in kSkipsOneIn.
 constexpr uint64_t kForgetsOneIn = 12, kSkipsOneIn = 6;
-
-uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
 
 uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
   uint64_t hash = 1;
@@ -55,7 +50,7 @@ bool is_out(Code code) {
 
 Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules)
     : node_(node), checker_(checker), seed_(seed), rules_(rules) {
-  for (const size_t bytes : kStateBytes) state_.emplace_back(bytes);
+  state_ = fresh_state();
   if (rules_.joins) node_.call(peer::JoinCalled{node_.new_handle()});
 }
 
@@ -304,33 +299,6 @@ void Workload::ask_for_pending(Random& random) {
   });
 }
 
-peer::JointCalled Workload::offer() const {
-  peer::JointCalled call{.handle = node_.new_handle(),
-                         .kind = protocol::JointKind::kSyncSharedState,
-                         .offer = {},
-                         .timeout = rules_.timeout};
-  call.offer.revision = revision_;
-  for (size_t key = 0; key < kStateKeys; ++key) {
-    call.offer.entries.push_back(
-        {.key = "k" + std::to_string(key),
-         .dtype = DType::kUint8,
-         .shape = {static_cast<int64_t>(kStateBytes[key])},
-         .hash = memory::state_hash(state_[key].data(), state_[key].size())});
-  }
-  return call;
-}
-
-// Newcomers with an odd id come with fresh weights that count like the state of the others.
-void Workload::offer_state() {
-  peer::JointCalled call = offer();
-  joint_ = call.kind;
-  if (newcomer_ && node_.id().value % 2 == 0)
-    call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
-  strategy_ = call.offer.strategy;
-  in_background_ = Random(mix(mix(seed_, node_.id().value), turn_)).once_in(2);
-  node_.call(std::move(call));
-}
-
 void Workload::on_decided(bool receives) {
   if (gone_) return;
   PCCL_ASSERT(joint_ == protocol::JointKind::kSyncSharedState && stage_ == Stage::kSync);
@@ -363,35 +331,6 @@ void Workload::post_alone() {
   call.uneven = false;
   call.tag = "nobody else has this tag";
   post(call);
-}
-
-void Workload::offer_wrong_state() {
-  peer::JointCalled call = offer();
-  joint_ = call.kind;
-  std::vector<protocol::StateEntry>& entries = call.offer.entries;
-  const Mistake mistake = rules_.mistake;
-  if (mistake == Mistake::kShape) entries[1].shape = {4001};
-  if (mistake == Mistake::kDtype) entries[0].dtype = DType::kInt8;
-  if (mistake == Mistake::kAhead) call.offer.revision = uint64_t{1} << 40;
-  if (mistake == Mistake::kExtraKey) {
-    entries.push_back(entries[0]);
-    entries.back().key = "k9";
-  }
-  if (mistake == Mistake::kSendOnly) {
-    call.offer.strategy = protocol::SyncStrategy::kSendOnly;
-    entries[0].hash ^= 1;
-  }
-  node_.call(std::move(call));
-}
-
-void Workload::offer_and_hang() {
-  node_.hangs = true;
-  for (auto& entry : state_) std::fill(entry.begin(), entry.end(), std::byte{0xee});
-  strategy_ = protocol::SyncStrategy::kReceiveOnly;
-  peer::JointCalled call = offer();
-  call.offer.strategy = strategy_;
-  joint_ = call.kind;
-  node_.call(std::move(call));
 }
 
 // All calls that a mistaken newcomer makes in this generation.

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ class Workload : public App {
   void on_gone(const Status& status) override;
   ring::Memory memory(peer::Handle handle) override;
   std::vector<peer::StateSpan> state() override;
+  std::optional<peer::StateSpans::MayAdd> may_add() const override;
+  void on_added(std::vector<peer::AddedEntry> added) override;
   bool receives_only() const override { return strategy_ == protocol::SyncStrategy::kReceiveOnly; }
 
   bool syncs_in_background() const override { return in_background_; }
@@ -113,6 +116,7 @@ class Workload : public App {
     Buffers buffers;  // what the operation writes: one per rank, or one
     Buffers before, inputs;
   };
+  static Buffers fresh_state();
   static bool same_on_all(const Call& call);  // whether all ranks get the same result
   uint64_t part(const Call& call, uint32_t from, uint32_t to) const;  // elements
   Buffers inputs_of(const Call& call, uint32_t rank) const;
@@ -134,7 +138,9 @@ class Workload : public App {
   void joint(protocol::JointKind kind);
   void ask_for_pending(Random& random);
   void offer_state();
+  void call_sync(peer::JointCalled call);
   peer::JointCalled offer() const;
+  std::set<size_t> lacking() const;
   void make_mistake();
   std::vector<Call> first_collectives() const;
   void post_alone();
@@ -172,6 +178,7 @@ class Workload : public App {
   peer::Handle joint_handle_ = 0;  // of the last call that is no sync
   Instant joint_since_;            // it began then
   std::vector<std::vector<std::byte>> state_;
+  std::set<size_t> lacks_;  // entries that its last offer did not have
   uint64_t revision_ = 0, turn_ = 0, turns_ = 0, batch_fold_ = 0;
   Stage stage_ = Stage::kSync;
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;

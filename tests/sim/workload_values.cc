@@ -253,15 +253,4 @@ ring::Memory Workload::memory(peer::Handle handle) {
   return memory;
 }
 
-std::vector<peer::StateSpan> Workload::state() {
-  std::vector<peer::StateSpan> spans;
-  for (size_t key = 0; key < state_.size(); ++key) {
-    spans.push_back({"k" + std::to_string(key),
-                     DType::kUint8,
-                     {static_cast<int64_t>(state_[key].size())},
-                     state_[key]});
-  }
-  return spans;
-}
-
 }  // namespace pccl::sim

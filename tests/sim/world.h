@@ -52,6 +52,9 @@ class App {
   virtual ring::Memory memory(peer::Handle handle) = 0;
   // The tensors of a shared-state call.
   virtual std::vector<peer::StateSpan> state() = 0;
+  // Whether that call takes entries that are not among these.
+  virtual std::optional<peer::StateSpans::MayAdd> may_add() const { return {}; }
+  virtual void on_added(std::vector<peer::AddedEntry> /*added*/) {}  // such entries have come
   virtual bool receives_only() const { return false; }  // the strategy of the last such call
   // Whether it goes on in the background when all have voted. Then on_decided() is called, and its
   // success is held back until PeerNode::wait_for_sync().

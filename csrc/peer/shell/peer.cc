@@ -295,6 +295,7 @@ Result<JointResult> Peer::Impl::conclude(FinishJoint end, SharedEntries* entries
     if (Status status = entries->install(end.install); !status.ok()) return status;
     out.bytes_sent = entries->bytes_sent();
     out.bytes_received = entries->bytes_received();
+    if (!end.install.empty()) out.added = entries->take_added();
   }
   if (end.topology) see(*end.topology);
   out.topology = std::move(end.topology);
@@ -322,10 +323,16 @@ namespace {
 // cannot take, and this transfer fails for all members.
 JointCalled call_of(const SharedEntries& shared, uint64_t revision, protocol::SyncStrategy strategy,
                     Duration timeout) {
-  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.offer(), timeout};
+  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.offer(), timeout, {}};
+  event.entries = shared.list();
   event.offer.revision = revision;
   event.offer.strategy = shared.failure().ok() ? strategy : protocol::SyncStrategy::kReceiveOnly;
   return event;
+}
+
+Status check_strategy(const StateSpans& entries, protocol::SyncStrategy strategy) {
+  if (!entries.may_add() || strategy == protocol::SyncStrategy::kReceiveOnly) return {};
+  return {Code::kInvalidArgument, "shared state: only receive_only may add entries", {}};
 }
 
 // The call may have ended before the transfer failed: if nobody else may send a state, or by a
@@ -342,19 +349,26 @@ Result<JointResult> with_failure(Result<JointResult> result, const Status& failu
 }  // namespace
 
 Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                            const std::vector<StateSpan>& entries, Duration timeout,
+                                            std::vector<StateSpan> entries, Duration timeout,
+                                            const Interrupted& interrupted) {
+  Result<std::shared_ptr<StateSpans>> spans = StateSpans::make(std::move(entries));
+  if (!spans.ok()) return spans.status();
+  return sync_shared_state(revision, strategy, std::move(spans.value()), timeout, interrupted, {});
+}
+
+Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                            std::shared_ptr<StateSpans> entries, Duration timeout,
                                             const Interrupted& interrupted,
                                             const OnProgress& on_progress) {
-  const Status status = impl_->check_joint("sync_shared_state");
+  Status status = impl_->check_joint("sync_shared_state");
+  if (status.ok()) status = check_strategy(*entries, strategy);
   if (!status.ok()) return status;
   bool stop = false;  // it stays true: the others wait for this peer's call, which is then given up
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
   SharedEntries::Options options;
   options.timeout = timeout;
   options.in_place = strategy == protocol::SyncStrategy::kReceiveOnly;
-  Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, options, stopped);
-  if (!made.ok()) return made.status();
-  const std::shared_ptr<SharedEntries> shared = std::move(made.value());
+  const auto shared = SharedEntries::make(std::move(entries), options, stopped);
   Result<JointResult> result =
       impl_->joint(call_of(*shared, revision, strategy, timeout), shared, stopped, on_progress);
   const Status failure = shared->failure();
@@ -364,19 +378,18 @@ Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStr
 
 Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
                                                          protocol::SyncStrategy strategy,
-                                                         const std::vector<StateSpan>& entries,
+                                                         std::shared_ptr<StateSpans> entries,
                                                          InBackground background, Duration timeout,
                                                          const Interrupted& interrupted) {
-  const Status status = impl_->check_joint("sync_shared_state");
+  Status status = impl_->check_joint("sync_shared_state");
+  if (status.ok()) status = check_strategy(*entries, strategy);
   if (!status.ok()) return status;
   SharedEntries::Options options;
   options.timeout = timeout;
   bool stop = false;
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
-  Result<std::shared_ptr<SharedEntries>> made = SharedEntries::make(entries, options, stopped);
-  if (!made.ok()) return made.status();
   const auto call = std::make_shared<Control::WaitingCall>();
-  call->entries = std::move(made.value());
+  call->entries = SharedEntries::make(std::move(entries), options, stopped);
   const auto conclude = [impl = impl_.get(), shared = call->entries](FinishJoint end) {
     Result<JointResult> result = impl->conclude(std::move(end), shared.get());
     const Status failure = shared->failure();

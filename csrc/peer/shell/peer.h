@@ -25,6 +25,7 @@
 #include "csrc/memory/device.h"
 #include "csrc/net/socket.h"
 #include "csrc/peer/events.h"
+#include "csrc/peer/shell/state_spans.h"
 #include "csrc/peer/shell/token_file.h"
 #include "csrc/ring/shell/shell.h"
 
@@ -48,24 +49,12 @@ struct OpResult {
 using Completion = std::function<void(OpResult)>;
 using Interrupted = std::function<bool()>;  // may be empty
 
-// One entry of a shared state, in memory of the host or of a device.
-struct StateSpan {
-  std::string key;
-  DType dtype = DType::kFloat32;
-  std::vector<int64_t> shape;
-  std::span<std::byte> bytes;
-  // The memory of an entry on a device; then `bytes` is empty. The device outlives the call.
-  memory::Device* device = nullptr;
-  memory::DeviceBytesPtr on_device = nullptr;
-
-  size_t size() const { return on_device ? on_device->size() : bytes.size(); }
-};
-
 struct JointResult {
   std::optional<Topology> topology;
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
   uint64_t bytes_sent = 0, bytes_received = 0;  // of shared state, by this call
+  std::vector<AddedEntry> added = {};           // by this call; see StateSpans
 };
 
 // Is called for each piece that was verified; see SyncProgress.
@@ -135,17 +124,21 @@ class Peer {
   // this thread has given to them. A device that fails ends the call for all members, with an error
   // that names the entry. If it fails while it takes what was agreed on, the call fails on this
   // peer only, and its entries on that device hold anything.
-  // The calling thread calls `on_progress`, which may be empty.
+  // The calling thread calls `on_progress`, which may be empty. kInvalidArgument if the entries
+  // cannot be offered; see StateSpans. Entries may be added only with kReceiveOnly.
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                        const std::vector<StateSpan>& entries, Duration timeout,
+                                        std::shared_ptr<StateSpans> entries, Duration timeout,
                                         const Interrupted& interrupted,
                                         const OnProgress& on_progress = {});
+  Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                        std::vector<StateSpan> entries, Duration timeout,
+                                        const Interrupted& interrupted);
   // The same, but returns when all members have voted. The transfers go on in the background; see
   // background_sync.h. Until wait_for() has returned an outcome, every joint call fails with
   // kInvalidState.
   Result<std::shared_ptr<BackgroundSync>> begin_sync(uint64_t revision,
                                                      protocol::SyncStrategy strategy,
-                                                     const std::vector<StateSpan>& entries,
+                                                     std::shared_ptr<StateSpans> entries,
                                                      InBackground background, Duration timeout,
                                                      const Interrupted& interrupted);
   // The outcome; nothing at `until`, or if `interrupted` has returned true: the call then goes on.

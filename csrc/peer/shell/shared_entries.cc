@@ -18,46 +18,10 @@
 
 #include "csrc/memory/state_hash.h"
 #include "csrc/peer/shell/pinned_pieces.h"
+#include "csrc/protocol/state.h"
 
 namespace pccl::peer {
 namespace {
-
-constexpr size_t kDimensionsMax = 64;
-// Limit of an offer. It leaves room for the rest of its message.
-constexpr size_t kOfferBytesMax = protocol::kMessageBytesMax - (64u << 10);
-
-Status invalid(const std::string& what) {
-  return {Code::kInvalidArgument, "shared state: " + what, {}};
-}
-
-// Upper bound of the bytes of one entry in a message.
-size_t offered_bytes(const StateSpan& entry) {
-  return 32 + entry.key.size() + 8 * entry.shape.size();
-}
-
-Status check_span(const StateSpan& entry) {
-  const std::string name = "entry \"" + entry.key + "\"";
-  if (entry.key.size() > protocol::kStateKeyBytesMax) {
-    return invalid("the key \"" + entry.key.substr(0, 64) + "...\" has " +
-                   std::to_string(entry.key.size()) + " bytes, at most " +
-                   std::to_string(protocol::kStateKeyBytesMax) + " are allowed");
-  }
-  if (entry.shape.size() > kDimensionsMax) {
-    return invalid(name + " has " + std::to_string(entry.shape.size()) + " dimensions, at most " +
-                   std::to_string(kDimensionsMax) + " are allowed");
-  }
-  uint64_t bytes = element_bytes(entry.dtype);
-  bool sensible = true;
-  for (const int64_t size : entry.shape) {
-    sensible = sensible && size >= 0 &&
-               !__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
-  }
-  if (!sensible || bytes != entry.size()) {
-    return invalid(name + " has " + std::to_string(entry.size()) + " bytes, its shape says " +
-                   (sensible ? std::to_string(bytes) : "something else"));
-  }
-  return {};
-}
 
 // Little-endian words.
 void store_words(const std::vector<uint64_t>& words, std::byte* to) {
@@ -81,29 +45,26 @@ std::vector<uint64_t> load_words(const std::byte* from, size_t count) {
 Result<std::shared_ptr<SharedEntries>> SharedEntries::make(std::vector<StateSpan> entries,
                                                            const Options& options,
                                                            const Interrupted& interrupted) {
-  if (entries.size() > protocol::kStateKeysMax) {
-    return invalid(std::to_string(entries.size()) + " entries, at most " +
-                   std::to_string(protocol::kStateKeysMax) + " are allowed");
-  }
-  std::sort(entries.begin(), entries.end(),
-            [](const StateSpan& a, const StateSpan& b) { return a.key < b.key; });
-  size_t bytes = 0;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const Status status = check_span(entries[i]);
-    if (!status.ok()) return status;
-    if (i > 0 && entries[i].key == entries[i - 1].key) {
-      return invalid("the key \"" + entries[i].key + "\" is there twice");
-    }
-    bytes += offered_bytes(entries[i]);
-  }
-  if (bytes > kOfferBytesMax) {
-    return invalid("its keys and shapes take " + std::to_string(bytes) + " bytes, at most " +
-                   std::to_string(kOfferBytesMax) + " are allowed: use shorter keys");
-  }
+  Result<std::shared_ptr<StateSpans>> spans = StateSpans::make(std::move(entries));
+  if (!spans.ok()) return spans.status();
+  return make(std::move(spans.value()), options, interrupted);
+}
+
+std::shared_ptr<SharedEntries> SharedEntries::make(std::shared_ptr<StateSpans> spans,
+                                                   const Options& options,
+                                                   const Interrupted& interrupted) {
   auto made = std::make_shared<SharedEntries>();
-  made->entries_ = std::move(entries);
+  made->spans_ = std::move(spans);
+  made->entries_ = BoundEntries(made->spans_);
+  made->offer_.partial = made->spans_->may_add().has_value();
+  made->list_ = made->spans_->list();
   made->options_ = options;
   made->hash(interrupted);
+  if (made->list_->size() <= protocol::kStateListedMax) {
+    made->offer_.entries = *made->list_;
+  } else {
+    made->offer_.digest = protocol::state_hash(*made->list_);
+  }
   return made;
 }
 
@@ -113,11 +74,11 @@ std::vector<SharedEntries::Group> SharedEntries::on_devices(
     const std::vector<uint32_t>& keys) const {
   std::vector<Group> groups;
   for (const uint32_t key : keys) {
-    const StateSpan& entry = entries_[key];
-    if (entry.device == nullptr || entry.size() == 0) continue;
+    const StateSpan& span = entry(key);
+    if (span.device == nullptr || span.size() == 0) continue;
     auto at = std::find_if(groups.begin(), groups.end(),
-                           [&](const Group& group) { return group.device == entry.device; });
-    if (at == groups.end()) at = groups.insert(at, Group{entry.device, {}});
+                           [&](const Group& group) { return group.device == span.device; });
+    if (at == groups.end()) at = groups.insert(at, Group{span.device, {}});
     at->keys.push_back(key);
   }
   return groups;
@@ -125,14 +86,14 @@ std::vector<SharedEntries::Group> SharedEntries::on_devices(
 
 std::vector<memory::DeviceBytesPtr> SharedEntries::memory_of(const Group& group) const {
   std::vector<memory::DeviceBytesPtr> memory;
-  for (const uint32_t key : group.keys) memory.push_back(entries_[key].on_device);
+  for (const uint32_t key : group.keys) memory.push_back(entry(key).on_device);
   return memory;
 }
 
 // `first` and `last` count the entries of the group.
 Status SharedEntries::error_of(const Group& group, size_t first, size_t last,
                                const Status& why) const {
-  const auto quoted = [&](size_t at) { return "\"" + entries_[group.keys[at]].key + "\""; };
+  const auto quoted = [&](size_t at) { return "\"" + entry(group.keys[at]).key + "\""; };
   std::string what = "entry " + quoted(first);
   if (first != last) what = "one of the entries " + quoted(first) + " to " + quoted(last);
   return {why.code, what + ": " + why.message, {}};
@@ -145,16 +106,12 @@ Status SharedEntries::error_of(const Group& group, const Status& why) const {
 // ---- Hashes ----
 
 void SharedEntries::hash(const Interrupted& interrupted) {
-  for (const StateSpan& entry : entries_)
-    offer_.entries.push_back({entry.key, entry.dtype, entry.shape, 0});
-  std::vector<uint32_t> all(entries_.size());
+  std::vector<uint32_t> all(spans_->all().size());
   std::iota(all.begin(), all.end(), 0u);
   std::vector<Group> groups = on_devices(all);
+  for (protocol::StateEntry& entry : *list_) entry.hash = 0;
   failure_ = hash_on_devices(groups, interrupted);
-  for (const uint32_t key : all) {
-    const StateSpan& entry = entries_[key];
-    if (entry.device == nullptr || entry.size() == 0) hash_on_host(key);
-  }
+  hash_on_host(all);
   for (Group& group : groups) {
     if (group.hashes == nullptr) continue;
     const Status status = finish_hash(group);
@@ -162,13 +119,29 @@ void SharedEntries::hash(const Interrupted& interrupted) {
   }
 }
 
-// The sums of the parts of a large entry come with its hash.
-void SharedEntries::hash_on_host(uint32_t key) {
-  const std::span<const std::byte> bytes = entries_[key].bytes;
-  if (bytes.size() <= options_.piece_bytes) {
-    offer_.entries[key].hash = memory::state_hash(bytes.data(), bytes.size());
-    return;
+// Small entries are hashed together, by all threads of the team.
+void SharedEntries::hash_on_host(const std::vector<uint32_t>& keys) {
+  std::vector<uint32_t> small;
+  std::vector<std::span<const std::byte>> bytes;
+  small.reserve(keys.size());
+  bytes.reserve(keys.size());
+  for (const uint32_t key : keys) {
+    const StateSpan& span = entry(key);
+    if (span.device != nullptr && span.size() > 0) continue;
+    if (span.bytes.size() > options_.piece_bytes) {
+      hash_parts(key);
+    } else {
+      small.push_back(key);
+      bytes.push_back(span.bytes);
+    }
   }
+  const std::vector<uint64_t> hashes = memory::state_hashes(bytes);
+  for (size_t at = 0; at < small.size(); ++at) (*list_)[small[at]].hash = hashes[at];
+}
+
+// The sums of the parts of a large entry come with its hash.
+void SharedEntries::hash_parts(uint32_t key) {
+  const std::span<const std::byte> bytes = entry(key).bytes;
   memory::StateHasher hasher;
   uint64_t before = 0;
   std::vector<uint64_t>& sums = sums_[key];
@@ -177,7 +150,7 @@ void SharedEntries::hash_on_host(uint32_t key) {
     sums.push_back(hasher.sum() - before);
     before = hasher.sum();
   }
-  offer_.entries[key].hash = hasher.value();
+  (*list_)[key].hash = hasher.value();
 }
 
 // Begins to hash wherever a device can, and hashes the rest. All marks come first: they are about
@@ -214,7 +187,7 @@ Status SharedEntries::finish_hash(Group& group) {
   if (!status.ok()) return error_of(group, status);
   const std::vector<uint64_t> values = group.hashes->values();
   PCCL_ASSERT(values.size() == group.keys.size());
-  for (size_t i = 0; i < values.size(); ++i) offer_.entries[group.keys[i]].hash = values[i];
+  for (size_t i = 0; i < values.size(); ++i) (*list_)[group.keys[i]].hash = values[i];
   return {};
 }
 
@@ -225,8 +198,7 @@ Status SharedEntries::hash_copies(const Group& group) {
       memory_of(group),
       [&](size_t which, size_t, std::span<std::byte> bytes) { hashers[which].add(bytes); });
   if (!outcome.status.ok()) return error_of(group, outcome.first, outcome.last, outcome.status);
-  for (size_t i = 0; i < hashers.size(); ++i)
-    offer_.entries[group.keys[i]].hash = hashers[i].value();
+  for (size_t i = 0; i < hashers.size(); ++i) (*list_)[group.keys[i]].hash = hashers[i].value();
   return {};
 }
 
@@ -235,6 +207,8 @@ Status SharedEntries::hash_copies(const Group& group) {
 void SharedEntries::begin(const BeginPieces& plan) {
   if (plan.keeps) return;
   elected_ = plan.plan.entries;
+  refusal_ = entries_.bind(elected_);
+  if (spans_->may_add()) copies_.clear();  // their keys are those of the plan before
   layout_ = PieceLayout(elected_, plan.plan.keys, options_.piece_bytes);
   manifest_.clear();
   staging_.clear();
@@ -251,6 +225,7 @@ Status SharedEntries::allocate(Buffer& buffer, size_t bytes, const char* what) c
 
 Result<std::span<std::byte>> SharedEntries::lend(OpKey op, const PieceOp& piece) {
   if (!failure_.ok()) return failure_;
+  if (!refusal_.ok()) return refusal_;
   return piece.receives ? landing(op, piece.what) : source(op, piece);
 }
 
@@ -259,7 +234,8 @@ void SharedEntries::take_back(OpKey op) { lent_.erase(op); }
 // The memory of the tensor, if the piece may be received there; else nothing.
 std::span<std::byte> SharedEntries::in_tensor(uint32_t piece) const {
   const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
-  if (!options_.in_place || segments.size() != 1 || !is_on_host(segments[0].key)) return {};
+  if (segments.size() != 1 || !is_on_host(segments[0].key)) return {};
+  if (!options_.in_place && !entries_.is_added(segments[0].key)) return {};
   return home_of(segments[0]);
 }
 
@@ -268,7 +244,7 @@ std::span<std::byte> SharedEntries::home_of(const PieceLayout::Segment& segment)
   const auto copy = copies_.find(segment.key);
   if (copy != copies_.end()) return {copy->second.get() + segment.offset, segment.bytes};
   if (segment.bytes == 0) return {};
-  return entries_[segment.key].bytes.subspan(segment.offset, segment.bytes);
+  return entry(segment.key).bytes.subspan(segment.offset, segment.bytes);
 }
 
 Result<std::span<std::byte>> SharedEntries::landing(OpKey op, uint32_t what) {
@@ -337,7 +313,7 @@ Status SharedEntries::copy_out(const std::vector<uint32_t>& keys) {
   for (const Group& group : on_devices(missing)) {
     Buffers buffers;
     for (const uint32_t key : group.keys) {
-      if (Status status = allocate(buffers[key], entries_[key].size(), "send"); !status.ok())
+      if (Status status = allocate(buffers[key], entry(key).size(), "send"); !status.ok())
         return status;
     }
     PinnedPieces pieces(*group.device, options_.timeout);
@@ -359,7 +335,7 @@ Status SharedEntries::make_manifest() {
   for (uint32_t piece = 0; piece < layout_.count(); ++piece) {
     if (!layout_.is_part(piece)) continue;
     const PieceLayout::Segment segment = layout_.segments(piece)[0];
-    const auto sums = sums_.find(segment.key);
+    const auto sums = entries_.adds() ? sums_.end() : sums_.find(segment.key);
     if (sums == sums_.end()) {
       if (Status status = copy_out({segment.key}); !status.ok()) return status;
       manifest.push_back(memory::state_sum(home_of(segment), segment.offset));
@@ -386,7 +362,7 @@ SharedEntries::Checked SharedEntries::check(OpKey op, uint32_t what) {
 
 Status SharedEntries::wrong(uint32_t key) const {
   return {Code::kSharedState,
-          "entry \"" + entries_[key].key +
+          "entry \"" + entry(key).key +
               "\" arrived with another hash than was agreed on: its owner changed it during the "
               "call",
           {}};
@@ -400,11 +376,15 @@ Status SharedEntries::check_piece(uint32_t piece) {
     const uint64_t sum = memory::state_sum(bytes, segments[0].offset);
     return sum == manifest_.at(layout_.part_index(piece)) ? Status{} : wrong(segments[0].key);
   }
-  size_t at = 0;
+  std::vector<std::span<const std::byte>> entries;
+  entries.reserve(segments.size());
   for (const PieceLayout::Segment& segment : segments) {
-    if (memory::state_hash(bytes.data() + at, segment.bytes) != elected_[segment.key].hash)
-      return wrong(segment.key);
-    at += segment.bytes;
+    entries.push_back(bytes.first(segment.bytes));
+    bytes = bytes.subspan(segment.bytes);
+  }
+  const std::vector<uint64_t> hashes = memory::state_hashes(entries);
+  for (size_t at = 0; at < hashes.size(); ++at) {
+    if (hashes[at] != elected_[segments[at].key].hash) return wrong(segments[at].key);
   }
   return {};
 }
@@ -419,11 +399,11 @@ Status SharedEntries::check_manifest(const std::byte* received) {
     const PieceLayout::Segment segment = layout_.segments(piece)[0];
     if (segment.offset == 0) sum = 0;
     sum += manifest[layout_.part_index(piece)];
-    const uint64_t bytes = entries_[segment.key].size();
+    const uint64_t bytes = entry(segment.key).size();
     if (segment.offset + segment.bytes < bytes) continue;
     if (memory::hash_of_sum(sum, bytes) == elected_[segment.key].hash) continue;
     return {Code::kSharedState,
-            "the hashes of the parts of entry \"" + entries_[segment.key].key +
+            "the hashes of the parts of entry \"" + entry(segment.key).key +
                 "\" do not add up to the hash that was agreed on",
             {}};
   }
@@ -468,13 +448,15 @@ Status SharedEntries::install(const std::vector<uint32_t>& keys) {
         "of it: restore it, or end this process";
     return status;
   }
+  auto next = keys.begin();
   for (const uint32_t piece : layout_.pieces_of(keys)) {
     if (!in_tensor(piece).empty()) continue;
     const std::byte* from = staging_.at(piece).get();
     for (const PieceLayout::Segment& segment : layout_.segments(piece)) {
-      const bool lacks = std::binary_search(keys.begin(), keys.end(), segment.key);
+      while (next != keys.end() && *next < segment.key) ++next;
+      const bool lacks = next != keys.end() && *next == segment.key;
       if (lacks && is_on_host(segment.key) && segment.bytes > 0)
-        std::memcpy(entries_[segment.key].bytes.data() + segment.offset, from, segment.bytes);
+        std::memcpy(entry(segment.key).bytes.data() + segment.offset, from, segment.bytes);
       from += segment.bytes;
     }
   }
@@ -482,7 +464,9 @@ Status SharedEntries::install(const std::vector<uint32_t>& keys) {
 }
 
 void SharedEntries::release() {
-  entries_.clear();
+  entries_ = {};
+  spans_.reset();
+  list_.reset();
   staging_.clear();
   copies_.clear();
   lent_.clear();

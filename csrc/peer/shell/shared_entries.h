@@ -18,6 +18,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/peer/piece_layout.h"
+#include "csrc/peer/shell/bound_entries.h"
 #include "csrc/peer/shell/peer.h"
 
 namespace pccl::peer {
@@ -29,19 +30,24 @@ class SharedEntries {
     uint64_t piece_bytes = protocol::kStateUnitBytes;
     bool in_place = false;
   };
-  // Sorts and hashes the entries. kInvalidArgument for entries that cannot be offered: a duplicate
-  // key, a shape that does not match the number of bytes, more than the limits allow.
+  // Sorts and hashes the entries. kInvalidArgument: see StateSpans.
   static Result<std::shared_ptr<SharedEntries>> make(std::vector<StateSpan> entries,
                                                      const Options& options,
                                                      const Interrupted& interrupted = {});
+  // Hashes them.
+  static std::shared_ptr<SharedEntries> make(std::shared_ptr<StateSpans> spans,
+                                             const Options& options,
+                                             const Interrupted& interrupted = {});
 
   // Why a device could not hash; ok if all could. Such entries are offered with a hash of 0, which
   // must not be elected, and lend() fails.
   const Status& failure() const { return failure_; }
   // The offer to the master. The caller fills in revision and strategy.
   const protocol::Offer& offer() const { return offer_; }
+  const std::shared_ptr<StateSpans::List>& list() const { return list_; }  // what is offered
 
-  // A plan begins. Unless it keeps the pieces of the one before, what was received is dropped.
+  // A plan begins. From here on, entries are counted as in the plan. Unless it keeps the pieces of
+  // the one before, what was received is dropped.
   void begin(const BeginPieces& plan);
   // The memory of one end of the transfer `op`. kSystem if there is none. REQUIRES: a plan.
   Result<std::span<std::byte>> lend(OpKey op, const PieceOp& piece);
@@ -55,6 +61,8 @@ class SharedEntries {
   Checked check(OpKey op, uint32_t what);
   // Copies the received pieces of these entries into the tensors. REQUIRES: all were checked.
   Status install(const std::vector<uint32_t>& keys);
+  // The entries that this peer did not have. REQUIRES: installed.
+  std::vector<AddedEntry> take_added() { return entries_.take_added(); }
   // Lets go of all memory, so that no other thread releases it.
   void release();
 
@@ -76,7 +84,8 @@ class SharedEntries {
   Status error_of(const Group& group, size_t first, size_t last, const Status& why) const;
   Status error_of(const Group& group, const Status& why) const;
   void hash(const Interrupted& interrupted);
-  void hash_on_host(uint32_t key);
+  void hash_on_host(const std::vector<uint32_t>& keys);
+  void hash_parts(uint32_t key);
   Status hash_on_devices(std::vector<Group>& groups, const Interrupted& interrupted);
   Status start_hash(Group& group, const Interrupted& interrupted);
   Status finish_hash(Group& group);
@@ -84,7 +93,8 @@ class SharedEntries {
   Status allocate(Buffer& buffer, size_t bytes, const char* what) const;
   Status copy_out(const std::vector<uint32_t>& keys);
 
-  bool is_on_host(uint32_t key) const { return entries_[key].device == nullptr; }
+  const StateSpan& entry(uint32_t key) const { return entries_[key]; }
+  bool is_on_host(uint32_t key) const { return entry(key).device == nullptr; }
   std::span<std::byte> in_tensor(uint32_t piece) const;
   std::span<std::byte> home_of(const PieceLayout::Segment& segment) const;
   Result<std::span<std::byte>> landing(OpKey op, uint32_t what);
@@ -96,9 +106,12 @@ class SharedEntries {
   Status wrong(uint32_t key) const;
   void read_staging(uint32_t key, uint64_t offset, std::span<std::byte> to) const;
 
-  std::vector<StateSpan> entries_;  // in the order of the offer
+  std::shared_ptr<StateSpans> spans_;
+  BoundEntries entries_;
+  std::shared_ptr<StateSpans::List> list_;
   Options options_;
   Status failure_;
+  Status refusal_;  // why the plan cannot be carried out here
   protocol::Offer offer_;
   std::map<uint32_t, std::vector<uint64_t>> sums_;  // of the parts of large entries on the host
   std::vector<protocol::StateEntry> elected_;

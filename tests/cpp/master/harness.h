@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "csrc/protocol/codec.h"
+#include "csrc/protocol/state.h"
 #include "master/core.h"
 
 namespace pccl::master {
@@ -55,6 +56,13 @@ inline protocol::Offer offer(
   }
   std::sort(offer.entries.begin(), offer.entries.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
+  return offer;
+}
+
+// The same with a digest instead of the entries.
+inline protocol::Offer unlisted(protocol::Offer offer) {
+  offer.digest = protocol::state_hash(offer.entries);
+  offer.entries.clear();
   return offer;
 }
 

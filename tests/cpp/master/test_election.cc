@@ -203,6 +203,47 @@ TEST(Election, ANewcomerThatCannotBeTakenIsNamedWithBothSides) {
   EXPECT_TRUE(contains(found[2].why, "send_only"));
 }
 
+Offer partial(std::vector<uint32_t> keys) {
+  Offer out = offer(0, {}, kReceive);
+  for (const uint32_t key : keys)
+    out.entries.push_back({"k" + std::to_string(key), DType::kFloat32, {2, 3}, 9});
+  out.partial = true;
+  return out;
+}
+
+TEST(Election, WhoHasFewerKeysFetchesWhatItLacks) {
+  const std::vector<Offer> offers = {partial({1}), offer(5, {1, 9, 3}), partial({}),
+                                     offer(4, {1, 9, 8})};
+  EXPECT_TRUE(misfits(offers_of(offers, {false, true, false, true}), {}).empty());
+  for (const bool trained : {false, true}) {
+    const Election result = elect(offers_of(offers, {false, trained, false, trained}), {});
+    EXPECT_EQ(result.refusal, "");
+    EXPECT_EQ(result.agreed, state(5, {1, 9, 3}));
+    EXPECT_EQ(result.sources, (std::vector<PeerId>{{2}}));
+    EXPECT_EQ(result.receivers, (std::vector<PeerId>{{1}, {3}, {4}}));
+    EXPECT_EQ(result.keys, (std::vector<uint32_t>{0, 1, 2}));
+  }
+}
+
+TEST(Election, WhoHasFewerKeysMayHaveNoOthers) {
+  Offer odd = partial({0, 1});
+  odd.entries[1].shape = {7};
+  const std::vector<Offer> offers = {partial({0, 3}), offer(5, {1, 2}), odd};
+  const auto found = misfits(offers_of(offers, {false, true, false}), {});
+  ASSERT_EQ(peers(found), (std::vector<PeerId>{{1}, {3}}));
+  EXPECT_TRUE(contains(found[0].why, "\"k3\" is float32[2, 3] at the newcomer and absent"));
+  EXPECT_TRUE(contains(vote(offers).refusal, "\"k3\" is float32[2, 3] at rank 0 and absent"));
+}
+
+TEST(Election, FewerKeysAreNeverElected) {
+  EXPECT_TRUE(contains(vote({partial({0}), partial({1})}).refusal, "all are receive_only"));
+  EXPECT_TRUE(contains(vote({partial({0}), offer(0, {1}, kReceive)}).refusal, "receive_only"));
+  Offer wrong = partial({0});
+  EXPECT_TRUE(well_formed(wrong));
+  wrong.strategy = SyncStrategy::kEnforcePopular;
+  EXPECT_FALSE(well_formed(wrong));
+}
+
 TEST(Election, AmongFoundersADifferenceIsEverybodys) {
   Offer wide = offer(0, {9});
   wide.entries[0].shape = {7};
@@ -279,6 +320,9 @@ TEST(Election, OffersAreSortedByKeyWithoutRepetition) {
   EXPECT_FALSE(well_formed(one));
   one.entries[1] = one.entries[0];
   EXPECT_FALSE(well_formed(one));
+  one = offer(1, {1});
+  one.entries[0].shape = {-1};
+  EXPECT_FALSE(well_formed(one)) << "others may take it as it is";
 }
 
 TEST(Election, NoRevisionFollowsTheHighestOne) {

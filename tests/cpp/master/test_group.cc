@@ -448,6 +448,43 @@ TEST_F(GroupTest, TheRecordOutlivesItsMembers) {
                              "c < Answer 1 sync_shared_state ok revision 5"}));
 }
 
+TEST_F(GroupTest, DigestsThatAreAlikeNeedNoLists) {
+  h.found({"a", "b"});
+  h.vote("a", epoch(1), 0, kSync, unlisted(offer(1, {5})));
+  h.vote("b", epoch(1), 0, kSync, unlisted(offer(1, {5})));
+  EXPECT_EQ(h.take(), (Lines{"persist", "a < Answer 0 sync_shared_state ok revision 1",
+                             "b < Answer 0 sync_shared_state ok revision 1"}));
+}
+
+TEST_F(GroupTest, ListsAreAskedForIfDigestsDiffer) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0, kSync, unlisted(offer(1, {5})));
+  h.vote("b", epoch(1), 0, kSync, unlisted(offer(0, {6})));
+  h.vote("c", epoch(1), 0, kSync, unlisted(offer(1, {5})));
+  ASSERT_NE(h.last<protocol::ListRequest>("a"), nullptr);
+  ASSERT_NE(h.last<protocol::ListRequest>("b"), nullptr);
+  EXPECT_EQ(h.last<protocol::ListRequest>("c"), nullptr);
+  h.close("a");
+  h.come_back("a", h.resume("a", epoch(1)));
+  ASSERT_NE(h.last<protocol::ListRequest>("a"), nullptr) << "it may not have arrived";
+  h.say("a", protocol::StateList{0, epoch(1), offer(1, {5}).entries});
+  h.say("b", protocol::StateList{0, epoch(1), offer(0, {6}).entries});
+  ASSERT_NE(h.last<protocol::SyncPlan>("c"), nullptr);
+  EXPECT_EQ(h.last<protocol::SyncPlan>("c")->receivers, std::vector{h.id("b")});
+  h.say("b", protocol::StateList{0, epoch(1), {}});  // nobody waits for it
+  h.say("b", protocol::Fetched{0, Code::kOk, ""});
+  EXPECT_EQ(h.last<protocol::Answer>("a")->code, Code::kOk);
+}
+
+TEST_F(GroupTest, AWrongListIsForbidden) {
+  h.found({"a", "b"});
+  h.vote("a", epoch(1), 0, kSync, unlisted(offer(1, {5})));
+  h.vote("b", epoch(1), 0, kSync, unlisted(offer(1, {6})));
+  h.take();
+  h.say("b", protocol::StateList{0, epoch(1), offer(1, {7}).entries});
+  EXPECT_EQ(h.take(), (Lines{"b closed"}));
+}
+
 TEST_F(GroupTest, AnOfferThatIsNotSortedIsForbidden) {
   h.found({"a"});
   protocol::Offer odd = offer(1, {1, 2});

@@ -118,6 +118,46 @@ TEST_F(NewcomerTest, AStateThatCouldNotBeFetchedIsItsOwnTrouble) {
   EXPECT_TRUE(contains(kicked("c"), "no memory left"));
 }
 
+TEST_F(NewcomerTest, AListThatIsNotThatOfItsOfferIsItsMistake) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, unlisted(offer(0, {2})));
+  ASSERT_NE(last<protocol::ListRequest>("c"), nullptr);
+  EXPECT_EQ(last<protocol::ListRequest>("a"), nullptr) << "its list came with the vote";
+  say("c", protocol::StateList{0, epoch(2), offer(0, {9}).entries});
+  EXPECT_TRUE(contains(kicked("c"), "not the one that it has offered"));
+}
+
+TEST_F(NewcomerTest, AListThatDoesNotComeIsItsMistake) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, unlisted(offer(0, {2})));
+  tick_with({"a", "b", "c"}, 25);
+  EXPECT_TRUE(contains(kicked("c"), "sync_shared_state with the list of its entries within 10 s"));
+}
+
+TEST_F(NewcomerTest, WithFewerKeysItFetchesTheOthers) {
+  protocol::Offer fewer = offer(0, {}, kReceive);
+  fewer.partial = true;
+  vote("a", epoch(2), 0, kSync, offer(3, {1, 2}));
+  vote("b", epoch(2), 0, kSync, unlisted(offer(3, {1, 2})));
+  vote("c", epoch(2), 0, kSync, fewer);
+  ASSERT_NE(last<protocol::SyncPlan>("c"), nullptr);
+  EXPECT_EQ(last<protocol::SyncPlan>("c")->keys, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(last<protocol::SyncPlan>("c")->sources, (std::vector{id("a"), id("b")}));
+  say("c", protocol::Fetched{0, Code::kOk, ""});
+  EXPECT_EQ(last<protocol::Answer>("c")->code, Code::kOk);
+}
+
+TEST_F(NewcomerTest, AKeyThatTheOthersLackIsItsMistake) {
+  protocol::Offer odd = offer(0, {1, 2}, kReceive);
+  odd.partial = true;
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, odd);
+  EXPECT_TRUE(contains(kicked("c"), "\"k1\" is float32[2, 3] at the newcomer and absent"));
+}
+
 // The members have the state, and go on with the next call.
 TEST_F(NewcomerTest, WhileItFetchesTheStateItIsNotMissedInTheNextCall) {
   all_sync();

@@ -32,6 +32,8 @@ TEST_F(AbsenceOfOperations, WhatAMemberWasInItHasToRepeat) {
   EXPECT_TRUE(table.is_to_repeat(kA));
   EXPECT_FALSE(table.is_to_repeat(kB));
   EXPECT_FALSE(table.is_in_any(kA));
+  table.not_repeated({op(0)});
+  EXPECT_FALSE(table.is_to_repeat(kA)) << "it was committed";
 }
 
 TEST_F(AbsenceOfOperations, AskingForASendIsACall) {

@@ -129,6 +129,23 @@ TEST_P(StateHash, AlignmentDoesNotMatter) {
   }
 }
 
+TEST_P(StateHash, ManyEntriesAtOnceHaveTheirOwnHashes) {
+  std::mt19937_64 random(7);
+  std::vector<Bytes> entries;
+  for (int i = 0; i < 300; ++i) entries.emplace_back(random() % 20000);
+  entries.emplace_back(0);
+  entries.emplace_back((size_t{3} << 20) + 5);  // the team shares it
+  std::vector<std::span<const std::byte>> spans;
+  for (Bytes& entry : entries) {
+    for (std::byte& byte : entry) byte = static_cast<std::byte>(random());
+    spans.emplace_back(entry);
+  }
+  const std::vector<uint64_t> hashes = state_hashes(spans);
+  ASSERT_EQ(hashes.size(), entries.size());
+  for (size_t i = 0; i < entries.size(); ++i)
+    EXPECT_EQ(hashes[i], state_hash(entries[i].data(), entries[i].size())) << i;
+}
+
 TEST_P(StateHash, SameForAnyPieces) {
   const Bytes data = random_bytes(9 * kTile + 777, 3);
   for (size_t piece : {kTile, 4 * kTile, 100 * kTile}) {

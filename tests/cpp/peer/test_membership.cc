@@ -393,7 +393,8 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
       protocol::SyncPlan{},      protocol::Fetched{},    protocol::Leave{},
       protocol::Kicked{},        protocol::Resume{},     protocol::Resumed{},
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
-      protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{}};
+      protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{},
+      protocol::ListRequest{},   protocol::StateList{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -418,7 +419,7 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),
             " Ping Pong Dial Forget Notice EpochStart FreezeRequest Verdicts EpochEnd Answer "
-            "SyncPlan Kicked AbortProposal Farewell SendBegun");
+            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

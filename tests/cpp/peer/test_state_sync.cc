@@ -95,6 +95,49 @@ TEST_F(StateSyncTest, PartsAreCheckedWhenTheManifestIsHere) {
   EXPECT_EQ(is_right(1, 2), "tell Fetched 0\n");
 }
 
+TEST_F(StateSyncTest, TheMasterMayAskForTheEntries) {
+  EXPECT_EQ(t.hear(protocol::ListRequest{0}), "tell StateList 0 of 1.1: 4 entries\n");
+  EXPECT_EQ(t.hear(protocol::ListRequest{1}), "") << "of another call";
+  t.hear(answer());
+  EXPECT_EQ(t.hear(protocol::ListRequest{0}), "") << "it is over";
+}
+
+TEST_F(StateSyncTest, AnOfferMayHaveADigestAlone) {
+  t.hear(answer());
+  JointCalled call{6, JointKind::kSyncSharedState, {}, std::chrono::seconds(5), {}};
+  call.entries = std::make_shared<const std::vector<protocol::StateEntry>>(offer(1).entries);
+  call.offer.digest = protocol::state_hash(*call.entries);
+  t.on(call);
+  EXPECT_EQ(t.hear(protocol::ListRequest{1}), "tell StateList 1 of 1.1: 4 entries\n");
+  protocol::SyncPlan plan = fetch();
+  plan.number = 1;
+  EXPECT_EQ(t.hear(plan),
+            "pieces of call 6 begin\nstart call 6 as ?#0: 1 of 2, from 1.1, piece 0\n");
+}
+
+TEST_F(StateSyncTest, APartialOfferTakesEntriesThatItLacks) {
+  t.hear(answer());
+  JointCalled call{6, JointKind::kSyncSharedState, offer(1), std::chrono::seconds(5), {}};
+  call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
+  call.offer.partial = true;
+  call.offer.entries.erase(call.offer.entries.begin() + 1);
+  t.on(call);
+  protocol::SyncPlan plan{1, 7, offer(1).entries, {1}, {peer_id(1)}, {peer_id(2)}, ""};
+  plan.entries.erase(plan.entries.begin());
+  EXPECT_NE(refusal(plan), "") << "an offered entry is not there";
+}
+
+TEST_F(StateSyncTest, APartialOfferTakesNoSenselessEntries) {
+  t.hear(answer());
+  JointCalled call{6, JointKind::kSyncSharedState, {}, std::chrono::seconds(5), {}};
+  call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
+  call.offer.partial = true;
+  t.on(call);
+  protocol::SyncPlan plan{1, 7, offer(1).entries, {0, 1, 2, 3}, {peer_id(1)}, {peer_id(2)}, ""};
+  plan.entries[3].shape = {int64_t{1} << 62};
+  EXPECT_NE(refusal(plan).find("its entries make no sense"), std::string::npos);
+}
+
 TEST_F(StateSyncTest, EachVerifiedPieceIsProgress) {
   t.hear(fetch({0, 3}));
   arrives(1, 0);

@@ -295,6 +295,10 @@ class Transcript {
   static std::string detail(const protocol::JointAbort& what) {
     return " " + std::to_string(what.number) + " of " + text(what.epoch);
   }
+  static std::string detail(const protocol::StateList& what) {
+    return " " + std::to_string(what.number) + " of " + text(what.epoch) + ": " +
+           std::to_string(what.entries.size()) + " entries";
+  }
   static std::string detail(const protocol::Fetched& what) {
     return " " + std::to_string(what.number) + (what.code == Code::kOk ? "" : ": " + what.text);
   }

@@ -4,6 +4,7 @@
 #include <new>
 #include <thread>
 
+#include "csrc/peer/shell/state_spans.h"
 #include "tests/cpp/peer/shell/device_memory.h"
 #include "tests/cpp/peer/world.h"
 
@@ -24,8 +25,8 @@ std::vector<StateSpan> entries_of(std::vector<float>& weights) {
 
 Result<Background> begin(Peer& peer, std::vector<float>& weights, uint64_t revision = 0,
                          const Interrupted& interrupted = {}) {
-  return peer.begin_sync(revision, SyncStrategy::kEnforcePopular, entries_of(weights), {},
-                         kPatience, interrupted);
+  return peer.begin_sync(revision, SyncStrategy::kEnforcePopular,
+                         StateSpans::make(entries_of(weights)).value(), {}, kPatience, interrupted);
 }
 
 Result<JointResult> wait(Peer& peer, const Background& sync,
@@ -97,8 +98,8 @@ TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
         std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
     const std::vector<StateSpan> entries{
         {"weights", DType::kUint8, {100000}, {}, &device, weights}};
-    const Result<Background> sync =
-        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries, {}, kPatience, {});
+    const Result<Background> sync = peer.begin_sync(
+        0, SyncStrategy::kEnforcePopular, StateSpans::make(entries).value(), {}, kPatience, {});
     ASSERT_TRUE(sync.ok());
     if (rank == 1) {
       EXPECT_FALSE(sync.value()->ended());
@@ -120,8 +121,9 @@ TEST(BackgroundSync, WhatIsAbandonedEndsByItselfAndKeepsNothing) {
     std::vector<float> weights(1000, static_cast<float>(rank));
     auto memory = std::make_shared<int>();
     const std::weak_ptr<int> kept = memory;
-    const Result<Background> sync = peer.begin_sync(
-        0, SyncStrategy::kEnforcePopular, entries_of(weights), {std::move(memory)}, kPatience, {});
+    const Result<Background> sync = peer.begin_sync(0, SyncStrategy::kEnforcePopular,
+                                                    StateSpans::make(entries_of(weights)).value(),
+                                                    {std::move(memory)}, kPatience, {});
     ASSERT_TRUE(sync.ok());
     if (rank == 0) {
       EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
@@ -151,8 +153,8 @@ TEST(BackgroundSync, ASourceWithoutMemoryFailsTheCallForAll) {
         std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
     const std::vector<StateSpan> entries{
         {"weights", DType::kUint8, {100000}, {}, &device, weights}};
-    const Result<Background> sync =
-        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries, {}, kPatience, {});
+    const Result<Background> sync = peer.begin_sync(
+        0, SyncStrategy::kEnforcePopular, StateSpans::make(entries).value(), {}, kPatience, {});
     const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
     ASSERT_FALSE(outcome.ok());
     EXPECT_NE(outcome.status().message.find("no memory left"), std::string::npos)
@@ -168,7 +170,8 @@ TEST(BackgroundSync, AThreadThatThrowsGivesTheCallUp) {
     InBackground how;
     if (rank == 0) how.around = [](const auto&) { throw std::bad_alloc(); };
     const Result<Background> sync =
-        peer.begin_sync(0, SyncStrategy::kEnforcePopular, entries_of(weights), how, kPatience, {});
+        peer.begin_sync(0, SyncStrategy::kEnforcePopular,
+                        StateSpans::make(entries_of(weights)).value(), how, kPatience, {});
     const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
     ASSERT_FALSE(outcome.ok());
     EXPECT_EQ(outcome.status().code, rank == 0 ? Code::kSystem : Code::kOperationTimeout)

@@ -405,8 +405,9 @@ TEST(Shell, AChildOfTheProcessIsTurnedAway) {
               [&](const OpResult& result) { fine = result.status.message == expected; });
     fine = fine && peer.update_topology(kLong, {}).status().message == expected;
     fine = fine &&
-           peer.sync_shared_state(0, SyncStrategy::kSendOnly, {}, kLong, {}).status().message ==
-               expected;
+           peer.sync_shared_state(0, SyncStrategy::kSendOnly, std::vector<StateSpan>{}, kLong, {})
+                   .status()
+                   .message == expected;
     fine = fine && peer.world_size() == 1;
     fine = fine && peer.info().history.empty() && peer.topology()->members.empty();
     peer.leave(kLong);

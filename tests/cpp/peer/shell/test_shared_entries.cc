@@ -111,6 +111,63 @@ TEST_F(SharedEntriesTest, OneEntryIsSentFromItsTensorAndSeveralFromACopy) {
   entries->take_back(op(1));
 }
 
+// The elected state has "a" and "c" besides "b", which this peer has.
+class AddedTest : public SharedEntriesTest {
+ protected:
+  AddedTest() {
+    begin.plan.entries = {{"a", DType::kFloat32, {4}, hash_of_values(fresh)},
+                          {"b", DType::kFloat32, {8}, hash_of_values(b)},
+                          {"c", DType::kFloat32, {4}, hash_of_values(fresh)}};
+  }
+  std::shared_ptr<SharedEntries> entries_with_room(uint64_t bytes) {
+    auto spans = StateSpans::make({entry("b", b)}, StateSpans::MayAdd{bytes, {}}).value();
+    return SharedEntries::make(std::move(spans), {});
+  }
+  const std::vector<float> fresh = std::vector<float>(4, 5.0f);
+  BeginPieces begin;
+};
+
+TEST_F(AddedTest, EntriesThatAreLackedAreAdded) {
+  const auto entries = entries_with_room(32);
+  EXPECT_TRUE(entries->offer().partial);
+  begin.plan.keys = {0, 2};
+  entries->begin(begin);
+  const auto span = entries->lend(op(), {true, 0}).value();
+  ASSERT_EQ(span.size(), 32u);
+  std::memcpy(span.data(), fresh.data(), 16);
+  std::memcpy(span.data() + 16, fresh.data(), 16);
+  EXPECT_EQ(entries->check(op(), 0).status, Status{});
+  EXPECT_EQ(entries->install({0, 2}), Status{});
+  const std::vector<AddedEntry> added = entries->take_added();
+  ASSERT_EQ(added.size(), 2u);
+  EXPECT_EQ(added[1].key, "c");
+  EXPECT_EQ(std::memcmp(added[1].memory.get(), fresh.data(), 16), 0);
+  EXPECT_EQ(b, std::vector<float>(8, 2.0f));
+}
+
+TEST_F(AddedTest, APieceOfOneSuchEntryIsReceivedInItsMemory) {
+  const auto entries = entries_with_room(32);
+  begin.plan.keys = {2};
+  entries->begin(begin);
+  const auto span = entries->lend(op(), {true, 0}).value();
+  std::memcpy(span.data(), fresh.data(), 16);
+  EXPECT_EQ(entries->install({2}), Status{});
+  EXPECT_EQ(entries->take_added()[1].memory.get(), span.data());
+}
+
+TEST_F(AddedTest, APlanThatIsTooLargeFailsTheFirstTransfer) {
+  const auto entries = entries_with_room(31);
+  begin.plan.keys = {0, 2};
+  entries->begin(begin);
+  const auto lent = entries->lend(op(), {true, 0});
+  ASSERT_FALSE(lent.ok());
+  EXPECT_EQ(lent.status().code, Code::kSharedState);
+  begin.plan.entries.pop_back();
+  begin.plan.keys = {0};
+  entries->begin(begin);
+  EXPECT_TRUE(entries->lend(op(1), {true, 0}).ok()) << "another state may fit";
+}
+
 // Two parts and a short one.
 class PartsTest : public SharedEntriesTest {
  protected:

@@ -1,0 +1,69 @@
+// StateSpans: the entries of a shared state in this process, checked and sorted by key. They serve
+// any number of sync_shared_state calls, so that a call of many entries does not describe each of
+// them again. One thread at a time may use it.
+// Failure: kInvalidArgument for entries that cannot be offered: a duplicate key, a shape that does
+// not match the number of bytes, more than the limits allow.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "csrc/memory/device.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::peer {
+
+// One entry of a shared state, in memory of the host or of a device.
+struct StateSpan {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::span<std::byte> bytes;
+  // The memory of an entry on a device; then `bytes` is empty. The device outlives the call.
+  memory::Device* device = nullptr;
+  memory::DeviceBytesPtr on_device = nullptr;
+  uint8_t subtype = 0;  // see protocol::StateEntry
+
+  size_t size() const { return on_device ? on_device->size() : bytes.size(); }
+};
+
+// An entry of the agreed state that this peer did not have, in memory of its own.
+struct AddedEntry {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::shared_ptr<std::byte> memory;
+  uint8_t subtype = 0;
+};
+
+class StateSpans {
+ public:
+  using List = std::vector<protocol::StateEntry>;
+
+  // The agreed state may have further entries, which this peer takes, too.
+  struct MayAdd {
+    uint64_t bytes_max = 0;             // of all of them
+    std::set<std::string> other_names;  // keys that they must not have
+  };
+
+  static Result<std::shared_ptr<StateSpans>> make(std::vector<StateSpan> entries,
+                                                  std::optional<MayAdd> may_add = {});
+
+  const std::vector<StateSpan>& all() const { return entries_; }
+  const std::optional<MayAdd>& may_add() const { return may_add_; }
+  // Their descriptions, in the same order. The hashes are any; the caller sets them. The list is
+  // the one of an earlier call if nobody has that one any more.
+  std::shared_ptr<List> list();
+
+ private:
+  std::vector<StateSpan> entries_;
+  std::optional<MayAdd> may_add_;
+  std::shared_ptr<List> list_;
+};
+
+}  // namespace pccl::peer
