@@ -51,7 +51,8 @@ from processes import (
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
-PCCL = ("pccl", "pccl-tls", "pccl-direct")  # encrypted; with PCCL_PATTERN=direct
+PATTERNS = {"pccl-direct": "direct", "pccl-ring": "ring"}  # with PCCL_PATTERN
+PCCL = ("pccl", "pccl-tls", *PATTERNS)  # pccl-tls: encrypted
 KIB, MIB = 1 << 10, 1 << 20
 PART = MIB  # elements that are compared at once, because a comparison takes memory
 FLOOR_SETTINGS = (
@@ -248,8 +249,8 @@ class World:
             self.master = Master(address, places[0], build, secured=secured, shares=shares)
             init_method = f"pccl://{self.master.address}/bench"
             env |= self.master.environment
-            if backend == "pccl-direct":
-                env["PCCL_PATTERN"] = "direct"
+            if backend in PATTERNS:
+                env["PCCL_PATTERN"] = PATTERNS[backend]
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
             init_method = f"file://{self.folder}/store"

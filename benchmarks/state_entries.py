@@ -1,4 +1,4 @@
-"""What the entries of a shared state cost: two peers on loopback, one thread each.
+"""The cost of the entries of a shared state: two peers on loopback, one thread each.
 
     tools/stock-network.sh .venv/bin/python benchmarks/state_entries.py
 

@@ -7,12 +7,12 @@ peer is limited (tc tbf), its downlink is not: so are most machines of volunteer
 the state, and `new` ones ask for it with `receive_only`. Serving one newcomer alone takes as long
 as the state takes on one uplink: all other times are given as multiples of it.
 
-With `--kill` a peer is killed when half of the state has arrived. What counts then is how much the
+With `--kill` a peer is killed when half of the state has arrived. The result is how much the
 newcomers that are left have received, as a multiple of the state.
 
 With `--join` the peers train while one of them fetches the state in the background: an outer step
-is `--sleep` seconds of computing, and an all-reduce of as many bytes as the state has. What counts
-is how much longer the outer steps are that overlap the download:
+is `--sleep` seconds of computing, and an all-reduce of as many bytes as the state has. The result
+is how much longer an outer step takes if it overlaps the download:
 
     tools/stock-network.sh .venv/bin/python benchmarks/state_star.py --join --mib 128 --mbit 25
 """

@@ -1,4 +1,4 @@
-// pccl-tours: what the planner's searches find, and how long they take, for benchmarks/tours.py.
+// pccl-tours: results of the planner's searches, and how long they take, for benchmarks/tours.py.
 //   pccl-tours FILE...    asymmetric instances of TSPLIB with a full matrix of weights:
 //                         tour NAME PLACES SEED SECONDS LENGTH, once for each seed
 //   pccl-tours --worlds   generated worlds of hosts:

@@ -1,4 +1,4 @@
-"""What the planner's searches find: shortest tours on TSPLIB, and rings in generated worlds.
+"""Results of the planner's searches: shortest tours on TSPLIB, and rings in generated worlds.
 
     .venv/bin/python benchmarks/tours.py FOLDER    # of asymmetric instances, NAME.atsp
     .venv/bin/python benchmarks/tours.py           # only the generated worlds

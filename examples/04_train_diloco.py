@@ -52,6 +52,7 @@ def peer(url: str, number: int) -> None:
         if step.joined or step.left:
             changes = f"{len(step.joined)} joined, {len(step.left)} left"
             print(f"peer {number}, outer step {step.revision}: {changes}", flush=True)
+    outer.finish()  # a newcomer may still fetch the state from this peer
 
     with torch.no_grad():
         x = torch.linspace(-3, 3, 200)[:, None]

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TooFewPeersError,
         TopologyError,
     )
+    from pccl_backend.feedback import ErrorFeedback
     from pccl_backend.quantization import BFloat16, MinMax, quantize, quantize_dequantize
     from pccl_backend.shared_state import SharedState
     from pccl_backend.state_sync import StateSync, SyncInfo, sync_shared_state
@@ -56,6 +57,7 @@ __all__ = [
     "BFloat16",
     "CollectiveMismatchError",
     "Contribution",
+    "ErrorFeedback",
     "HostLostError",
     "InvalidStateError",
     "KickedError",
@@ -93,6 +95,7 @@ __all__ = [
 # Modules of names that are not in api.
 _HOMES = {
     "BFloat16": "quantization",
+    "ErrorFeedback": "feedback",
     "MinMax": "quantization",
     "QuantizeState": "ddp",
     "SharedState": "shared_state",

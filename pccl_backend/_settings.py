@@ -73,8 +73,8 @@ class PeerSettings:
             the same numbers as here. The range is as long as port_range.
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free port.
         lanes: TCP connections that this peer opens to each neighbour in the ring, or to each
-            other peer with the direct pattern (PCCL_LANES); 0: as many as increase the throughput
-            of the path.
+            other peer where all-reduces are direct (PCCL_LANES); 0: as many as increase the
+            throughput of the path.
         tcp_congestion: congestion control of connections to other peers (PCCL_TCP_CONGESTION); "":
             the system's choice, but never a pacing one on local paths.
         restore: whether the bytes that an operation overwrites are kept until its outcome is known

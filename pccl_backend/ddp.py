@@ -49,11 +49,15 @@ class QuantizeState:
     Args:
         format: `MinMax(...)` or `BFloat16()`.
         error_feedback: what the format loses of a bucket is added to the same bucket in the next
-            step (`trainers.ErrorFeedback`). It costs a float32 for each gradient.
+            step (`pccl.ErrorFeedback`). It costs a float32 for each gradient.
         group: the process group of the model; None is the default group.
 
     Raises:
-        TypeError: it is no format.
+        TypeError: it is no format, or `error_feedback` is no bool.
+
+    Example:
+        >>> state = pccl.QuantizeState(pccl.MinMax(bits=4))
+        >>> model.register_comm_hook(state, pccl.quantize_hook)
     """
 
     def __init__(
@@ -64,6 +68,8 @@ class QuantizeState:
         group: dist.ProcessGroup | None = None,
     ) -> None:
         ErrorFeedback(format)  # checks the format
+        if not isinstance(error_feedback, bool):
+            raise TypeError(f"error_feedback must be a bool, not {type(error_feedback).__name__}")
         self.format = format
         self.error_feedback = error_feedback
         self.group = group

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from pccl_backend import _world
-from pccl_backend.quantization import Format, check_tensor, numbers_of, quantize_dequantize
+from pccl_backend.quantization import Format, check_tensor, quantize_dequantize, required_numbers
 
 __all__ = ["ErrorFeedback", "is_quantized", "loss_of"]
 
@@ -32,7 +32,7 @@ def loss_of(tensor: torch.Tensor, format: Format) -> torch.Tensor:
 
 
 class ErrorFeedback:
-    """What one tensor of one member lost so far in a format.
+    """The error that quantizing one tensor has left at one member so far.
 
     Small tensors, and those of a member that is alone, are not quantized and lose nothing.
 
@@ -44,16 +44,15 @@ class ErrorFeedback:
         TypeError: it is no format.
 
     Example:
-        >>> feedback = pccl.trainers.ErrorFeedback(q := pccl.MinMax(bits=4))
+        >>> q = pccl.MinMax(bits=4)
+        >>> feedback = pccl.ErrorFeedback(q)
         >>> for gradient in gradients:
         ...     feedback.compensate(gradient)
         ...     pccl.all_reduce(gradient, op="avg", quantize=q)
     """
 
     def __init__(self, format: Format, *, group: dist.ProcessGroup | None = None) -> None:
-        if format is None:
-            raise TypeError("format must be pccl.MinMax(...) or pccl.BFloat16(), not None")
-        numbers_of(format)
+        required_numbers(format)
         self.format = format
         self._group = group
         self._residual: torch.Tensor | None = None
@@ -66,15 +65,16 @@ class ErrorFeedback:
         this call has left it, so it can be reduced again.
 
         Args:
-            tensor: float32, float16 or bfloat16, changed in place. Each time of the same shape and
-                on the same device.
+            tensor: float32, float16 or bfloat16, changed in place. Each time of the same shape.
 
         Raises:
             ValueError: a tensor of another dtype, or of another shape than before.
+            TypeError: it is no tensor.
         """
         check_tensor(tensor, self.format)
         before = self._residual
         if before is not None:
+            before = before.to(tensor.device)  # a checkpoint may have been read on another one
             if before.shape != tensor.shape:
                 raise ValueError(
                     f"a tensor of shape {tuple(tensor.shape)}, and before it was "

@@ -53,7 +53,7 @@ class MinMax:
     result_bits: int = 8
 
     def __post_init__(self) -> None:
-        if self.bits not in BLOCKS:
+        if type(self.bits) is not int or self.bits not in BLOCKS:
             raise ValueError(f"bits is {self.bits!r}; it can be 8 or 4 (BFloat16() has 16)")
         if self.block is None:
             object.__setattr__(self, "block", BLOCKS[self.bits])
@@ -64,11 +64,11 @@ class MinMax:
         if self.rounding == "stochastic":
             raise ValueError(
                 'rounding="stochastic" does not exist yet: use "nearest", and error feedback '
-                "(trainers.ErrorFeedback) where the errors of many rounds add up"
+                "(pccl.ErrorFeedback) where the errors of many rounds add up"
             )
         if self.rounding != "nearest":
             raise ValueError(f'rounding is {self.rounding!r}; it can be "nearest"')
-        if self.result_bits not in (8, 16):
+        if type(self.result_bits) is not int or self.result_bits not in (8, 16):
             raise ValueError(f"result_bits is {self.result_bits!r}; it can be 8 or 16")
 
 
@@ -111,8 +111,21 @@ def numbers_of(format: Format | None) -> tuple[int, int, int]:
     return (format.bits, format.block, format.result_bits)
 
 
+def required_numbers(format: Format) -> tuple[int, int, int]:
+    """Return the same of a format that has to be given.
+
+    Raises:
+        TypeError: it is no format.
+    """
+    if not isinstance(format, (MinMax, BFloat16)):
+        raise TypeError(f"format must be pccl.MinMax(...) or pccl.BFloat16(), not {format!r}")
+    return numbers_of(format)
+
+
 def check_tensor(tensor: torch.Tensor, format: Format) -> None:
-    """Raise ValueError for a tensor that cannot be quantized."""
+    """Raise ValueError for a tensor that cannot be quantized, TypeError for what is none."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
         kind = tensor.dtype if tensor.layout == torch.strided else f"sparse {tensor.dtype}"
         raise ValueError(
@@ -144,7 +157,10 @@ def numbers_for(
 
 @contextmanager
 def quantize(format: Format | None) -> Iterator[None]:
-    """Quantize this thread's sums and averages of floats, of standard calls too.
+    """Quantize this thread's all-reduces of floats that sum or average, of standard calls too.
+
+    It does not reach the buckets of DistributedDataParallel if the model is on a GPU: torch sends
+    these from threads of its own. Use `pccl.quantize_hook` there.
 
     All members use the same format, or the operation fails on all of them. Tensors up to
     `run_info()["one_shot_bytes"]` travel as they are: they take one message anyway. So do other
@@ -159,7 +175,7 @@ def quantize(format: Format | None) -> Iterator[None]:
 
     Example:
         >>> with pccl.quantize(pccl.MinMax(bits=8)):
-        ...     loss.backward()  # the gradients of DistributedDataParallel
+        ...     dist.all_reduce(gradient)
     """
     before = _C.set_call_options(tag=None, keep=None, quantize=numbers_of(format))[2]
     try:
@@ -185,11 +201,7 @@ def quantize_dequantize(tensor: torch.Tensor, format: Format) -> torch.Tensor:
     Example:
         >>> error = tensor - pccl.quantize_dequantize(tensor, pccl.MinMax(bits=4))
     """
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
-    if format is None:
-        raise TypeError("format must be pccl.MinMax(...) or pccl.BFloat16(), not None")
-    numbers = numbers_of(format)
+    numbers = required_numbers(format)
     check_tensor(tensor, format)
     tensor = tensor.detach()
     decoded = _C.quantize_dequantize(tensor.to("cpu").contiguous(), quantize=numbers)

@@ -31,10 +31,13 @@ class SharedState(Mapping[str, torch.Tensor]):
     take the state of an optimizer that has not made its first step.
 
     Args:
-        tensors: the tensors by name. Names and shapes must be the same on all peers.
+        tensors: the tensors by name. Names and shapes must be the same on all peers, except that a
+            state with `allow_missing=True` may lack some.
         revision: number of changes that the tensors have had.
-        allow_missing: a sync adds tensors that only the others have. If all of them together do not
-            fit into the memory that is free on this host, the sync fails.
+        allow_missing: a sync adds tensors that only the others have; with `async_op=True`, in
+            `wait()`. If they do not fit into the free memory of this host, nothing is added: a
+            newcomer is removed from the run (KickedError), and otherwise the call raises
+            SharedStateError on all members.
 
     Raises:
         TypeError: a name is not a str, a value is not a tensor, the revision is not an int,

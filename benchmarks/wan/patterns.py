@@ -67,6 +67,8 @@ def contenders(scenario: dict[str, Any]) -> list[str]:
 def start(lab: Lab, name: str) -> World:
     """Start the ranks of a contender."""
     backends = {DIRECT: "pccl-direct", SHARES: "pccl-direct", GLOO: "gloo"}
+    # Otherwise the master may choose the direct pattern when an epoch begins.
+    backends |= {RING: "pccl-ring", BEST_RING: "pccl-ring"}
     hosts = range(len(lab.hosts))
     order: Sequence[int] = lab.scenario["order"] if name == BEST_RING else hosts
     places = lab.places()

@@ -16,8 +16,8 @@ TURN also applies and loads that round, because the new pseudo-gradient is measu
 before: this is "send before receive at the same step".
 
 After a meeting that has admitted somebody, the SYNC of a boundary goes on in the background: a
-newcomer fetches the state while the others go on. What is shared is lent meanwhile, so they SETTLE
-before they write it, or meet again:
+newcomer fetches the state while the others go on. The shared tensors are lent meanwhile, so they
+SETTLE before they write them, or meet again:
 
     blocking     ... UPDATE  SYNC     POST  SETTLE  AWAIT  APPLY ...
     overlapped   TURN  UPDATE  SYNC  POST     SETTLE  AWAIT  APPLY  LOAD

@@ -36,9 +36,10 @@ __all__ = ["DDP"]
 class DDP(Trainer):
     """Data-parallel training of one model in one peer group. Use it from one thread.
 
-    Put the training loop into its `with` block. All peers must step equally often. The optimizers'
-    settings belong to each peer: take a learning rate's schedule from `revision`, the number of
-    steps that the run has taken.
+    Put the training loop into its `with` block. All peers take the same steps. A peer that came
+    back has missed some, so end the loop by `revision`, the number of steps that the run has taken,
+    and not by a count of your own. The optimizers' settings belong to each peer: take a learning
+    rate's schedule from `revision`.
 
     Args:
         model: the model; its parameters, buffers and optimizer state are shared.
@@ -104,10 +105,13 @@ class DDP(Trainer):
             return
         with self._signals, torch.no_grad():
             # If `closing`, the meeting of the step before has raised.
-            if engine.core.closing and self._run(Goal.STEP):
-                self._observer.stepped(self, self._end_step(engine))
+            if engine.core.closing:
+                if self._run(Goal.STEP):
+                    self._observer.stepped(self, self._end_step(engine))
+                else:  # it came back: its gradients are those of older parameters
+                    engine.core.blank = True
             while not self._run(Goal.STEP, until=Action.APPLY):
-                engine.core.blank = True  # its gradients are those of older parameters
+                engine.core.blank = True
             gradients.give()
 
     def _after(self, *_: object) -> None:

@@ -58,7 +58,8 @@ hosts (host.py). Hosts may have different numbers of processes.
 **Shared state** is what an outer step changes: the global parameters, the outer momentum and the
 model's buffers (for example, a batch norm's running statistics). The inner optimizer belongs to
 each peer alone. The trainer's copies are in host memory: at most 16 bytes for each parameter, 20
-with `mix="carry"`. They are used once in H steps, so a GPU's memory stays free for the model.
+with `mix="carry"`, and 8 more with `error_feedback=True`. They are used once in H steps, so a GPU's
+memory stays free for the model.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ class DiLoCo(Trainer):
     """The outer half of DiLoCo for one model in one peer group. Use it from one thread.
 
     Give it the inner optimizer and `every`, and put the training loop into its `with` block: outer
-    steps then happen inside `optimizer.step()`. Or give neither, and call `start` and `step`.
+    steps then happen inside `optimizer.step()`. Or give neither, and call `start` and `step`, and
+    `finish` before the process leaves: a newcomer may still fetch the state from it.
 
     Args:
         model: the model. All its trainable parameters take part, on any device. `start` reads them,
@@ -259,8 +261,9 @@ class DiLoCo(Trainer):
     def step(self) -> OuterStep:
         """Average the peers' learning, move the global parameters, and continue from them.
 
-        The step ends with a meeting, which admits newcomers. All peers must call `step` equally
-        often. With `overlap`, the step sends what was learned, and applies what was sent before.
+        The step ends with a meeting, which admits newcomers. All peers take the same outer steps. A
+        peer that came back has missed some, so end the loop by `last.revision`, not by a count of
+        your own. With `overlap`, the step sends what was learned, and applies what was sent before.
 
         If the call raised, call it again: it continues the same outer step. Inner steps in between
         are allowed; the docstring of this module says where they count. An exception at the very

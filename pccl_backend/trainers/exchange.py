@@ -134,26 +134,20 @@ class Exchange:
             numbers.append(1.0)
             self._rows = torch.empty(size * len(numbers), dtype=message.dtype)
         self._rows.view(-1, size).zero_()[:, rank] = torch.tensor(numbers, dtype=message.dtype)
-        if self._quantize is not None:
-            self._apart = pccl.all_reduce(
-                self._rows,
-                op="sum",
-                tag=self._tag,
-                group=group,
-                on_loss=self._on_loss,
-                async_op=True,
-            )
         apart = self._quantize is not None
         self._quantized = apart and size > 1 and message.nbytes > info["one_shot_bytes"]
-        self.work = pccl.all_reduce(
-            message,
+        post = partial(
+            pccl.all_reduce,
             op="sum",
             tag=self._tag,
             group=group,
-            quantize=self._quantize,
             on_loss=self._on_loss,
             async_op=True,
         )
+        with pccl.quantize(None):  # a format that the user has set around it is not for weights
+            if apart:
+                self._apart = post(self._rows)
+            self.work = post(message, quantize=self._quantize)
 
     def wait(self) -> None:
         """Wait for the all-reduces. The rows may fail alone: then nothing is known of the others.

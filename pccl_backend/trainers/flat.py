@@ -80,8 +80,8 @@ class Buffers:
             dtype = torch.promote_types(dtype, tensor.dtype)
         if quantize is not None and dtype != torch.float32:
             raise ValueError(
-                f"quantize={quantize} is for models of float32 and smaller types, and this one has "
-                f"{dtype}"
+                f"quantize={quantize} needs parameters and buffers of float32 or smaller, and this "
+                f"model has {dtype}: call model.float(), or leave quantize out"
             )
         self.fragments = cut(named, floats, fragments)
         self.spans = [(pieces[0].start, pieces[-1].stop) for pieces in self.fragments]

@@ -68,6 +68,10 @@ class Settings:
         if self.buffers not in ("average", "own"):
             raise ValueError(f'buffers is {self.buffers!r}; it can be "average" or "own"')
         numbers_of(self.quantize)
+        if not isinstance(self.error_feedback, bool):
+            raise TypeError(
+                f"error_feedback must be a bool, not {type(self.error_feedback).__name__}"
+            )
         if self.error_feedback and self.quantize is None:
             raise ValueError(
                 "error_feedback=True is for a trainer that quantizes: give quantize=, too"

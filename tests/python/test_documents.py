@@ -16,12 +16,13 @@ import pytest
 from programs import Program
 from world import Master, run_program
 
+import pccl_backend
 from pccl_backend import _limits, _settings, errors
 from pccl_backend.probe import wire
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = ("running", "operating", "settings", "errors")
+PAGES = ("running", "operating", "settings", "errors", "quantization", "recipes")
 DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in PAGES}
 USER_PAGES = {"README": README, **DOCS}
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
@@ -162,6 +163,13 @@ def test_urls_and_variables_are_valid(page: str) -> None:
     for name, value in re.findall(r"\b(PCCL_[A-Z_]+)=([^\s`\"]+)", text):
         if value.isascii():
             _settings.PeerSettings.read({name: value.replace("V6", "2001:db8::5")})
+
+
+@pytest.mark.parametrize("page", USER_PAGES)
+def test_names_exist(page: str) -> None:
+    for block in blocks(USER_PAGES[page], "python"):
+        names = set(re.findall(r"\bpccl\.([A-Za-z_]+)", block))
+        assert names <= {*pccl_backend.__all__}, (page, names)
 
 
 @pytest.mark.parametrize("page", USER_PAGES)

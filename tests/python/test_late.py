@@ -231,3 +231,19 @@ def test_ddp_takes_the_next_step_without_a_gradient(
         return
     assert not group.reduced[-1].any()
     assert (outer.revision, diary.steps[-1][0]) == (6, 6)
+
+
+def test_ddp_that_comes_back_late_gives_no_gradient_of_older_parameters(
+    group: ScriptedGroup, run: Run
+) -> None:
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with DDP(model, optimizer, url="pccl://host:48148/run"):
+        model(torch.ones(4, 3)).sum().backward()
+        removed_in(group, "sync")
+        run.errors = [pccl.MasterLostError("no master")]
+        with pytest.raises(pccl.MasterLostError):
+            optimizer.step()
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+        assert not group.reduced[-1].any()

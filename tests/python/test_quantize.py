@@ -117,6 +117,11 @@ def test_diloco(
     assert 0 < difference < most
 
 
+def test_a_format_around_a_trainer_is_not_for_its_weights(make_world: MakeWorld) -> None:
+    plain = make_world(3).run(partial(work.diloco, None), timeout=60)
+    assert make_world(3).run(work.diloco_within_a_format, timeout=60) == [one[0] for one in plain]
+
+
 def test_models_of_float64_are_refused_by_diloco(make_world: MakeWorld) -> None:
     make_world(1).run(work.wide_models_are_refused)
     with pytest.raises(ValueError, match="error_feedback=True is for a trainer that quantizes"):

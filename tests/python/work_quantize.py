@@ -294,6 +294,12 @@ def diloco(
     return digest(end), end - start
 
 
+def diloco_within_a_format() -> str:
+    """Train without quantize= where the user has set a format for other calls."""
+    with pccl.quantize(pccl.MinMax(bits=4)):
+        return diloco(None)[0]
+
+
 def flat(model: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
