@@ -80,11 +80,10 @@ def train() -> None:
                     print(f"host {host}, step {last.revision}: {changes}", flush=True)
             if host == "B" and rank == 1 and restarts == 0 and outer.revision == KILL_STEP:
                 os.kill(os.getpid(), signal.SIGKILL)
-    print(
+    launch.say(
         f"host {host}, rank {rank} ends at step {last.revision} of {last.inner_steps} inner steps, "
         f"loss {loss:.3f}, {tokens / (time.monotonic() - began):.0f} tokens/s, "
-        f"waited {waited:.2f} s, sent {sent} bytes, hash {last.synced.hash:x}",
-        flush=True,
+        f"waited {waited:.2f} s, sent {sent} bytes, hash {last.synced.hash:x}"
     )
     dist.destroy_process_group()
 

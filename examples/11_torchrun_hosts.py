@@ -110,10 +110,9 @@ def train() -> None:
         time.sleep(0.02)  # stands for the work of a step
 
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    print(
+    launch.say(
         f"host {host}, rank {rank} ends at step {state.revision}, {world} hosts, "
-        f"hash {hashlib.sha256(weights.numpy()).hexdigest()[:8]}",
-        flush=True,
+        f"hash {hashlib.sha256(weights.numpy()).hexdigest()[:8]}"
     )
     if group is not None:
         dist.destroy_process_group(group)

@@ -23,6 +23,13 @@ PEERS_TIMEOUT_S = 60.0
 processes = multiprocessing.get_context("fork")
 
 
+def say(line: str) -> None:
+    """Print a line in one piece. Under torchrun, `print` writes the line and its end apart, and the
+    lines of several processes mix."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def end_process() -> NoReturn:
     """End this process at once. Gloo's threads outlive `destroy_process_group`, and now and then
     they abort a process on a busy machine that ends in the usual way (torch 2.15)."""

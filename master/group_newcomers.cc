@@ -1,4 +1,5 @@
-// The part of a Group that judges its newcomers (PROTOCOL.md, section 2). A mistake is found where
+// The part of a Group that judges its newcomers (PROTOCOL.md, section 2), and elects the shared
+// state, in which they may be wrong. A mistake is found where
 // votes, offers and operations are compared, and ends in remove(). A missing call is found by
 // watch_newcomers(), which runs at the end of every step and when Probation says so.
 

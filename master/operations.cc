@@ -508,6 +508,7 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
   next.begun_before_ = begun_before_;
   for (const auto& [key, op] : table_) {
     if (!op.settled) {
+      if (is_cut_off(op.info, members)) continue;
       for (uint32_t rank = 0; rank < members_.size(); ++rank) {
         if (op.at[rank] != At::kNothing) next.begun_before_[key].insert(members_[rank]);
       }

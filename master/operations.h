@@ -167,6 +167,7 @@ class Operations {
 
  private:
   enum class At : uint8_t { kNothing, kBegun, kDone };
+  static bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members);
   struct Op {
     protocol::OpInfo info;  // of the first Begin; without the part sizes once it is settled
     uint32_t first = 0;     // the rank whose Begin that was

@@ -20,6 +20,15 @@ bool Operations::is_to_repeat(PeerId peer) const {
                      [peer](const auto& entry) { return entry.second.contains(peer); });
 }
 
+// Its sender gives up a send to a lost member, and nobody begins it again.
+bool Operations::is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members) {
+  if (info.kind != protocol::OpKind::kSend) return false;
+  const auto stays = [&members](PeerId peer) {
+    return std::find(members.begin(), members.end(), peer) != members.end();
+  };
+  return !stays(info.root) || !stays(info.receiver);
+}
+
 Operations::Awaited Operations::awaited(PeerId peer, const std::vector<PeerId>& newcomers) const {
   Awaited awaited;
   const uint32_t mine = rank(peer);

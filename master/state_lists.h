@@ -24,7 +24,6 @@ class StateLists {
   // Why the list is not the one that the peer has offered; empty if it is. REQUIRES: awaits(peer).
   std::string take(PeerId peer, std::vector<protocol::StateEntry> entries);
   void add_to(std::vector<OfferOf>& offers) const;  // what is known
-  void stop_waiting() { asked_.clear(); }
   void forget();  // the call is over
 
   void check() const;  // asserts the invariants

@@ -208,10 +208,9 @@ def sync_shared_state(
     member that fetches nothing goes on, and sends in the background. See StateSync for what is
     allowed before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
-    The data travels in pieces of 4 MiB, from all that have it. A member that fetches passes on
-    what it has verified. If a member is lost meanwhile, the call goes on, and only the pieces that
-    were under way travel again. The loss still breaks the group: call `update_topology` next, as
-    always.
+    The data travels in pieces of 4 MiB, from all that have it; a member that fetches passes on what
+    it has verified. If a member is lost meanwhile, the call goes on, and only the pieces that were
+    under way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,
     unless its strategy is "receive_only". From one call to the next the revision advances by at
@@ -221,8 +220,7 @@ def sync_shared_state(
     is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
 
     Args:
-        state: this peer's tensors, with the same names, dtypes and shapes on all members; with
-            `allow_missing=True` some may be absent.
+        state: this peer's tensors: the same names, dtypes and shapes on all, but for allow_missing.
         strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
             win and must not be overwritten. "receive_only": it takes the winning state, and the
             tensors that it lacks if the state has `allow_missing=True`.
@@ -234,9 +232,8 @@ def sync_shared_state(
 
     Raises:
         ValueError: an unknown strategy, or `state.allow_missing` without "receive_only".
-        SharedStateError: no state can win, a transfer or a device failed, a member has no memory
-            for what it lacks, or no member is left that has some piece; no tensor was written,
-            unless the strategy is "receive_only".
+        SharedStateError: no state can win, a transfer, a device or an allocation failed, or no one
+            is left that has some piece; no tensor was written, unless it is "receive_only".
         OSError: a device failed while the agreed state was written to it; on this rank only.
         PeerLostError: a member was lost before all others had called this, or too few are left
             (`min_peers`): call `update_topology`, then this again.

@@ -24,8 +24,8 @@ constexpr size_t large(size_t limit) {
 #endif
 }
 
-// Bytes of one control message. The largest honest one is a StateList of kStateKeysMax keys with
-// short names (about 6 MiB).
+// Bytes of one control message. The largest honest ones are a StateList and a SyncPlan of
+// kStateKeysMax keys with short names (about 6 MiB).
 inline constexpr size_t kMessageBytesMax = large(16u << 20);
 // Names chosen by people (run, tag, key, host, error text), in bytes. Longer names are refused
 // where they are entered.

@@ -305,5 +305,7 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 
 def wide_models_are_refused() -> None:
-    with expected(ValueError, "float32 and smaller types, and this one has torch.float64"):
+    with expected(
+        ValueError, "float32 or smaller, and this model has torch.float64: call model.float()"
+    ):
         DiLoCo(nn.Linear(3, 3).double(), quantize=pccl.MinMax()).start()

@@ -61,7 +61,7 @@ void BackgroundSync::run() {
     alone = abandoned_;
   }
   changed_.notify_all();
-  if (alone) release();
+  if (alone) (void)caught([&] { release(); });
 }
 
 // Its outcome is for nobody.

@@ -10,8 +10,8 @@
 namespace pccl::peer {
 namespace {
 
-constexpr size_t kDimensionsMax = 64;
-// Limit of an offer. It leaves room for the rest of its message.
+constexpr size_t kDimensionsMax = protocol::kShapeDimensionsMax;
+// Limit of a StateList. It leaves room for the rest of its message.
 constexpr size_t kOfferBytesMax = protocol::kMessageBytesMax - (64u << 10);
 
 Status invalid(const std::string& what) {

@@ -36,6 +36,18 @@ TEST_F(AbsenceOfOperations, WhatAMemberWasInItHasToRepeat) {
   EXPECT_FALSE(table.is_to_repeat(kA)) << "it was committed";
 }
 
+TEST_F(AbsenceOfOperations, ASendToALostMemberIsNotRepeated) {
+  protocol::OpInfo send;
+  send.kind = protocol::OpKind::kSend;
+  send.count = 4;
+  send.root = kA;
+  send.receiver = kB;
+  send.world_size = 3;
+  EXPECT_TRUE(table.begin(kA, op(0), send).ok());
+  EXPECT_TRUE(table.reconfigured(epoch(6), {kA, kB}).is_to_repeat(kA));
+  EXPECT_FALSE(table.reconfigured(epoch(6), {kA, kC}).is_to_repeat(kA));
+}
+
 TEST_F(AbsenceOfOperations, AskingForASendIsACall) {
   EXPECT_TRUE(table.await_send(kB, {epoch(5), "t", 1}).ok());
   EXPECT_TRUE(table.is_in_any(kB));

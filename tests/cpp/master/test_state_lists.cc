@@ -22,6 +22,7 @@ TEST(StateLists, NobodyIsAskedIfAllOfferTheSame) {
   EXPECT_EQ(lists.ask(all, false), Peers{});
   EXPECT_FALSE(lists.awaits_any());
   lists.add_to(all);
+  ASSERT_NE(all[0].entries, nullptr);
   EXPECT_EQ(all[0].entries, all[1].entries) << "the list came with one of the two";
 }
 
