@@ -23,7 +23,7 @@ comma := ,
 VENV := .venv$(if $(filter-out $(TORCH_NEWEST),$(TORCH)),-torch-$(TORCH))
 BIN := $(VENV)/bin
 packages = tools/debian-packages.sh
-cpp_files = find csrc cuda master cmake tests -name '*.cc' -o -name '*.h' -o -name '*.cu'
+cpp_files = find benchmarks csrc cuda master cmake tests -name '*.cc' -o -name '*.h' -o -name '*.cu'
 
 # Stamps: one file for each completed step, newer than all inputs of the step. SOURCES lists folders and files, so that
 # a new or removed file counts as a change.

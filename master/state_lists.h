@@ -24,7 +24,7 @@ class StateLists {
   // Why the list is not the one that the peer has offered; empty if it is. REQUIRES: awaits(peer).
   std::string take(PeerId peer, std::vector<protocol::StateEntry> entries);
   void add_to(std::vector<OfferOf>& offers) const;  // what is known
-  void forget();  // the call is over
+  void forget();                                    // the call is over
 
   void check() const;  // asserts the invariants
 
