@@ -16,11 +16,8 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  open_.emplace();
-  open_->handle = call.handle;
-  open_->timeout = call.timeout;
-  open_->vote = {next_++, call.kind, call.offer, membership_.epoch()};
-  open_->list = call.entries;
+  protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch()};
+  open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
   PCCL_ASSERT(generation_ == membership_.generation());  // of the number

@@ -11,7 +11,7 @@
 namespace pccl::peer {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};  // of a vector register
+constexpr std::align_val_t kVectorAlignment{64};  // of a vector register
 
 }  // namespace
 
@@ -78,9 +78,9 @@ Status BoundEntries::check(const StateSpans::List& elected) const {
 }
 
 bool BoundEntries::allocate(uint32_t key, uint64_t bytes) {
-  auto* const memory = static_cast<std::byte*>(operator new(bytes, kAlignment, std::nothrow));
+  auto* const memory = static_cast<std::byte*>(operator new(bytes, kVectorAlignment, std::nothrow));
   if (memory == nullptr) return false;
-  added_[key] = {memory, [](std::byte* at) { operator delete(at, kAlignment); }};
+  added_[key] = {memory, [](std::byte* at) { operator delete(at, kVectorAlignment); }};
   bound_[key].bytes = {memory, bytes};
   return true;
 }
