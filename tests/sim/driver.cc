@@ -14,7 +14,7 @@ namespace {
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 
 // call_timeout of some runs: longer than a jump of the master's clock that nobody notices.
-constexpr Duration kCallTimeout = kPeerTimeout * 3 / 4;
+constexpr Duration kLateAfter = kPeerTimeout * 3 / 4;
 
 // Time limit for the end of a master after the faults: by then every peer is dismissed.
 constexpr Duration kEndMax = 2 * kPeerTimeout;
@@ -89,7 +89,7 @@ Plan plan_of(const RunOptions& options) {
   Random others(options.seed ^ 0xd12ec7);
   if (others.once_in(2)) plan.rules.pattern = protocol::PatternChoice::kDirect;
   Random more(options.seed ^ 0x1a7e);
-  if (more.once_in(2)) plan.rules.call_timeout = kCallTimeout;
+  if (more.once_in(2)) plan.rules.call_timeout = kLateAfter;
   plan.rules.mortal = !plan.rules.gentle && random.once_in(5);
   plan.groups.resize(random.once_in(4) ? 2 : 1);
   for (Cluster::Group& group : plan.groups) {
