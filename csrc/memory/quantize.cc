@@ -72,6 +72,7 @@ PCCL_INLINE void narrow(const float* from, size_t elements, std::byte* to) {
 
 template <size_t kBytes>
 PCCL_INLINE void load(DType dtype, const std::byte* from, size_t elements, float* to) {
+  if (elements == 0) return;
   if (dtype == DType::kFloat32) {
     std::memcpy(to, from, elements * 4);
   } else if (dtype == DType::kFloat16) {
@@ -83,6 +84,7 @@ PCCL_INLINE void load(DType dtype, const std::byte* from, size_t elements, float
 
 template <size_t kBytes>
 PCCL_INLINE void store(DType dtype, const float* from, size_t elements, std::byte* to) {
+  if (elements == 0) return;  // an empty tensor may have no memory
   if (dtype == DType::kFloat32) {
     std::memcpy(to, from, elements * 4);
   } else if (dtype == DType::kFloat16) {

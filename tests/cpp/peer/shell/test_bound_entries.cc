@@ -68,9 +68,11 @@ TEST_F(BoundEntriesTest, MoreThanFitsIsRefusedBeforeItIsAllocated) {
   EXPECT_EQ(refusal({8, {}}, {{"a", DType::kInt8, {9}, 5}, own}),
             "the state of the run has 1 tensor of 9 bytes that this process lacks, and it can take "
             "8 bytes of memory: use a host with more memory");
+#ifndef PCCL_SANITIZED  // a sanitizer ends the process that asks for so much
   EXPECT_NE(refusal({protocol::kStateBytesMax, {}},
                     {{"a", DType::kInt8, {int64_t{protocol::kStateBytesMax - 16}}, 5}, own}),
             "");
+#endif
 }
 
 TEST_F(BoundEntriesTest, ANameThatCannotBeShownIsRefused) {
