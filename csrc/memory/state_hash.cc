@@ -233,7 +233,7 @@ std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>
   std::vector<uint64_t> hashes(entries.size());
   std::vector<size_t> small;
   small.reserve(entries.size());
-  size_t small_bytes = 0;
+  [[maybe_unused]] size_t small_bytes = 0;  // OpenMP decides by it
   [[maybe_unused]] const bool wide = PCCL_X86 && has_wide_vectors();
   for (size_t at = 0; at < entries.size(); ++at) {
     const std::span<const std::byte> entry = entries[at];
