@@ -14,8 +14,8 @@ namespace pccl {
 Status check_reducible(DType dtype, ReduceOp op);
 
 // Whether a reduction of this type can travel in this format: a sum or an average of float32,
-// float16 or bfloat16, and a format that WireFormat allows. What is not quantized is always
-// allowed. Otherwise kInvalidArgument; the message has what is allowed.
+// float16 or bfloat16, and a format that WireFormat allows. A reduction that is not quantized
+// is always allowed. Otherwise kInvalidArgument; the message has what is allowed.
 Status check_quantizable(const WireFormat& format, DType dtype, ReduceOp op);
 
 }  // namespace pccl

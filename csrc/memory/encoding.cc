@@ -7,7 +7,7 @@
 namespace pccl::memory {
 namespace {
 
-// Of a result of 8 bits whose contributions have 4.
+// The block of a result of 8 bits, if the contributions have 4.
 constexpr uint32_t kResultBlock = 256;
 
 uint32_t block_of(const Encoding& encoding) {

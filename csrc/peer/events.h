@@ -118,7 +118,8 @@ struct JointCalled {
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
   protocol::Offer offer;
   Duration timeout{0};
-  // Of a sync_shared_state whose offer has only a digest: the entries, for when the master asks.
+  // The entries, if this is a sync_shared_state whose offer has only their digest. The master may
+  // ask for them.
   std::shared_ptr<const std::vector<protocol::StateEntry>> entries = {};
 };
 struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished

@@ -103,7 +103,7 @@ void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership&
   const bool all_reduces = info.kind == OpKind::kAllReduce;
   const bool quantizes = info.format.quantizes() && world > 1;
   const std::optional<uint64_t> largest = largest_part(info);
-  // What is left of a quantized tensor after its kept part is quantized like the whole.
+  // A quantized tensor stays quantized, however little of it is left after its kept part.
   const uint64_t elements = quantizes ? info.count : largest.value_or(0);
   const uint64_t bytes = elements * task.shape.element_bytes;
   const bool small = largest && bytes <= topology.one_shot_bytes;

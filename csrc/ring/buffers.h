@@ -11,9 +11,9 @@
 //  (3) The received bytes are the first operand, this rank's tensor the second. In a pairwise
 //      exchange the tensor of rank 0 is the first operand on both ranks. An owner (kDirect) adds
 //      all contributions to a chunk at once, in rank order, when the last one is here.
-//  (4) A chunk of codes is decoded when all of it has landed. What this rank contributes itself is
-//      encoded like what it sends, and the sum is a float32. Of a result that is encoded, every
-//      member stores what the codes decode to, its owner too.
+//  (4) A chunk of codes is decoded when all of it has landed. The own contribution of this rank
+//      is encoded like those that it sends, and the sum is a float32. If the result is encoded,
+//      every member stores the decoded codes, its owner too.
 // Failure: make() returns kSystem when there is no memory.
 #pragma once
 

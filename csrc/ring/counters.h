@@ -1,6 +1,6 @@
 // EngineCounters: the bytes that an Engine has moved and holds. A plain value. Bytes received and
 // sent are those on the wire; the bytes of the tensors that they stand for are more if these were
-// quantized. Of a chunk that was cut in the middle, only the former count.
+// quantized. A chunk that was cut in the middle counts only in the bytes on the wire.
 #pragma once
 
 #include <cstdint>

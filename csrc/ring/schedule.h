@@ -55,7 +55,7 @@ class Schedule {
   uint64_t block_bytes(uint32_t block) const;
   uint64_t block_offset(uint32_t block) const;
   uint32_t chunk_bytes() const;
-  // What a chunk takes on the wire at most, and what a slot has.
+  // The maximum bytes of a chunk on the wire, which are also the bytes of a slot.
   uint32_t slot_bytes() const { return slot_bytes_; }
   uint64_t step_count() const;
   uint32_t depth() const { return depth_; }  // steps of scratch: how far upstream may run ahead

@@ -25,10 +25,10 @@ class BorrowedState {
 
   explicit BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may_add = {});
 
-  // What is lent. It serves any number of calls, as long as fits() says so.
+  // The entries that are lent. They serve any number of calls, as long as fits() says so.
   const std::shared_ptr<peer::StateSpans>& spans() const { return spans_; }
-  // Whether every tensor still has the memory and the shape that is lent, and what is lent is no
-  // copy of it.
+  // Whether every tensor still has the memory and the shape that are lent, and the lent entries are
+  // no copies of the tensors.
   bool fits() const;
   void watch();  // from here on, writes are noticed
   // kSharedState, with the key, if a tensor was written since watch(). Writes through another
@@ -62,7 +62,7 @@ class BoundState {
   // `may_add`: the calls take entries that are not among these.
   explicit BoundState(std::vector<NamedTensor> entries, BorrowedState::MayAdd may_add = {})
       : entries_(std::move(entries)), may_add_(std::move(may_add)) {}
-  // What the last call was lent, if that call is over and it still fits.
+  // The entries that the last call was lent, if it is over and they still fit.
   std::shared_ptr<BorrowedState> lend() {
     const std::lock_guard lock(mutex_);
     const bool free = lent_ != nullptr && lent_.use_count() == 1;

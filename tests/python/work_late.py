@@ -55,7 +55,7 @@ def wait_until(there: Path) -> None:
     deadline = time.monotonic() + WAIT_MAX_S
     while not there.exists():
         assert time.monotonic() < deadline, "the others did not go on"
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks at the file, until the deadline above
 
 
 def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:

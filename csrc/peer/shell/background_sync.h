@@ -50,7 +50,7 @@ class BackgroundSync {
   bool concluded() const;
   std::optional<SyncProgress> take_progress();  // the latest one, once
   void join();  // waits for the thread. REQUIRES: the call has ended
-  // Nobody will wait for it any more. What it has is released now, or when the call ends.
+  // Nobody will wait for it any more. Its memory is released now, or when the call ends.
   void abandon();
   bool abandoned() const;
 

@@ -1,8 +1,8 @@
 // BoundEntries: where each entry of the elected state lies in this process. Usually they are the
 // entries that this peer has offered, in the same order. If it takes further entries (see
 // StateSpans), their memory is allocated here. It belongs to SharedEntries.
-// What is allocated has a limit, because its size comes from other peers: an error says what does
-// not fit, and nothing is allocated.
+// This memory has a limit, because its size comes from other peers. If the entries do not fit, an
+// error says so, and nothing is allocated.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class BoundEntries {
   BoundEntries() = default;
   explicit BoundEntries(std::shared_ptr<StateSpans> spans) : spans_(std::move(spans)) {}
 
-  // From here on the entries are counted as in `elected`. What was added for an earlier state is
-  // dropped. REQUIRES: the offered entries are a part of `elected`, which is sensible.
+  // Numbers the entries as in `elected`, and drops those that were added for an earlier state.
+  // REQUIRES: the offered entries are a part of `elected`, which is sensible.
   Status bind(const StateSpans::List& elected);
   // Before the first bind() the entries are counted as in the offer.
   const StateSpan& operator[](uint32_t key) const {

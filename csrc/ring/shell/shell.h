@@ -37,7 +37,7 @@ class Shell {
   struct Callbacks {
     std::function<void(Result<uint16_t> port)> on_listening;
     std::function<void(protocol::LinkReport)> on_link;
-    // What the link has carried in a time in which only the network limited it.
+    // The bytes of the link in a time in which only the network limited it.
     std::function<void(protocol::LinkRate)> on_rate = [](const protocol::LinkRate&) {};
     std::function<void(Epoch, OpKey)> on_transferred;
     // Required if a task has `keep` set.

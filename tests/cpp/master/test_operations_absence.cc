@@ -12,6 +12,15 @@ struct AbsenceOfOperations : testing::Test {
   void begin(PeerId peer, uint32_t sequence) {
     EXPECT_TRUE(table.begin(peer, op(sequence), all_reduce(8)).ok());
   }
+  void begin_send_to_b() {
+    protocol::OpInfo send;
+    send.kind = protocol::OpKind::kSend;
+    send.count = 4;
+    send.root = kA;
+    send.receiver = kB;
+    send.world_size = 3;
+    EXPECT_TRUE(table.begin(kA, op(0), send).ok());
+  }
   Operations table{epoch(5), {kA, kB, kC}};
 };
 
@@ -37,13 +46,7 @@ TEST_F(AbsenceOfOperations, WhatAMemberWasInItHasToRepeat) {
 }
 
 TEST_F(AbsenceOfOperations, ASendToALostMemberIsNotRepeated) {
-  protocol::OpInfo send;
-  send.kind = protocol::OpKind::kSend;
-  send.count = 4;
-  send.root = kA;
-  send.receiver = kB;
-  send.world_size = 3;
-  EXPECT_TRUE(table.begin(kA, op(0), send).ok());
+  begin_send_to_b();
   EXPECT_TRUE(table.reconfigured(epoch(6), {kA, kB}).is_to_repeat(kA));
   EXPECT_FALSE(table.reconfigured(epoch(6), {kA, kC}).is_to_repeat(kA));
 }
@@ -65,13 +68,7 @@ TEST_F(AbsenceOfOperations, ThoseWhoWaitAreCountedOverAllOperations) {
 }
 
 TEST_F(AbsenceOfOperations, NobodyWaitsForWhomNothingConcerns) {
-  protocol::OpInfo send;
-  send.kind = protocol::OpKind::kSend;
-  send.count = 4;
-  send.root = kA;
-  send.receiver = kB;
-  send.world_size = 3;
-  EXPECT_TRUE(table.begin(kA, op(0), send).ok());
+  begin_send_to_b();
   EXPECT_EQ(table.awaited(kB, {}).by, (Peers{kA}));
   EXPECT_EQ(table.awaited(kC, {}).by, Peers{});
   EXPECT_EQ(table.awaited(kC, {}).call, "");
