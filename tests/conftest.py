@@ -18,6 +18,7 @@ from collections.abc import Generator
 import pytest
 
 PATIENCE = 1.25  # times the limit of pytest-timeout, which has to come first
+BUSY_S = 60.0  # a busy machine may take so long to end a worker and to start another
 
 _errors = pytest.StashKey[int]()
 
@@ -71,8 +72,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     if hasattr(config, "workerinput"):  # a worker lives until its controller ends it
         threading.Thread(target=watch_the_end, daemon=True).start()
+    elif config.pluginmanager.hasplugin("dsession"):  # a controller outlasts its workers
+        _watch(config, 2 * _limit(config) + BUSY_S)
     else:
-        _watch(config, 2 * _limit(config))  # a controller outlasts a worker
+        _watch(config, 2 * _limit(config))
 
 
 def _limit(config: pytest.Config, item: pytest.Item | None = None) -> float:

@@ -19,7 +19,7 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('dea
 # The hang that the limits have to end. Each test bounds its own wait for it.
 SLEEPS = "import time; time.sleep(100)"
 LIMIT_S = 1
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 HANGS = """
 import ctypes, subprocess, threading
