@@ -167,7 +167,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   if (!has_members()) {
     ballot_ = {};
     agreement_.cancel();
-    forget_sync();
+    gave_up_sync_ = false;
   }
 }
 
@@ -327,7 +327,8 @@ void Group::answer(const Answer& answer) {
   }
   if (kind) announce(wait_report_.end(*kind, context_.now));
   agreement_.cancel();
-  forget_sync();
+  gave_up_sync_ = false;
+  if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) new_to_sync_.clear();
   epochs_.give_up_change();
   short_of_peers_ = false;  // the callers get the reason
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());

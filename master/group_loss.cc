@@ -42,11 +42,6 @@ void Group::break_up() {
     connections_.send(peer, std::move(own));
   }
   agreement_.cancel();
-  forget_sync();
-}
-
-void Group::forget_sync() {
-  new_to_sync_.clear();
   gave_up_sync_ = false;
 }
 

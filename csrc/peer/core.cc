@@ -186,7 +186,9 @@ void PeerCore::Impl::on(const JointCalled& event) {
 }
 
 void PeerCore::Impl::on(const JointGivenUp& event) {
-  if (joint.open() && joint.open()->handle == event.handle) joint.give_up();
+  if (!joint.open() || joint.open()->handle != event.handle) return;
+  if (sync.planned() == event.handle && sync.give_up()) return;
+  joint.give_up();
 }
 
 void PeerCore::Impl::on(const LeaveCalled&) {

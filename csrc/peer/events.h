@@ -122,7 +122,7 @@ struct JointCalled {
   // ask for them.
   std::shared_ptr<const std::vector<protocol::StateEntry>> entries = {};
 };
-struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
+struct JointGivenUp {  // the application cannot go on with it; ignored if unknown or finished
   Handle handle;
 };
 // From here on, the ranks in calls are those of this epoch, which a Reconfigured has announced.

@@ -27,8 +27,8 @@ class BackgroundSync {
  public:
   using Conclude = std::function<Result<JointResult>(FinishJoint)>;
 
-  // `give_up`: acts as if the timeout of the call were now. `conclude`: turns the end of the call
-  // into its outcome.
+  // `give_up`: tells the others that this peer cannot go on with it. `conclude`: turns the end of
+  // the call into its outcome.
   BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
                  std::function<void()> give_up, Conclude conclude);
   ~BackgroundSync();  // waits for the thread. REQUIRES: the call has ended, or will soon

@@ -171,13 +171,15 @@ void Control::take(Posted& posted) {
 
 void Control::take(Called& called) {
   const Handle handle = ++handles_;
-  calls_[handle] = std::move(called.call);
+  const std::shared_ptr<WaitingCall> call = calls_[handle] = std::move(called.call);
   if (auto* join = std::get_if<JoinCalled>(&called.event)) join->handle = handle;
   if (auto* joint = std::get_if<JointCalled>(&called.event)) joint->handle = handle;
   step(called.event);
+  if (call->given_up) step(JointGivenUp{handle});
 }
 
 void Control::take(GivenUp& given_up) {
+  given_up.call->given_up = true;
   for (const auto& [handle, call] : calls_) {
     if (call == given_up.call) return step(JointGivenUp{handle});
   }

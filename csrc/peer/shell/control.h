@@ -50,6 +50,7 @@ class Control {
     };
     std::function<void(const Decided&)> on_decided = {};
     OnProgress on_progress = {};
+    bool given_up = false;  // perhaps before the call has begun; used on the loop only
   };
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
