@@ -76,6 +76,9 @@ class Agreement {
     return phase_ == Phase::kListing || phase_ == Phase::kFetching || (recording() && answers_);
   }
 
+  // The voters know that all have voted, and those in the background have gone on.
+  bool decided() const { return phase_ == Phase::kFetching || (recording() && answers_); }
+
   enum class Phase { kIdle, kListing, kFetching, kRecording };
 
   // Asserts the invariants.

@@ -186,6 +186,7 @@ class Group {
   void see_fetching(std::vector<Probation::Seen>& all) const;
   std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
   bool is_in_call(PeerId peer) const;
+  bool goes_on(PeerId peer) const;
   std::optional<Probation::Seen> see_late(PeerId peer, const std::vector<PeerId>& members) const;
   std::vector<Probation::Seen> see_late_members() const;
   void judge_votes();

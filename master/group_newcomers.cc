@@ -64,8 +64,8 @@ bool Group::trained_here(PeerId peer) const {
 bool Group::others_wait() const {
   const auto& members = membership_.members();
   return std::all_of(members.begin(), members.end(), [this](PeerId member) {
-    return membership_.is_newcomer(member) || ballot_.has_voted(member) ||
-           epochs_.operations().waits(member);
+    const bool votes = ballot_.has_voted(member) && !goes_on(member);
+    return membership_.is_newcomer(member) || votes || epochs_.operations().waits(member);
   });
 }
 
@@ -74,14 +74,14 @@ bool Group::others_wait() const {
 // themselves.
 Probation::Seen Group::seen_of(PeerId peer) const {
   const Operations& operations = epochs_.operations();
-  const bool votes = ballot_.has_voted(peer);
+  const bool votes = ballot_.has_voted(peer) && !goes_on(peer);
   size_t others = 0, voted = 0;
   PeerId voter{};
   bool votes_alike = false;  // the newcomer and another member
   for (const PeerId member : membership_.members()) {
     if (membership_.is_newcomer(member)) continue;
     ++others;
-    if (!ballot_.has_voted(member)) continue;
+    if (!ballot_.has_voted(member) || agreement_.decided()) continue;
     ++voted;
     voter = member;
     votes_alike |= votes && ballot_.vote(member).kind == ballot_.vote(peer).kind;
@@ -94,7 +94,8 @@ Probation::Seen Group::seen_of(PeerId peer) const {
     return seen;
   }
   // All have voted, and somebody fetches the state. That is its first call, and the members whose
-  // call it was may already wait for it in the next one. See see_fetching().
+  // call it was may already wait for it in the next one. See see_fetching(). If it has the state and
+  // has gone on, it is judged as always.
   if (votes && agreement_.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, membership_.newcomers());
   seen.held_up = standoff.held_up;

@@ -47,6 +47,7 @@ struct PeerCore::Impl {
   void on(const OpCalled& event);
   void on(const OpStaged& event) { operations.staged(event.handle, event.status); }
   void on(const JointCalled& event);
+  void on(const JointAwaited& event);
   void on(const JointGivenUp& event);
   void on(const LeaveCalled& event);
   void on(const TopologySeen& event) { membership.look(event.epoch); }
@@ -183,6 +184,10 @@ void PeerCore::Impl::on(const JointCalled& event) {
   result.status = status;
   result.kind = event.kind;
   context.emit(std::move(result));
+}
+
+void PeerCore::Impl::on(const JointAwaited& event) {
+  if (joint.open() && joint.open()->handle == event.handle) joint.await(!repeats_vote);
 }
 
 void PeerCore::Impl::on(const JointGivenUp& event) {

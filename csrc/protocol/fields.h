@@ -160,7 +160,9 @@ void fields(auto& wire, Is<SendBegun> auto& m) {
   wire(m.epoch, m.sender, shown(m.tag, kTagBytesMax), m.sequence);
 }
 
-void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch); }
+void fields(auto& wire, Is<Vote> auto& m) {
+  wire(m.number, m.kind, m.offer, m.epoch, m.background);
+}
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<Answer> auto& m) {
   wire(m.number, m.kind, m.code, free_text(m.text), m.pending, m.revision, m.state_hash);

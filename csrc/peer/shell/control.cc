@@ -160,6 +160,7 @@ bool Control::joint(JointCalled event, std::shared_ptr<WaitingCall> call) {
 }
 
 void Control::give_up(const std::shared_ptr<WaitingCall>& call) { push(GivenUp{call}); }
+void Control::await(const std::shared_ptr<WaitingCall>& call) { push(Awaited{call}); }
 
 void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
 
@@ -180,9 +181,18 @@ void Control::take(Called& called) {
 
 void Control::take(GivenUp& given_up) {
   given_up.call->given_up = true;
-  for (const auto& [handle, call] : calls_) {
-    if (call == given_up.call) return step(JointGivenUp{handle});
+  if (const Handle handle = handle_of(*given_up.call)) step(JointGivenUp{handle});
+}
+
+void Control::take(Awaited& awaited) {
+  if (const Handle handle = handle_of(*awaited.call)) step(JointAwaited{handle});
+}
+
+Handle Control::handle_of(const WaitingCall& call) const {
+  for (const auto& [handle, open] : calls_) {
+    if (open.get() == &call) return handle;
   }
+  return 0;
 }
 
 // ---- Stepping ----
