@@ -287,7 +287,7 @@ PARTS = (
     Part(
         name="patterns",
         what="ring and direct pattern where order and shares matter",
-        minutes=5,
+        minutes=7,
         quick_minutes=0.3,
         needs=lab.NEEDS,
         runs=(
@@ -310,6 +310,13 @@ PARTS = (
                 script="wan/patterns.py",
                 row=patterns.Row,
                 full="benchmarks/wan/ocean.toml --rounds 3 --pilots 1 --rival-rounds 1",
+                quick=None,
+            ),
+            Run(
+                name="both",
+                script="wan/patterns.py",
+                row=patterns.Row,
+                full="benchmarks/wan/both.toml --rounds 7 --only ring direct",
                 quick=None,
             ),
         ),

@@ -314,8 +314,9 @@ def by_pattern(machine: Machine, results: Results) -> Body:
         "`unequal`: each pair of hosts has other paths; the slowest hop of the ring has 20 Mbit/s "
         "in the order of the hosts,\nand 240 in the best one. `home`: a host sends 60 Mbit/s in "
         "all, and owns nothing in the last direct all-reduce.\n`ocean`: all pairs across it share "
-        "120 Mbit/s. The ring is in the order of the hosts unless it says otherwise, and\nso is "
-        "Gloo. After a time: how many times faster than that ring.\n",
+        "120 Mbit/s. `both`: 18 hosts on both sides of an ocean; windows\nare as small as the "
+        "scaled rates, so that losses cost much. The ring is in the order of the hosts unless it "
+        "says\notherwise, and so is Gloo. After a time: how many times faster than that ring.\n",
         "\n".join([patterns.HEAD, *map(patterns.line, rows)]) + "\n",
         without,
         picture("patterns.png", "How many times faster than the ring each is"),
