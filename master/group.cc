@@ -249,8 +249,9 @@ void Group::lose_if_cut_off(PeerId peer) {
 Status Group::on(PeerId peer, const protocol::Begin& message) {
   // A receive from any source was called before the vote, and has found its send since.
   const bool answers = message.info.receiver == peer && epochs_.operations().knows(message.op);
-  if (ballot_.is_open(peer, JointKind::kUpdateTopology) && !answers)
-    return violation("Begin after a vote for update_topology");
+  const auto voted = ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
+  if (voted && closes_posting(*voted) && !answers)
+    return violation("Begin after a vote for " + std::string(text(*voted)));
   const Status status = epochs_.begin(peer, message);
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
@@ -281,6 +282,13 @@ Status Group::on(PeerId peer, const protocol::Ping& message) {
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
+Status Group::on(PeerId peer, const protocol::ProbeReport& message) {
+  if (message.peer == peer) return violation("ProbeReport of a peer about itself");
+  if (message.bytes > 0 && message.milliseconds == 0)
+    return violation("ProbeReport with bytes that took no time");
+  return {};
+}
+
 Status Group::on(PeerId peer, const protocol::Pong& message) {
   if (epochs_.recovering()) return {};
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
@@ -292,6 +300,8 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
+  if (message.budget_ms > protocol::kProbeBudgetMax)
+    return violation("Vote with a budget of " + std::to_string(message.budget_ms) + " ms");
   if (!well_formed(message.offer))
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
@@ -489,6 +499,11 @@ void Group::advance() {
   if (epochs_.phase() == Epochs::Phase::kActive && agreement_.idle() &&
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     begin_agreement();
+  }
+  // Links are not measured yet: the call ends at once, and the plan stays.
+  if (epochs_.phase() == Epochs::Phase::kActive &&
+      ballot_.is_complete(JointKind::kOptimizeTopology)) {
+    answer({});
   }
   on_turn(epochs_.advance(quorum_, !agreement_.recording(),
                           ballot_.is_complete(JointKind::kUpdateTopology),

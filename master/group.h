@@ -110,6 +110,7 @@ class Group {
   Status on(PeerId peer, const protocol::StateList& message);
   Status on(PeerId peer, const protocol::Fetched& message);
   Status on(PeerId peer, const protocol::Fetching& message);
+  Status on(PeerId peer, const protocol::ProbeReport& message);
   Status on(PeerId peer, const protocol::Ping& message);
   Status on(PeerId peer, const protocol::Pong& message);
 

@@ -148,7 +148,7 @@ std::string awaited_by_others(const Groups& groups) {
   if (awaiting.empty()) return {};
   const GroupId first = *awaiting.begin();
   const auto kind = groups.find(first)->ballot().kind();
-  PCCL_ASSERT(kind && *kind != JointKind::kSyncSharedState);
+  PCCL_ASSERT(kind && is_of_all_groups(*kind));
   return std::string(text(*kind)) + ", for which peer group " + std::to_string(first.value) +
          " waits,";
 }
@@ -166,7 +166,7 @@ std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
   if (group.epochs().changing()) {
     const std::string others = group.epochs().waits_for();  // empty if it waits for more peers
     wait.why = others.empty() ? "" : "for calls to end: " + others;
-  } else if (*kind != JointKind::kSyncSharedState) {
+  } else if (is_of_all_groups(*kind)) {
     const std::string missing = who_is_missing(groups, group, *kind);
     wait.why = missing.empty() ? "" : "for " + missing;
   } else if (!group.ballot().is_complete()) {
@@ -181,6 +181,11 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   const JointKind kind = group.ballot().vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
+  if (kind == JointKind::kOptimizeTopology) {
+    const auto missing = group.ballot().missing();
+    return group.answer(Ballot::timeout(
+        missing.empty() ? "" : "it waited for " + group.missing_text(missing)));
+  }
   if (group.epochs().changing()) return give_up_change(group);
   const std::string missing = who_is_missing(groups, group, kind);
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);

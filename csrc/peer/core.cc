@@ -98,6 +98,7 @@ struct PeerCore::Impl {
     joint.list(request);
     return {};
   }
+  Status on_message(const protocol::Probe& probe);
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
@@ -172,10 +173,11 @@ void PeerCore::Impl::on(const JointCalled& event) {
     status = membership.broken();
     status.message = std::string(text(event.kind)) + ": " + status.message;
   }
-  if (status.ok() && updates) membership.tell_rates();
+  const bool closes = closes_posting(event.kind);
+  if (status.ok() && closes) membership.tell_rates();
   if (status.ok()) status = joint.call(event, !repeats_vote);
   if (status.ok()) {
-    if (updates) operations.close_posting();
+    if (closes) operations.close_posting();
     return;
   }
   FinishJoint result;
@@ -494,6 +496,7 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
       membership.look(membership.members_since());
     }
     result.pending = answer.pending;
+    result.plan = answer.plan;
     context.took_part(standing_after(answer.kind));
     if (answer.kind == JointKind::kSyncSharedState) {
       result.revision = answer.revision;
@@ -509,10 +512,18 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
 // application also has the outcomes of all earlier operations.
 void PeerCore::Impl::finish_joint_if_drained() {
   if (!joint.open() || !joint.open()->result || sync.busy()) return;
-  const bool updates = joint.open()->vote.kind == JointKind::kUpdateTopology;
-  if (updates && !operations.drained_all()) return;
+  const JointKind kind = joint.open()->vote.kind;
+  if (kind == JointKind::kUpdateTopology && !operations.drained_all()) return;
   joint.finish();
-  if (updates) operations.open_posting();
+  if (closes_posting(kind)) operations.open_posting();
+}
+
+Status PeerCore::Impl::on_message(const protocol::Probe& probe) {
+  if (probe.milliseconds == 0 || probe.milliseconds > protocol::kProbeBudgetMax)
+    return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
+  // Links carry no probes yet.
+  context.send(protocol::ProbeReport{probe.round, probe.peer, 0, 0});
+  return {};
 }
 
 Status PeerCore::Impl::on_message(const protocol::SyncPlan& plan) {
@@ -646,7 +657,8 @@ void PeerCore::Impl::check() const {
 void PeerCore::Impl::check_joint() const {
   const Joint::OpenCall* const open = joint.open();
   const bool updates = open != nullptr && open->vote.kind == JointKind::kUpdateTopology;
-  PCCL_ASSERT(operations.posting_closed() == updates);
+  const bool closes = open != nullptr && closes_posting(open->vote.kind);
+  PCCL_ASSERT(operations.posting_closed() == closes);
   PCCL_ASSERT(!open || membership.phase() == Phase::kMember);
   if (open != nullptr && open->result)
     PCCL_ASSERT(sync.busy() || (updates && !operations.drained_all()));

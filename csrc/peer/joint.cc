@@ -16,7 +16,7 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch()};
+  protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch(), call.budget_ms};
   open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);

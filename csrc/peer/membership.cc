@@ -60,6 +60,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Fetching
     {o, o, x, o},  // ListRequest
     {o, o, o, o},  // StateList
+    {o, o, x, o},  // Probe
+    {o, o, o, o},  // ProbeReport
 }};
 
 const char* text(Phase phase) {

@@ -446,7 +446,12 @@ struct SendBegun {
 
 // ---- Joint calls --------------------------------------------------------------------------------
 
-enum class JointKind : uint8_t { kUpdateTopology = 0, kArePeersPending = 1, kSyncSharedState = 2 };
+enum class JointKind : uint8_t {
+  kUpdateTopology = 0,
+  kArePeersPending = 1,
+  kSyncSharedState = 2,
+  kOptimizeTopology = 3
+};
 enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
 
 struct StateEntry {
@@ -481,6 +486,8 @@ struct Vote {
   JointKind kind = JointKind::kUpdateTopology;
   Offer offer;  // kSyncSharedState only
   Epoch epoch;
+  // kOptimizeTopology only, at most kProbeBudgetMax: how long the links may be measured.
+  uint32_t budget_ms = 0;
   bool operator==(const Vote&) const = default;
 };
 
@@ -493,6 +500,30 @@ struct JointAbort {
   bool operator==(const JointAbort&) const = default;
 };
 
+// Two ranks, the lower one first.
+struct RankPair {
+  uint32_t low = 0, high = 0;
+  auto operator<=>(const RankPair&) const = default;
+};
+
+// The plan of a group after optimize_topology, and what the call has done.
+struct TopologyPlan {
+  Epoch epoch;           // the plan holds in it
+  bool adopted = false;  // the call has begun that epoch, because its plan is better
+  std::vector<uint32_t> ring;
+  std::vector<uint16_t> shares;
+  DirectSizes direct;
+  // Predicted time of an all-reduce of 1 GiB with the plan before and with this one; 0: unknown.
+  uint64_t before_us = 0, after_us = 0;
+  // In bytes per second, from each rank to each rank: that of the first rank to all others first.
+  // 0: unknown.
+  std::vector<uint64_t> rates;
+  std::vector<RankPair> measured;  // in this call
+  std::vector<RankPair> missing;   // never measured
+  std::string note;                // what the call has not done, and why
+  bool operator==(const TopologyPlan&) const = default;
+};
+
 // Master -> voters: the end of joint call `number`, unless an EpochStart ends it.
 struct Answer {
   uint32_t number = 0;
@@ -503,7 +534,29 @@ struct Answer {
   uint64_t revision = 0;  // kSyncSharedState: the agreed state
   uint64_t state_hash = 0;
   std::vector<Settled> together;  // ballots settled with this one, if it was a call of all groups
+  std::optional<TopologyPlan> plan = {};  // kOptimizeTopology
   bool operator==(const Answer&) const = default;
+};
+
+// Master -> voters of an optimize_topology: exchange data with `peer`, in both directions and as
+// fast as the link carries it, for so long from now on. `peer` is told the same. The answer is
+// ProbeReport. There is at most one probe at a time: a later one ends it.
+struct Probe {
+  uint32_t round = 0;
+  PeerId peer;
+  uint32_t milliseconds = 0;  // above 0, at most kProbeBudgetMax
+  bool operator==(const Probe&) const = default;
+};
+
+// Peer -> master: the bytes that have come from `peer` in this probe, and the time in which they
+// came. The first third of a probe does not count: a path needs some time to come up to its rate.
+// 0 bytes: the probe has failed.
+struct ProbeReport {
+  uint32_t round = 0;
+  PeerId peer;
+  uint64_t bytes = 0;
+  uint32_t milliseconds = 0;  // above 0 if there are bytes
+  bool operator==(const ProbeReport&) const = default;
 };
 
 // Master -> voters of a shared-state sync in which some are stale: who has the elected state, and
@@ -625,7 +678,7 @@ using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial,
                              Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
                              Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
                              Leave, Kicked, Resume, Resumed, AbortProposal, Farewell, AwaitSend,
-                             SendBegun, LinkRates, Fetching, ListRequest, StateList>;
+                             SendBegun, LinkRates, Fetching, ListRequest, StateList, Probe, ProbeReport>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an
@@ -665,6 +718,15 @@ inline Standing standing_after(JointKind kind) {
 // "tokyo-3 (peer 1.3, 10.0.0.7:48201)"; without a name "peer 1.3 (10.0.0.7:48201)". `more`: goes
 // between the id and the address, such as "rank 2".
 std::string text(const Member& member, const std::string& more = "");
+
+// Whether all groups of the run vote together in joint calls of this kind.
+inline bool is_of_all_groups(JointKind kind) {
+  return kind == JointKind::kUpdateTopology || kind == JointKind::kArePeersPending;
+}
+// Whether a peer that has voted for it begins no operation before the answer.
+inline bool closes_posting(JointKind kind) {
+  return kind == JointKind::kUpdateTopology || kind == JointKind::kOptimizeTopology;
+}
 
 const char* text(JointKind kind);  // "update_topology"
 const char* text(OpKind kind);     // "all_reduce"

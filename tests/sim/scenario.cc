@@ -309,7 +309,8 @@ bool Stage::collective(const std::string& verb, const Arguments& with) {
   }
   const std::string joint = verb == "sync" ? "sync_shared_state" : verb;
   for (const JointKind kind :
-       {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState}) {
+       {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState,
+        JointKind::kOptimizeTopology}) {
     if (joint != protocol::text(kind)) continue;
     for (AddressPublisher* publisher : whom(with)) publisher->joint(kind, with);
     return true;
