@@ -24,7 +24,8 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       context_(context),
       connections_(connections),
       epochs_(id, context, connections, membership_),
-      agreement_(id, context, connections) {}
+      agreement_(id, context, connections),
+      optimization_(id, context, connections, membership_) {}
 
 // ---- Joining and leaving ----
 
@@ -164,9 +165,11 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   send_forget(peer);
   PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
   new_to_sync_.erase(peer);
+  optimization_.lose(peer);
   if (!has_members()) {
     ballot_ = {};
     agreement_.cancel();
+    optimization_.cancel();
     forget_sync();
   }
 }
@@ -249,7 +252,8 @@ void Group::lose_if_cut_off(PeerId peer) {
 Status Group::on(PeerId peer, const protocol::Begin& message) {
   // A receive from any source was called before the vote, and has found its send since.
   const bool answers = message.info.receiver == peer && epochs_.operations().knows(message.op);
-  const auto voted = ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
+  const auto voted =
+      ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
   if (voted && closes_posting(*voted) && !answers)
     return violation("Begin after a vote for " + std::string(text(*voted)));
   const Status status = epochs_.begin(peer, message);
@@ -280,13 +284,6 @@ Status Group::on(PeerId peer, const protocol::Ping& message) {
   connections_.send(peer, protocol::Pong{message.counter, 0, {}});
   if (epochs_.recovering()) return {};
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
-}
-
-Status Group::on(PeerId peer, const protocol::ProbeReport& message) {
-  if (message.peer == peer) return violation("ProbeReport of a peer about itself");
-  if (message.bytes > 0 && message.milliseconds == 0)
-    return violation("ProbeReport with bytes that took no time");
-  return {};
 }
 
 Status Group::on(PeerId peer, const protocol::Pong& message) {
@@ -337,6 +334,7 @@ void Group::answer(const Answer& answer) {
   }
   if (kind) announce(wait_report_.end(*kind, context_.now));
   agreement_.cancel();
+  optimization_.cancel();
   forget_sync();
   epochs_.give_up_change();
   short_of_peers_ = false;  // the callers get the reason
@@ -500,14 +498,11 @@ void Group::advance() {
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     begin_agreement();
   }
-  // Links are not measured yet: the call ends at once, and the plan stays.
-  if (epochs_.phase() == Epochs::Phase::kActive &&
-      ballot_.is_complete(JointKind::kOptimizeTopology)) {
-    answer({});
-  }
+  advance_optimization();
   on_turn(epochs_.advance(quorum_, !agreement_.recording(),
                           ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));
+  if (epochs_.phase() != Epochs::Phase::kActive) optimization_.interrupt();
   if (notices_due_) notify_waiting();
 }
 
@@ -601,6 +596,7 @@ void Group::check() const {
   epochs_.check();
   ballot_.check();
   agreement_.check();
+  optimization_.check();
   probation_.check();
   lateness_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
@@ -639,6 +635,7 @@ void Group::check_nothing_is_due() const {
     case Epochs::Phase::kActive:
       PCCL_ASSERT(!all_sync || !agreement_.idle());
       PCCL_ASSERT(!all_update || !epochs_.changing());
+      PCCL_ASSERT(!ballot_.is_complete(JointKind::kOptimizeTopology) || optimization_.under_way());
       break;
     case Epochs::Phase::kDraining: PCCL_ASSERT(!epochs_.operations().drained()); break;
     case Epochs::Phase::kFreezing:
@@ -664,6 +661,7 @@ void Group::check_votes() const {
   if (phase == Epochs::Phase::kDraining) {
     PCCL_ASSERT(ballot_.is_complete(JointKind::kUpdateTopology));
   }
+  if (optimization_.under_way()) PCCL_ASSERT(ballot_.is_complete(JointKind::kOptimizeTopology));
   const bool syncs = agreement_.recording() || phase == Epochs::Phase::kActive;
   if (syncs && agreement_.for_voters()) {
     PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));

@@ -62,7 +62,8 @@ void settle_update(Groups& groups) {
   const auto settle = [&](GroupId id) {
     Group& group = groups.touch(id);
     PCCL_ASSERT(group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing());
-    group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
+    const bool changes = group.would_change() || group.finds_better_plan();
+    changes ? group.change(unchanged.together) : group.answer(unchanged);
   };
   // All groups have voted for it, or have agreed earlier and are changing.
   if (groups.with(Trait::kUnvoted).empty()) {
@@ -171,6 +172,8 @@ std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
     wait.why = missing.empty() ? "" : "for " + missing;
   } else if (!group.ballot().is_complete()) {
     wait.why = "for " + group.missing_text(group.ballot().missing());
+  } else {
+    wait.why = group.optimization_waits_for();
   }
   return wait.why.empty() ? std::nullopt : std::optional(wait);
 }
@@ -181,11 +184,7 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   const JointKind kind = group.ballot().vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
-  if (kind == JointKind::kOptimizeTopology) {
-    const auto missing = group.ballot().missing();
-    return group.answer(Ballot::timeout(
-        missing.empty() ? "" : "it waited for " + group.missing_text(missing)));
-  }
+  if (kind == JointKind::kOptimizeTopology) return group.give_up_optimization();
   if (group.epochs().changing()) return give_up_change(group);
   const std::string missing = who_is_missing(groups, group, kind);
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);

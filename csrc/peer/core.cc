@@ -497,6 +497,7 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
     }
     result.pending = answer.pending;
     result.plan = answer.plan;
+    if (answer.plan) result.topology = membership.with_present_routes();
     context.took_part(standing_after(answer.kind));
     if (answer.kind == JointKind::kSyncSharedState) {
       result.revision = answer.revision;

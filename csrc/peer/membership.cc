@@ -265,6 +265,15 @@ void Membership::look(Epoch epoch) {
   unseen_.erase(unseen_.begin(), std::next(at));
 }
 
+std::optional<Topology> Membership::with_present_routes() const {
+  if (seen_since_ != members_since_) return std::nullopt;
+  Topology present = topology_;
+  present.epoch = seen_.epoch;
+  present.joined = seen_.joined;
+  present.left = seen_.left;
+  return present;
+}
+
 std::vector<PeerId> Membership::left_unseen() const {
   std::vector<PeerId> left;
   for (const protocol::Member& member : seen_.members) {

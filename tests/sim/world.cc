@@ -143,6 +143,15 @@ void World::jump_master_clock(Duration ahead) {
   if (master_) arm_master();
 }
 
+// At once: a search has a number of kicks, not a time.
+void World::apply(master::PlanRing& effect) {
+  const master::RingPlanned found{effect.group, effect.token,
+                                  master::topology::fastest_plan(*effect.question)};
+  event_loop_.after(Duration{0}, [this, found, life = master_life_] {
+    if (life == master_life_) run_master([this, found] { step_master(found); });
+  });
+}
+
 void World::apply(master::Persist& persist) {
   if (on_record) on_record(persist.record);
   Disk::Bytes frame;
