@@ -80,8 +80,8 @@ bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   return false;
 }
 
-// A message that a peer would miss if it got lost. The others are repeated when they are needed, and
-// a probe that does not come is one that fails.
+// A message that a peer would miss if it got lost. The others are repeated when they are needed,
+// and a probe that does not come is one that fails.
 bool matters(const protocol::Message& message) {
   return !std::holds_alternative<protocol::Ping>(message) &&
          !std::holds_alternative<protocol::Pong>(message) &&

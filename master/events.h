@@ -16,7 +16,7 @@
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/records.h"
-#include "master/topology/planner.h"
+#include "master/topology/plan.h"
 
 namespace pccl::master {
 

@@ -217,7 +217,7 @@ protocol::TopologyPlan Optimization::result(const protocol::EpochStart& now) con
   const std::vector<PeerId>& members = membership_.members();
   const Links& links = membership_.links;
   protocol::TopologyPlan result;
-  result.epoch = now.epoch;
+  result.epoch = now.epoch.value;
   result.adopted = adopting() && now.ring == planned_ring_ && now.epoch != began_in_;
   result.ring = now.ring;
   result.shares = now.shares;

@@ -19,7 +19,7 @@ from typing import Any, Literal, overload
 import torch
 import torch.distributed as dist
 
-from pccl_backend import _C, _rendezvous, _world, quantization
+from pccl_backend import _C, _limits, _rendezvous, _world, quantization
 
 __all__ = [
     "Contribution",
@@ -202,10 +202,6 @@ def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
     return _world.resolve(group).are_peers_pending()
 
 
-# The longest budget, in seconds: kProbeBudgetMax of csrc/protocol/limits.h.
-BUDGET_MAX = 600.0
-
-
 def optimize_topology(
     group: dist.ProcessGroup | None = None, *, budget: float = 10.0
 ) -> TopologyPlan:
@@ -248,9 +244,10 @@ def optimize_topology(
         >>> plan.ring, plan.predicted
         ((0, 2, 1, 3), 5.7)
     """
-    if not math.isfinite(budget) or not 0 <= budget <= BUDGET_MAX:
+    most = _limits.PROBE_BUDGET_MAX_S
+    if not math.isfinite(budget) or not 0 <= budget <= most:
         raise ValueError(
-            f"optimize_topology(budget={budget!r}): expected seconds from 0 to {BUDGET_MAX:g}; the "
+            f"optimize_topology(budget={budget!r}): expected seconds from 0 to {most:g}; the "
             "links are measured for so long, and the rest waits for the next call"
         )
     fields = _world.resolve(group).optimize_topology(round(budget * 1000))

@@ -522,7 +522,6 @@ void PeerCore::Impl::finish_joint_if_drained() {
 Status PeerCore::Impl::on_message(const protocol::Probe& probe) {
   if (probe.milliseconds == 0 || probe.milliseconds > protocol::kProbeBudgetMax)
     return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
-  // Links carry no probes yet.
   context.send(protocol::ProbeReport{probe.round, probe.peer, 0, 0});
   return {};
 }

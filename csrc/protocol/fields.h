@@ -160,9 +160,7 @@ void fields(auto& wire, Is<SendBegun> auto& m) {
   wire(m.epoch, m.sender, shown(m.tag, kTagBytesMax), m.sequence);
 }
 
-void fields(auto& wire, Is<Vote> auto& m) {
-  wire(m.number, m.kind, m.offer, m.epoch, m.budget_ms);
-}
+void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch, m.budget_ms); }
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<RankPair> auto& m) { wire(m.low, m.high); }
 void fields(auto& wire, Is<TopologyPlan> auto& m) {
@@ -185,9 +183,7 @@ void fields(auto& wire, Is<StateList> auto& m) {
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 void fields(auto& wire, Is<Fetching> auto& m) { wire(m.number); }
 void fields(auto& wire, Is<Probe> auto& m) { wire(m.round, m.peer, m.milliseconds); }
-void fields(auto& wire, Is<ProbeReport> auto& m) {
-  wire(m.round, m.peer, m.bytes, m.milliseconds);
-}
+void fields(auto& wire, Is<ProbeReport> auto& m) { wire(m.round, m.peer, m.bytes, m.milliseconds); }
 
 void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(free_text(m.text)); }

@@ -20,6 +20,8 @@
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/wire_format.h"
+#include "csrc/protocol/joint_kind.h"
+#include "csrc/protocol/plan.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
@@ -227,14 +229,6 @@ struct Settled {
   PeerId voter;
   uint32_t number = 0;
   bool operator==(const Settled&) const = default;
-};
-
-// Sizes of all-reduces, in bytes: `from` included, `to` not.
-struct DirectSizes {
-  uint64_t from = 0;
-  uint64_t to = std::numeric_limits<uint64_t>::max();
-  bool contain(uint64_t bytes) const { return from <= bytes && bytes < to; }
-  bool operator==(const DirectSizes&) const = default;
 };
 
 // Master -> all members, new ones included: a new epoch begins. Members are in rank order. If the
@@ -446,12 +440,6 @@ struct SendBegun {
 
 // ---- Joint calls --------------------------------------------------------------------------------
 
-enum class JointKind : uint8_t {
-  kUpdateTopology = 0,
-  kArePeersPending = 1,
-  kSyncSharedState = 2,
-  kOptimizeTopology = 3
-};
 enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
 
 struct StateEntry {
@@ -498,30 +486,6 @@ struct JointAbort {
   uint32_t number = 0;
   Epoch epoch;
   bool operator==(const JointAbort&) const = default;
-};
-
-// Two ranks, the lower one first.
-struct RankPair {
-  uint32_t low = 0, high = 0;
-  auto operator<=>(const RankPair&) const = default;
-};
-
-// The plan of a group after optimize_topology, and what the call has done.
-struct TopologyPlan {
-  Epoch epoch;           // the plan holds in it
-  bool adopted = false;  // the call has begun that epoch, because its plan is better
-  std::vector<uint32_t> ring;
-  std::vector<uint16_t> shares;
-  DirectSizes direct;
-  // Predicted time of an all-reduce of 1 GiB with the plan before and with this one; 0: unknown.
-  uint64_t before_us = 0, after_us = 0;
-  // In bytes per second, from each rank to each rank: that of the first rank to all others first.
-  // 0: unknown.
-  std::vector<uint64_t> rates;
-  std::vector<RankPair> measured;  // in this call
-  std::vector<RankPair> missing;   // never measured
-  std::string note;                // what the call has not done, and why
-  bool operator==(const TopologyPlan&) const = default;
 };
 
 // Master -> voters: the end of joint call `number`, unless an EpochStart ends it.
@@ -674,11 +638,12 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
-using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
-                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
-                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
-                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell, AwaitSend,
-                             SendBegun, LinkRates, Fetching, ListRequest, StateList, Probe, ProbeReport>;
+using Message =
+    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
+                 EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
+                 AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
+                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
+                 ListRequest, StateList, Probe, ProbeReport>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an
@@ -718,15 +683,6 @@ inline Standing standing_after(JointKind kind) {
 // "tokyo-3 (peer 1.3, 10.0.0.7:48201)"; without a name "peer 1.3 (10.0.0.7:48201)". `more`: goes
 // between the id and the address, such as "rank 2".
 std::string text(const Member& member, const std::string& more = "");
-
-// Whether all groups of the run vote together in joint calls of this kind.
-inline bool is_of_all_groups(JointKind kind) {
-  return kind == JointKind::kUpdateTopology || kind == JointKind::kArePeersPending;
-}
-// Whether a peer that has voted for it begins no operation before the answer.
-inline bool closes_posting(JointKind kind) {
-  return kind == JointKind::kUpdateTopology || kind == JointKind::kOptimizeTopology;
-}
 
 const char* text(JointKind kind);  // "update_topology"
 const char* text(OpKind kind);     // "all_reduce"

@@ -101,7 +101,7 @@ py::list matrix_of(const protocol::TopologyPlan& plan) {
 py::dict plan_answer(const protocol::TopologyPlan& plan) {
   constexpr double kMicrosecond = 1e-6;
   py::dict dict;
-  dict["epoch"] = text(plan.epoch);
+  dict["epoch"] = text(Epoch{plan.epoch});
   dict["adopted"] = plan.adopted;
   dict["ring"] = plan.ring;
   dict["shares"] = plan.shares;

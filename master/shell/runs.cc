@@ -15,6 +15,7 @@
 #include "master/admission.h"
 #include "master/summary.h"
 #include "master/text_format.h"
+#include "master/topology/planner.h"
 
 namespace pccl::master {
 namespace {

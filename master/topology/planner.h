@@ -10,15 +10,9 @@
 
 #include "csrc/protocol/messages.h"
 #include "master/topology/pattern_time.h"
+#include "master/topology/plan.h"
 
 namespace pccl::master::topology {
-
-struct Plan {
-  Tour ring;                     // begins with member 0
-  std::vector<uint16_t> shares;  // empty: all all-reduces go around the ring
-  protocol::DirectSizes direct;  // if there are shares
-  bool operator==(const Plan&) const = default;
-};
 
 // The size of all-reduces for which a ring is planned, and for which two plans are compared.
 // Trainers reduce buckets and parameters of some tens of MiB at a time.

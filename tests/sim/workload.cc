@@ -608,7 +608,8 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (failed_) return recover();
   if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
   if (result.plan) {
-    std::string plan = text(result.plan->epoch) + (result.plan->adopted ? " adopted" : " kept");
+    std::string plan =
+        text(Epoch{result.plan->epoch}) + (result.plan->adopted ? " adopted" : " kept");
     for (const uint32_t rank : result.plan->ring) plan += " " + std::to_string(rank);
     checker_.saw_if_it_survives(where() + " plan", node_.name(), plan + " " + result.plan->note);
   }

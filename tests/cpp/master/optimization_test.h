@@ -1,5 +1,5 @@
 // OptimizationTest: a group whose members make optimize_topology, for the tests of Optimization and
-// of Group. The links between them carry what `rate_` says.
+// of Group. The links between them carry what rate_ says.
 #pragma once
 
 #include "tests/cpp/master/harness.h"
@@ -9,7 +9,7 @@ namespace pccl::master {
 inline constexpr auto kOptimize = protocol::JointKind::kOptimizeTopology;
 inline constexpr uint32_t kBudget = 10'000;
 
-// Peers whose links carry what `rate` says, in MB per second. They report as soon as a Probe comes.
+// Peers whose links carry what rate_ says, in MB per second. They report as soon as a Probe comes.
 class OptimizationTest : public testing::Test {
  protected:
   void found(const std::vector<std::string>& names) {

@@ -24,7 +24,7 @@ TEST_F(OptimizationTest, MeasuresAllPairsAndAdoptsAFasterRing) {
   EXPECT_TRUE(start.joined.empty() && start.left.empty());
   const auto plan = this->plan();
   EXPECT_TRUE(plan.adopted);
-  EXPECT_EQ(plan.epoch, epoch(2));
+  EXPECT_EQ(plan.epoch, epoch(2).value);
   EXPECT_EQ(plan.ring, start.ring);
   EXPECT_EQ(plan.measured.size(), 6u);
   EXPECT_TRUE(plan.missing.empty());
@@ -43,7 +43,7 @@ TEST_F(OptimizationTest, KeepsAPlanThatIsGoodEnough) {
   vote(1, 0);
   run_rounds();
   EXPECT_FALSE(plan().adopted);
-  EXPECT_EQ(plan().epoch, epoch(1));
+  EXPECT_EQ(plan().epoch, epoch(1).value);
   EXPECT_EQ(plan().before_us, plan().after_us);
   make_ring_fast({0, 1, 2, 3}, 190, 5);
   vote(1, 1);
