@@ -100,6 +100,10 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
   return std::nullopt;
 }
 
+std::set<PeerId> Agreement::awaited() const {
+  return phase_ == Phase::kListing ? lists_.awaited() : fetching_;
+}
+
 bool Agreement::expects(PeerId peer) const {
   const auto in = [peer](const std::vector<PeerId>& peers) {
     return std::find(peers.begin(), peers.end(), peer) != peers.end();

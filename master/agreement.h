@@ -67,12 +67,17 @@ class Agreement {
   // The peer takes part in the current transfers.
   bool expects(PeerId peer) const;
   const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
+  // Members that have yet to fetch, or to send their list.
+  std::set<PeerId> awaited() const;
   // The plan, which a resumed voter may have missed.
   const std::optional<protocol::SyncPlan>& plan() const { return plan_; }
   // Voters wait for its outcome.
   bool for_voters() const {
     return phase_ == Phase::kListing || phase_ == Phase::kFetching || (recording() && answers_);
   }
+
+  // The voters know that all have voted, and those in the background have gone on.
+  bool decided() const { return phase_ == Phase::kFetching || (recording() && answers_); }
 
   enum class Phase { kIdle, kListing, kFetching, kRecording };
 

@@ -79,9 +79,10 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   const auto at = voters_.find(peer);
   PCCL_ASSERT(at != voters_.end());
   Voter& voter = at->second;
-  const bool count_text = voter.vote && voter.vote->number == vote.number;
+  const bool counted = voter.vote && voter.vote->number == vote.number;
   const bool answered = voter.last_answer && voter.last_answer->number == vote.number;
-  if (count_text || answered) return Cast::kRepeated;
+  if (counted) voter.vote->background = vote.background;
+  if (counted || answered) return Cast::kRepeated;
   const Status status = check(voter, vote);
   if (!status.ok()) return status;
   const Answer* const settled = broken_ ? brought_back(vote) : settled_without(vote.number);

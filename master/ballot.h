@@ -47,7 +47,7 @@ class Ballot {
     kCounted,   // it waits for the other votes
     kDiffers,   // likewise, but its kind differs from theirs: see mismatch()
     kAnswered,  // that number was settled before: last_answer() has the answer
-    kRepeated,  // it was counted before, on a connection that broke
+    kRepeated,  // it was counted before: on a connection that broke, or its voter waits now
     kRefused,   // a broken group counts only update_topology: refuse() makes the answer
   };
   // kProtocol if the number is not the voter's next one.

@@ -170,7 +170,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
     ballot_ = {};
     agreement_.cancel();
     optimization_.cancel();
-    forget_sync();
+    gave_up_sync_ = false;
   }
 }
 
@@ -335,7 +335,8 @@ void Group::answer(const Answer& answer) {
   if (kind) announce(wait_report_.end(*kind, context_.now));
   agreement_.cancel();
   optimization_.cancel();
-  forget_sync();
+  gave_up_sync_ = false;
+  if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) new_to_sync_.clear();
   epochs_.give_up_change();
   short_of_peers_ = false;  // the callers get the reason
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
@@ -405,12 +406,16 @@ Status Group::hold(PeerId peer, const protocol::Message& message) {
   PCCL_ASSERT(epochs_.recovering() || deciding());
   PCCL_ASSERT(membership_.is_member(peer) && connections_.connected(peer));
   HeldOf& held = held_[peer];
-  const auto votes = [](const protocol::Message& one) {
-    return std::holds_alternative<protocol::Vote>(one);
-  };
-  const bool votes_twice =
-      votes(message) && std::any_of(held.messages.begin(), held.messages.end(), votes);
-  if (votes_twice || held.messages.size() >= kHeldMax) {
+  const auto* const vote = std::get_if<protocol::Vote>(&message);
+  for (protocol::Message& before : held.messages) {
+    auto* const earlier = std::get_if<protocol::Vote>(&before);
+    if (vote == nullptr || earlier == nullptr) continue;
+    if (vote->number != earlier->number || vote->epoch != earlier->epoch)
+      return violation("two votes while the master gathers its members");
+    earlier->background = vote->background;
+    return {};
+  }
+  if (held.messages.size() >= kHeldMax) {
     return violation("more than there can be to say while the master gathers its members");
   }
   const size_t bytes = sizeof message + protocol::encoded_bytes(message);

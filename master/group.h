@@ -204,9 +204,9 @@ class Group {
   bool is_new_to_sync(PeerId peer) const;
   bool may_be_seen_fetching() const;
   void see_fetching(std::vector<Probation::Seen>& all) const;
-  void forget_sync();
   std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
   bool is_in_call(PeerId peer) const;
+  bool goes_on(PeerId peer) const;
   std::optional<Probation::Seen> see_late(PeerId peer, const std::vector<PeerId>& members) const;
   std::vector<Probation::Seen> see_late_members() const;
   void judge_votes();
@@ -260,8 +260,8 @@ class Group {
   Optimization optimization_;
   Probation probation_{"PCCL_FIRST_CALL_TIMEOUT"};  // of newcomers
   Probation lateness_{"PCCL_CALL_TIMEOUT"};         // of the other members
-  // Members that were not trained here when the present sync_shared_state was elected, while others
-  // were. What they take part in before its answer does not change that.
+  // Members that were not trained here when a sync_shared_state was elected, while others were.
+  // Only a sync_shared_state that succeeds changes that, whatever else they take part in.
   std::set<PeerId> new_to_sync_;
   bool gave_up_sync_ = false;              // a member has: then it ends if it cannot without them
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer

@@ -11,11 +11,17 @@
 
 namespace pccl::master {
 
+// Whether its application has gone on after its vote, while others fetch the state.
+bool Group::goes_on(PeerId peer) const {
+  return agreement_.decided() && ballot_.has_voted(peer) && ballot_.vote(peer).background &&
+         !agreement_.fetching().contains(peer);
+}
+
 // Whether it is in a call whose outcome it does not know. In a broken group nothing is repeated but
 // what is kept, and that is soon begun again.
 bool Group::is_in_call(PeerId peer) const {
   const Operations& operations = epochs_.operations();
-  if (ballot_.has_voted(peer)) return true;
+  if (ballot_.has_voted(peer) && !goes_on(peer)) return true;
   if (epochs_.phase() != Epochs::Phase::kActive) return false;
   return operations.is_in_any(peer) || (!epochs_.broken() && operations.is_to_repeat(peer));
 }
@@ -28,7 +34,7 @@ std::optional<Probation::Seen> Group::see_late(PeerId peer,
   if (epochs_.phase() == Epochs::Phase::kActive)
     awaited = epochs_.operations().awaited(peer, membership_.newcomers());
   for (const PeerId member : members) {
-    if (!ballot_.has_voted(member)) continue;
+    if (!ballot_.has_voted(member) || agreement_.decided()) continue;
     awaited.by.insert(member);
     awaited.call = text(ballot_.vote(member).kind);
   }

@@ -44,11 +44,6 @@ void Group::break_up() {
   }
   agreement_.cancel();
   optimization_.cancel();
-  forget_sync();
-}
-
-void Group::forget_sync() {
-  new_to_sync_.clear();
   gave_up_sync_ = false;
 }
 

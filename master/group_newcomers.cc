@@ -22,16 +22,21 @@ namespace {
 // Ticks in which a member that lives sends something, even if it is slow.
 constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
 
+const char* const kListAwaited = "sync_shared_state with the list of its entries";
+
 }  // namespace
 
 // The other members are informed as about any loss. The newcomer and they get a text that says what
 // did not fit.
 void Group::remove(const Misfit& misfit) {
   PCCL_ASSERT(membership_.is_member(misfit.peer) && !misfit.why.empty());
-  lose(misfit.peer,
-       "as a newcomer it was removed: " + misfit.why +
-           ". The first call of a newcomer has to be the one that the members make after "
-           "update_topology, with the same model: build and load it before init_process_group");
+  std::string why = "as a newcomer it was removed: " + misfit.why;
+  if (misfit.may_be_call) {
+    why +=
+        ". The first call of a newcomer has to be the one that the members make after "
+        "update_topology, with the same model: build and load it before init_process_group";
+  }
+  lose(misfit.peer, why);
 }
 
 // If the kinds of the votes differ, either newcomers or all voters are wrong.
@@ -59,8 +64,8 @@ bool Group::trained_here(PeerId peer) const {
 bool Group::others_wait() const {
   const auto& members = membership_.members();
   return std::all_of(members.begin(), members.end(), [this](PeerId member) {
-    return membership_.is_newcomer(member) || ballot_.has_voted(member) ||
-           epochs_.operations().waits(member);
+    const bool votes = ballot_.has_voted(member) && !goes_on(member);
+    return membership_.is_newcomer(member) || votes || epochs_.operations().waits(member);
   });
 }
 
@@ -69,14 +74,14 @@ bool Group::others_wait() const {
 // themselves.
 Probation::Seen Group::seen_of(PeerId peer) const {
   const Operations& operations = epochs_.operations();
-  const bool votes = ballot_.has_voted(peer);
+  const bool votes = ballot_.has_voted(peer) && !goes_on(peer);
   size_t others = 0, voted = 0;
   PeerId voter{};
   bool votes_alike = false;  // the newcomer and another member
   for (const PeerId member : membership_.members()) {
     if (membership_.is_newcomer(member)) continue;
     ++others;
-    if (!ballot_.has_voted(member)) continue;
+    if (!ballot_.has_voted(member) || agreement_.decided()) continue;
     ++voted;
     voter = member;
     votes_alike |= votes && ballot_.vote(member).kind == ballot_.vote(peer).kind;
@@ -85,11 +90,12 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
   if (agreement_.awaits_list(peer)) {
-    seen.awaited = "sync_shared_state with the list of its entries";
+    seen.awaited = kListAwaited;
     return seen;
   }
   // All have voted, and somebody fetches the state. That is its first call, and the members whose
-  // call it was may already wait for it in the next one. See see_fetching().
+  // call it was may already wait for it in the next one. See see_fetching(). If it has the state and
+  // has gone on, it is judged as always.
   if (votes && agreement_.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, membership_.newcomers());
   seen.held_up = standoff.held_up;
@@ -130,8 +136,12 @@ bool Group::may_be_seen_fetching() const {
 }
 
 // A newcomer that fetches is judged by what arrives, since a slow download is no mistake. Each
-// Fetching restarts its time.
+// Fetching restarts its time. seen_of() sees the list that a newcomer to the group owes.
 void Group::see_fetching(std::vector<Probation::Seen>& all) const {
+  for (const PeerId peer : new_to_sync_) {
+    const bool owes = agreement_.awaits_list(peer) && membership_.find(peer)->connected;
+    if (owes && !membership_.is_newcomer(peer)) all.push_back({peer, kListAwaited, {}, {}});
+  }
   if (!may_be_seen_fetching()) return;
   for (const PeerId peer : agreement_.fetching()) {
     if (!new_to_sync_.contains(peer) || !membership_.find(peer)->connected) continue;
@@ -143,29 +153,32 @@ void Group::see_fetching(std::vector<Probation::Seen>& all) const {
 
 void Group::give_up_sync() {
   if (agreement_.recording()) return;  // agreed: the answer is on its way
+  std::set<PeerId> awaited = agreement_.awaited();
+  const bool none = awaited.empty();
+  // A lost member is awaited until its epoch ends.
+  std::erase_if(awaited, [this](PeerId peer) { return !membership_.is_member(peer); });
   // After their loss, the members vote again, and repeat that they give up.
-  if (gave_up_sync_ && agreement_.fetching().empty()) return;
-  std::vector<PeerId> fetching;
-  for (const PeerId peer : agreement_.fetching()) {
-    if (membership_.is_member(peer)) fetching.push_back(peer);
-  }
-  const bool all_new = std::all_of(fetching.begin(), fetching.end(),
-                                   [this](PeerId peer) { return new_to_sync_.contains(peer); });
-  if (!agreement_.fetching().empty() && all_new) {
+  if (gave_up_sync_ && none) return;
+  const bool lists = agreement_.fetching().empty();
+  const std::string what =
+      lists ? "did not send the list of entries" : "did not receive the whole state";
+  const bool all_new = std::all_of(awaited.begin(), awaited.end(),
+                                   [this](PeerId peer) { return is_new_to_sync(peer); });
+  if (!none && all_new) {
     gave_up_sync_ = true;
-    for (const PeerId peer : fetching)
-      remove({peer, "it did not receive the whole state within the timeout of the others"});
+    for (const PeerId peer : awaited)
+      remove({peer, "it " + what + " within the timeout of the others", false});
     return;
   }
-  if (agreement_.fetching().empty()) {
+  if (none) {
     const bool waits = !ballot_.is_complete();
     return answer(Ballot::timeout(waits ? "it waited for " + missing_text(ballot_.missing()) : ""));
   }
   std::vector<uint32_t> ranks;
-  ranks.reserve(fetching.size());
-  for (const PeerId peer : fetching) ranks.push_back(*membership_.rank(peer));
+  ranks.reserve(awaited.size());
+  for (const PeerId peer : awaited) ranks.push_back(*membership_.rank(peer));
   std::sort(ranks.begin(), ranks.end());
-  answer(Ballot::timeout(membership_.ranks_text(ranks) + " did not receive the whole state"));
+  answer(Ballot::timeout(membership_.ranks_text(ranks) + " " + what));
 }
 
 // A newcomer's timeout does not end the call of others, nor a call that they have yet to make: the
@@ -241,7 +254,7 @@ Status Group::on(PeerId peer, const protocol::StateList& message) {
 
 Status Group::on(PeerId peer, const protocol::Fetched& message) {
   if (message.code != Code::kOk && is_new_to_sync(peer) && agreement_.expects(peer)) {
-    remove({peer, "it could not take the state of the run: " + message.text});
+    remove({peer, "it could not take the state of the run: " + message.text, false});
     return {};
   }
   if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
@@ -263,7 +276,10 @@ void Group::begin_agreement() {
         {member, &ballot_.vote(member).offer, trained, membership_.find(member)->name});
   }
   const uint32_t number = ballot_.vote(membership_.members()[0]).number;
-  if (agreement_.asks_for_lists(offers, number)) return;
+  if (agreement_.asks_for_lists(offers, number)) {
+    if (gave_up_sync_) give_up_sync();
+    return;
+  }
   agreement_.add_lists_to(offers);
   const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
   for (const Misfit& misfit : wrong) remove(misfit);

@@ -44,7 +44,7 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration timeo
             "it did not call " + seen.awaited + " within " + text(timeout) + " (" + setting_ + ")";
         if (!seen.instead.empty()) why += "; it called " + seen.instead + ", and nobody else did";
       }
-      misfits.push_back({seen.peer, std::move(why)});
+      misfits.push_back({seen.peer, std::move(why), !seen.fetches});
     }
     const Instant next = now >= ends ? now + kLookAgain : ends;
     next_look_ = next_look_ ? std::min(*next_look_, next) : next;

@@ -28,6 +28,7 @@ namespace pccl::master {
 struct Misfit {
   PeerId peer;
   std::string why;
+  bool may_be_call = true;  // a program that makes its first call too late or otherwise can be why
   bool operator==(const Misfit&) const = default;
 };
 

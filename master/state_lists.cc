@@ -1,6 +1,6 @@
 #include "master/state_lists.h"
 
-#include <set>
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -10,19 +10,33 @@ namespace pccl::master {
 
 std::vector<PeerId> StateLists::ask(const std::vector<OfferOf>& offers, bool all) {
   PCCL_ASSERT(asked_.empty());
-  std::set<uint64_t> digests;
-  for (const OfferOf& one : offers) digests.insert(digest_of(*one.offer));
-  for (const OfferOf& one : offers) {  // a short list came with its offer
-    if (!one.offer->digest) known_.try_emplace(digest_of(*one.offer), one.offer->entries);
+  // The voter whose list counts for each digest. The digest is no cryptographic hash: a newcomer
+  // can make a list that has the digest of the members, but is not theirs.
+  std::map<uint64_t, const OfferOf*> chosen;
+  const auto preference = [](const OfferOf& one) {
+    return std::pair(one.trained, !one.offer->digest.has_value());  // a short list is here already
+  };
+  for (const OfferOf& one : offers) {
+    const OfferOf*& best = chosen[digest_of(*one.offer)];
+    if (best == nullptr || preference(one) > preference(*best)) best = &one;
   }
   std::vector<PeerId> peers;
-  if (digests.size() < 2 && !all) return peers;
   for (const OfferOf& one : offers) {
     const uint64_t digest = digest_of(*one.offer);
-    if (known_.contains(digest) || digests.erase(digest) == 0) continue;
-    asked_[one.peer] = digest;
-    peers.push_back(one.peer);
+    if (chosen[digest] != &one) continue;
+    if (!one.offer->digest) {
+      known_.try_emplace(digest, one.offer->entries);
+    } else if (!known_.contains(digest) && (chosen.size() > 1 || all)) {
+      asked_[one.peer] = digest;
+      peers.push_back(one.peer);
+    }
   }
+  return peers;
+}
+
+std::set<PeerId> StateLists::awaited() const {
+  std::set<PeerId> peers;
+  for (const auto& [peer, digest] : asked_) peers.insert(peer);
   return peers;
 }
 
@@ -40,6 +54,7 @@ std::string StateLists::take(PeerId peer, std::vector<protocol::StateEntry> entr
 
 void StateLists::add_to(std::vector<OfferOf>& offers) const {
   for (OfferOf& one : offers) {
+    if (!one.offer->digest) continue;  // it has its own list
     const auto at = known_.find(digest_of(*one.offer));
     if (at != known_.end()) one.entries = &at->second;
   }
@@ -52,6 +67,9 @@ void StateLists::forget() {
 
 void StateLists::check() const {
   for (const auto& [peer, digest] : asked_) PCCL_ASSERT(!known_.contains(digest));
+  PCCL_DCHECK(std::all_of(known_.begin(), known_.end(), [](const auto& list) {
+    return protocol::is_sensible(list.second) && protocol::state_hash(list.second) == list.first;
+  }));
 }
 
 }  // namespace pccl::master

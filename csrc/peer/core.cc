@@ -47,6 +47,7 @@ struct PeerCore::Impl {
   void on(const OpCalled& event);
   void on(const OpStaged& event) { operations.staged(event.handle, event.status); }
   void on(const JointCalled& event);
+  void on(const JointAwaited& event);
   void on(const JointGivenUp& event);
   void on(const LeaveCalled& event);
   void on(const TopologySeen& event) { membership.look(event.epoch); }
@@ -74,7 +75,10 @@ struct PeerCore::Impl {
   // Messages from the master that the phase allows. kProtocol if a message makes no sense.
   Status on_message(const protocol::Reject& reject);
   Status on_message(const protocol::Welcome& welcome);
-  Status on_message(const protocol::Ping& ping);
+  Status on_message(const protocol::Ping& ping) {
+    context.send(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
+    return {};
+  }
   Status on_message(const protocol::Dial& dial) { return membership.dial(dial); }
   Status on_message(const protocol::Forget& forget) {
     membership.forget(forget.peer);
@@ -93,7 +97,9 @@ struct PeerCore::Impl {
   Status on_message(const protocol::SendBegun& send) { return operations.on_send_begun(send); }
   Status on_message(const protocol::EpochEnd& end);
   Status on_message(const protocol::Answer& answer);
-  Status on_message(const protocol::SyncPlan& plan);
+  Status on_message(const protocol::SyncPlan& plan) {
+    return joint.open() ? sync.on_plan(plan, *joint.open()) : violation("SyncPlan without a call");
+  }
   Status on_message(const protocol::ListRequest& request) {
     joint.list(request);
     return {};
@@ -187,8 +193,14 @@ void PeerCore::Impl::on(const JointCalled& event) {
   context.emit(std::move(result));
 }
 
+void PeerCore::Impl::on(const JointAwaited& event) {
+  if (joint.open() && joint.open()->handle == event.handle) joint.await(!repeats_vote);
+}
+
 void PeerCore::Impl::on(const JointGivenUp& event) {
-  if (joint.open() && joint.open()->handle == event.handle) joint.give_up();
+  if (!joint.open() || joint.open()->handle != event.handle) return;
+  if (sync.planned() == event.handle && sync.give_up()) return;
+  joint.give_up();
 }
 
 void PeerCore::Impl::on(const LeaveCalled&) {
@@ -328,11 +340,6 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
   return {};
 }
 
-Status PeerCore::Impl::on_message(const protocol::Ping& ping) {
-  context.send(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
-  return {};
-}
-
 Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   PCCL_ASSERT(resuming && search.under_way());
   const bool restarted = resumed.incarnation > membership.incarnation();
@@ -408,8 +415,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
   if (newcomer && membership.phase() != Phase::kRegistered)
     return violation("EpochStart before Register");
-  const bool reconfigures = !newcomer && start.generation == membership.generation();
-  if (reconfigures) return reconfigure(start);
+  if (!newcomer && start.generation == membership.generation()) return reconfigure(start);
   if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology))
     return violation("EpochStart without a vote");
   if (!operations.settled())
@@ -524,11 +530,6 @@ Status PeerCore::Impl::on_message(const protocol::Probe& probe) {
     return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
   context.send(protocol::ProbeReport{probe.round, probe.peer, 0, 0});
   return {};
-}
-
-Status PeerCore::Impl::on_message(const protocol::SyncPlan& plan) {
-  if (!joint.open()) return violation("SyncPlan without a call");
-  return sync.on_plan(plan, *joint.open());
 }
 
 // ---- The ring ----

@@ -122,8 +122,12 @@ struct JointCalled {
   // The entries, if this is a sync_shared_state whose offer has only their digest. The master may
   // ask for them.
   std::shared_ptr<const std::vector<protocol::StateEntry>> entries = {};
+  bool background = false;  // as in Vote
 };
-struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
+struct JointAwaited {  // the application waits for its end; ignored if unknown or finished
+  Handle handle = 0;
+};
+struct JointGivenUp {  // the application cannot go on with it; ignored if unknown or finished
   Handle handle;
 };
 // From here on, the ranks in calls are those of this epoch, which a Reconfigured has announced.
@@ -204,7 +208,7 @@ using Event =
     std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
                  MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
                  OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
-                 JointGivenUp, TopologySeen, TokenRead, RateMeasured>;
+                 JointAwaited, JointGivenUp, TopologySeen, TokenRead, RateMeasured>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {

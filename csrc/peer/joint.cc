@@ -16,7 +16,9 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch(), call.budget_ms};
+  protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch()};
+  vote.background = call.background;
+  vote.budget_ms = call.budget_ms;
   open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
@@ -78,6 +80,12 @@ void Joint::list(const protocol::ListRequest& request) const {
   if (!waits_for(protocol::JointKind::kSyncSharedState)) return;
   if (request.number != open_->vote.number) return;
   context_.send(protocol::StateList{request.number, membership_.epoch(), open_->entries()});
+}
+
+void Joint::await(bool may_vote) {
+  PCCL_ASSERT(open_);
+  if (open_->result || !std::exchange(open_->vote.background, false)) return;
+  if (may_vote) context_.send(open_->vote);
 }
 
 void Joint::give_up() {

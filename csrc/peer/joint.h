@@ -60,6 +60,9 @@ class Joint {
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
   void list(const protocol::ListRequest& request) const;  // tells the master the offered entries
+  // The application waits for its end from now on: the vote is cast again. `may_vote` as in call().
+  // REQUIRES: open.
+  void await(bool may_vote);
   void give_up();  // asks the master not to wait for the others any longer. REQUIRES: open
   void on_time();
   std::optional<Instant> deadline() const;

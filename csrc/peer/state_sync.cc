@@ -495,6 +495,14 @@ void StateSync::say_fetched(Code code, std::string text) {
   context_.send(*said_);
 }
 
+bool StateSync::give_up() {
+  if (!runs() || said_) return false;
+  const PeerId self = membership_.self();
+  if (!contains(plan_->sources, self) && !contains(plan_->receivers, self)) return false;
+  say_fetched(Code::kSystem, "it was interrupted, or a thread of it has failed");
+  return true;
+}
+
 // ---- Progress ----
 
 void StateSync::tell_progress() const {

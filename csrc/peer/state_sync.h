@@ -56,6 +56,10 @@ class StateSync {
   FinishJoint settle(const Status& status, const protocol::Answer& answer);
   bool busy() const { return !transfers_.empty(); }
 
+  // The application interrupts the call, or a thread of it has failed. Returns whether this peer
+  // has told the master that it can neither fetch nor send any more, which fails the call for all.
+  bool give_up();
+
   void repeat() const;  // after Resumed
   // Once a second it logs how far the transfers have come. More often, if it has to, it tells the
   // master that they go on.

@@ -160,7 +160,9 @@ void fields(auto& wire, Is<SendBegun> auto& m) {
   wire(m.epoch, m.sender, shown(m.tag, kTagBytesMax), m.sequence);
 }
 
-void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch, m.budget_ms); }
+void fields(auto& wire, Is<Vote> auto& m) {
+  wire(m.number, m.kind, m.offer, m.epoch, m.background, m.budget_ms);
+}
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<RankPair> auto& m) { wire(m.low, m.high); }
 void fields(auto& wire, Is<TopologyPlan> auto& m) {

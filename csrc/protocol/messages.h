@@ -474,6 +474,9 @@ struct Vote {
   JointKind kind = JointKind::kUpdateTopology;
   Offer offer;  // kSyncSharedState only
   Epoch epoch;
+  // kSyncSharedState only: the application goes on as soon as all have voted. It is false in the
+  // same vote, cast again, once the application waits for the end of the call.
+  bool background = false;
   // kOptimizeTopology only, at most kProbeBudgetMax: how long the links may be measured.
   uint32_t budget_ms = 0;
   bool operator==(const Vote&) const = default;

@@ -26,6 +26,8 @@ constexpr uint64_t kProgressSteps = 64;
 // Two more round trips for a chunk on a narrow lane: one for what the lane has to send before it,
 // and one for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
+// The most lanes for all parts or legs of one operation together.
+constexpr uint32_t kLanesOfParts = 52;
 
 enum class Stage { kPosted, kParked, kInFlight, kDrained };
 
@@ -530,8 +532,13 @@ std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
   std::optional<uint32_t> narrow;
   uint64_t windows = 0;
   bool others_under_way = false;
+  const uint32_t most = lanes_for(link.queue.first());
+  uint32_t used = 0;
+  for (const Lane& lane : link.lanes) used += lane.sending.operation != nullptr ? 1 : 0;
+  if (used >= most) return std::nullopt;
+  const uint32_t first = most < lanes ? 0 : link.next;  // the same lanes again
   for (uint32_t turn = 0; turn < lanes; ++turn) {
-    const uint32_t index = (link.next + turn) % lanes;
+    const uint32_t index = (first + turn) % lanes;
     const Lane& lane = link.lanes[index];
     if (!ready(link, lane) || is_inactive(link, index)) continue;
     windows += lane.window;
@@ -547,6 +554,15 @@ std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
   if (!narrow || !others_under_way) return narrow;
   const uint64_t round_trips = chunk / link.lanes[*narrow].window + kRoundTripsMore;
   return link.queue.bytes_left() > round_trips * windows ? narrow : std::nullopt;
+}
+
+// The most lanes of a link that carry chunks of this operation at a time. The parts of an exchange,
+// and the legs of a direct all-reduce, leave on all links at once, and share what this machine can
+// send. With all lanes of all links, most connections would have windows that are too small to
+// recover from a loss without a timeout.
+uint32_t RingCore::lanes_for(const Operation& operation) {
+  if (operation.whole == nullptr) return protocol::kLanesMax;
+  return std::max(kLanesOfParts / (operation.whole->task.shape.world - 1), uint32_t{1});
 }
 
 void RingCore::enqueue(Operation& operation, Effects& effects) {

@@ -187,6 +187,7 @@ class RingCore {
   bool is_inactive(const Link& link, uint32_t lane) const;
   std::optional<uint32_t> free_lane(const Link& link) const;
   std::optional<uint32_t> lane_for_chunk(const Link& link) const;
+  static uint32_t lanes_for(const Operation& operation);
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
   void begin(const Task& task, Effects& effects);

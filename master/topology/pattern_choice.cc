@@ -13,9 +13,11 @@ constexpr double kBytesMax = 1e18;  // no tensor has as many
 
 std::optional<protocol::DirectSizes> direct_sizes(const Network& network, const Tour& ring,
                                                   const std::vector<uint16_t>& shares) {
-  // How much longer the direct pattern takes than the ring.
+  // How much longer the direct pattern takes than the ring, if it is as much slower than predicted
+  // as it is at most.
   const auto excess = [&](double bytes) {
-    return direct_seconds(network, shares, bytes) - ring_seconds(network, ring, bytes);
+    return kDirectExcess * direct_seconds(network, shares, bytes) -
+           ring_seconds(network, ring, bytes);
   };
   const double of_hops = excess(0), of_bytes = (excess(kBytes) - of_hops) / kBytes;
   protocol::DirectSizes sizes;

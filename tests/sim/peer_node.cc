@@ -281,6 +281,7 @@ void PeerNode::apply(peer::FinishJoint& effect) {
 
 void PeerNode::wait_for_sync() {
   background_ = false;
+  if (!unclaimed_) call(peer::JointAwaited{decided_call_});
   if (!unclaimed_) return;
   peer::FinishJoint end = *std::exchange(unclaimed_, {});
   apply(end);

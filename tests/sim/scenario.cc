@@ -125,6 +125,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
     call.offer.revision = number(with, "revision", 0);
     receives_only_ = strategy == "receive_only";
     in_background_ = with.contains("background");
+    call.background = in_background_;
     missing_ = with.contains("missing");
     room_ = number(with, "room", state_.size());
     call.offer.partial = missing_;

@@ -72,6 +72,7 @@ void Workload::offer_state() {
     call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
   strategy_ = call.offer.strategy;
   in_background_ = Random(mix(mix(seed_, node_.id().value), turn_)).once_in(2);
+  call.background = in_background_;
   call_sync(std::move(call));
 }
 

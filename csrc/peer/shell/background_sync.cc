@@ -9,10 +9,12 @@
 namespace pccl::peer {
 
 BackgroundSync::BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
-                               std::function<void()> give_up, Conclude conclude)
+                               std::function<void()> give_up, std::function<void()> await,
+                               Conclude conclude)
     : call_(std::move(call)),
       how_(std::move(how)),
       give_up_(std::move(give_up)),
+      await_(std::move(await)),
       conclude_(std::move(conclude)) {
   call_->on_decided = [this](const Control::WaitingCall::Decided& decided) {
     {
@@ -89,6 +91,12 @@ bool BackgroundSync::wait_for_votes(const Interrupted& interrupted) {
 }
 
 bool BackgroundSync::wait(Instant until, const Interrupted& interrupted) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !end_ && !std::exchange(awaited_, true);
+  }
+  if (first) await_();
   return wait_until(until, interrupted, [this] { return end_.has_value(); });
 }
 

@@ -27,10 +27,11 @@ class BackgroundSync {
  public:
   using Conclude = std::function<Result<JointResult>(FinishJoint)>;
 
-  // `give_up`: acts as if the timeout of the call were now. `conclude`: turns the end of the call
-  // into its outcome.
+  // `give_up`: tells the others that this peer cannot go on with it. `await`: tells
+  // them, once, that its caller waits for the end. `conclude`: turns the end of
+  // the call into its outcome.
   BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
-                 std::function<void()> give_up, Conclude conclude);
+                 std::function<void()> give_up, std::function<void()> await, Conclude conclude);
   ~BackgroundSync();  // waits for the thread. REQUIRES: the call has ended, or will soon
 
   Status start();  // kSystem: no thread. REQUIRES: not yet started
@@ -63,11 +64,11 @@ class BackgroundSync {
 
   const std::shared_ptr<Control::WaitingCall> call_;
   InBackground how_;
-  const std::function<void()> give_up_;
+  const std::function<void()> give_up_, await_;
   const Conclude conclude_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool decided_ = false, receives_ = false, abandoned_ = false, concluded_ = false;
+  bool awaited_ = false, decided_ = false, receives_ = false, abandoned_ = false, concluded_ = false;
   std::pair<uint64_t, uint64_t> elected_;
   std::optional<SyncProgress> progress_;
   std::optional<FinishJoint> end_;

@@ -160,6 +160,7 @@ bool Control::joint(JointCalled event, std::shared_ptr<WaitingCall> call) {
 }
 
 void Control::give_up(const std::shared_ptr<WaitingCall>& call) { push(GivenUp{call}); }
+void Control::await(const std::shared_ptr<WaitingCall>& call) { push(Awaited{call}); }
 
 void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
 
@@ -171,16 +172,27 @@ void Control::take(Posted& posted) {
 
 void Control::take(Called& called) {
   const Handle handle = ++handles_;
-  calls_[handle] = std::move(called.call);
+  const std::shared_ptr<WaitingCall> call = calls_[handle] = std::move(called.call);
   if (auto* join = std::get_if<JoinCalled>(&called.event)) join->handle = handle;
   if (auto* joint = std::get_if<JointCalled>(&called.event)) joint->handle = handle;
   step(called.event);
+  if (call->given_up) step(JointGivenUp{handle});
 }
 
 void Control::take(GivenUp& given_up) {
-  for (const auto& [handle, call] : calls_) {
-    if (call == given_up.call) return step(JointGivenUp{handle});
+  given_up.call->given_up = true;
+  if (const Handle handle = handle_of(*given_up.call)) step(JointGivenUp{handle});
+}
+
+void Control::take(Awaited& awaited) {
+  if (const Handle handle = handle_of(*awaited.call)) step(JointAwaited{handle});
+}
+
+Handle Control::handle_of(const WaitingCall& call) const {
+  for (const auto& [handle, open] : calls_) {
+    if (open.get() == &call) return handle;
   }
+  return 0;
 }
 
 // ---- Stepping ----

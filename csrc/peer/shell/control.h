@@ -50,6 +50,7 @@ class Control {
     };
     std::function<void(const Decided&)> on_decided = {};
     OnProgress on_progress = {};
+    bool given_up = false;  // perhaps before the call has begun; used on the loop only
   };
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
@@ -71,6 +72,7 @@ class Control {
   bool join(std::shared_ptr<WaitingCall> call);
   bool joint(JointCalled event, std::shared_ptr<WaitingCall> call);
   void give_up(const std::shared_ptr<WaitingCall>& call);
+  void await(const std::shared_ptr<WaitingCall>& call);  // see JointAwaited
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
@@ -94,7 +96,10 @@ class Control {
   struct GivenUp {
     std::shared_ptr<WaitingCall> call;
   };
-  using Item = std::variant<Event, Posted, Called, GivenUp, std::function<void()>>;
+  struct Awaited {
+    std::shared_ptr<WaitingCall> call;
+  };
+  using Item = std::variant<Event, Posted, Called, GivenUp, Awaited, std::function<void()>>;
 
   struct LentOperation {
     ring::Memory memory;
@@ -115,6 +120,8 @@ class Control {
   void take(Posted& posted);
   void take(Called& called);
   void take(GivenUp& given_up);
+  void take(Awaited& awaited);
+  Handle handle_of(const WaitingCall& call) const;  // 0: it has ended
   void take(std::function<void()>& task) { task(); }
 
   void step(const Event& event);

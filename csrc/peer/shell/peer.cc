@@ -413,11 +413,12 @@ Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
     return with_failure(std::move(result), failure);
   };
   const auto give_up = [impl = impl_.get(), call] { impl->control.give_up(call); };
+  const auto await = [impl = impl_.get(), call] { impl->control.await(call); };
   const auto sync =
-      std::make_shared<BackgroundSync>(call, std::move(background), give_up, conclude);
-  if (Status begun = impl_->begin_in_background(
-          sync, call_of(*call->entries, revision, strategy, timeout), call);
-      !begun.ok())
+      std::make_shared<BackgroundSync>(call, std::move(background), give_up, await, conclude);
+  JointCalled event = call_of(*call->entries, revision, strategy, timeout);
+  event.background = true;
+  if (Status begun = impl_->begin_in_background(sync, std::move(event), call); !begun.ok())
     return begun;
   if (!sync->wait_for_votes(stopped)) {
     impl_->control.give_up(call);

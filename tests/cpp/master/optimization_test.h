@@ -22,7 +22,9 @@ class OptimizationTest : public testing::Test {
   }
   void vote(const std::string& name, uint32_t in_epoch, uint32_t number,
             uint32_t budget = kBudget) {
-    h.say(name, protocol::Vote{number, kOptimize, {}, epoch(in_epoch), budget});
+    protocol::Vote vote{number, kOptimize, {}, epoch(in_epoch)};
+    vote.budget_ms = budget;
+    h.say(name, vote);
   }
   size_t rank(PeerId peer) const {
     for (size_t rank = 0; rank < names_.size(); ++rank) {

@@ -73,6 +73,41 @@ TEST_F(LateTest, AJointCallCountsAsWell) {
   EXPECT_TRUE(contains(kicked("b"), "it did not call update_topology within 2 s"));
 }
 
+// c fetches the state. The applications of a and b go on, and b hangs.
+TEST_F(LateTest, AMemberThatGoesOnWhileOthersFetchCanBeLate) {
+  found_timed({"a", "b", "c"});
+  const auto sync = [this](const std::string& name, uint64_t hash, bool background) {
+    protocol::Vote vote{0, protocol::JointKind::kSyncSharedState, offer(1, {hash}), epoch(1)};
+    if (name == "c") vote.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
+    vote.background = background;
+    say(name, vote);
+  };
+  for (const char* name : {"a", "b"}) sync(name, 5, true);
+  sync("c", 6, true);
+  ASSERT_TRUE(last<protocol::SyncPlan>("b") != nullptr);
+  pass(2 * kLate);
+  EXPECT_EQ(removed(), "") << "nobody waits for anybody";
+  begin("a", 0);
+  sync("b", 5, false);  // it waits for the end of the call
+  pass(2 * kLate);
+  EXPECT_EQ(removed(), "") << "b and c are in the call";
+}
+
+TEST_F(LateTest, AMemberThatHangsWhileOthersFetchIsRemoved) {
+  found_timed({"a", "b", "c"});
+  for (const std::string name : {"a", "b", "c"}) {
+    protocol::Vote vote{0, protocol::JointKind::kSyncSharedState, offer(1, {5}), epoch(1)};
+    if (name == "c") vote.offer = offer(1, {6}, protocol::SyncStrategy::kReceiveOnly);
+    vote.background = true;
+    say(name, vote);
+  }
+  begin("a", 0);
+  begin("c", 0);
+  pass(kLate);
+  EXPECT_EQ(removed(), "b");
+  EXPECT_TRUE(contains(kicked("b"), "it did not call all_reduce")) << kicked("b");
+}
+
 TEST_F(LateTest, OneOfTwoIsRemovedToo) {
   found_timed({"a", "b"});
   begin("b", 0);

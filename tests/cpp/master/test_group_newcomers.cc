@@ -136,6 +136,49 @@ TEST_F(NewcomerTest, AListThatDoesNotComeIsItsMistake) {
   EXPECT_TRUE(contains(kicked("c"), "sync_shared_state with the list of its entries within 10 s"));
 }
 
+TEST_F(NewcomerTest, AMemberThatGivesUpAListGoesOnWithoutIt) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, unlisted(offer(0, {2})));
+  say("a", protocol::JointAbort{0, epoch(2)});
+  EXPECT_TRUE(contains(kicked("c"), "it did not send the list of entries within the timeout of"))
+      << kicked("c");
+  members_sync_again();
+}
+
+TEST_F(NewcomerTest, AMembersListIsNotGivenUpForANewcomers) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, unlisted(offer(2, {5})));
+  vote("c", epoch(2), 0, kSync, unlisted(offer(0, {2})));
+  say("a", protocol::JointAbort{0, epoch(2)});
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_TRUE(contains(last<protocol::Answer>("a")->text,
+                       "ranks 1 and 2 did not send the list of entries"))
+      << last<protocol::Answer>("a")->text;
+}
+
+// Nobody has a state that the group has agreed on. c takes part in a collective while it fetches.
+TEST_F(NewcomerTest, AFailedDownloadLeavesItNewToTheState) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(2, {5}));
+  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});
+  say("a", protocol::JointAbort{0, epoch(2)});
+  ASSERT_EQ(last<protocol::Answer>("c")->code, Code::kOperationTimeout);
+  vote("a", epoch(2), 1, kSync, offer(3, {1}));
+  vote("b", epoch(2), 1, kSync, offer(3, {1}));
+  vote("c", epoch(2), 1, kSync, offer(4, {2}));
+  EXPECT_TRUE(contains(kicked("c"), "cannot bring a later one")) << kicked("c");
+}
+
+TEST_F(NewcomerTest, ASourceThatCannotGoOnIsNotItsMistake) {
+  all_sync();
+  say("a", protocol::Fetched{0, Code::kSystem, "rank 0: no memory left"});
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_TRUE(contains(last<protocol::Answer>("c")->text, "rank 0: no memory left"));
+}
+
 TEST_F(NewcomerTest, WithFewerKeysItFetchesTheOthers) {
   protocol::Offer fewer = offer(0, {}, kReceive);
   fewer.partial = true;

@@ -28,7 +28,9 @@ TEST_F(GroupOptimizationTest, OneMemberIsAnsweredAtOnce) {
   h.say("a", protocol::StateReport{epoch(1), {}});
   Harness alone;
   alone.found({"a"});
-  alone.say("a", protocol::Vote{0, kOptimize, {}, epoch(1), kBudget});
+  protocol::Vote vote{0, kOptimize, {}, epoch(1)};
+  vote.budget_ms = kBudget;
+  alone.say("a", vote);
   const auto* answer = alone.last<protocol::Answer>("a");
   ASSERT_TRUE(answer != nullptr && answer->plan);
   EXPECT_EQ(answer->code, Code::kOk);

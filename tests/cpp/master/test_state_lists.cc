@@ -23,7 +23,24 @@ TEST(StateLists, NobodyIsAskedIfAllOfferTheSame) {
   EXPECT_FALSE(lists.awaits_any());
   lists.add_to(all);
   ASSERT_NE(all[0].entries, nullptr);
-  EXPECT_EQ(all[0].entries, all[1].entries) << "the list came with one of the two";
+  EXPECT_EQ(*all[0].entries, offers[1].entries) << "the list came with the other";
+  EXPECT_EQ(all[1].entries, nullptr) << "it has its own";
+}
+
+// The newcomer has made a list whose digest is that of the members.
+TEST(StateLists, TheListOfATrainedVoterCounts) {
+  const protocol::Offer crafted = offer(1, {5, 6});
+  protocol::Offer trained = unlisted(crafted), other = unlisted(offer(0, {7}));
+  for (const bool listed : {true, false}) {
+    StateLists lists;
+    const std::vector<protocol::Offer> offers{listed ? crafted : unlisted(crafted), trained, other};
+    std::vector<OfferOf> all = all_of(offers);
+    all[1].trained = true;
+    EXPECT_EQ(lists.ask(all, false), (Peers{{2}, {3}}));
+    lists.check();
+    lists.add_to(all);
+    EXPECT_EQ(all[1].entries, nullptr) << "its list is on its way";
+  }
 }
 
 TEST(StateLists, OneOfEachDigestIsAskedForItsList) {
@@ -41,7 +58,7 @@ TEST(StateLists, OneOfEachDigestIsAskedForItsList) {
   lists.add_to(all);
   EXPECT_EQ(*all[0].entries, offer(1, {5}).entries);
   EXPECT_EQ(all[2].entries, all[0].entries);
-  EXPECT_EQ(*all[3].entries, offer(0, {7}).entries);
+  EXPECT_EQ(all[3].entries, nullptr) << "it has its own";
   lists.forget();
   EXPECT_EQ(lists.ask(all, false), (Peers{{1}, {2}}));
 }

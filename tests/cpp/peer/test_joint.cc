@@ -73,6 +73,17 @@ TEST(Joint, GivingUpIsATimeoutOfNow) {
   EXPECT_EQ(t.on(JointGivenUp{5}), "");
 }
 
+TEST(Joint, AVoteInTheBackgroundIsCastAgainWhenItsEndIsAwaited) {
+  Transcript t;
+  t.become_member();
+  JointCalled call{5, JointKind::kSyncSharedState, {}, {}, {}};
+  call.background = true;
+  EXPECT_EQ(t.on(call), "tell Vote 0 sync_shared_state of 1.1 in the background\n");
+  EXPECT_EQ(t.on(JointAwaited{4}), "") << "another call";
+  EXPECT_EQ(t.on(JointAwaited{5}), "tell Vote 0 sync_shared_state of 1.1\n");
+  EXPECT_EQ(t.on(JointAwaited{5}), "");
+}
+
 TEST(Joint, AnswersThatFitNothingAreRefused) {
   for (const Answer& wrong :
        {answer(1, JointKind::kUpdateTopology), answer(0, JointKind::kArePeersPending)}) {

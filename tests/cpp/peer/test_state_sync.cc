@@ -459,6 +459,26 @@ TEST_F(StateSyncTest, ItsTimeoutAsksTheMaster) {
   EXPECT_EQ(t.hear(answer(Code::kOperationTimeout, "rank 1 is slow")), "end ?#0 aborted\n");
 }
 
+TEST_F(StateSyncTest, AnInterruptedTransferFailsItForAll) {
+  t.hear(fetch());
+  EXPECT_EQ(t.on(JointGivenUp{5}),
+            "tell Fetched 0: rank 1 (peer 1.2): it was interrupted, or a thread of it has "
+            "failed\n");
+  EXPECT_EQ(t.on(JointGivenUp{5}), "tell JointAbort 0 of 1.1\n") << "and does not wait for it";
+}
+
+TEST_F(StateSyncTest, AnInterruptedSourceFailsItForAll) {
+  t.hear(give());
+  EXPECT_TRUE(t.on(JointGivenUp{5}).starts_with("tell Fetched 0: rank 1 "));
+}
+
+TEST_F(StateSyncTest, APeerThatNobodyNeedsAsksTheMaster) {
+  protocol::SyncPlan plan = give();
+  plan.sources = {peer_id(1)};
+  t.hear(plan);
+  EXPECT_EQ(t.on(JointGivenUp{5}), "tell JointAbort 0 of 1.1\n");
+}
+
 TEST_F(StateSyncTest, AReconnectionRepeatsWhatWasSaid) {
   t.hear(fetch());
   arrives(1);

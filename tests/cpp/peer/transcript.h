@@ -290,7 +290,7 @@ class Transcript {
   }
   static std::string detail(const protocol::Vote& what) {
     return " " + std::to_string(what.number) + " " + protocol::text(what.kind) + " of " +
-           text(what.epoch);
+           text(what.epoch) + (what.background ? " in the background" : "");
   }
   static std::string detail(const protocol::JointAbort& what) {
     return " " + std::to_string(what.number) + " of " + text(what.epoch);

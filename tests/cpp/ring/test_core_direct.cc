@@ -121,6 +121,26 @@ TEST_F(DirectCore, ContributionsAreEagerDataOnWanPaths) {
   EXPECT_EQ(comes(chunk_of(task, kDown, 0), kDown), "land from 3; combine 100");
 }
 
+// All legs together use as many lanes as 52 or fewer, here 26 of the 30 to each of two peers.
+TEST_F(DirectCore, LegsDoNotUseAllLanesAtOnce) {
+  begin();
+  for (const PeerId peer : {kUp, kDown}) {
+    for (uint32_t lane = 1; lane < 30; ++lane) {
+      step(LaneUp{{peer, lane}});
+      open(peer, kEpoch, lane);
+    }
+  }
+  const Task task = direct({86, 85, 85}, 100'000'000, true);
+  std::string story = step(OpPosted{task});
+  story += credit(kDown, 0, 100);
+  size_t chunks = 0;
+  for (size_t at = 0; (at = story.find(" to 3", at)) != std::string::npos; ++at) {
+    const size_t word = story.rfind("chunk 0", at);
+    chunks += word != std::string::npos && story.find(';', word) > at ? 1 : 0;
+  }
+  EXPECT_EQ(chunks, 26u) << story;
+}
+
 TEST_F(DirectCore, TheFirstElementsAreReportedOnceAllOwnersHaveSentThem) {
   begin();
   Task task = direct({86, 85, 85}, 1'000'000);

@@ -174,7 +174,9 @@ TEST(BackgroundSync, AThreadThatThrowsGivesTheCallUp) {
                         StateSpans::make(entries_of(weights)).value(), how, kPatience, {});
     const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
     ASSERT_FALSE(outcome.ok());
-    EXPECT_EQ(outcome.status().code, rank == 0 ? Code::kSystem : Code::kOperationTimeout)
+    const Code code = outcome.status().code;  // of the others: its plan may have come before
+    EXPECT_TRUE(rank == 0 ? code == Code::kSystem
+                          : code == Code::kOperationTimeout || code == Code::kSharedState)
         << outcome.status().message;
     EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
   });
