@@ -50,6 +50,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, x},  // Fetching
     {o, o, o, o},  // ListRequest
     {o, o, o, x},  // StateList
+    {o, o, o, o},  // Probe
+    {o, o, o, x},  // ProbeReport
 }};
 
 // The end of a connection is not a phase: in any phase it may close, and it is closed after Leave,
@@ -78,13 +80,15 @@ bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   return false;
 }
 
-// A message that a peer would miss if it got lost: the others are repeated when they are needed.
+// A message that a peer would miss if it got lost. The others are repeated when they are needed,
+// and a probe that does not come is one that fails.
 bool matters(const protocol::Message& message) {
   return !std::holds_alternative<protocol::Ping>(message) &&
          !std::holds_alternative<protocol::Pong>(message) &&
          !std::holds_alternative<protocol::Dial>(message) &&
          !std::holds_alternative<protocol::Forget>(message) &&
-         !std::holds_alternative<protocol::Notice>(message);
+         !std::holds_alternative<protocol::Notice>(message) &&
+         !std::holds_alternative<protocol::Probe>(message);
 }
 
 }  // namespace

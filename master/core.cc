@@ -32,6 +32,7 @@ struct MasterCore::Impl {
   void on(const Received& event);
   void on(const Closed& event);
   void on(const Persisted& event);
+  void on(const RingPlanned& event);
   void on(const TimePassed& event);
   void on(const Draining&);
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
@@ -372,7 +373,8 @@ Status MasterCore::Impl::receive(ConnectionId id, const protocol::Message& messa
   status = std::visit([&](const auto& content) { return on(group, peer, content); }, message);
   if (is_about_operations(message)) {
     group.flush();
-    quiet = status.ok() && !group.epochs().changing() && !group.epochs().losing();
+    quiet = status.ok() && !group.epochs().changing() && !group.epochs().losing() &&
+            !group.optimization().waits();
   }
   return status;
 }
@@ -414,6 +416,10 @@ void MasterCore::Impl::on(const Persisted& event) {
   const auto persisted = context.persisting.extract(event.token);
   if (persisted.empty() || groups.find(persisted.mapped()) == nullptr) return;
   groups.touch(persisted.mapped()).persisted(event.token);
+}
+
+void MasterCore::Impl::on(const RingPlanned& event) {
+  if (groups.find(event.group) != nullptr) groups.touch(event.group).planned(event);
 }
 
 // The limit is half of the time after which peers give up an unresponsive master. Before the first
@@ -478,7 +484,7 @@ bool MasterCore::Impl::watch_members() {
   groups.each_due(quiet, [&](Group& group) {
     const bool is_new = group.has_members() && group.is_new();
     const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups) : "");
-    if (group.watch_late_members() || removed) {
+    if (group.watch_late_members() || removed || group.is_late_to_optimize()) {
       any = true;
       groups.touch(group.id());
     }

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "csrc/base/transitions.h"
-#include "master/routes.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -245,7 +244,13 @@ void Epochs::change(std::vector<protocol::Settled> together) {
 void Epochs::give_up_change() {
   PCCL_ASSERT(phase_ != Phase::kStarting);  // its record may become durable
   change_ = false;
+  planned_.reset();
   if (phase_ == Phase::kDraining) enter(Phase::kActive);
+}
+
+void Epochs::renew() {
+  PCCL_ASSERT(phase_ == Phase::kActive && planned_ && !change_);
+  freeze();
 }
 
 void Epochs::lose(const protocol::Member& member, const std::string& why, LogLevel level) {
@@ -281,6 +286,7 @@ void Epochs::extinct() {
   reports_.clear();
   recovered_.clear();
   plan_ = {};
+  planned_.reset();
   announced_ = {};
   operations_ = {};
 }
@@ -344,7 +350,7 @@ Epochs::Turn Epochs::advance_change() {
   std::vector<PeerId> members = membership_.members();
   PCCL_ASSERT(members.size() <= protocol::kMembersMax);
   const auto newcomers = membership_.pending(protocol::kMembersMax - members.size());
-  if (drained && newcomers.empty() && !keeps()) {
+  if (drained && newcomers.empty() && !keeps() && !planned_) {
     give_up_change();
     return Turn::kUnchanged;
   }
@@ -450,7 +456,8 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
   PCCL_ASSERT(start.epoch > current() && start.generation <= start.epoch);
   PCCL_ASSERT(members.size() == membership_.members().size() + start.joined.size());
-  set_routes(start, membership_.links, {context_.pattern, context_.options.shares});
+  set_routes(start, membership_.links, {context_.pattern, context_.options.shares},
+             {current() ? &announced_.start : nullptr, planned_ ? &*planned_ : nullptr});
   return start;
 }
 
@@ -523,6 +530,7 @@ void Epochs::begin_epoch() {
   announced_ = announced_by(plan_);
   const LogLevel level = level_of_losses();
   lost_.clear();
+  planned_.reset();
   PCCL_ASSERT(operations_.is_of(current(), start.members));
   enter(Phase::kActive);
   for (const protocol::Member& member : start.members) connections_.send(member.peer, start);

@@ -32,6 +32,7 @@
 #include "master/membership.h"
 #include "master/operations.h"
 #include "master/resume.h"
+#include "master/routes.h"
 
 namespace pccl::master {
 
@@ -73,6 +74,7 @@ class Epochs {
   }
   bool changing() const { return change_; }
   bool recovering() const { return phase_ == Phase::kRecovering; }
+  const protocol::EpochStart& start_of_epoch() const { return announced_.start; }
   Epoch generation() const { return announced_.start.generation; }
   // The groups that agreed on the present generation together.
   const std::vector<protocol::Settled>& together() const { return announced_.start.together; }
@@ -125,6 +127,12 @@ class Epochs {
   // change was agreed on before.
   void change(std::vector<protocol::Settled> together = {});
   void give_up_change();  // on behalf of the voters
+  // The next epoch shall have these routes, if it has these members. Without a change of the
+  // members that was agreed on, renew() begins it.
+  void plan(RoutePlan plan) { planned_ = std::move(plan); }
+  bool has_plan() const { return planned_.has_value(); }
+  // Another epoch of the same members begins, and nothing is lost. REQUIRES: active, has_plan()
+  void renew();
   // `level`: that of the log line about it, and so of the line about the next epoch. REQUIRES: it
   // is already removed.
   void lose(const protocol::Member& member, const std::string& why,
@@ -251,6 +259,7 @@ class Epochs {
   std::vector<protocol::Settled> together_;  // the groups that agreed on that change
   Quorum quorum_;
   Plan plan_;
+  std::optional<RoutePlan> planned_;
   struct Lost {
     protocol::Member member;
     std::string why;

@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/records.h"
+#include "master/topology/plan.h"
 
 namespace pccl::master {
 
@@ -46,6 +48,12 @@ struct Closed {
 struct Persisted {
   uint64_t token = 0;
 };
+// The answer to PlanRing.
+struct RingPlanned {
+  GroupId group;
+  uint64_t token = 0;
+  topology::Plan plan;
+};
 struct TimePassed {};
 // The process wants to end, and the run ends with it. The core ends what is under way, and asks the
 // peers to confirm what they have received. Repeated, it asks those that were not asked yet. When
@@ -54,8 +62,8 @@ struct Draining {};
 struct Ended {  // the shell ends the run: the core is idle() after this step
   std::string why;
 };
-using Event =
-    std::variant<Accepted, Revoked, Received, Closed, Persisted, TimePassed, Draining, Ended>;
+using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,
+                           Draining, Ended>;
 
 // ---- Effects, to be performed in order ----
 struct Send {
@@ -70,11 +78,18 @@ struct Persist {
   uint64_t token = 0;
   Record record;
 };
+// Finds the fastest plan, and answers with RingPlanned. With many members this takes some seconds,
+// in which the core must not wait.
+struct PlanRing {
+  GroupId group;
+  uint64_t token = 0;
+  std::shared_ptr<const topology::PlanQuestion> question;
+};
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect = std::variant<Send, Close, Persist, Log>;
+using Effect = std::variant<Send, Close, Persist, PlanRing, Log>;
 using Effects = std::vector<Effect>;
 
 struct Options {

@@ -24,7 +24,8 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       context_(context),
       connections_(connections),
       epochs_(id, context, connections, membership_),
-      agreement_(id, context, connections) {}
+      agreement_(id, context, connections),
+      optimization_(id, context, connections, membership_) {}
 
 // ---- Joining and leaving ----
 
@@ -164,9 +165,11 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   send_forget(peer);
   PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
   new_to_sync_.erase(peer);
+  optimization_.lose(peer);
   if (!has_members()) {
     ballot_ = {};
     agreement_.cancel();
+    optimization_.cancel();
     gave_up_sync_ = false;
   }
 }
@@ -249,8 +252,10 @@ void Group::lose_if_cut_off(PeerId peer) {
 Status Group::on(PeerId peer, const protocol::Begin& message) {
   // A receive from any source was called before the vote, and has found its send since.
   const bool answers = message.info.receiver == peer && epochs_.operations().knows(message.op);
-  if (ballot_.is_open(peer, JointKind::kUpdateTopology) && !answers)
-    return violation("Begin after a vote for update_topology");
+  const auto voted =
+      ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
+  if (voted && closes_posting(*voted) && !answers)
+    return violation("Begin after a vote for " + std::string(text(*voted)));
   const Status status = epochs_.begin(peer, message);
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
@@ -292,6 +297,8 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
+  if (message.budget_ms > protocol::kProbeBudgetMax)
+    return violation("Vote with a budget of " + std::to_string(message.budget_ms) + " ms");
   if (!well_formed(message.offer))
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
@@ -327,6 +334,7 @@ void Group::answer(const Answer& answer) {
   }
   if (kind) announce(wait_report_.end(*kind, context_.now));
   agreement_.cancel();
+  optimization_.cancel();
   gave_up_sync_ = false;
   if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) new_to_sync_.clear();
   epochs_.give_up_change();
@@ -495,9 +503,11 @@ void Group::advance() {
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     begin_agreement();
   }
+  advance_optimization();
   on_turn(epochs_.advance(quorum_, !agreement_.recording(),
                           ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));
+  if (epochs_.phase() != Epochs::Phase::kActive) optimization_.interrupt();
   if (notices_due_) notify_waiting();
 }
 
@@ -591,6 +601,7 @@ void Group::check() const {
   epochs_.check();
   ballot_.check();
   agreement_.check();
+  optimization_.check();
   probation_.check();
   lateness_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
@@ -629,6 +640,7 @@ void Group::check_nothing_is_due() const {
     case Epochs::Phase::kActive:
       PCCL_ASSERT(!all_sync || !agreement_.idle());
       PCCL_ASSERT(!all_update || !epochs_.changing());
+      PCCL_ASSERT(!ballot_.is_complete(JointKind::kOptimizeTopology) || optimization_.under_way());
       break;
     case Epochs::Phase::kDraining: PCCL_ASSERT(!epochs_.operations().drained()); break;
     case Epochs::Phase::kFreezing:
@@ -654,6 +666,7 @@ void Group::check_votes() const {
   if (phase == Epochs::Phase::kDraining) {
     PCCL_ASSERT(ballot_.is_complete(JointKind::kUpdateTopology));
   }
+  if (optimization_.under_way()) PCCL_ASSERT(ballot_.is_complete(JointKind::kOptimizeTopology));
   const bool syncs = agreement_.recording() || phase == Epochs::Phase::kActive;
   if (syncs && agreement_.for_voters()) {
     PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));

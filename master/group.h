@@ -17,6 +17,8 @@
 //    alone, no draining group has no open operation, no ending epoch has all reports, and no group
 //    still recovers that has all its members.
 // 8. Newcomers to a sync_shared_state are members.
+// 9. While links are measured, or a plan is sought, all members have an open vote for
+//    optimize_topology.
 #pragma once
 
 #include <map>
@@ -31,6 +33,7 @@
 #include "master/epochs.h"
 #include "master/membership.h"
 #include "master/newcomer.h"
+#include "master/optimization.h"
 #include "master/wait_report.h"
 
 namespace pccl::master {
@@ -55,6 +58,7 @@ class Group {
     return ballot_.is_complete(kind) && !epochs_.losing();
   }
   const Agreement& agreement() const { return agreement_; }
+  const Optimization& optimization() const { return optimization_; }
   const Epochs& epochs() const { return epochs_; }
   bool has_members() const { return !membership_.members().empty(); }
 
@@ -110,6 +114,9 @@ class Group {
   Status on(PeerId peer, const protocol::StateList& message);
   Status on(PeerId peer, const protocol::Fetched& message);
   Status on(PeerId peer, const protocol::Fetching& message);
+  Status on(PeerId peer, const protocol::ProbeReport& message) {
+    return optimization_.on(peer, message);
+  }
   Status on(PeerId peer, const protocol::Ping& message);
   Status on(PeerId peer, const protocol::Pong& message);
 
@@ -130,6 +137,10 @@ class Group {
   // and the call goes on among the others. Otherwise it ends for all, unless its answer is on its
   // way.
   void give_up_sync();
+  // A member gives up the open optimize_topology, which ends for all.
+  void give_up_optimization();
+  // What optimize_topology waits for when all have voted; empty: for nothing that members do.
+  std::string optimization_waits_for() const;
   std::optional<Instant> deadline() const;
   // Nothing could be received for a while: all members get their full time again.
   void excuse_members();
@@ -145,11 +156,20 @@ class Group {
   // A tick has passed. Returns the members to disconnect because they acknowledge nothing.
   std::vector<PeerId> tick();
   void persisted(uint64_t token);
+  void planned(const RingPlanned& found) { optimization_.planned(found.token, found.plan); }
+  // A round of probes or a search for a plan is over its time.
+  bool is_late_to_optimize() const {
+    const auto deadline = optimization_.deadline();
+    return deadline && *deadline <= context_.now;
+  }
   void advance();  // takes every step that is due
   void flush();
 
   // ---- Joint calls, for joint.cc ----
   bool would_change() const;
+  // Whether another ring is faster than the present one by enough. change() then begins an epoch
+  // with it. REQUIRES: update_topology would change nothing else.
+  bool finds_better_plan();
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
   // The open ballot. REQUIRES: all members have voted in it.
   protocol::Settled settled_ballot() const;
@@ -204,6 +224,9 @@ class Group {
   void reconfigured();
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
+  void advance_optimization();
+  bool budgets_agree();
+  void end_optimization();
   void notify_waiting();
   void notify_hindered(PeerId member);
   // Returns false if this was the last notice to this peer, or there is nothing to say.
@@ -234,6 +257,7 @@ class Group {
   Epochs epochs_;
   Ballot ballot_;
   Agreement agreement_;
+  Optimization optimization_;
   Probation probation_{"PCCL_FIRST_CALL_TIMEOUT"};  // of newcomers
   Probation lateness_{"PCCL_CALL_TIMEOUT"};         // of the other members
   // Members that were not trained here when a sync_shared_state was elected, while others were.

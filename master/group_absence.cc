@@ -84,7 +84,12 @@ bool Group::watch_late_members() {
 
 std::optional<Instant> Group::deadline() const {
   const auto first = probation_.deadline(), other = lateness_.deadline();
-  return first && other ? std::min(*first, *other) : first ? first : other;
+  const auto all = {first, other, optimization_.deadline()};
+  std::optional<Instant> earliest;
+  for (const auto& one : all) {
+    if (one && (!earliest || *one < *earliest)) earliest = one;
+  }
+  return earliest;
 }
 
 void Group::excuse_members() {

@@ -2,7 +2,8 @@
 //   the epoch continues           the members vote again, and the call goes on
 //   a loss broke the group        sync_shared_state goes on if all survivors have voted for it and
 //                                 an epoch continues; are_peers_pending is answered if all have
-//                                 asked it; every other call fails
+//                                 asked it; every other call fails. An optimize_topology that goes
+//                                 on keeps what it has measured
 
 #include "master/group.h"
 
@@ -42,6 +43,7 @@ void Group::break_up() {
     connections_.send(peer, std::move(own));
   }
   agreement_.cancel();
+  optimization_.cancel();
   gave_up_sync_ = false;
 }
 

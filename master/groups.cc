@@ -73,7 +73,7 @@ Groups::Summary Groups::summary_of(const Group& group) {
   const bool votes_pending = voted && *kind == JointKind::kArePeersPending;
   const bool members = group.has_members(), changing = group.epochs().changing();
   const bool waits_for_update = votes_update && !changing;
-  const bool waits = kind && *kind != JointKind::kSyncSharedState && !changing;
+  const bool waits = kind && is_of_all_groups(*kind) && !changing;
   Summary summary;
   const auto set = [&](Trait trait, bool has) { summary.traits[static_cast<size_t>(trait)] = has; };
   set(Trait::kPeopled, !group.membership().empty());

@@ -62,7 +62,8 @@ void settle_update(Groups& groups) {
   const auto settle = [&](GroupId id) {
     Group& group = groups.touch(id);
     PCCL_ASSERT(group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing());
-    group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
+    const bool changes = group.would_change() || group.finds_better_plan();
+    changes ? group.change(unchanged.together) : group.answer(unchanged);
   };
   // All groups have voted for it, or have agreed earlier and are changing.
   if (groups.with(Trait::kUnvoted).empty()) {
@@ -148,7 +149,7 @@ std::string awaited_by_others(const Groups& groups) {
   if (awaiting.empty()) return {};
   const GroupId first = *awaiting.begin();
   const auto kind = groups.find(first)->ballot().kind();
-  PCCL_ASSERT(kind && *kind != JointKind::kSyncSharedState);
+  PCCL_ASSERT(kind && is_of_all_groups(*kind));
   return std::string(text(*kind)) + ", for which peer group " + std::to_string(first.value) +
          " waits,";
 }
@@ -166,11 +167,13 @@ std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
   if (group.epochs().changing()) {
     const std::string others = group.epochs().waits_for();  // empty if it waits for more peers
     wait.why = others.empty() ? "" : "for calls to end: " + others;
-  } else if (*kind != JointKind::kSyncSharedState) {
+  } else if (is_of_all_groups(*kind)) {
     const std::string missing = who_is_missing(groups, group, *kind);
     wait.why = missing.empty() ? "" : "for " + missing;
   } else if (!group.ballot().is_complete()) {
     wait.why = "for " + group.missing_text(group.ballot().missing());
+  } else {
+    wait.why = group.optimization_waits_for();
   }
   return wait.why.empty() ? std::nullopt : std::optional(wait);
 }
@@ -181,6 +184,7 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   const JointKind kind = group.ballot().vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
+  if (kind == JointKind::kOptimizeTopology) return group.give_up_optimization();
   if (group.epochs().changing()) return give_up_change(group);
   const std::string missing = who_is_missing(groups, group, kind);
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);

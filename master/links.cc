@@ -10,6 +10,9 @@
 namespace pccl::master {
 namespace {
 
+// Traffic measures a path only roughly: rates that differ by a quarter or less are averaged.
+constexpr uint64_t kNoiseDivisor = 4;
+
 Links::View::State state_of(protocol::LinkState state) {
   switch (state) {
     case protocol::LinkState::kUp: return Links::View::State::kUp;
@@ -87,9 +90,17 @@ Status Links::measured(PeerId from, const protocol::LinkRates& rates) {
   for (const auto& [to, rate] : rates.links) {
     const auto at = links_.find(pair(from, to));
     if (at == links_.end()) continue;
-    (from < to ? at->second.rate_of_lower : at->second.rate_of_higher) = rate;
+    uint64_t& known = rate_of(at->second, from, to);
+    const uint64_t difference = std::max(known, rate) - std::min(known, rate);
+    known = difference <= known / kNoiseDivisor ? known / 2 + rate / 2 : rate;
   }
   return {};
+}
+
+void Links::probed(PeerId from, PeerId to, uint64_t rate) {
+  PCCL_ASSERT(from != to && rate > 0);
+  const auto at = links_.find(pair(from, to));
+  if (at != links_.end()) rate_of(at->second, from, to) = rate;
 }
 
 uint64_t Links::rate(PeerId from, PeerId to) const {

@@ -58,6 +58,8 @@ class Links {
   // `from` says what its links have carried. kProtocol if one has carried nothing, or leads to
   // `from` itself.
   Status measured(PeerId from, const protocol::LinkRates& rates);
+  // What a probe has shown from `from` to `to`. Ignored if the two have no link any more.
+  void probed(PeerId from, PeerId to, uint64_t rate);
   // In bytes per second; 0: unknown.
   uint64_t rate(PeerId from, PeerId to) const;
   // Serial number of the last connection between the two that is known to be dead.
@@ -97,6 +99,9 @@ class Links {
     bool up() const { return made > dead; }
     bool down() const { return by_lower.dead() || by_higher.dead(); }
   };
+  uint64_t& rate_of(Views& link, PeerId from, PeerId to) {
+    return from < to ? link.rate_of_lower : link.rate_of_higher;
+  }
   static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
 
   std::map<Pair, Views> links_;

@@ -125,6 +125,9 @@ class Operations {
   // continues.
   void drain();
   bool drained() const { return open_ == 0; }
+  // An operation that all members which it concerns have begun, and that has no outcome yet:
+  // "all_reduce(...) (t, #1)". Empty: there is none.
+  std::string under_way() const;
   // "3 operations are in flight, for instance all_reduce(...) (t, #1)"; empty when drained.
   std::string in_flight() const;
 

@@ -45,4 +45,11 @@ Operations::Awaited Operations::awaited(PeerId peer, const std::vector<PeerId>& 
   return awaited;
 }
 
+std::string Operations::under_way() const {
+  for (const auto& [key, op] : table_) {
+    if (!op.settled && op.begun == parties(op)) return name(op, key);
+  }
+  return {};
+}
+
 }  // namespace pccl::master

@@ -9,7 +9,7 @@
 #include "csrc/base/ids.h"
 #include "csrc/protocol/messages.h"
 #include "master/links.h"
-#include "master/topology/pattern_time.h"
+#include "master/topology/planner.h"
 
 namespace pccl::master {
 
@@ -29,14 +29,40 @@ std::vector<uint16_t> shares_of(const std::vector<uint16_t>& wanted, size_t memb
 // is taken to send in all, and to receive in all, what its fastest link carries alone.
 std::optional<topology::Network> network_of(const Links& links, const std::vector<PeerId>& members);
 
+// The same with guesses for what is unknown. The rate of a near path is then unlimited. That of
+// another path is 0.7 times the best that has come out of its one end or into its other, whichever
+// is less. A path without a link has next to no rate.
+topology::Network guessed_network(const Links& links, const std::vector<PeerId>& members);
+
 // The way in which large all-reduces travel.
 struct PatternWish {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   std::vector<uint16_t> shares = {};  // by rank, for as many members
 };
-// Sets the ring of `start`, its shares, the all-reduces that use them, and the RTT. Without a wish,
-// all-reduces use the direct pattern if the paths of all pairs are known, and it is predicted to be
-// faster.
-void set_routes(protocol::EpochStart& start, const Links& links, const PatternWish& wish);
+// A plan for these members, in rank order.
+struct RoutePlan {
+  std::vector<PeerId> members;
+  topology::Plan plan;
+};
+// The plan that `start` has.
+topology::Plan plan_of(const protocol::EpochStart& start);
+// The direct pattern is out of the question if some members have no link, or nothing is known of
+// what a member sends or receives: it loads all paths.
+topology::PlanQuestion question_of(topology::Network network, const Links& links,
+                                   const std::vector<PeerId>& members, const PatternWish& wish);
+
+// What a new epoch has to do with the one before it.
+struct RoutesBefore {
+  const protocol::EpochStart* start = nullptr;  // of the epoch before; null: there was none
+  const RoutePlan* plan = nullptr;              // that was adopted for the new one; null: none
+};
+// Sets the ring of `start`, its shares, the all-reduces that use them, and the RTT.
+// - A plan for its members is obeyed.
+// - Otherwise the order of the ring before stays. It leaves out the lost. Newcomers follow in rank
+//   order; if the ring had another order, each comes where it makes the hops least longer.
+// - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and it
+//   is predicted to be faster. If some are unknown, the same members keep their shares.
+void set_routes(protocol::EpochStart& start, const Links& links, const PatternWish& wish,
+                const RoutesBefore& before = {});
 
 }  // namespace pccl::master

@@ -5,8 +5,8 @@
     dist.init_process_group("pccl", init_method="pccl://host:48148/RUN")   # join a run at any time
 
 torch finds the backend by itself. Import this package for the calls that torch does not have: joint
-calls (`update_topology`, `are_peers_pending`, `sync_shared_state`), `all_reduce` with a tag,
-`run_info`, `join`, and the errors.
+calls (`update_topology`, `optimize_topology`, `are_peers_pending`, `sync_shared_state`),
+`all_reduce` with a tag, `run_info`, `join`, and the errors.
 
 A name is loaded when it is first used, so that the command line does not wait for torch.
 """
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from pccl_backend.api import (
         Contribution,
         Topology,
+        TopologyPlan,
         all_reduce,
         are_peers_pending,
         contributors,
         cuda_library,
         join,
         last_error,
+        optimize_topology,
         run_info,
         tag,
         update_topology,
@@ -75,6 +77,7 @@ __all__ = [
     "TooFewPeersError",
     "Topology",
     "TopologyError",
+    "TopologyPlan",
     "__version__",
     "all_reduce",
     "are_peers_pending",
@@ -83,6 +86,7 @@ __all__ = [
     "ddp_hook",
     "join",
     "last_error",
+    "optimize_topology",
     "quantize",
     "quantize_dequantize",
     "quantize_hook",

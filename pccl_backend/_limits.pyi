@@ -32,6 +32,8 @@ STATE_KEYS_MAX: int
 STATE_KEY_BYTES_MAX: int
 LANES_MAX: int
 """TCP connections of one link."""
+PROBE_BUDGET_MAX_S: float
+"""The longest budget of optimize_topology."""
 QUANTIZED_BLOCK_MIN: int
 """The fewest elements of a block of `MinMax`."""
 QUANTIZED_BLOCK_MAX: int

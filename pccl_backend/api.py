@@ -1,12 +1,15 @@
 """The public calls that torch.distributed does not have.
 
-All members of a group make the *joint* calls (`update_topology`, `are_peers_pending`, and
-`sync_shared_state` of state_sync.py), in the same order. A joint call blocks until all members have
-made it. `group` is the process group of a call; without it, the call uses the default group.
+All members of a group make the *joint* calls (`update_topology`, `optimize_topology`,
+`are_peers_pending`, and `sync_shared_state` of state_sync.py), in the same order. A joint call
+blocks until all members have made it. `group` is the process group of a call; without it, the call
+uses the default group.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,17 +19,19 @@ from typing import Any, Literal, overload
 import torch
 import torch.distributed as dist
 
-from pccl_backend import _C, _rendezvous, _world, quantization
+from pccl_backend import _C, _limits, _rendezvous, _world, quantization
 
 __all__ = [
     "Contribution",
     "Topology",
+    "TopologyPlan",
     "all_reduce",
     "are_peers_pending",
     "contributors",
     "cuda_library",
     "join",
     "last_error",
+    "optimize_topology",
     "run_info",
     "tag",
     "update_topology",
@@ -71,6 +76,40 @@ class Topology:
     world_size: int
     joined: tuple[str, ...]
     left: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyPlan:
+    """How large all-reduces travel after an `optimize_topology`. All members get the same.
+
+    Attributes:
+        epoch: name of the epoch that has this plan.
+        adopted: whether the call changed to this plan; False if it kept the one before.
+        ring: ranks in ring order: each sends to the next one.
+        shares: of the ranks in direct all-reduces, in 256ths; empty if all go around the ring.
+        direct: large all-reduces are direct from so many bytes on, and below so many bytes (None:
+            no limit). None if all go around the ring.
+        predicted_before: predicted seconds of an all-reduce of 1 GiB with the plan before the call;
+            None if there is one member.
+        predicted: the same with this plan.
+        rates: `rates[i][j]` is what the link from rank i to rank j carries, in bytes per second, or
+            None if it is unknown.
+        measured: the pairs of ranks that this call has measured.
+        missing: the pairs of ranks whose rates are unknown in one direction or both.
+        note: what the call has not done, and why; empty if it has done everything.
+    """
+
+    epoch: str
+    adopted: bool
+    ring: tuple[int, ...]
+    shares: tuple[int, ...]
+    direct: tuple[int, int | None] | None
+    predicted_before: float | None
+    predicted: float | None
+    rates: tuple[tuple[float | None, ...], ...]
+    measured: tuple[tuple[int, int], ...]
+    missing: tuple[tuple[int, int], ...]
+    note: str
 
 
 def join(
@@ -161,6 +200,70 @@ def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
         ...     pccl.update_topology()
     """
     return _world.resolve(group).are_peers_pending()
+
+
+def optimize_topology(
+    group: dist.ProcessGroup | None = None, *, budget: float = 10.0
+) -> TopologyPlan:
+    """Measure the links between the members, and change to a faster ring if there is one. Joint.
+
+    Nothing else travels meanwhile: operations that all members have called complete first, and
+    later calls wait. Each pair of members exchanges data in both directions for half a second, or
+    12 round trips if that is longer. Disjoint pairs do so at the same time. If `budget` is too
+    short for all pairs, the next call goes on with the others. The master then plans the order of
+    the ring, the members' shares of direct all-reduces, and the sizes that are direct. If the plan
+    is predicted to be faster than the present one by a tenth, all members change to it. No
+    operation is aborted, and ranks do not change. Another order of the ring adds in another order:
+    results may differ in the last bits from those before, but never between members.
+
+    The master also learns from the traffic of the run, and `update_topology` changes to a better
+    plan in the same way. So one call after the members have come together is enough in most runs.
+
+    Args:
+        budget: seconds for which links are measured, at most 600, the same on all ranks. With 0,
+            nothing is measured, and the plan follows from what is known.
+
+    Returns:
+        The plan that holds now, what is known of the links, and in `note` what was not done. With
+        one member the call returns at once.
+
+    Raises:
+        ValueError: the budget is negative, not a number, or above 600.
+        CollectiveMismatchError: the ranks gave different budgets, or made different joint calls.
+        PeerLostError: a member was lost: call `update_topology`. Under the policy "retry", the call
+            goes on among the others instead.
+        OperationTimeoutError: a member did not make the call in time.
+        InvalidStateError: another joint call of this process is under way, such as a
+            `sync_shared_state` in the background.
+        TopologyError: the master has found no plan in time; the present one stays.
+
+    Example:
+        >>> plan = pccl.optimize_topology(budget=20)
+        >>> if plan.missing:
+        ...     plan = pccl.optimize_topology(budget=20)
+        >>> plan.ring, plan.predicted
+        ((0, 2, 1, 3), 5.7)
+    """
+    most = _limits.PROBE_BUDGET_MAX_S
+    if not math.isfinite(budget) or not 0 <= budget <= most:
+        raise ValueError(
+            f"optimize_topology(budget={budget!r}): expected seconds from 0 to {most:g}; the "
+            "links are measured for so long, and the rest waits for the next call"
+        )
+    fields = _world.resolve(group).optimize_topology(round(budget * 1000))
+    return TopologyPlan(
+        epoch=fields["epoch"],
+        adopted=fields["adopted"],
+        ring=tuple(fields["ring"]),
+        shares=tuple(fields["shares"]),
+        direct=fields["direct"],
+        predicted_before=fields["predicted_before"],
+        predicted=fields["predicted"],
+        rates=tuple(tuple(row) for row in fields["rates"]),
+        measured=tuple(fields["measured"]),
+        missing=tuple(fields["missing"]),
+        note=fields["note"],
+    )
 
 
 @contextmanager
@@ -403,8 +506,11 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     groups of this process), `operations_open`, `links` (per peer: lanes, active lanes, RTT in
     seconds, bytes, system calls, and `rate`: bytes per second that it carried from here while only
     the network limited it, or None if that was never so for some round trips), `history` (the last
-    operations: name, outcome, seconds, and `commit_seconds`: those of them that a success spent
-    after the data was here, until all members were known to have theirs).
+    operations: name, outcome, bytes of one rank's tensor, seconds, and `commit_seconds`: those of
+    them that a success spent after the data was here, until all members were known to have theirs),
+    `plan` (the result of the last `optimize_topology` as a dict, or None if there was none),
+    `measured_seconds_per_gib` (the median of the all-reduces in `history` with 1 MiB or more:
+    compare it with `plan["predicted"]`; None if there are none).
 
     Raises:
         InvalidStateError: this process has left the group, or is a fork of a process in the group.
@@ -413,7 +519,20 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
         >>> pccl.run_info()["world_size"]
         3
     """
-    return _world.resolve(group).run_info()
+    info = _world.resolve(group).run_info()
+    info["measured_seconds_per_gib"] = _seconds_per_gib(info["history"])
+    return info
+
+
+def _seconds_per_gib(history: list[dict[str, Any]]) -> float | None:
+    rates = [
+        operation["seconds"] / operation["bytes"]
+        for operation in history
+        if operation["operation"].startswith("all_reduce(")
+        and operation["outcome"] == "ok"
+        and operation["bytes"] >= 1 << 20
+    ]
+    return statistics.median(rates) * (1 << 30) if rates else None
 
 
 def cuda_library() -> str:

@@ -106,4 +106,4 @@ class AuthenticationError(PcclError):
 
 
 class TopologyError(PcclError):
-    """No ring could be formed from the present peers."""
+    """The master found no plan for the network in time. The present one stays, and all goes on."""

@@ -75,7 +75,10 @@ struct PeerCore::Impl {
   // Messages from the master that the phase allows. kProtocol if a message makes no sense.
   Status on_message(const protocol::Reject& reject);
   Status on_message(const protocol::Welcome& welcome);
-  Status on_message(const protocol::Ping& ping);
+  Status on_message(const protocol::Ping& ping) {
+    context.send(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
+    return {};
+  }
   Status on_message(const protocol::Dial& dial) { return membership.dial(dial); }
   Status on_message(const protocol::Forget& forget) {
     membership.forget(forget.peer);
@@ -94,11 +97,14 @@ struct PeerCore::Impl {
   Status on_message(const protocol::SendBegun& send) { return operations.on_send_begun(send); }
   Status on_message(const protocol::EpochEnd& end);
   Status on_message(const protocol::Answer& answer);
-  Status on_message(const protocol::SyncPlan& plan);
+  Status on_message(const protocol::SyncPlan& plan) {
+    return joint.open() ? sync.on_plan(plan, *joint.open()) : violation("SyncPlan without a call");
+  }
   Status on_message(const protocol::ListRequest& request) {
     joint.list(request);
     return {};
   }
+  Status on_message(const protocol::Probe& probe);
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
@@ -173,10 +179,11 @@ void PeerCore::Impl::on(const JointCalled& event) {
     status = membership.broken();
     status.message = std::string(text(event.kind)) + ": " + status.message;
   }
-  if (status.ok() && updates) membership.tell_rates();
+  const bool closes = closes_posting(event.kind);
+  if (status.ok() && closes) membership.tell_rates();
   if (status.ok()) status = joint.call(event, !repeats_vote);
   if (status.ok()) {
-    if (updates) operations.close_posting();
+    if (closes) operations.close_posting();
     return;
   }
   FinishJoint result;
@@ -333,11 +340,6 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
   return {};
 }
 
-Status PeerCore::Impl::on_message(const protocol::Ping& ping) {
-  context.send(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
-  return {};
-}
-
 Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   PCCL_ASSERT(resuming && search.under_way());
   const bool restarted = resumed.incarnation > membership.incarnation();
@@ -413,8 +415,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
   if (newcomer && membership.phase() != Phase::kRegistered)
     return violation("EpochStart before Register");
-  const bool reconfigures = !newcomer && start.generation == membership.generation();
-  if (reconfigures) return reconfigure(start);
+  if (!newcomer && start.generation == membership.generation()) return reconfigure(start);
   if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology))
     return violation("EpochStart without a vote");
   if (!operations.settled())
@@ -501,6 +502,8 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
       membership.look(membership.members_since());
     }
     result.pending = answer.pending;
+    result.plan = answer.plan;
+    if (answer.plan) result.topology = membership.with_present_routes();
     context.took_part(standing_after(answer.kind));
     if (answer.kind == JointKind::kSyncSharedState) {
       result.revision = answer.revision;
@@ -516,15 +519,17 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
 // application also has the outcomes of all earlier operations.
 void PeerCore::Impl::finish_joint_if_drained() {
   if (!joint.open() || !joint.open()->result || sync.busy()) return;
-  const bool updates = joint.open()->vote.kind == JointKind::kUpdateTopology;
-  if (updates && !operations.drained_all()) return;
+  const JointKind kind = joint.open()->vote.kind;
+  if (kind == JointKind::kUpdateTopology && !operations.drained_all()) return;
   joint.finish();
-  if (updates) operations.open_posting();
+  if (closes_posting(kind)) operations.open_posting();
 }
 
-Status PeerCore::Impl::on_message(const protocol::SyncPlan& plan) {
-  if (!joint.open()) return violation("SyncPlan without a call");
-  return sync.on_plan(plan, *joint.open());
+Status PeerCore::Impl::on_message(const protocol::Probe& probe) {
+  if (probe.milliseconds == 0 || probe.milliseconds > protocol::kProbeBudgetMax)
+    return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
+  context.send(protocol::ProbeReport{probe.round, probe.peer, 0, 0});
+  return {};
 }
 
 // ---- The ring ----
@@ -653,7 +658,8 @@ void PeerCore::Impl::check() const {
 void PeerCore::Impl::check_joint() const {
   const Joint::OpenCall* const open = joint.open();
   const bool updates = open != nullptr && open->vote.kind == JointKind::kUpdateTopology;
-  PCCL_ASSERT(operations.posting_closed() == updates);
+  const bool closes = open != nullptr && closes_posting(open->vote.kind);
+  PCCL_ASSERT(operations.posting_closed() == closes);
   PCCL_ASSERT(!open || membership.phase() == Phase::kMember);
   if (open != nullptr && open->result)
     PCCL_ASSERT(sync.busy() || (updates && !operations.drained_all()));

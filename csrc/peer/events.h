@@ -118,6 +118,7 @@ struct JointCalled {
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
   protocol::Offer offer;
   Duration timeout{0};
+  uint32_t budget_ms = 0;  // kOptimizeTopology: see Vote
   // The entries, if this is a sync_shared_state whose offer has only their digest. The master may
   // ask for them.
   std::shared_ptr<const std::vector<protocol::StateEntry>> entries = {};
@@ -335,6 +336,7 @@ struct FinishJoint {  // ends a join or a joint call
   // returns. `entries`: the elected state.
   std::vector<uint32_t> install;
   std::vector<protocol::StateEntry> entries;
+  std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
 // An epoch has begun after a loss without update_topology (policy retry). The application sees this
 // topology when it looks.

@@ -60,6 +60,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Fetching
     {o, o, x, o},  // ListRequest
     {o, o, o, o},  // StateList
+    {o, o, x, o},  // Probe
+    {o, o, o, o},  // ProbeReport
 }};
 
 const char* text(Phase phase) {
@@ -261,6 +263,15 @@ void Membership::look(Epoch epoch) {
   seen_ = at->second;
   seen_since_ = epoch;
   unseen_.erase(unseen_.begin(), std::next(at));
+}
+
+std::optional<Topology> Membership::with_present_routes() const {
+  if (seen_since_ != members_since_) return std::nullopt;
+  Topology present = topology_;
+  present.epoch = seen_.epoch;
+  present.joined = seen_.joined;
+  present.left = seen_.left;
+  return present;
 }
 
 std::vector<PeerId> Membership::left_unseen() const {

@@ -82,6 +82,9 @@ class Membership {
   const Topology& topology() const { return topology_; }
   // The topology that the application knows. Ranks in its calls refer to it.
   const Topology& seen() const { return seen_; }
+  // The same with the ring and the shares of the present epoch; nothing if the members have changed
+  // since the application looked.
+  std::optional<Topology> with_present_routes() const;
   void look(Epoch epoch);
   std::vector<PeerId> left_unseen() const;
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }

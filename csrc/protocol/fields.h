@@ -161,12 +161,18 @@ void fields(auto& wire, Is<SendBegun> auto& m) {
 }
 
 void fields(auto& wire, Is<Vote> auto& m) {
-  wire(m.number, m.kind, m.offer, m.epoch, m.background);
+  wire(m.number, m.kind, m.offer, m.epoch, m.background, m.budget_ms);
 }
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
+void fields(auto& wire, Is<RankPair> auto& m) { wire(m.low, m.high); }
+void fields(auto& wire, Is<TopologyPlan> auto& m) {
+  wire(m.epoch, m.adopted, bounded(m.ring, kMembersMax), bounded(m.shares, kMembersMax), m.direct);
+  wire(m.before_us, m.after_us, bounded(m.rates, kMembersMax * kMembersMax));
+  wire(bounded(m.measured, kPairsMax), bounded(m.missing, kPairsMax), free_text(m.note));
+}
 void fields(auto& wire, Is<Answer> auto& m) {
   wire(m.number, m.kind, m.code, free_text(m.text), m.pending, m.revision, m.state_hash);
-  wire(bounded(m.together, kGroupsNamedMax));
+  wire(bounded(m.together, kGroupsNamedMax), m.plan);
 }
 void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(m.number, m.revision, bounded(m.entries, kStateKeysMax), bounded(m.keys, kStateKeysMax));
@@ -178,6 +184,8 @@ void fields(auto& wire, Is<StateList> auto& m) {
 }
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 void fields(auto& wire, Is<Fetching> auto& m) { wire(m.number); }
+void fields(auto& wire, Is<Probe> auto& m) { wire(m.round, m.peer, m.milliseconds); }
+void fields(auto& wire, Is<ProbeReport> auto& m) { wire(m.round, m.peer, m.bytes, m.milliseconds); }
 
 void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(free_text(m.text)); }
@@ -209,7 +217,7 @@ constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr Continuation last(Continuation) { return Continuation::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }
 constexpr OpKind last(OpKind) { return OpKind::kAllToAll; }
-constexpr JointKind last(JointKind) { return JointKind::kSyncSharedState; }
+constexpr JointKind last(JointKind) { return JointKind::kOptimizeTopology; }
 constexpr SyncStrategy last(SyncStrategy) { return SyncStrategy::kReceiveOnly; }
 
 // The number of a message on the wire, which never changes, and the name of the message.
@@ -255,6 +263,8 @@ template <> inline constexpr Kind kKind<LinkRates>{32, "LinkRates"};
 template <> inline constexpr Kind kKind<Fetching>{34, "Fetching"};
 template <> inline constexpr Kind kKind<ListRequest>{35, "ListRequest"};
 template <> inline constexpr Kind kKind<StateList>{36, "StateList"};
+template <> inline constexpr Kind kKind<Probe>{37, "Probe"};
+template <> inline constexpr Kind kKind<ProbeReport>{38, "ProbeReport"};
 // clang-format on
 
 }  // namespace pccl::protocol

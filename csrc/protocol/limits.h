@@ -43,6 +43,8 @@ inline constexpr size_t kTextBytesMax = 4096;
 // Members of one peer group. Each keeps a link to every other, and a state report lists all of
 // them.
 inline constexpr size_t kMembersMax = 128;
+// Pairs of members.
+inline constexpr size_t kPairsMax = kMembersMax * (kMembersMax - 1) / 2;
 // Links that a peer accepts from peers that the master has not named to it (section 6). The oldest
 // makes room.
 inline constexpr size_t kUnnamedLinksMax = kMembersMax;
@@ -167,6 +169,9 @@ inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // Connections to a master with one token.
 inline constexpr size_t kConnectionsPerTokenMax = 256;
+// How long one optimize_topology measures the links of a group, in milliseconds. Nobody trains
+// meanwhile, and it takes a minute to measure all links of 18 members on three continents.
+inline constexpr uint32_t kProbeBudgetMax = 600'000;
 // A pending connection whose hello has not come within this time is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // An attempt to connect to a peer ends after this, or after half of the peer timeout if that is

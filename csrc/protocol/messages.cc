@@ -127,6 +127,7 @@ const char* text(JointKind kind) {
     case JointKind::kUpdateTopology: return "update_topology";
     case JointKind::kArePeersPending: return "are_peers_pending";
     case JointKind::kSyncSharedState: return "sync_shared_state";
+    case JointKind::kOptimizeTopology: return "optimize_topology";
   }
   return "unknown";
 }

@@ -20,6 +20,8 @@
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/wire_format.h"
+#include "csrc/protocol/joint_kind.h"
+#include "csrc/protocol/plan.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
@@ -227,14 +229,6 @@ struct Settled {
   PeerId voter;
   uint32_t number = 0;
   bool operator==(const Settled&) const = default;
-};
-
-// Sizes of all-reduces, in bytes: `from` included, `to` not.
-struct DirectSizes {
-  uint64_t from = 0;
-  uint64_t to = std::numeric_limits<uint64_t>::max();
-  bool contain(uint64_t bytes) const { return from <= bytes && bytes < to; }
-  bool operator==(const DirectSizes&) const = default;
 };
 
 // Master -> all members, new ones included: a new epoch begins. Members are in rank order. If the
@@ -446,7 +440,6 @@ struct SendBegun {
 
 // ---- Joint calls --------------------------------------------------------------------------------
 
-enum class JointKind : uint8_t { kUpdateTopology = 0, kArePeersPending = 1, kSyncSharedState = 2 };
 enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
 
 struct StateEntry {
@@ -484,6 +477,8 @@ struct Vote {
   // kSyncSharedState only: the application goes on as soon as all have voted. It is false in the
   // same vote, cast again, once the application waits for the end of the call.
   bool background = false;
+  // kOptimizeTopology only, at most kProbeBudgetMax: how long the links may be measured.
+  uint32_t budget_ms = 0;
   bool operator==(const Vote&) const = default;
 };
 
@@ -506,7 +501,29 @@ struct Answer {
   uint64_t revision = 0;  // kSyncSharedState: the agreed state
   uint64_t state_hash = 0;
   std::vector<Settled> together;  // ballots settled with this one, if it was a call of all groups
+  std::optional<TopologyPlan> plan = {};  // kOptimizeTopology
   bool operator==(const Answer&) const = default;
+};
+
+// Master -> voters of an optimize_topology: exchange data with `peer`, in both directions and as
+// fast as the link carries it, for so long from now on. `peer` is told the same. The answer is
+// ProbeReport. There is at most one probe at a time: a later one ends it.
+struct Probe {
+  uint32_t round = 0;
+  PeerId peer;
+  uint32_t milliseconds = 0;  // above 0, at most kProbeBudgetMax
+  bool operator==(const Probe&) const = default;
+};
+
+// Peer -> master: the bytes that have come from `peer` in this probe, and the time in which they
+// came. The first third of a probe does not count: a path needs some time to come up to its rate.
+// 0 bytes: the probe has failed.
+struct ProbeReport {
+  uint32_t round = 0;
+  PeerId peer;
+  uint64_t bytes = 0;
+  uint32_t milliseconds = 0;  // above 0 if there are bytes
+  bool operator==(const ProbeReport&) const = default;
 };
 
 // Master -> voters of a shared-state sync in which some are stale: who has the elected state, and
@@ -624,11 +641,12 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
-using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
-                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
-                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
-                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell, AwaitSend,
-                             SendBegun, LinkRates, Fetching, ListRequest, StateList>;
+using Message =
+    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
+                 EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
+                 AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
+                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
+                 ListRequest, StateList, Probe, ProbeReport>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

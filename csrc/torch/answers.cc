@@ -54,6 +54,7 @@ py::list history_of(const std::vector<peer::OpRecord>& history) {
     py::dict dict;
     dict["operation"] = record.text;
     dict["outcome"] = record.outcome;
+    dict["bytes"] = record.bytes;
     dict["seconds"] = record.seconds;
     dict["commit_seconds"] = record.commit_seconds;
     list.append(std::move(dict));
@@ -62,14 +63,57 @@ py::list history_of(const std::vector<peer::OpRecord>& history) {
 }
 
 // None: all all-reduces go around the ring.
-py::object direct_of(const peer::Topology& topology) {
-  if (topology.shares.empty()) return py::none();
-  const auto [from, to] = topology.direct;
+py::object direct_of(const std::vector<uint16_t>& shares, const protocol::DirectSizes& direct) {
+  if (shares.empty()) return py::none();
+  const auto [from, to] = direct;
   const bool limited = to != protocol::DirectSizes{}.to;
   return py::make_tuple(from, limited ? py::object(py::int_(to)) : py::object(py::none()));
 }
 
+py::object or_none(uint64_t value, double scale = 1) {
+  if (value == 0) return py::none();
+  return py::float_(static_cast<double>(value) * scale);
+}
+
+py::list pairs_of(const std::vector<protocol::RankPair>& pairs) {
+  py::list list;
+  for (const protocol::RankPair& pair : pairs) list.append(py::make_tuple(pair.low, pair.high));
+  return list;
+}
+
+// A row for each rank, with the rates to all ranks.
+py::list matrix_of(const protocol::TopologyPlan& plan) {
+  const size_t members = plan.ring.size();
+  py::list rows;
+  for (size_t from = 0; from < members; ++from) {
+    py::list row;
+    for (size_t to = 0; to < members; ++to) {
+      const size_t at = from * members + to;
+      row.append(or_none(at < plan.rates.size() ? plan.rates[at] : 0));
+    }
+    rows.append(std::move(row));
+  }
+  return rows;
+}
+
 }  // namespace
+
+py::dict plan_answer(const protocol::TopologyPlan& plan) {
+  constexpr double kMicrosecond = 1e-6;
+  py::dict dict;
+  dict["epoch"] = text(Epoch{plan.epoch});
+  dict["adopted"] = plan.adopted;
+  dict["ring"] = plan.ring;
+  dict["shares"] = plan.shares;
+  dict["direct"] = direct_of(plan.shares, plan.direct);
+  dict["predicted_before"] = or_none(plan.before_us, kMicrosecond);
+  dict["predicted"] = or_none(plan.after_us, kMicrosecond);
+  dict["rates"] = matrix_of(plan);
+  dict["measured"] = pairs_of(plan.measured);
+  dict["missing"] = pairs_of(plan.missing);
+  dict["note"] = plan.note;
+  return dict;
+}
 
 py::dict topology_answer(const peer::Topology& topology) {
   py::dict dict;
@@ -94,7 +138,7 @@ py::dict info_answer(const peer::Info& info) {
   dict["members"] = members_of(info.topology);
   dict["ring"] = info.topology.ring;
   dict["shares"] = info.topology.shares;
-  dict["direct"] = direct_of(info.topology);
+  dict["direct"] = direct_of(info.topology.shares, info.topology.direct);
   dict["one_shot_bytes"] = info.topology.one_shot_bytes;
   dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
   dict["bytes_sent"] = info.data.engine.bytes_sent;
@@ -105,6 +149,7 @@ py::dict info_answer(const peer::Info& info) {
   dict["operations_open"] = info.data.engine.operations_open;
   dict["links"] = links_of(info.data);
   dict["history"] = history_of(info.history);
+  dict["plan"] = info.plan ? py::object(plan_answer(*info.plan)) : py::object(py::none());
   return dict;
 }
 

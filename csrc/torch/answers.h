@@ -14,6 +14,8 @@ namespace pccl::torch_layer {
 
 // For update_topology().
 pybind11::dict topology_answer(const peer::Topology& topology);
+// For optimize_topology(). Times are in seconds, rates in bytes per second, or None.
+pybind11::dict plan_answer(const protocol::TopologyPlan& plan);
 // For sync_shared_state(). Sizes are in bytes; "added" has names and tensors.
 pybind11::dict state_answer(const peer::JointResult& result);
 // For run_info(). Times are in seconds.

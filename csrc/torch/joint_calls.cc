@@ -46,6 +46,14 @@ bool PcclBackend::are_peers_pending() {
   return finish_joint(std::move(result), stop).pending;
 }
 
+peer::JointResult PcclBackend::optimize_topology(std::chrono::milliseconds budget) {
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  bool stop = false;
+  auto result = session_->peer().optimize_topology(budget, timeout_.load(),
+                                                   [&] { return stop = interrupted(); });
+  return finish_joint(std::move(result), stop);
+}
+
 peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                                  BoundState& tensors, const TellProgress& tell) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);

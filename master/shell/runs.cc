@@ -15,6 +15,7 @@
 #include "master/admission.h"
 #include "master/summary.h"
 #include "master/text_format.h"
+#include "master/topology/planner.h"
 
 namespace pccl::master {
 namespace {
@@ -71,8 +72,11 @@ Runs::Runs(net::Loop& loop, bool loopback_only, bool secured, int keep_days,
       incarnation_(static_cast<uint32_t>(clock_now())),
       registry_(keep_days * kDay) {}
 
-// The journal's thread may call later() until the journal is destroyed.
-Runs::~Runs() { journal_.reset(); }
+// The threads of the journal and of the planner may call later() until these are destroyed.
+Runs::~Runs() {
+  journal_.reset();
+  planner_.reset();
+}
 
 void Runs::later(std::function<void()> what) {
   loop_.post([here = std::weak_ptr(here_), what = std::move(what)] {
@@ -230,17 +234,21 @@ void Runs::journalled(Entry entry) {
   if (journal_) journal_->write(std::move(entry), [] {});
 }
 
+// A function for any thread. It calls `then` on this loop, if the run still exists.
+std::function<void()> Runs::on_loop(const Run& run, std::function<void(Run&)> then) {
+  return [this, name = run.name, id = run.id, then = std::move(then)] {
+    later([this, name, id, then] {
+      const auto found = runs_.find(name);
+      if (found == runs_.end() || found->second->id != id) return;
+      then(*found->second);
+      callbacks_.on_stepped();
+    });
+  };
+}
+
 // Calls `then` on this loop once the entry is durable, if the run still exists.
 void Runs::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
-  journal_->write(std::move(entry),
-                  [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
-                    later([this, name, id, then = std::move(then)] {
-                      const auto found = runs_.find(name);
-                      if (found == runs_.end() || found->second->id != id) return;
-                      then(*found->second);
-                      callbacks_.on_stepped();
-                    });
-                  });
+  journal_->write(std::move(entry), on_loop(run, std::move(then)));
 }
 
 size_t Runs::revoke(const std::set<TokenId>& tokens) {
@@ -290,6 +298,17 @@ void Runs::apply(Run& run, const Persist& effect) {
   if (!journal_) return run.persisted.push_back(effect.token);
   write(run, RunRecorded{run.name, effect.record},
         [this, token = effect.token](Run& durable) { step(durable, Persisted{token}); });
+}
+
+// A search for many members takes some seconds. It has a thread of its own.
+void Runs::apply(Run& run, const PlanRing& effect) {
+  if (!planner_) planner_ = std::make_unique<net::Loop>("pccl-planner");
+  auto found = std::make_shared<RingPlanned>(RingPlanned{effect.group, effect.token, {}});
+  planner_->post([found, question = effect.question,
+                  then = on_loop(run, [this, found](Run& there) { step(there, *found); })]() {
+    found->plan = topology::fastest_plan(*question);
+    then();
+  });
 }
 
 void Runs::apply(Run& run, const Log& effect) {

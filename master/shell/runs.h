@@ -90,12 +90,14 @@ class Runs {
   void later(std::function<void()> what);
   Run& make(const std::string& name, const RunRecord& remembered);
   Run& begin(const std::string& name, const Registry::Admission& admission, uint16_t version);
+  std::function<void()> on_loop(const Run& run, std::function<void(Run&)> then);
   void write(const Run& run, Entry entry, std::function<void(Run&)> then);
   void journalled(Entry entry);
   void step_once(Run& run, const Event& event);
   void apply(Run& run, const Send& effect);
   void apply(Run& run, const Close& effect);
   void apply(Run& run, const Persist& effect);
+  void apply(Run& run, const PlanRing& effect);
   void apply(Run& run, const Log& effect);
   void carry_out(const std::vector<Registry::Decision>& decisions);
   void end(const std::string& name, const std::string& why);
@@ -112,6 +114,7 @@ class Runs {
   const Callbacks callbacks_;
   uint32_t incarnation_;
   const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object
+  std::unique_ptr<net::Loop> planner_;                         // from the first search on
   std::unique_ptr<JournalFile> journal_;                       // null: the master forgets
   std::vector<std::string> remembered_;
   Registry registry_;

@@ -139,6 +139,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
            .hash = memory::state_hash(state_.data(), state_.size())});
     }
   }
+  call.budget_ms = static_cast<uint32_t>(number(with, "budget", 0));
   node_.call(std::move(call));
 }
 
@@ -309,8 +310,8 @@ bool Stage::collective(const std::string& verb, const Arguments& with) {
     return true;
   }
   const std::string joint = verb == "sync" ? "sync_shared_state" : verb;
-  for (const JointKind kind :
-       {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState}) {
+  for (const JointKind kind : {JointKind::kUpdateTopology, JointKind::kArePeersPending,
+                               JointKind::kSyncSharedState, JointKind::kOptimizeTopology}) {
     if (joint != protocol::text(kind)) continue;
     for (AddressPublisher* publisher : whom(with)) publisher->joint(kind, with);
     return true;

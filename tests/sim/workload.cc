@@ -1,6 +1,7 @@
 #include "tests/sim/workload.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -22,6 +23,9 @@ constexpr uint64_t kCountKept = 150000;
 constexpr uint64_t kKeptOneIn = 12;
 // A peer forgets one step in kForgetsOneIn. All members skip one sync in kSkipsOneIn.
 constexpr uint64_t kForgetsOneIn = 12, kSkipsOneIn = 6;
+// All members optimize their topology in one turn of kOptimizesOneIn, within one of these times.
+constexpr uint64_t kOptimizesOneIn = 4;
+constexpr std::array<uint32_t, 3> kBudgets = {0, 700, 3000};
 
 uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
   uint64_t hash = 1;
@@ -196,7 +200,7 @@ void Workload::post(const Call& call) {
 }
 
 void Workload::enter(Stage stage) {
-  constexpr const char* kNames[] = {"sync", "batch", "pending", "update", "late"};
+  constexpr const char* kNames[] = {"sync", "batch", "pending", "update", "late", "optimize"};
   stage_ = stage;
   node_.world().note(node_.name(), where() + " " + kNames[static_cast<size_t>(stage)]);
   Random random(
@@ -210,12 +214,13 @@ void Workload::enter(Stage stage) {
     }
     case Stage::kBatch: post_batch(false); break;
     case Stage::kPending:
-      if (!random.once_in(3)) return enter(Stage::kUpdate);
+      if (!random.once_in(3)) return enter(Stage::kOptimize);
       return ask_for_pending(random);
+    case Stage::kOptimize:
+      if (!random.once_in(kOptimizesOneIn)) return enter(Stage::kUpdate);
+      return optimize(random);
     case Stage::kUpdate:
-      for (const Call& call : plan()) {
-        if (call.crossing) post(call);
-      }
+      if (!optimized_) post_crossing();
       return joint(protocol::JointKind::kUpdateTopology);
     case Stage::kLate:
       if (!late_is_over_) post_batch(true);
@@ -230,11 +235,12 @@ void Workload::finished_stage() {
     case Stage::kBatch:
       if (!batch_failed_) fold_batch();
       return enter(Stage::kPending);
-    case Stage::kPending: return enter(Stage::kUpdate);
+    case Stage::kPending: return enter(Stage::kOptimize);
+    case Stage::kOptimize: return enter(Stage::kUpdate);
     case Stage::kUpdate: return enter(Stage::kLate);
     case Stage::kLate:
       batch_fold_ = 0;
-      late_is_over_ = batch_failed_ = false;
+      late_is_over_ = batch_failed_ = optimized_ = false;
       ++turn_;
       if (next_) topology_ = *std::exchange(next_, {});
       ++turns_;
@@ -284,6 +290,27 @@ void Workload::joint(protocol::JointKind kind) {
   joint_since_ = node_.world().event_loop().now();
   node_.call(peer::JointCalled{
       .handle = joint_handle_, .kind = kind, .offer = {}, .timeout = rules_.timeout});
+}
+
+void Workload::post_crossing() {
+  for (const Call& call : plan()) {
+    if (call.crossing) post(call);
+  }
+}
+
+// Whatever is adopted, what is in flight goes on, and nothing fails.
+void Workload::optimize(Random& random) {
+  optimized_ = true;
+  post_crossing();
+  const uint32_t budget = kBudgets[random.below(kBudgets.size())];
+  joint_ = protocol::JointKind::kOptimizeTopology;
+  joint_handle_ = node_.new_handle();
+  joint_since_ = node_.world().event_loop().now();
+  node_.call(peer::JointCalled{.handle = joint_handle_,
+                               .kind = *joint_,
+                               .offer = {},
+                               .timeout = rules_.timeout + std::chrono::milliseconds(budget),
+                               .budget_ms = budget});
 }
 
 // One rank may give up before all have called. The call then fails for all, and all continue.
@@ -402,7 +429,7 @@ void Workload::new_generation(const peer::Topology& topology) {
   newcomer_ = (joined || newcomer_) && !founding;
   turn_ = 0;
   batch_fold_ = 0;
-  failed_ = batch_failed_ = late_is_over_ = false;
+  failed_ = batch_failed_ = late_is_over_ = optimized_ = false;
   if (!open_.empty())
     checker_.violation("P1 " + where() + ": operations outlived their generation");
   std::string members;
@@ -580,6 +607,12 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (result.kind == protocol::JointKind::kSyncSharedState) state_agreed(result);
   if (failed_) return recover();
   if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
+  if (result.plan) {
+    std::string plan =
+        text(Epoch{result.plan->epoch}) + (result.plan->adopted ? " adopted" : " kept");
+    for (const uint32_t rank : result.plan->ring) plan += " " + std::to_string(rank);
+    checker_.saw_if_it_survives(where() + " plan", node_.name(), plan + " " + result.plan->note);
+  }
   if (result.kind == protocol::JointKind::kArePeersPending) {
     checker_.saw_if_it_survives(where() + " pending", node_.name(), result.pending ? "yes" : "no");
   }

@@ -109,7 +109,7 @@ class Workload : public App {
     bool late = false;      // one rank posts it before the topology update, the others after
     WireFormat format = {};
   };
-  enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
+  enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate, kOptimize };
   using Buffers = std::vector<std::vector<std::byte>>;
   struct Posted {
     Call call;
@@ -136,6 +136,8 @@ class Workload : public App {
   void fold_batch();
   void recover();  // after a loss, when no operation is open any more
   void joint(protocol::JointKind kind);
+  void optimize(Random& random);
+  void post_crossing();
   void ask_for_pending(Random& random);
   void offer_state();
   void call_sync(peer::JointCalled call);
@@ -185,6 +187,7 @@ class Workload : public App {
   bool founder_ = false, compared_ = false, silent_ = false;
   bool ended_by_loss_ = false;
   std::optional<uint64_t> agreed_hash_;  // of the state that it last agreed on
+  bool optimized_ = false;               // in this turn: what crosses the update is posted already
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
   Instant last_success_;
   Duration late_by_{0};  // see be_late(); zero: it is not about to be late

@@ -5,6 +5,7 @@
 #include "csrc/net/keys.h"
 #include "csrc/protocol/codec.h"
 #include "master/journal.h"
+#include "master/topology/planner.h"
 #include "tests/sim/peer_node.h"
 
 namespace pccl::sim {
@@ -141,6 +142,15 @@ void World::jump_master_clock(Duration ahead) {
   note("master", "its clock jumps ahead by " + text(ahead));
   master_clock_ahead_ = master_clock_ahead_ + ahead;
   if (master_) arm_master();
+}
+
+// At once: a search has a number of kicks, not a time.
+void World::apply(master::PlanRing& effect) {
+  const master::RingPlanned found{effect.group, effect.token,
+                                  master::topology::fastest_plan(*effect.question)};
+  event_loop_.after(Duration{0}, [this, found, life = master_life_] {
+    if (life == master_life_) run_master([this, found] { step_master(found); });
+  });
 }
 
 void World::apply(master::Persist& persist) {

@@ -185,6 +185,7 @@ class World {
   void apply(master::Send& effect);
   void apply(master::Close& effect);
   void apply(master::Persist& persist);
+  void apply(master::PlanRing& effect);
   void apply(master::Log& effect) { note("master", leveled(effect)); }
   void cut(const std::shared_ptr<Connection>& connection, const std::string& why);
   void send_to_master(const std::shared_ptr<Connection>& connection,

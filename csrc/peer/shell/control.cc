@@ -542,6 +542,7 @@ Info Control::info() {
     info.options = options_;
     for (const Past& past : history_) {
       info.history.push_back({text(past.info) + " " + text(past.info, past.key), text(past.outcome),
+                              past.info.count * element_bytes(past.info.dtype),
                               to_seconds(past.took), to_seconds(past.committing)});
     }
     return info;

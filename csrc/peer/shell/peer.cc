@@ -115,6 +115,7 @@ struct Peer::Impl {
   std::atomic<uint32_t> rank{0}, world_size{0};
   mutable std::mutex topology_mutex;
   std::shared_ptr<const Topology> topology = std::make_shared<Topology>();
+  std::optional<protocol::TopologyPlan> plan;  // of the last optimize_topology
   // Policy retry: the topology after a loss. The application gets it when it looks while none of
   // its operations is in flight.
   std::atomic<bool> news{false};
@@ -298,6 +299,11 @@ Result<JointResult> Peer::Impl::conclude(FinishJoint end, SharedEntries* entries
     if (!end.install.empty()) out.added = entries->take_added();
   }
   if (end.topology) see(*end.topology);
+  if (end.plan) {
+    const std::lock_guard lock(topology_mutex);
+    plan = end.plan;
+  }
+  out.plan = std::move(end.plan);
   out.topology = std::move(end.topology);
   return out;
 }
@@ -313,6 +319,16 @@ Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted&
   if (!status.ok()) return status;
   return impl_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
                       interrupted);
+}
+
+Result<JointResult> Peer::optimize_topology(std::chrono::milliseconds budget, Duration timeout,
+                                            const Interrupted& interrupted) {
+  const Status status = impl_->check_joint("optimize_topology");
+  if (!status.ok()) return status;
+  JointCalled event{0, protocol::JointKind::kOptimizeTopology, {}, timeout};
+  if (timeout > Duration{0}) event.timeout += budget;
+  event.budget_ms = static_cast<uint32_t>(budget.count());
+  return impl_->joint(std::move(event), nullptr, interrupted);
 }
 
 // ---- Shared state ----
@@ -467,6 +483,8 @@ Info Peer::info() {
     if (!impl_->ended) info = impl_->control.info();
   }
   info.topology = *topology();
+  const std::lock_guard lock(impl_->topology_mutex);
+  info.plan = impl_->plan;
   return info;
 }
 

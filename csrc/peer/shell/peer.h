@@ -53,8 +53,9 @@ struct JointResult {
   std::optional<Topology> topology;
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  uint64_t bytes_sent = 0, bytes_received = 0;  // of shared state, by this call
-  std::vector<AddedEntry> added = {};           // by this call; see StateSpans
+  uint64_t bytes_sent = 0, bytes_received = 0;      // of shared state, by this call
+  std::vector<AddedEntry> added = {};               // by this call; see StateSpans
+  std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
 
 // Is called for each piece that was verified; see SyncProgress.
@@ -71,6 +72,7 @@ class BackgroundSync;
 struct OpRecord {    // one of the latest operations, for run_info
   std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
   std::string outcome;
+  uint64_t bytes = 0;         // of one rank's tensor, or of each part of it
   double seconds = 0;         // from the call
   double commit_seconds = 0;  // of them, after this peer was done with it, until all were
 };
@@ -84,6 +86,8 @@ struct Info {
   ring::Shell::Counters data;
   std::vector<OpRecord> history;
   Options options;  // with every derived time
+  std::optional<protocol::TopologyPlan>
+      plan;  // of the last optimize_topology; none: there was none
 };
 
 class Peer {
@@ -119,6 +123,10 @@ class Peer {
   // Joint calls. kInvalidState if another one of this process is under way.
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
   Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
+  // Measures links for `budget` at most, and adopts a better plan. The call may take that much
+  // longer than `timeout`.
+  Result<JointResult> optimize_topology(std::chrono::milliseconds budget, Duration timeout,
+                                        const Interrupted& interrupted);
   // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes what
   // is in memory of the host, with its OpenMP team. The devices hash the rest, after the work that
   // this thread has given to them. A device that fails ends the call for all members, with an error

@@ -15,6 +15,7 @@
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/state.h"
 #include "master/core.h"
+#include "master/topology/planner.h"
 
 namespace pccl::master {
 
@@ -75,6 +76,7 @@ class Harness {
   MasterCore& core() { return core_; }
   PeerId id(const std::string& name) const { return ids_.at(name); }
   bool hold_persists = false;
+  bool hold_searches = false;
   size_t held() const { return held_.size(); }
   Instant now() const { return now_; }
   // The master's process is paused for this time.
@@ -88,6 +90,12 @@ class Harness {
     if (++steps_ <= 500 || steps_ % 4096 == 0) core_.check();
     for (const Effect& effect : effects) note(effect);
     if (!hold_persists) release();
+    if (!hold_searches) search();
+  }
+  // Finds the plans that were asked for.
+  void search() {
+    for (const PlanRing& one : std::exchange(searches_, {}))
+      step(RingPlanned{one.group, one.token, topology::fastest_plan(*one.question)});
   }
   void release() {
     while (!held_.empty()) {
@@ -267,6 +275,8 @@ class Harness {
       records_.push_back(persist->record);
       held_.push_back(persist->token);
       lines_.push_back("persist");
+    } else if (const auto* plan = std::get_if<PlanRing>(&effect)) {
+      searches_.push_back(*plan);
     } else {
       const Log& line = std::get<Log>(effect);
       log_.push_back(line.text);
@@ -332,6 +342,10 @@ class Harness {
       for (const uint32_t key : m->keys) out += " " + std::to_string(key);
       return out + (m->gone.empty() ? "" : " gone: " + m->gone);
     }
+    if (const auto* m = std::get_if<protocol::Probe>(&message)) {
+      return name + " " + std::to_string(m->round) + " with " + who(m->peer) + " for " +
+             std::to_string(m->milliseconds) + " ms";
+    }
     if (const auto* m = std::get_if<protocol::Dial>(&message)) {
       return name + " " + who(m->peer) + " " + m->host + ":" + std::to_string(m->port);
     }
@@ -357,6 +371,7 @@ class Harness {
   std::deque<std::pair<std::string, protocol::Dial>> dials_;
   std::deque<uint64_t> held_;
   std::vector<Record> records_;
+  std::vector<PlanRing> searches_;
   std::vector<std::string> lines_, log_, warnings_;
 };
 

@@ -12,7 +12,7 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
     wild.run(3000);
     for (const char* what : {"EpochStart", "FreezeRequest", "EpochEnd", "SyncPlan", "Kicked",
                              "Notice", "resume", "commit", "abort", "answer ok", "answer peer lost",
-                             "reconfiguration", "Farewell", "late"}) {
+                             "reconfiguration", "Farewell", "late", "Probe", "plan"}) {
       counts[what] += wild.count(what);
     }
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;

@@ -201,5 +201,23 @@ TEST(Links, ARateOfNothingOrToItselfChangesNothing) {
   EXPECT_EQ(links.rate({1}, {2}), 0u);
 }
 
+// Two measurements of one path differ a little, although nothing has changed.
+TEST(Links, SmallDifferencesOfRatesAreAveraged) {
+  Links links;
+  links.add({1}, {2});
+  const auto measured = [&](uint64_t rate) {
+    EXPECT_TRUE(links.measured({1}, {{{{2}, rate}}}).ok());
+    return links.rate({1}, {2});
+  };
+  EXPECT_EQ(measured(1000), 1000u);
+  EXPECT_EQ(measured(1200), 1100u);
+  EXPECT_EQ(measured(1000), 1050u);
+  EXPECT_EQ(measured(500), 500u) << "that is a change";
+  links.probed({1}, {2}, 550);
+  EXPECT_EQ(links.rate({1}, {2}), 550u) << "nothing else was under way";
+  links.probed({1}, {9}, 550);
+  EXPECT_EQ(links.rate({1}, {9}), 0u);
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -74,5 +74,16 @@ TEST_F(AbsenceOfOperations, NobodyWaitsForWhomNothingConcerns) {
   EXPECT_EQ(table.awaited(kC, {}).call, "");
 }
 
+TEST_F(AbsenceOfOperations, OneThatAllHaveBegunIsUnderWay) {
+  begin(kA, 0);
+  begin(kB, 0);
+  EXPECT_EQ(table.under_way(), "") << "one has not begun it";
+  begin(kC, 0);
+  EXPECT_NE(table.under_way().find("all_reduce"), std::string::npos);
+  for (const PeerId peer : {kA, kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
+  EXPECT_EQ(table.under_way(), "");
+  (void)table.take_settled();
+}
+
 }  // namespace
 }  // namespace pccl::master

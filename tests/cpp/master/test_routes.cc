@@ -156,5 +156,78 @@ TEST_F(ChoiceTest, TwoMembersHaveNoChoice) {
   EXPECT_TRUE(start_.shares.empty());
 }
 
+// ---- What follows from the epoch before ----
+
+TEST_F(ChoiceTest, AnUnknownPathIsGuessedFromItsEnds) {
+  connect(3, 40'000, [](uint64_t from, uint64_t to) { return from * 10.0 + to; });
+  links_.add(kOne, kFour);
+  links_.add(kTwo, kFour);
+  links_.add(kThree, kFour);
+  for (const PeerId one : {kOne, kTwo, kThree})
+    links_.report(one, {kFour, protocol::LinkState::kUp, "", 1, one == kThree ? 500u : 40'000u});
+  EXPECT_TRUE(links_.measured(kOne, {{{kFour, 20 * kMB}}}).ok());
+  const auto network = guessed_network(links_, {kOne, kTwo, kThree, kFour});
+  EXPECT_EQ(network.paths.rate.at(0, 1), 12e6) << "known";
+  EXPECT_DOUBLE_EQ(network.paths.rate.at(1, 3), 0.7 * 20e6) << "no more has gone into the fourth";
+  EXPECT_DOUBLE_EQ(network.paths.rate.at(3, 1), 0.7 * 32e6) << "nothing is known of its way out";
+  EXPECT_EQ(network.paths.rate.at(2, 3), topology::Network::kUnlimited) << "it is near";
+  EXPECT_EQ(network.out[0], 20e6);
+  links_.report(kOne, {kTwo, protocol::LinkState::kDown, "reset", 1});
+  EXPECT_EQ(guessed_network(links_, {kOne, kTwo}).paths.rate.at(0, 1), 1) << "it has no link";
+}
+
+TEST_F(ChoiceTest, APlanForTheseMembersIsObeyed) {
+  connect(4, 40'000, [](uint64_t, uint64_t) { return 10; });
+  const RoutePlan plan{{kOne, kTwo, kThree, kFour}, {{0, 2, 3, 1}, {0, 100, 100, 56}, {7, 9}}};
+  protocol::EpochStart planned = start_;
+  set_routes(planned, links_, {}, {nullptr, &plan});
+  EXPECT_EQ(plan_of(planned), plan.plan);
+  const RoutePlan of_others{{kOne, kTwo, kThree}, {{0, 2, 1}, {}, {}}};
+  set_routes(start_, links_, {}, {nullptr, &of_others});
+  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 1, 2, 3}));
+}
+
+TEST_F(ChoiceTest, TheRingGoesOnWithoutTheLost) {
+  connect(4, 40'000, [](uint64_t, uint64_t) { return 10; });
+  protocol::EpochStart before = start_;
+  before.ring = {0, 2, 3, 1};
+  start_.members.erase(start_.members.begin() + 2);  // the rank of the fourth falls to 2
+  set_routes(start_, links_, {}, {&before, nullptr});
+  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 2, 1}));
+}
+
+// The fourth peer is near the first and the third.
+TEST_F(ChoiceTest, ANewcomerComesWhereItCostsLeast) {
+  connect(3, 40'000, [](uint64_t, uint64_t) { return 10; });
+  protocol::EpochStart before = start_;
+  before.ring = {0, 2, 1};
+  for (const PeerId one : {kOne, kTwo, kThree}) {
+    links_.add(one, kFour);
+    links_.report(one, {kFour, protocol::LinkState::kUp, "", 1, one == kTwo ? 90'000u : 2000u});
+  }
+  start_.members.push_back({kFour, "10.0.0.4"});
+  set_routes(start_, links_, {}, {&before, nullptr});
+  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 3, 2, 1}));
+  before.ring = {0, 1, 2};
+  set_routes(start_, links_, {}, {&before, nullptr});
+  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 1, 2, 3})) << "nobody has planned this ring";
+}
+
+TEST_F(ChoiceTest, TheSameMembersKeepSharesThatWereGuessed) {
+  connect(3, 40'000, [](uint64_t, uint64_t) { return 10; });
+  protocol::EpochStart before = start_;
+  before.ring = {0, 2, 1};
+  before.shares = {0, 128, 128};
+  before.direct = {100, 1000};
+  links_.report(kTwo, {kThree, protocol::LinkState::kUp, "", 2, 0});  // no RTT any more
+  set_routes(start_, links_, {}, {&before, nullptr});
+  EXPECT_EQ(plan_of(start_), plan_of(before));
+  start_.members.pop_back();
+  start_.members.push_back({kFour, "10.0.0.4"});
+  start_.shares.clear();
+  set_routes(start_, links_, {}, {&before, nullptr});
+  EXPECT_TRUE(start_.shares.empty()) << "other members";
+}
+
 }  // namespace
 }  // namespace pccl::master

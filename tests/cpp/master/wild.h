@@ -74,6 +74,7 @@ class Wild {
     uint32_t votes = 0, answered = 0, floods = 0;
     std::optional<protocol::Vote> vote;
     std::optional<uint32_t> to_fetch;
+    std::optional<protocol::Probe> probe;
   };
 
   uint64_t below(uint64_t bound) { return random_.below(bound); }
@@ -86,6 +87,7 @@ class Wild {
     const uint64_t what = below(240);
     if (what < 40 && !persists_.empty()) return persisted();
     if (what < 48) return tick();
+    if (what < 80 && !plans_.empty()) return planned();
     if (peers_.empty() || (what < 52 && peers_.size() < 40)) return appear();
     if (lies_ && what < 64) return flood();
     if (what < 84) {
@@ -143,6 +145,7 @@ class Wild {
     for (bool busy = true; busy;) {
       busy = !persists_.empty();
       while (!persists_.empty()) persisted();
+      while (!plans_.empty()) planned();
       for (Peer& peer : peers_) {
         const bool owes = !peer.registered || !dials_[peer.id].empty();
         if (!owes || !speaks(peer)) continue;
@@ -165,6 +168,12 @@ class Wild {
     durable_.insert(planned_.begin(), planned_.end());
     planned_.clear();
     step(Persisted{token});
+  }
+  void planned() {
+    const PlanRing plan = plans_.front();
+    plans_.pop_front();
+    step(RingPlanned{plan.group, plan.token, topology::fastest_plan(*plan.question)});
+    ++counts_["plan"];
   }
   void connect(Peer& peer) {
     peer.connection = {++connections_};
@@ -300,8 +309,14 @@ class Wild {
         if (!peer.to_fetch) return std::nullopt;
         if (once_in(2)) return protocol::Fetching{*peer.to_fetch};
         return protocol::Fetched{*peer.to_fetch, once_in(8) ? Code::kSystem : Code::kOk, "so"};
-      default: return ping(peer);
+      default:
+        if (!peer.probe) return ping(peer);
+        return report(*std::exchange(peer.probe, std::nullopt));
     }
+  }
+  protocol::Message report(const protocol::Probe& probe) {
+    const uint64_t bytes = once_in(10) ? 0 : 1'000'000 * (1 + below(1000));
+    return protocol::ProbeReport{probe.round, probe.peer, bytes, probe.milliseconds};
   }
   protocol::Message report(const Peer& peer) {
     protocol::StateReport report{epoch_of(peer), {}};
@@ -345,11 +360,12 @@ class Wild {
     if (peer.vote) return once_in(3) ? std::optional<protocol::Message>(*peer.vote) : std::nullopt;
     if (peer.proposals && !(peer.ended && !peer.continuation)) return std::nullopt;
     constexpr JointKind kKinds[] = {JointKind::kUpdateTopology, JointKind::kSyncSharedState,
-                                    JointKind::kArePeersPending};
+                                    JointKind::kArePeersPending, JointKind::kOptimizeTopology};
     protocol::Vote vote;
     vote.number = peer.votes++;
-    vote.kind = peer.ended || once_in(30) ? JointKind::kUpdateTopology : kKinds[vote.number % 3];
+    vote.kind = peer.ended || once_in(30) ? JointKind::kUpdateTopology : kKinds[vote.number % 4];
     if (vote.kind == JointKind::kSyncSharedState) vote.offer = offer(0, {once_in(3) ? 2u : 1u});
+    if (vote.kind == JointKind::kOptimizeTopology) vote.budget_ms = once_in(30) ? 0 : 2000;
     vote.epoch = peer.start.epoch;
     peer.vote = vote;
     return vote;
@@ -369,6 +385,8 @@ class Wild {
         Peer* peer = find(close->connection);
         ASSERT_NE(peer, nullptr) << "closed twice";
         peer->connected = peer->greeted = false;
+      } else if (const auto* plan = std::get_if<PlanRing>(&effect)) {
+        plans_.push_back(*plan);
       } else if (const auto* persist = std::get_if<Persist>(&effect)) {
         persists_.push_back(persist->token);
         remember(persist->record);
@@ -416,6 +434,7 @@ class Wild {
     EXPECT_TRUE(peer.ended || !epoch_of(peer)) << "dismissed from an epoch";
     peer.gone = true;
   }
+  void heard(Peer& peer, const protocol::Probe& probe) { peer.probe = probe; }
   void heard(Peer& peer, const protocol::Ping& ping) { peer.pinged = ping.counter; }
   void heard(Peer& peer, const protocol::Dial& dial) { dials_[peer.id].push_back(dial.peer); }
   void heard(Peer& peer, const protocol::EpochStart& start) {
@@ -519,6 +538,7 @@ class Wild {
   std::deque<Peer> peers_;
   std::map<PeerId, std::deque<PeerId>> dials_;
   std::deque<uint64_t> persists_;
+  std::deque<PlanRing> plans_;
   std::set<Epoch> planned_, durable_;
   std::map<Epoch, protocol::EpochStart> starts_;
   std::map<std::pair<Epoch, OpKey>, Settled> outcomes_;

@@ -134,5 +134,24 @@ TEST(Joint, ARepeatedAnswerIsNoNews) {
   EXPECT_EQ(t.hear(answer(1, JointKind::kArePeersPending)), "finish joint call 6: ok\n");
 }
 
+// The master measures and changes the ring between the vote and the answer.
+TEST(Joint, OptimizeTopologyHoldsCallsUntilItsAnswer) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(t.joint(5, JointKind::kOptimizeTopology), "tell Vote 0 optimize_topology of 1.1\n");
+  EXPECT_EQ(t.call(t.all_reduce(6)), "");
+  t.go_on(1);
+  protocol::EpochStart start = t.start_of(2, {1, 2, 3});
+  start.generation = epoch_id(1);
+  start.ring = {0, 2, 1};
+  const std::string renewed = t.hear(start);
+  EXPECT_NE(renewed.find("tell Vote 0 optimize_topology of 1.2\n"), std::string::npos) << renewed;
+  Answer done = answer(0, JointKind::kOptimizeTopology);
+  done.plan.emplace().ring = {0, 2, 1};
+  const std::string story = t.hear(done);
+  EXPECT_NE(story.find("finish joint call 5: ok, rank 1 of 3 in epoch 1.1\n"), std::string::npos);
+  EXPECT_NE(story.find("tell Begin #0"), std::string::npos) << story;
+}
+
 }  // namespace
 }  // namespace pccl::peer

@@ -394,7 +394,8 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
       protocol::Kicked{},        protocol::Resume{},     protocol::Resumed{},
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
       protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{},
-      protocol::ListRequest{},   protocol::StateList{}};
+      protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
+      protocol::ProbeReport{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -419,7 +420,7 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),
             " Ping Pong Dial Forget Notice EpochStart FreezeRequest Verdicts EpochEnd Answer "
-            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest");
+            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest Probe");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

@@ -299,6 +299,10 @@ class Transcript {
     return " " + std::to_string(what.number) + " of " + text(what.epoch) + ": " +
            std::to_string(what.entries.size()) + " entries";
   }
+  static std::string detail(const protocol::ProbeReport& what) {
+    return " " + std::to_string(what.round) + " with " + text(what.peer) + ": " +
+           std::to_string(what.bytes) + " bytes in " + std::to_string(what.milliseconds) + " ms";
+  }
   static std::string detail(const protocol::Fetched& what) {
     return " " + std::to_string(what.number) + (what.code == Code::kOk ? "" : ": " + what.text);
   }

@@ -1,0 +1,45 @@
+// plan: how large all-reduces travel, and the result of optimize_topology, as a part of the schema
+// (messages.h). Plain values: any thread may use them.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace pccl::protocol {
+
+// Sizes of all-reduces, in bytes: `from` included, `to` not.
+struct DirectSizes {
+  uint64_t from = 0;
+  uint64_t to = std::numeric_limits<uint64_t>::max();
+  bool contain(uint64_t bytes) const { return from <= bytes && bytes < to; }
+  bool operator==(const DirectSizes&) const = default;
+};
+
+// Two ranks, the lower one first.
+struct RankPair {
+  uint32_t low = 0, high = 0;
+  auto operator<=>(const RankPair&) const = default;
+};
+
+// The plan of a group after optimize_topology, and what the call has done.
+struct TopologyPlan {
+  uint64_t epoch = 0;    // Epoch::value: the plan holds in it
+  bool adopted = false;  // the call has begun that epoch, because its plan is better
+  std::vector<uint32_t> ring;
+  std::vector<uint16_t> shares;
+  DirectSizes direct;
+  // Predicted time of an all-reduce of 1 GiB with the plan before and with this one; 0: unknown.
+  uint64_t before_us = 0, after_us = 0;
+  // In bytes per second, from each rank to each rank: that of the first rank to all others first.
+  // 0: unknown.
+  std::vector<uint64_t> rates;
+  std::vector<RankPair> measured;  // in this call
+  std::vector<RankPair> missing;   // never measured
+  std::string note;                // what the call has not done, and why
+  bool operator==(const TopologyPlan&) const = default;
+};
+
+}  // namespace pccl::protocol

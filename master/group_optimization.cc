@@ -1,0 +1,125 @@
+// The part of a Group for optimize_topology (PROTOCOL.md, section 5.4): it compares the budgets of
+// the voters, carries a better plan to the epochs, and answers. What is measured and planned is
+// decided in optimization.cc.
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "master/group.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+
+using protocol::Answer;
+using protocol::JointKind;
+
+namespace {
+
+constexpr auto kOptimize = JointKind::kOptimizeTopology;
+
+std::string seconds_text(uint32_t milliseconds) {
+  return text(Duration(std::chrono::milliseconds(milliseconds)));
+}
+
+}  // namespace
+
+// If all members but newcomers gave one budget, the newcomers that gave another one are wrong.
+// Otherwise the call fails for all. False: the votes do not stand.
+bool Group::budgets_agree() {
+  std::map<uint32_t, std::vector<uint32_t>> ranks;
+  std::optional<uint32_t> right;
+  bool others_differ = false;
+  for (const PeerId member : membership_.members()) {
+    const uint32_t budget = ballot_.vote(member).budget_ms;
+    ranks[budget].push_back(*membership_.rank(member));
+    if (membership_.is_newcomer(member)) continue;
+    others_differ = others_differ || (right && *right != budget);
+    right = budget;
+  }
+  if (ranks.size() == 1) return true;
+  std::string why = "ranks gave optimize_topology different budgets: ";
+  for (const auto& [budget, who] : ranks) {
+    if (budget != ranks.begin()->first) why += "; ";
+    why += membership_.ranks_text(who) + " gave " + seconds_text(budget);
+  }
+  why += ". All ranks must give the same budget";
+  if (right && !others_differ) {
+    std::vector<PeerId> wrong;
+    for (const PeerId member : membership_.newcomers()) {
+      if (ballot_.vote(member).budget_ms != *right) wrong.push_back(member);
+    }
+    for (const PeerId member : wrong) remove({member, why});
+    return false;
+  }
+  Answer mismatch;
+  mismatch.code = Code::kMismatch;
+  mismatch.text = cut(why, protocol::kTextBytesMax);
+  answer(mismatch);
+  return false;
+}
+
+void Group::advance_optimization() {
+  if (epochs_.phase() != Epochs::Phase::kActive || !ballot_.is_complete(kOptimize)) return;
+  if (optimization_.adopting()) return end_optimization();
+  const protocol::EpochStart& now = epochs_.start_of_epoch();
+  if (optimization_.idle()) {
+    if (!budgets_agree()) return;
+    const uint32_t budget = ballot_.vote(membership_.members()[0]).budget_ms;
+    optimization_.begin(std::chrono::milliseconds(budget));
+  }
+  if (optimization_.waits()) {
+    if (!epochs_.operations().under_way().empty()) return;
+    optimization_.measure(now);
+  }
+  if (!optimization_.advance(now)) return;
+  if (optimization_.is_too_late()) {
+    Answer late;
+    late.code = Code::kTopology;
+    late.text = "the master has found no plan within " + text(Optimization::kPlanningMax) +
+                ", so the present one stays. What was measured is kept: call it again when the "
+                "machine of the master is less busy";
+    return answer(late);
+  }
+  auto better = optimization_.take_plan(now);
+  if (!better) return end_optimization();
+  optimization_.adopt();
+  epochs_.plan(std::move(*better));
+  epochs_.renew();
+}
+
+void Group::end_optimization() {
+  Answer answer;
+  answer.plan = optimization_.result(epochs_.start_of_epoch());
+  const auto& plan = *answer.plan;
+  context_.log(LogLevel::kInfo, "optimize_topology" + group_text(id_) + " has measured " +
+                                    count_text(plan.measured.size(), "pair") + " and has " +
+                                    (plan.adopted ? "adopted another plan" : "kept the plan") +
+                                    (plan.note.empty() ? "" : ": " + plan.note));
+  this->answer(answer);
+}
+
+void Group::give_up_optimization() {
+  const auto missing = ballot_.missing();
+  const std::string why =
+      missing.empty() ? optimization_waits_for() : "it waited for " + missing_text(missing);
+  answer(Ballot::timeout(why));
+}
+
+std::string Group::optimization_waits_for() const {
+  const std::string operation =
+      optimization_.waits() ? epochs_.operations().under_way() : std::string();
+  return operation.empty() ? "" : "for " + operation + " to end";
+}
+
+bool Group::finds_better_plan() {
+  if (epochs_.phase() != Epochs::Phase::kActive || epochs_.needs_reconfiguration()) return false;
+  auto better = optimization_.better_plan(epochs_.start_of_epoch());
+  if (!better) return false;
+  context_.log(LogLevel::kInfo, "another ring is predicted to be faster" + group_text(id_, " for"));
+  epochs_.plan(std::move(*better));
+  return true;
+}
+
+}  // namespace pccl::master

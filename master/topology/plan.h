@@ -1,0 +1,20 @@
+// Plan: how large all-reduces are to travel in a group. planner.h finds it. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/protocol/plan.h"
+
+namespace pccl::master::topology {
+
+struct Plan {
+  std::vector<uint32_t> ring;      // begins with member 0
+  std::vector<uint16_t> shares;    // empty: all all-reduces go around the ring
+  protocol::DirectSizes direct{};  // if there are shares
+  bool operator==(const Plan&) const = default;
+};
+
+struct PlanQuestion;  // planner.h
+
+}  // namespace pccl::master::topology

@@ -1,0 +1,102 @@
+#include "master/topology/share_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/shares.h"
+
+namespace pccl::master::topology {
+namespace {
+
+constexpr double kTotal = protocol::kSharesTotal;
+// Beyond this, moving single units takes too long, and helps little: each share has few units.
+constexpr size_t kMovedMax = 32;
+
+// For bytes that take no time to arrive, only the rates count.
+double seconds_of(const Network& network, const std::vector<uint16_t>& shares) {
+  return direct_seconds(network, shares, 1e12);
+}
+
+// The time of the busiest path, uplink, downlink or trunk of `member`, for one byte.
+double busiest_of(const Network& network, const std::vector<uint16_t>& shares, uint32_t member) {
+  const auto members = static_cast<uint32_t>(shares.size());
+  const double own = shares[member], in_all = kTotal + (members - 2.0) * own;
+  double longest = in_all / std::min(network.out[member], network.in[member]);
+  for (uint32_t other = 0; other < members; ++other) {
+    if (other == member) continue;
+    const double rate =
+        std::min(network.paths.rate.at(member, other), network.paths.rate.at(other, member));
+    longest = std::max(longest, (own + shares[other]) / rate);
+  }
+  for (const Network::Trunk& trunk : network.trunks) {
+    if (!trunk.from[member] && !trunk.to[member]) continue;
+    double load = 0;
+    for (uint32_t from = 0; from < members; ++from) {
+      for (uint32_t to = 0; to < members; ++to)
+        load += trunk.from[from] && trunk.to[to] ? shares[from] + shares[to] : 0.0;
+    }
+    longest = std::max(longest, load / trunk.rate);
+  }
+  return longest;
+}
+
+// Gives one unit after the other to the member whose busiest part takes least time with it.
+std::vector<uint16_t> dealt_out(const Network& network) {
+  std::vector<uint16_t> shares(network.paths.members());
+  for (uint32_t unit = 0; unit < protocol::kSharesTotal; ++unit) {
+    uint32_t best = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (uint32_t member = 0; member < shares.size(); ++member) {
+      ++shares[member];
+      const double needed = busiest_of(network, shares, member);
+      --shares[member];
+      // Between equals, the one that has less so far.
+      if (needed < least || (needed == least && shares[member] < shares[best]))
+        best = member, least = needed;
+    }
+    ++shares[best];
+  }
+  return shares;
+}
+
+// Moves units between two members as long as that helps.
+void improve(const Network& network, std::vector<uint16_t>& shares) {
+  double least = seconds_of(network, shares);
+  for (uint16_t step = protocol::kSharesTotal / 4; step > 0;) {
+    bool better = false;
+    for (uint32_t from = 0; from < shares.size(); ++from) {
+      for (uint32_t to = 0; to < shares.size(); ++to) {
+        if (from == to || shares[from] < step) continue;
+        shares[from] = static_cast<uint16_t>(shares[from] - step);
+        shares[to] = static_cast<uint16_t>(shares[to] + step);
+        const double needed = seconds_of(network, shares);
+        if (needed < least * (1 - 1e-9)) {
+          least = needed;
+          better = true;
+          continue;
+        }
+        shares[from] = static_cast<uint16_t>(shares[from] + step);
+        shares[to] = static_cast<uint16_t>(shares[to] - step);
+      }
+    }
+    if (!better) step /= 2;
+  }
+}
+
+}  // namespace
+
+std::vector<uint16_t> fastest_shares(const Network& network) {
+  const size_t members = network.paths.members();
+  PCCL_ASSERT(members >= 2);
+  std::vector<uint16_t> equal = protocol::equal_shares(members);
+  std::vector<uint16_t> best = dealt_out(network);
+  if (members <= kMovedMax) improve(network, best);
+  // Equal shares are as good as any others that are not faster, and better known.
+  const bool faster = seconds_of(network, best) < 0.99 * seconds_of(network, equal);
+  return faster ? best : equal;
+}
+
+}  // namespace pccl::master::topology

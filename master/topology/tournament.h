@@ -1,0 +1,107 @@
+// Tournament: which pairs of members exchange probes in which round, when optimize_topology
+// measures their links. A round has disjoint pairs, so no member is in two probes at once. All
+// rounds together are a round-robin tournament: N-1 rounds for an even number of members, N for an
+// odd one, with each pair once. The rounds that have most pairs nobody has measured yet come first,
+// then those whose measurements are oldest. One call makes each pair once, as far as its budget
+// goes, and the next call goes on with what is left.
+// It is pure: it gets the time, and sends nothing.
+// Invariants:
+// 1. The pairs of a round are disjoint, and both ends are members.
+// 2. A round lasts until all its reports have come, or until its deadline.
+// 3. One call has at most one round for each pair.
+// Failure: a pair that does not report in time, or reports that its probe has failed, is not
+// measured. It gets its turn again in the next call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/ids.h"
+
+namespace pccl::master::topology {
+
+// Two peers, the lower id first.
+struct Pair {
+  PeerId low, high;
+  static Pair of(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
+  bool has(PeerId peer) const { return peer == low || peer == high; }
+  PeerId other(PeerId peer) const { return peer == low ? high : low; }
+  friend auto operator<=>(const Pair&, const Pair&) = default;
+};
+
+// The rounds of a round-robin tournament. Each has disjoint pairs, and each pair is in one round.
+std::vector<std::vector<Pair>> round_robin(const std::vector<PeerId>& members);
+
+class Tournament {
+ public:
+  // A probe of 12 round trips is long enough for a path to come up to its rate in the first third,
+  // which does not count. Near paths need some time, too: the processes at both ends start.
+  static constexpr Duration kRoundMin = std::chrono::milliseconds(500);
+  static constexpr int64_t kRoundTrips = 12;
+  // How long a round waits for late reports, beyond its length and two round trips.
+  static constexpr Duration kLate = std::chrono::seconds(1);
+
+  struct Round {
+    uint32_t number = 0;
+    Duration length{0};
+    std::vector<Pair> pairs;
+  };
+  using Rtt = std::function<Duration(Pair)>;  // zero: unknown
+
+  // A call begins, or goes on after the members have changed. `members` in any order. A call that
+  // goes on keeps its budget and what it has measured.
+  void begin(std::vector<PeerId> members, Duration budget);
+  void resume(std::vector<PeerId> members);
+  // Begins the next round of the call; nothing if all pairs had their turn, or the budget has too
+  // little left for another round. REQUIRES: no round is under way.
+  std::optional<Round> next(const Rtt& rtt, Instant now);
+
+  bool under_way() const { return round_.has_value(); }
+  std::optional<Instant> deadline() const;  // of the round under way
+  // Whether the round under way expects this report.
+  bool expects(PeerId from, PeerId about, uint32_t round) const;
+  // REQUIRES: expects() it. `good`: bytes have come.
+  void report(PeerId from, PeerId about, bool good);
+  void lose(PeerId peer);  // its pairs are not waited for any longer
+  // Ends the round if it is over: all reports have come, or it is late. Returns whether it is.
+  bool end_if_over(Instant now);
+  void cancel();  // ends the round, whose pairs count as not measured
+
+  // The pairs measured in this call, and those that had their turn in vain, in order.
+  const std::set<Pair>& measured() const { return measured_; }
+  std::set<Pair> failed() const;
+  // The pairs of present members that had no turn in this call.
+  std::vector<Pair> left_over() const;
+  // The length of the round for which the budget was too short; zero if there was none.
+  Duration too_long() const { return too_long_; }
+  Duration budget_left() const { return budget_left_; }
+  void forget(PeerId peer);  // it is gone for good
+
+  void check() const;  // asserts the invariants
+
+ private:
+  struct UnderWay {
+    Round round;
+    Instant begun, late_at;
+    std::map<Pair, std::set<PeerId>> awaited;  // the ends that have yet to report
+    std::set<Pair> good;                       // a good report has come from each end so far
+  };
+  struct Priority;
+  Priority priority_of(const std::vector<Pair>& pairs) const;
+
+  std::vector<PeerId> members_;
+  Duration budget_left_{0};
+  Duration too_long_{0};
+  uint32_t rounds_ = 0;  // so far, in all calls
+  std::optional<UnderWay> round_;
+  std::set<Pair> tried_, measured_;  // in this call
+  std::map<Pair, Instant> last_;     // when each pair was measured last, in any call
+};
+
+}  // namespace pccl::master::topology

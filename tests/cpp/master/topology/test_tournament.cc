@@ -1,0 +1,212 @@
+#include "master/topology/tournament.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace pccl::master::topology {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::vector<PeerId> peers(uint64_t count) {
+  std::vector<PeerId> all;
+  for (uint64_t id = 1; id <= count; ++id) all.push_back({id});
+  return all;
+}
+
+Duration ten_ms(Pair) { return milliseconds(10); }
+
+// Both ends of each pair report, but those of `silent`.
+void all_report(Tournament& tournament, const Tournament::Round& round,
+                const std::set<Pair>& silent = {}) {
+  for (const Pair& pair : round.pairs) {
+    if (silent.contains(pair)) continue;
+    for (const PeerId peer : {pair.low, pair.high}) {
+      ASSERT_TRUE(tournament.expects(peer, pair.other(peer), round.number));
+      tournament.report(peer, pair.other(peer), true);
+    }
+  }
+}
+
+TEST(Tournament, EachPairMeetsOnceInRoundsOfDisjointPairs) {
+  for (const uint64_t count : {0, 1, 2, 3, 4, 5, 8, 17, 18}) {
+    const auto rounds = round_robin(peers(count));
+    const uint64_t pairs = count < 2 ? 0 : count * (count - 1) / 2;
+    EXPECT_EQ(rounds.size(), count < 2 ? 0 : count - 1 + count % 2);
+    std::set<Pair> seen;
+    for (const auto& round : rounds) {
+      std::set<PeerId> busy;
+      for (const Pair& pair : round) {
+        EXPECT_LT(pair.low, pair.high);
+        EXPECT_TRUE(busy.insert(pair.low).second && busy.insert(pair.high).second);
+        EXPECT_TRUE(seen.insert(pair).second);
+      }
+    }
+    EXPECT_EQ(seen.size(), pairs);
+  }
+}
+
+TEST(Tournament, OneCallMeasuresAllPairsWithinItsBudget) {
+  Tournament tournament;
+  Instant now;
+  tournament.begin(peers(6), seconds(10));
+  size_t rounds = 0;
+  while (const auto round = tournament.next(ten_ms, now)) {
+    tournament.check();
+    EXPECT_EQ(round->length, milliseconds(500));
+    EXPECT_FALSE(tournament.end_if_over(now));
+    now = now + round->length;
+    all_report(tournament, *round);
+    EXPECT_TRUE(tournament.end_if_over(now));
+    tournament.check();
+    ++rounds;
+  }
+  EXPECT_EQ(rounds, 5u);
+  EXPECT_EQ(tournament.measured().size(), 15u);
+  EXPECT_EQ(tournament.budget_left(), milliseconds(7500));
+  EXPECT_TRUE(tournament.left_over().empty() && tournament.failed().empty());
+}
+
+TEST(Tournament, ARoundLastsTwelveRoundTripsOfItsLongestPath) {
+  Tournament tournament;
+  tournament.begin(peers(4), seconds(100));
+  const auto rtt = [](Pair pair) { return milliseconds(pair.low == PeerId{1} ? 150 : 10); };
+  const auto round = tournament.next(rtt, {});
+  ASSERT_TRUE(round.has_value());
+  EXPECT_EQ(round->length, milliseconds(1800));
+  EXPECT_EQ(tournament.deadline(), Instant{} + milliseconds(1800 + 300) + Tournament::kLate);
+}
+
+// The next call begins with the pairs that had no turn, then come the oldest.
+TEST(Tournament, TheNextCallGoesOnWithWhatIsLeft) {
+  Tournament tournament;
+  Instant now;
+  std::vector<std::vector<Pair>> order;
+  const auto call = [&](Duration budget) {
+    tournament.begin(peers(6), budget);
+    while (const auto round = tournament.next(ten_ms, now)) {
+      order.push_back(round->pairs);
+      all_report(tournament, *round);
+      now = now + round->length;
+      tournament.end_if_over(now);
+    }
+  };
+  call(milliseconds(1100));
+  EXPECT_EQ(order.size(), 2u);
+  EXPECT_EQ(tournament.left_over().size(), 9u);
+  EXPECT_EQ(tournament.too_long(), milliseconds(500));
+  call(milliseconds(1500));
+  call(milliseconds(500));
+  ASSERT_EQ(order.size(), 6u);
+  std::set<Pair> first;
+  for (size_t round = 0; round < 5; ++round) first.insert(order[round].begin(), order[round].end());
+  EXPECT_EQ(first.size(), 15u) << "each pair has had its turn before one has its second";
+  EXPECT_EQ(order[5], order[0]) << "the oldest";
+}
+
+TEST(Tournament, ABudgetThatIsTooShortMeasuresNothing) {
+  Tournament tournament;
+  tournament.begin(peers(3), milliseconds(499));
+  EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
+  EXPECT_EQ(tournament.too_long(), milliseconds(500));
+  tournament.begin(peers(3), Duration{0});
+  EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
+  EXPECT_EQ(tournament.left_over().size(), 3u);
+}
+
+TEST(Tournament, ALatePairIsCut) {
+  Tournament tournament;
+  tournament.begin(peers(4), seconds(10));
+  const auto round = tournament.next(ten_ms, {});
+  const Pair late = round->pairs[0];
+  all_report(tournament, *round, {late});
+  tournament.report(late.low, late.high, true);  // one end alone proves nothing
+  const Instant deadline = *tournament.deadline();
+  EXPECT_FALSE(tournament.end_if_over({deadline.since_start - milliseconds(1)}));
+  EXPECT_TRUE(tournament.end_if_over(deadline));
+  EXPECT_EQ(tournament.failed(), std::set<Pair>{late});
+  EXPECT_EQ(tournament.budget_left(), seconds(10) - (deadline - Instant{}));
+  EXPECT_FALSE(tournament.measured().contains(late));
+  EXPECT_FALSE(tournament.expects(late.high, late.low, round->number)) << "it comes too late";
+  const auto second = tournament.next(ten_ms, deadline);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(std::count(second->pairs.begin(), second->pairs.end(), late), 0) << "not twice a call";
+  tournament.cancel();
+  tournament.begin(peers(4), seconds(10));
+  size_t turns = 0;
+  while (const auto next = tournament.next(ten_ms, deadline)) {
+    turns += static_cast<size_t>(std::count(next->pairs.begin(), next->pairs.end(), late));
+    tournament.end_if_over(*tournament.deadline());
+  }
+  EXPECT_EQ(turns, 1u) << "in the next call";
+}
+
+TEST(Tournament, AFailedProbeIsNotMeasured) {
+  Tournament tournament;
+  tournament.begin(peers(2), seconds(10));
+  const auto round = tournament.next(ten_ms, {});
+  tournament.report({1}, {2}, true);
+  tournament.report({2}, {1}, false);
+  EXPECT_TRUE(tournament.end_if_over({}));
+  EXPECT_TRUE(tournament.measured().empty());
+  EXPECT_EQ(tournament.failed().size(), 1u);
+}
+
+TEST(Tournament, OnlyTheEndsOfAPairReportAboutIt) {
+  Tournament tournament;
+  tournament.begin(peers(3), seconds(10));
+  const auto round = tournament.next(ten_ms, {});
+  ASSERT_EQ(round->pairs.size(), 1u);
+  const Pair pair = round->pairs[0];
+  for (const PeerId from : peers(4)) {
+    for (const PeerId about : peers(4)) {
+      const bool right = from != about && pair.has(from) && pair.has(about);
+      EXPECT_EQ(tournament.expects(from, about, round->number), right);
+      EXPECT_FALSE(tournament.expects(from, about, round->number + 1));
+    }
+  }
+}
+
+TEST(Tournament, APeerThatDiesInARoundDoesNotStopIt) {
+  Tournament tournament;
+  tournament.begin(peers(4), seconds(10));
+  const auto round = tournament.next(ten_ms, {});
+  const Pair cut = round->pairs[0];
+  all_report(tournament, *round, {cut});
+  EXPECT_FALSE(tournament.end_if_over({}));
+  tournament.lose(cut.high);
+  EXPECT_TRUE(tournament.end_if_over({}));
+  EXPECT_FALSE(tournament.measured().contains(cut));
+  tournament.forget(cut.high);
+  std::vector<PeerId> left = peers(4);
+  std::erase(left, cut.high);
+  tournament.resume(left);
+  tournament.check();
+  size_t pairs = tournament.measured().size();
+  while (const auto next = tournament.next(ten_ms, {})) {
+    pairs += next->pairs.size();
+    all_report(tournament, *next);
+    tournament.end_if_over({});
+  }
+  EXPECT_EQ(pairs, 3u) << "the call goes on with the pairs of the others";
+  EXPECT_EQ(tournament.measured().size(), 3u);
+}
+
+TEST(Tournament, APairOfARoundThatWasCancelledHasItsTurnAgain) {
+  Tournament tournament;
+  tournament.begin(peers(2), seconds(1));
+  const auto round = tournament.next(ten_ms, {});
+  tournament.cancel();
+  EXPECT_FALSE(tournament.deadline().has_value());
+  EXPECT_EQ(tournament.left_over().size(), 1u);
+  tournament.resume(peers(2));
+  const auto again = tournament.next(ten_ms, {});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_GT(again->number, round->number);
+  EXPECT_EQ(tournament.budget_left(), Duration{0}) << "its time is used up";
+}
+
+}  // namespace
+}  // namespace pccl::master::topology

@@ -1,0 +1,62 @@
+"""The rank side of test_plan.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+
+
+def plans(budgets: list[float]) -> list[dict[str, Any]]:
+    """Return the plan after one optimize_topology for each budget."""
+    return [dataclasses.asdict(pccl.optimize_topology(budget=budget)) for budget in budgets]
+
+
+def refusal(budget: float) -> str:
+    """Return the text of the ValueError for this budget."""
+    try:
+        pccl.optimize_topology(budget=budget)
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def budgets_that_differ() -> tuple[str, str]:
+    """Return class and text of the error, and show that all goes on after it."""
+    try:
+        pccl.optimize_topology(budget=float(dist.get_rank()))
+    except pccl.CollectiveMismatchError as error:
+        outcome = (type(error).__name__, str(error))
+    pccl.optimize_topology(budget=0)
+    return outcome
+
+
+def all_reduces_around_it(calls: int) -> list[str]:
+    """Return the hashes of all-reduces that were in flight when the topology was optimized."""
+    hashes = []
+    for call in range(calls):
+        tensor = torch.full((300_000,), float(dist.get_rank() + call))
+        work = dist.all_reduce(tensor, async_op=True)
+        pccl.optimize_topology(budget=0)
+        work.wait()
+        expected = sum(rank + call for rank in range(dist.get_world_size()))
+        assert torch.equal(tensor, torch.full_like(tensor, float(expected)))
+        hashes.append(str(float(tensor.sum())))
+    return hashes
+
+
+def info_after(budget: float) -> dict[str, Any]:
+    """Return run_info after a large all-reduce and an optimize_topology."""
+    dist.all_reduce(torch.ones(1 << 20))
+    before = pccl.run_info()
+    assert before["plan"] is None
+    plan = dataclasses.asdict(pccl.optimize_topology(budget=budget))
+    info = pccl.run_info()
+    assert tuple(info["plan"]["ring"]) == plan["ring"]
+    assert info["plan"]["epoch"] == plan["epoch"]
+    assert tuple(info["ring"]) == plan["ring"]
+    return info
