@@ -57,6 +57,8 @@ struct Options {
   bool insecure = false;    // without a token, the master may be on another machine
   // Bytes of a piece of shared state. All members use the same number; tests have a smaller one.
   uint64_t piece_bytes = protocol::kStateUnitBytes;
+  // The most scratch that an operation takes on a fast and long path, in bytes.
+  uint64_t scratch_bytes_max = uint64_t{1} << 30;
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with
@@ -70,7 +72,8 @@ struct Topology {
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
   uint32_t one_shot_bytes = 0;  // all-reduces up to this size are one-shot
-  bool wan = false;             // the longest path between neighbours is a wan path
+  Duration rtt{0};              // the longest RTT between neighbours
+  bool wan = false;             // so it is a wan path
   // Shares of the ranks in the direct pattern, and the sizes of the all-reduces that use it instead
   // of the ring. Without shares there is only the ring.
   std::vector<uint16_t> shares;
