@@ -38,6 +38,9 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // A private address that really is close by answers within this time.
 constexpr Duration kAttemptDelay = std::chrono::milliseconds(250);
 
+// The lanes of links that are not between neighbours: all together, in lanes_max of a link.
+constexpr size_t kNeighboursOfAll = 4;
+
 constexpr const char* kGivenUp =
     "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
     "them?";
@@ -444,14 +447,29 @@ void LinkCore::on(const NeighboursKnown& event) {
   for (const PeerId peer : neighbours_) add_lanes(peer);
 }
 
-// Opens all missing lanes together, if the peer is a neighbour and we dialled its link.
+// The links to all peers together get as many lanes in this way as those to four neighbours.
+void LinkCore::on(const LanesWanted& event) {
+  const auto at = links_.find(event.peer);
+  if (at == links_.end()) return;
+  const Duration rtt = at->second.rtt;
+  const auto share = static_cast<uint32_t>(
+      std::max(kNeighboursOfAll * options_.lanes_max / links_.size(), size_t{1}));
+  open_lanes(event.peer, at->second,
+             std::min({lanes_at_first(event.peer, rtt), lanes_open(rtt), share}));
+}
+
+// If the peer is a neighbour.
 void LinkCore::add_lanes(PeerId peer) {
   const auto at = links_.find(peer);
   const bool is_neighbour =
       std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
-  if (at == links_.end() || !is_neighbour || !at->second.dialled) return;
-  Link& link = at->second;
-  const size_t wanted = lanes_open(link.rtt);
+  if (at == links_.end() || !is_neighbour) return;
+  open_lanes(peer, at->second, lanes_open(at->second.rtt));
+}
+
+// Opens all missing lanes together, if we have dialled the link.
+void LinkCore::open_lanes(PeerId peer, Link& link, size_t wanted) {
+  if (!link.dialled) return;
   while (link.lanes.size() + link.opening.size() < wanted) {
     const ConnectionId id = new_lane();
     Lane& lane = lanes_[id];

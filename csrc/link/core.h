@@ -93,6 +93,12 @@ class LinkCore {
     return at == links_.end() ? std::nullopt : at->second.credential;
   }
 
+  // Further lanes that are being opened to this peer.
+  size_t opening(PeerId peer) const {
+    const auto at = links_.find(peer);
+    return at == links_.end() ? 0 : at->second.opening.size();
+  }
+
   // ---- For display ----
   struct Seen {
     uint32_t serial = 0;
@@ -183,6 +189,7 @@ class LinkCore {
   void on(const Tick& event);
   void on(const Suspected& event) { lost(event.peer, event.why); }
   void on(const NeighboursKnown& event);
+  void on(const LanesWanted& event);
   void on(const LanesLearnt& event) {
     PCCL_ASSERT(event.lanes > 0);
     learnt_[event.peer] = event.lanes;
@@ -239,6 +246,7 @@ class LinkCore {
   void join_further(ConnectionId id);
   void up(ConnectionId id, const Link& link);
   void add_lanes(PeerId peer);
+  void open_lanes(PeerId peer, Link& link, size_t wanted);
   uint32_t lanes_open(Duration rtt) const;
   uint32_t lanes_at_first(PeerId peer, Duration rtt) const;
   void report_up(PeerId peer, const Link& link);

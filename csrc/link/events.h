@@ -109,14 +109,19 @@ struct Suspected {  // the engine has found that the other side violates a rule
 struct NeighboursKnown {  // the peers that exchange chunks with this one in a new epoch
   std::vector<PeerId> peers;
 };
+// The link to this peer is about to carry much. It gets the lanes with which that begins, if this
+// peer has dialled it.
+struct LanesWanted {
+  PeerId peer;
+};
 struct LanesLearnt {  // the number of lanes that pays on links to this peer
   PeerId peer;
   uint32_t lanes = 1;
 };
 struct TimePassed {};
-using Event =
-    std::variant<Dial, Forget, AcceptWith, Connected, Refused, Proven, Accepted, HelloReceived,
-                 Failed, PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
+using Event = std::variant<Dial, Forget, AcceptWith, Connected, Refused, Proven, Accepted,
+                           HelloReceived, Failed, PongReceived, Tick, Suspected, NeighboursKnown,
+                           LanesWanted, LanesLearnt, TimePassed>;
 
 // ---- Effects, to be carried out in order ----
 struct Connect {  // Connected or Refused follows, unless Close comes first

@@ -11,6 +11,7 @@
 #include "csrc/peer/connection.h"
 #include "csrc/peer/joining.h"
 #include "csrc/peer/joint.h"
+#include "csrc/peer/link_probe.h"
 #include "csrc/peer/master_search.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/operation.h"
@@ -68,6 +69,7 @@ struct PeerCore::Impl {
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);
   void on(const OpFailed& event);
+  void on(const LinkSampled& event) { probe.sampled(event); }
   void on(const PieceRequested& event) { sync.requested(event); }
   void on(const PieceChecked& event) { sync.checked(event); }
   void on(const TimePassed& event);
@@ -104,7 +106,7 @@ struct PeerCore::Impl {
     joint.list(request);
     return {};
   }
-  Status on_message(const protocol::Probe& probe);
+  Status on_message(const protocol::Probe& told) { return probe.begin(told); }
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
@@ -139,6 +141,7 @@ struct PeerCore::Impl {
   Operations operations{context, membership};
   Joint joint{context, membership};
   StateSync sync{context, membership};
+  LinkProbe probe{context, membership};
   Registration registration{context};
 
   bool resuming = false;      // Resume was sent, and Resumed has not come
@@ -420,6 +423,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
     return violation("EpochStart without a vote");
   if (!operations.settled())
     return violation("EpochStart before the operations of the last were settled");
+  probe.stop();
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
   operations.begin_generation();
@@ -476,6 +480,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
   membership.continues() ? sync.reconfigure() : sync.stop();
+  probe.stop();
   // After one more loss no operation begins any more, and the vote has nothing to wait for.
   if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};
@@ -525,24 +530,19 @@ void PeerCore::Impl::finish_joint_if_drained() {
   if (closes_posting(kind)) operations.open_posting();
 }
 
-Status PeerCore::Impl::on_message(const protocol::Probe& probe) {
-  if (probe.milliseconds == 0 || probe.milliseconds > protocol::kProbeBudgetMax)
-    return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
-  context.send(protocol::ProbeReport{probe.round, probe.peer, 0, 0});
-  return {};
-}
-
 // ---- The ring ----
 
 void PeerCore::Impl::on(const OpTransferred& event) {
-  const bool known =
-      operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
+  const bool known = operations.transferred(event.epoch, event.op) ||
+                     sync.transferred(event.epoch, event.op) ||
+                     probe.transferred(event.epoch, event.op);
   PCCL_ASSERT(known);
 }
 
 void PeerCore::Impl::on(const OpDrained& event) {
-  // A committed operation is known to neither, because its memory was returned immediately.
-  if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
+  // A committed operation is known to none, because its memory was returned immediately.
+  if (!operations.drained(event.epoch, event.op) && !sync.drained(event.epoch, event.op))
+    probe.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();
   repeat_vote_when_restarted();
   finish_joint_if_drained();
@@ -550,7 +550,8 @@ void PeerCore::Impl::on(const OpDrained& event) {
 
 void PeerCore::Impl::on(const OpFailed& event) {
   const bool known = operations.failed(event.epoch, event.op, event.why) ||
-                     sync.failed(event.epoch, event.op, event.why);
+                     sync.failed(event.epoch, event.op, event.why) ||
+                     probe.failed(event.epoch, event.op);
   PCCL_ASSERT(known);
 }
 
@@ -571,6 +572,7 @@ void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with)
   }
   operations.end(ended);
   sync.stop();
+  probe.stop();
   finish_ending();
 }
 
@@ -581,7 +583,8 @@ void PeerCore::Impl::end(const Status& why) {
 }
 
 void PeerCore::Impl::finish_ending() {
-  if (membership.phase() != Phase::kEnding || !operations.drained_all() || sync.busy()) return;
+  const bool drained = operations.drained_all() && !sync.busy() && !probe.busy();
+  if (membership.phase() != Phase::kEnding || !drained) return;
   if (joint.open()) {
     if (!joint.open()->result) {
       FinishJoint result;
@@ -603,6 +606,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   operations.on_time();
   joint.on_time();
   sync.on_time();
+  probe.on_time();
   if (const Status status = search.on_time(); !status.ok()) return end(status);
   const Connection::Due due = connection.on_time();
   if (due == Connection::Due::kPing) {
@@ -624,6 +628,7 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   also(operations.deadline());
   also(joint.deadline());
   also(sync.deadline());
+  also(probe.deadline());
   if (may_change_token()) also(tokens.deadline());
   also(search.deadline());
   return first;
@@ -639,6 +644,7 @@ void PeerCore::Impl::check() const {
   operations.check();
   joint.check();
   sync.check();
+  probe.check();
   const Phase phase = membership.phase();
   const bool up = connection.up();
   PCCL_ASSERT(context.effects == nullptr && context.linked == up);
@@ -651,7 +657,7 @@ void PeerCore::Impl::check() const {
   if (!membership.out()) return check_joint();
   PCCL_ASSERT(operations.settled() && !ended.ok());
   if (phase == Phase::kGone) {
-    PCCL_ASSERT(operations.drained_all() && !sync.busy() && !joint.open());
+    PCCL_ASSERT(operations.drained_all() && !sync.busy() && !probe.busy() && !joint.open());
   }
 }
 

@@ -13,6 +13,7 @@
 //   operation    the life of each collective
 //   joint        the joint call under way
 //   state_sync   the transfers of a shared state
+//   link_probe   the measuring of a link
 // Invariants:
 //   1. Every handle that comes in with a call is finished exactly once, whatever happens.
 //   2. The phase agrees with the connection: it is up while this peer introduces itself, and not up

@@ -14,6 +14,7 @@
 #include "csrc/base/result.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
+#include "csrc/ring/counters.h"
 #include "csrc/ring/events.h"
 
 namespace pccl::peer {
@@ -57,6 +58,10 @@ struct Options {
   bool insecure = false;    // without a token, the master may be on another machine
   // Bytes of a piece of shared state. All members use the same number; tests have a smaller one.
   uint64_t piece_bytes = protocol::kStateUnitBytes;
+  // The most that a probe of a link carries in each direction, in bytes. The same holds for it.
+  uint64_t probe_bytes_max = uint64_t{64} << 30;
+  // The most scratch that an operation takes on a fast and long path, in bytes.
+  uint64_t scratch_bytes_max = uint64_t{1} << 30;
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with
@@ -70,7 +75,8 @@ struct Topology {
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
   uint32_t one_shot_bytes = 0;  // all-reduces up to this size are one-shot
-  bool wan = false;             // the longest path between neighbours is a wan path
+  Duration rtt{0};              // the longest RTT between neighbours
+  bool wan = false;             // so it is a wan path
   // Shares of the ranks in the direct pattern, and the sizes of the all-reduces that use it instead
   // of the ring. Without shares there is only the ring.
   std::vector<uint16_t> shares;
@@ -187,6 +193,7 @@ struct OpFailed {
   OpKey op;
   Status why;
 };
+using LinkSampled = ring::LinkSample;  // answer to SampleLink
 struct PieceRequested {  // another member asks for a piece of shared state; see ring::Requested
   Epoch epoch;
   PeerId peer;
@@ -208,7 +215,7 @@ using Event =
     std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
                  MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
                  OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
-                 JointAwaited, JointGivenUp, TopologySeen, TokenRead, RateMeasured>;
+                 JointAwaited, JointGivenUp, TopologySeen, TokenRead, RateMeasured, LinkSampled>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
@@ -282,6 +289,13 @@ struct StartOp {
   std::optional<PieceOp> piece;
   uint64_t start = 0;           // elements of the application's tensor that come before the task
   std::vector<uint32_t> order;  // ranks by the index that the task uses, for arrange()
+  bool probe = false;           // its memory is that of probe_memory()
+};
+struct OpenLanes {  // those with which the transfer of much data to or from this peer begins
+  PeerId peer;
+};
+struct SampleLink {  // LinkSampled follows
+  PeerId peer;
 };
 struct UnparkOp {  // begins an operation that was started as parked
   OpKey op;
@@ -355,7 +369,7 @@ struct Log {
 using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith,
                             DialPeer, ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp,
                             SayDone, CheckPiece, SyncProgress, ReturnPiece, FinishOp, FinishJoint,
-                            Reconfigured, Gone, Log, ForgetTokens>;
+                            Reconfigured, Gone, Log, ForgetTokens, OpenLanes, SampleLink>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -206,6 +206,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
                start.joined,
                start.left,
                start.one_shot_bytes,
+               std::chrono::microseconds(start.rtt),
                std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin,
                start.shares,
                start.direct};
@@ -254,6 +255,19 @@ std::vector<PeerId> Membership::neighbours() const {
   add(peer_at(ring_index + world - 1));
   add(peer_at(ring_index + 1));
   return neighbours;
+}
+
+// A slice takes half of an RTT for each hop around the ring, and steps are granted in their order.
+// So a hop carries as many chunks in half of an RTT as there are steps of scratch, and a step has
+// world - 2 chunks of it. What comes here leaves on the path to downstream, so the rate of that is
+// enough.
+uint64_t Membership::scratch_bytes() const {
+  if (!topology_.wan || world_size() < 3) return 0;
+  const auto link = links_.find(peer_at(ring_index_of(topology_.rank) + 1));
+  if (link == links_.end()) return 0;
+  const double per_hop = static_cast<double>(link->second.rate) * to_seconds(topology_.rtt) / 2;
+  const double most = static_cast<double>(context_.options.scratch_bytes_max);
+  return static_cast<uint64_t>(std::min(per_hop * (world_size() - 2), most));
 }
 
 void Membership::look(Epoch epoch) {

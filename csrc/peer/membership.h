@@ -110,6 +110,9 @@ class Membership {
   // the owners and those that contribute to this one's.
   std::vector<PeerId> neighbours() const;
 
+  // Scratch of an operation, in bytes; 0: the standard (ring::Shape).
+  uint64_t scratch_bytes() const;
+
   // Links: the peers that the master wants to be dialled, and the result.
   Status dial(const protocol::Dial& dial);
   void forget(PeerId peer);

@@ -266,6 +266,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.element_bytes = element_bytes(info.dtype);
   task.shape.count = info.count - info.start;
   task.shape.wan = membership.topology().wan;
+  task.shape.scratch_bytes = membership.scratch_bytes();
   task.keep = info.keep;
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();

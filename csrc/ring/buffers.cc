@@ -67,7 +67,7 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
 }
 
 void OpBuffers::check_room(const Shape& shape) const {
-  const auto& [spans, inputs, dtype, reduce, contributors, save] = memory_;
+  const auto& [spans, inputs, dtype, reduce, contributors, save, own] = memory_;
   if (schedule_.scatters()) {
     PCCL_ASSERT(spans.size() == 1 && spans[0].size() == schedule_.block_bytes(0));
     PCCL_ASSERT(inputs.size() == shape.world);

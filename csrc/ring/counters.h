@@ -3,9 +3,21 @@
 // quantized. A chunk that was cut in the middle counts only in the bytes on the wire.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "csrc/base/ids.h"
+
 namespace pccl::ring {
+
+// One look at a link. If it is not up, the rest means nothing.
+struct LinkSample {
+  PeerId peer;
+  bool up = false;
+  // Payload that has landed here since the link came up, of all operations together.
+  uint64_t bytes_received = 0;
+  size_t opening = 0;  // lanes that this peer is opening
+};
 
 struct EngineCounters {
   uint64_t bytes_received = 0, bytes_sent = 0;

@@ -7,9 +7,11 @@
 namespace pccl::ring {
 namespace {
 
+int yields(const Task& task) { return task.filler ? 2 : task.pulled ? 1 : 0; }
+
 // Whether `a` leaves after `b`.
 bool younger(const Operation* a, const Operation* b) {
-  if (a->task.pulled != b->task.pulled) return a->task.pulled;
+  if (yields(a->task) != yields(b->task)) return yields(a->task) > yields(b->task);
   return a->serial > b->serial;
 }
 

@@ -8,8 +8,8 @@
 //      another (docs/design.md, section 2: I3 and I5).
 //  (2) UnexpectedCredits holds credits of at most kOpsOpenMax operations.
 //  (3) An operation is in the SendQueue once, and exactly while its `queued` is set. Its downstream
-//      link is up. The first operation is the oldest that is not pulled; if all are pulled, the
-//      oldest.
+//      link is up. The first operation is the oldest of those that yield to the fewest others:
+//      first those that are neither pulled nor fillers, then pulled ones, then fillers.
 // Failure: UnexpectedCredits::keep() returns false when the neighbour is too far ahead.
 #pragma once
 
@@ -54,8 +54,8 @@ class UnexpectedCredits {
   std::map<OpKey, Credit> credits_;
 };
 
-// A priority queue: the oldest operation first, and pulled transfers after all others. An operation
-// is in it while its `queued` is set.
+// A priority queue: the oldest operation first, pulled transfers after all others, and fillers at
+// last. An operation is in it while its `queued` is set.
 class SendQueue {
  public:
   // REQUIRES: !operation.queued. It must stay alive until it is popped or removed.

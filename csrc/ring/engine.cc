@@ -102,6 +102,7 @@ class Engine::Impl::OneLane : public Engine::Lane {
 
   void on_piece(size_t at, size_t bytes) override {
     if (!lands_) return;
+    received += bytes;
     engine_.counters.bytes_received += bytes;
     if (landing_in_ == nullptr) return;
     landing_in_->absorb(landing_, at, bytes);
@@ -159,7 +160,8 @@ class Engine::Impl::OneLane : public Engine::Lane {
   Port& port;
   // The core knows this lane: its effects are meant for this lane, not for a predecessor.
   bool known = false;
-  bool left = false;  // the last chunk has left, and the core has yet to handle ChunkSent
+  bool left = false;      // the last chunk has left, and the core has yet to handle ChunkSent
+  uint64_t received = 0;  // bytes that have landed
 
  private:
   Impl& engine_;
@@ -424,6 +426,14 @@ void Engine::staged(OpKey op) { impl_->drive(OpStaged{op}); }
 void Engine::end(OpEnded end) { impl_->drive(end); }
 
 void Engine::done(OpKey op) { impl_->drive(OpDone{op}); }
+
+std::optional<uint64_t> Engine::received_from(PeerId peer) const {
+  const auto at = impl_->links.find(peer);
+  if (at == impl_->links.end()) return std::nullopt;
+  uint64_t sum = 0;
+  for (const auto& lane : at->second) sum += lane->received;
+  return sum;
+}
 
 Engine::Counters Engine::counters() const {
   Counters counters = impl_->counters;

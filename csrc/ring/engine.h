@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "csrc/base/status.h"
@@ -93,6 +94,8 @@ class Engine {
   void end(OpEnded end);
   void done(OpKey op);  // see OpDone
 
+  // LinkSample::bytes_received; nothing if the link is down.
+  std::optional<uint64_t> received_from(PeerId peer) const;
   // For run_info.
   using Counters = EngineCounters;
   Counters counters() const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Memory {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;  // number of reduced tensors; AVG divides by it
   bool save = true;      // keep the overwritten bytes until the outcome is known
+  // Memory that is not borrowed: it ends with the operation. Blocks may share it, if what is in
+  // them does not matter.
+  std::shared_ptr<const void> own = {};
 };
 
 }  // namespace pccl::ring

@@ -32,7 +32,8 @@ constexpr uint64_t kScratchBytesMax = 32u << 20;
 static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
               kChunkBytesMany <= protocol::kChunkBytesMax);
 
-// Wan paths: this much scratch limits the steps in flight; more steps would only wait.
+// Wan paths: this much scratch limits the steps in flight, unless the shape asks for more. With
+// this much, more steps than kDepthMax would only wait.
 constexpr uint64_t kScratchBytesWan = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
 // A pairwise exchange that is not restored: how far one direction may be ahead of the other.
@@ -86,17 +87,23 @@ Schedule::Schedule(Shape shape)
 }
 
 void Schedule::choose_depth() {
-  if (by_owners() && shape_.wan) {  // the same for all legs
-    const uint64_t step_bytes = uint64_t{shape_.world - 1} * slot_bytes_;
-    const uint64_t most = std::min(kScratchBytesWan / step_bytes, slices_ + 1);
-    depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
-  } else if (overtakes()) {
+  if (overtakes()) {
     depth_ = static_cast<uint32_t>(std::min(kEagerGrantBytes / chunk_bytes_, step_count()));
-  } else if (!by_owners() && shape_.wan && slots_per_step() > 0) {
-    const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
-    const uint64_t most = std::min(kScratchBytesWan / step_bytes, step_count());
-    depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
+  } else if (shape_.wan && (by_owners() || slots_per_step() > 0)) {
+    standard_depth_ = depth_with(kScratchBytesWan);
+    depth_ = depth_with(std::max(kScratchBytesWan, shape_.scratch_bytes));
+    return;
   }
+  standard_depth_ = depth_;
+}
+
+// In the direct pattern, the same for all legs.
+uint32_t Schedule::depth_with(uint64_t scratch) const {
+  const uint64_t step_bytes = by_owners() ? uint64_t{shape_.world - 1} * slot_bytes_
+                                          : uint64_t{slots_per_step()} * chunk_bytes_;
+  const uint64_t most = by_owners() ? slices_ + 1 : step_count();
+  return static_cast<uint32_t>(std::clamp<uint64_t>(std::min(scratch / step_bytes, most), kDepth,
+                                                    kDepthMax * (scratch / kScratchBytesWan)));
 }
 
 // Sets the sizes and offsets of the blocks.
@@ -221,7 +228,7 @@ uint64_t Schedule::id(const Cursor& cursor) const {
 // Within one step the earlier round goes first: it belongs to the later slice.
 uint64_t Schedule::order(uint64_t id) const {
   const uint64_t slice = id / rounds_, round = id % rounds_;
-  const bool all_at_once = depth_ >= step_count();
+  const bool all_at_once = standard_depth_ >= step_count();
   return all_at_once ? round * slices_ + slice : (slice + round) * rounds_ + round;
 }
 
@@ -358,9 +365,10 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
 
 Schedule::Eager Schedule::head(uint64_t room) const {
   if (!shape_.wan || !row_.eager || !sends()) return {};
-  const uint64_t granted = overtakes()   ? depth_  // for both values of `restored`
-                           : by_owners() ? credit_of_owner(0)
-                                         : credit({}, {});
+  uint64_t granted = overtakes()   ? depth_  // for both values of `restored`
+                     : by_owners() ? credit_of_owner(0)
+                                   : credit({}, {});
+  if (standard_depth_ < depth_) granted = std::min<uint64_t>(granted, standard_depth_);
   const uint64_t most = std::min(granted, step_count());
   Eager head;
   while (head.steps < most) {

@@ -175,6 +175,7 @@ class Schedule {
   void lay_out();
   void cut();
   void choose_depth();
+  uint32_t depth_with(uint64_t scratch) const;
   uint32_t block_of(uint64_t id) const;
   Chunk chunk(uint64_t id, uint32_t block) const;
   Chunk chunk_of_leg(uint64_t id) const;
@@ -192,10 +193,11 @@ class Schedule {
   uint32_t slot_bytes_ = 64;
   uint32_t last_chunk_bytes_ = 64;  // kSliced: bytes of a chunk in the last slice
   uint32_t depth_ = kDepth;
-  uint64_t rounds_ = 0;  // 0: nothing is sent at all
-  uint64_t slices_ = 0;  // kListed: chunks of all blocks
-  Cut cut_;              // kShared
-  uint32_t round_ = 0;   // of a leg: the first round that it has
+  uint32_t standard_depth_ = kDepth;  // without Shape::scratch_bytes: all members have that much
+  uint64_t rounds_ = 0;               // 0: nothing is sent at all
+  uint64_t slices_ = 0;               // kListed: chunks of all blocks
+  Cut cut_;                           // kShared
+  uint32_t round_ = 0;                // of a leg: the first round that it has
   // kListed: the byte offset of each block, and the step of its first chunk.
   std::vector<uint64_t> block_offsets_;
   std::vector<uint64_t> first_steps_;  // one entry per block, and the end

@@ -26,6 +26,9 @@ struct Shape {
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
   bool wan = false;
+  // On wan paths: scratch in bytes, if that is more than the standard. Each member chooses for
+  // itself.
+  uint64_t scratch_bytes = 0;
   // kPairwise: true keeps all overwritten bytes until the operation ends; false keeps them only
   // until they have been sent. Each member chooses for itself.
   bool restored = true;

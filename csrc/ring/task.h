@@ -37,6 +37,8 @@ struct Task {
   // operations on its link.
   bool pulled = false;
   uint32_t what = 0;
+  // It only fills the link: it yields to all others, to pulled transfers too.
+  bool filler = false;
 };
 
 // The shape of a part of an exchange that has this shape.

@@ -27,6 +27,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   options.peer_timeout = kPeerTimeout;
   options.call_timeout = rules_.call_timeout;
   options.piece_bytes = kPieceBytes;
+  options.probe_bytes_max = kProbeBytes;
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
   const size_t number = world_.peers().size();

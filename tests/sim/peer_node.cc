@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/peer/arrange.h"
+#include "csrc/peer/link_probe.h"
 
 namespace pccl::sim {
 namespace {
@@ -241,6 +242,19 @@ void PeerNode::apply(peer::BeginEpoch& effect) {
   });
 }
 
+void PeerNode::apply(peer::OpenLanes& effect) {
+  data([this, peer = effect.peer] { links_.step(link::LanesWanted{peer}); });
+}
+
+void PeerNode::apply(peer::SampleLink& effect) {
+  data([this, peer = effect.peer] {
+    const auto received = engine_.received_from(peer);
+    const peer::LinkSampled sample{peer, received.has_value(), received.value_or(0),
+                                   links_.opening(peer)};
+    control([this, sample] { step(sample); });
+  });
+}
+
 void PeerNode::apply(peer::UnparkOp& effect) {
   data([this, op = effect.op] { engine_.staged(op); });
 }
@@ -322,6 +336,8 @@ void PeerNode::apply(peer::StartOp& start) {
     memory.spans = {lent.value()};
     memory.save = false;
     if (!start.piece->receives && world_.on_state_sent) world_.on_state_sent(*this);
+  } else if (start.probe) {
+    memory = peer::probe_memory(start.task).value();
   } else {
     memory = app_->memory(start.handle);
     if (device_ != nullptr) device_->replace(start.handle, memory);

@@ -90,6 +90,8 @@ class PeerNode {
   void apply(peer::ForgetPeer& effect);
   void apply(peer::BeginEpoch& effect);
   void apply(peer::StartOp& effect);
+  void apply(peer::OpenLanes& effect);
+  void apply(peer::SampleLink& effect);
   void apply(peer::UnparkOp& effect);
   void apply(peer::EndOp& effect);
   void apply(peer::SayDone& effect);

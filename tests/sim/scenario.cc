@@ -276,6 +276,7 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
     options.group = GroupId{static_cast<uint32_t>(group)};
     options.min_peers = founding.min_peers;
     options.piece_bytes = kPieceBytes;
+    options.probe_bytes_max = kProbeBytes;
     options.founders = std::max(founding.founders, founding.min_peers);
     options.versions.lowest += static_cast<uint16_t>(number(with, "lowest", 0));
     options.versions.highest += static_cast<uint16_t>(number(with, "highest", 0));

@@ -50,6 +50,7 @@ class SimLinks {
   bool lets_in(const protocol::LaneCredential& credential) const;
   // The credentials that diallers have shown here, and that were good.
   const std::vector<protocol::LaneCredential>& credentials() const { return credentials_; }
+  size_t opening(PeerId peer) const { return core_.opening(peer); }  // further lanes to it
   // Serial number of the connection to that process; 0: there is no link.
   uint32_t serial(const PeerNode& other) const;
   // Ports that it is trying to reach.

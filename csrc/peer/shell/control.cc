@@ -8,6 +8,7 @@
 #include "csrc/net/address.h"
 #include "csrc/net/keys.h"
 #include "csrc/peer/arrange.h"
+#include "csrc/peer/link_probe.h"
 #include "csrc/protocol/state.h"
 #include "csrc/ring/shell/peer_thread.h"
 
@@ -102,6 +103,7 @@ ring::Shell::Callbacks Control::data_callbacks() {
             push(
                 Event{PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest, asked.what}});
           },
+      .on_sampled = [this](const ring::LinkSample& sample) { push(Event{sample}); },
       .on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); },
   };
 }
@@ -387,8 +389,9 @@ void Control::apply(BeginEpoch& effect) {
 void Control::apply(StartOp& effect) {
   if (effect.piece) return start_transfer(effect);
   const ring::Task& task = effect.task;
-  Result<ring::Memory> memory =
-      arrange(operations_.at(effect.handle).memory, task, effect.start, effect.order);
+  Result<ring::Memory> memory = effect.probe ? probe_memory(task)
+                                             : arrange(operations_.at(effect.handle).memory, task,
+                                                       effect.start, effect.order);
   if (!memory.ok()) {
     unposted_[task.op] = {task.epoch};
     push(Event{OpFailed{task.epoch, task.op, memory.status()}});

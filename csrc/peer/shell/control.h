@@ -138,6 +138,8 @@ class Control {
   void apply(ForgetPeer& effect);
   void apply(BeginEpoch& effect);
   void apply(StartOp& effect);
+  void apply(OpenLanes& effect) { data_->open_lanes(effect.peer); }
+  void apply(SampleLink& effect) { data_->sample(effect.peer); }
   void apply(UnparkOp& effect) { data_->staged(effect.op); }
   void apply(EndOp& effect);
   void apply(SayDone& effect) { data_->done(effect.op); }

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <shared_mutex>
 
@@ -26,6 +27,12 @@ namespace {
 constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
 // How long an interrupted call waits for the master's answer, in units of Waiter::kInterruptPeriod.
 constexpr int kPeriodsForAnAnswer = 20;
+
+// So much of the memory of this machine, in which other processes run too, may be scratch.
+uint64_t memory_share() {
+  const auto pages = static_cast<uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 0L));
+  return pages / 64 * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 Status check(const net::Endpoint& master, const Options& options) {
   const auto invalid = [](std::string what) {
@@ -186,6 +193,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   if (thread == nullptr) thread = std::make_shared<ring::PeerThread>();
   options.master_text = text(master);
   options.secured = token.any();
+  options.scratch_bytes_max = std::min(options.scratch_bytes_max, memory_share());
   if (token.token == nullptr && token.any()) {
     Result<Token> read = read_token(token.path);
     if (!read.ok()) return read.status();

@@ -547,6 +547,18 @@ void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<Peer
       });
 }
 
+void Shell::open_lanes(PeerId peer) {
+  impl_->loop.post([impl = impl_.get(), peer] { impl->step(link::LanesWanted{peer}); });
+}
+
+void Shell::sample(PeerId peer) {
+  impl_->loop.post([impl = impl_.get(), peer] {
+    const auto received = impl->engine->received_from(peer);
+    impl->callbacks.on_sampled(
+        {peer, received.has_value(), received.value_or(0), impl->core.opening(peer)});
+  });
+}
+
 void Shell::post(Task task, Memory memory) {
   impl_->loop.post(
       [impl = impl_.get(), task = std::move(task), memory = std::move(memory)]() mutable {

@@ -46,6 +46,7 @@ class Shell {
     std::function<void(Epoch, OpKey)> on_drained;
     std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
     std::function<void(const Requested&)> on_requested = {};  // see Engine
+    std::function<void(const LinkSample&)> on_sampled = {};   // required if sample() is called
     // Writes a warning to the log.
     std::function<void(const std::string&)> on_warning = log_warning;
   };
@@ -78,6 +79,9 @@ class Shell {
   void forget(PeerId peer);
   // `neighbours`: those of `peers` that are next to this peer in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
+  // The link to this peer is about to carry much: see link::LanesWanted.
+  void open_lanes(PeerId peer);
+  void sample(PeerId peer);  // on_sampled follows
   void post(Task task, Memory memory);
   void staged(OpKey op);
   void end(OpEnded end);

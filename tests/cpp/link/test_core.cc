@@ -442,6 +442,38 @@ TEST_F(LinkCoreTest, ManyNeighboursShareTheLanesThatAProcessCanAfford) {
   EXPECT_EQ(step(NeighboursKnown{many}), Lines{}) << "never fewer than one";
 }
 
+// As many as a large transfer begins with, and no more than all links can have.
+TEST_F(LinkCoreTest, ALinkThatIsToCarryMuchGetsTheLanesWithWhichThatBegins) {
+  link(kLow);
+  EXPECT_EQ(core.opening(kLow), 0u);
+  step(LanesLearnt{kLow, 3});
+  EXPECT_EQ(step(LanesWanted{kLow}).size(), 2u) << "three pay";
+  EXPECT_EQ(core.opening(kLow), 2u);
+  EXPECT_EQ(step(LanesWanted{kLow}), Lines{}) << "they are being opened";
+  step(Refused{named('b'), "refused", LinkFault::kRefused});
+  EXPECT_EQ(core.opening(kLow), 1u);
+  EXPECT_EQ(step(LanesWanted{kLow}).size(), 1u);
+  EXPECT_EQ(step(LanesWanted{kHigh}), Lines{}) << "there is no link";
+  EXPECT_EQ(core.opening(kHigh), 0u);
+  EXPECT_EQ(step(NeighboursKnown{{kLow}}).size(), 1u) << "a neighbour has all four";
+}
+
+TEST_F(LinkCoreTest, APathOfWhichOnlyTheRttIsKnownGetsLanesByThat) {
+  link(kLow);
+  EXPECT_EQ(step(LanesWanted{kLow}).size(), 3u) << "five, but this process can afford four";
+}
+
+TEST_F(LinkCoreTest, ManyLinksShareTheLanesThatArePreparedForThem) {
+  link(kLow);
+  for (uint64_t number = 1; number <= 10; ++number) {
+    accept();
+    const LaneHello first = hello(PeerId{(uint64_t{7} << 32) | number});
+    step(HelloReceived{{number + 1}, first, milliseconds(20)});
+  }
+  ASSERT_EQ(core.links().size(), 11u);
+  EXPECT_EQ(step(LanesWanted{kLow}), Lines{}) << "one for each: 16 lanes are for all";
+}
+
 TEST_F(LinkCoreTest, AFurtherLaneIsOfTheLinkThatIsUp) {
   accept();
   hear('a', hello(kLow, 4));

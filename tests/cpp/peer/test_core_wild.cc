@@ -13,7 +13,7 @@ TEST(CoreWild, NothingIsLostAndNothingIsReturnedTwice) {
     wild.run(1500);
     members += wild.was_member();
     for (const char* what :
-         {"resume", "epoch", "commit", "abort", "install", "unpark", "send begun"})
+         {"resume", "epoch", "commit", "abort", "install", "unpark", "send begun", "probe"})
       counts[what] += wild.count(what);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }

@@ -252,6 +252,37 @@ TEST(Membership, TellsRatesThatHaveChangedBeforeAVoteForUpdateTopology) {
             "about to end\ntell LinkRates 1.3 70\ntell StateReport\n");
 }
 
+// Each step of scratch has one chunk here, and 100 MB/s in 25 ms are 2.5 MB.
+TEST(Membership, AFastAndLongPathToDownstreamNeedsMoreScratch) {
+  Options options = Transcript::default_options();
+  options.scratch_bytes_max = 3'000'000;
+  for (const bool far : {false, true}) {
+    Transcript t(options);
+    far ? t.become_far_member() : t.become_member();
+    Handle handle = 10;
+    const auto scratch = [&] {
+      OpRequest request = t.all_reduce(++handle);
+      request.count = 1 << 20;
+      Effects effects;
+      t.core().step(OpCalled{request}, t.now(), effects);
+      for (const Effect& effect : effects) {
+        if (const auto* const start = std::get_if<StartOp>(&effect))
+          return start->task.shape.scratch_bytes;
+      }
+      return uint64_t{1};
+    };
+    EXPECT_EQ(scratch(), 0u);
+    t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 3}});
+    t.on(LinkChanged{{peer_id(3), LinkState::kUp, "", 2}});
+    t.on(RateMeasured{{peer_id(1), 1'000'000'000}});
+    EXPECT_EQ(scratch(), 0u) << "it comes from there";
+    t.on(RateMeasured{{peer_id(3), 100'000'000}});
+    EXPECT_EQ(scratch(), far ? 2'500'000u : 0u);
+    t.on(RateMeasured{{peer_id(3), 1'000'000'000}});
+    EXPECT_EQ(scratch(), far ? 3'000'000u : 0u) << "there is no more memory for it";
+  }
+}
+
 TEST(Membership, ARestartedMasterLearnsAllRates) {
   Transcript t;
   t.become_member();

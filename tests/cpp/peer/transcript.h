@@ -192,8 +192,11 @@ class Transcript {
     if (what.piece) out += ", " + piece_text(what.piece->what);
     if (what.start > 0) out += ", after " + std::to_string(what.start);
     if (task.parked) out += ", parked";
+    if (what.probe) out += ", a probe";
     return out;
   }
+  static std::string line(const OpenLanes& what) { return "open lanes to " + text(what.peer); }
+  static std::string line(const SampleLink& what) { return "look at " + text(what.peer); }
   static std::string line(const UnparkOp& what) { return "unpark " + text(what.op); }
   static std::string line(const EndOp& what) {
     const char* const endings[] = {"committed", "aborted", "again"};

@@ -148,6 +148,7 @@ class Wild {
     if (!listening_) return;
     const PeerId peer = peer_id(static_cast<uint32_t>(below(6)));
     if (below(3) == 0) return step(RateMeasured{{peer, 1 + below(1000)}});
+    if (below(2) == 0) return step(LinkSampled{peer, below(10) > 0, below(10'000), below(2)});
     step(LinkChanged{{peer, static_cast<protocol::LinkState>(below(3)), "because"}});
   }
   void verify() {
@@ -223,6 +224,9 @@ class Wild {
                                      static_cast<uint32_t>(below(6))};
         }
         break;
+      case 10:
+        if (reckless || (was_member_ && !ended_)) return probe();
+        break;
       default:
         if (reckless || (was_member_ && !ended_)) return verdicts();
     }
@@ -271,6 +275,12 @@ class Wild {
     voted_ = false;
     if (below(3) == 0) answer.code = Code::kOperationTimeout;
     return answer;
+  }
+  // Sometimes it repeats one, and sometimes it names a peer that is no member.
+  protocol::Message probe() {
+    rounds_ += static_cast<uint32_t>(below(2));
+    return protocol::Probe{rounds_, peer_id(below(4) == 0 ? 5 : 3),
+                           1 + static_cast<uint32_t>(below(200))};
   }
   protocol::Message plan() {
     protocol::SyncPlan plan{vote_.number, 0, vote_.offer.entries, {0, 2}, {}, {}, ""};
@@ -348,12 +358,15 @@ class Wild {
   }
   void check(const StartOp& what) {
     EXPECT_EQ(what.task.epoch, epoch_);
-    EXPECT_TRUE(what.piece ? open_joints_.contains(what.handle) : open_ops_.contains(what.handle));
+    EXPECT_TRUE(what.probe   ? what.handle == 0
+                : what.piece ? open_joints_.contains(what.handle)
+                             : open_ops_.contains(what.handle));
     EXPECT_TRUE(
         lent_
             .emplace(OpId{what.task.epoch, what.task.op},
                      Lent{what.handle, false, false, what.piece.has_value(), what.task.parked})
             .second);
+    if (what.probe) ++counts_["probe"];
     EXPECT_FALSE(what.task.parked && ready_.contains(what.handle)) << "its data is here";
   }
   void check(const UnparkOp& what) {
@@ -405,6 +418,7 @@ class Wild {
   bool hello_ = false, resume_ = false;
   Epoch epoch_ = epoch_id(0);
   uint64_t verdicts_ = 0;
+  uint32_t rounds_ = 0;                         // of probes
   std::optional<protocol::AwaitSend> awaited_;  // the last question about a send
   std::set<OpKey> done_;
   protocol::Vote vote_;

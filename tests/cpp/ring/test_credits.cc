@@ -66,5 +66,18 @@ TEST(SendQueue, PulledTransfersComeLast) {
   EXPECT_EQ(&queue.pop(), &pulled);
 }
 
+TEST(SendQueue, FillersYieldToPulledTransfersToo) {
+  Operation filler(Task{.epoch = {}, .op = op(1), .shape = {}, .filler = true}, 1);
+  Operation pulled(Task{.epoch = {}, .op = op(2), .shape = {}, .pulled = true}, 2);
+  Operation other(Task{.epoch = {}, .op = op(3), .shape = {}}, 3);
+  SendQueue queue;
+  queue.push(filler);
+  queue.push(pulled);
+  queue.push(other);
+  EXPECT_EQ(&queue.pop(), &other);
+  EXPECT_EQ(&queue.pop(), &pulled);
+  EXPECT_EQ(&queue.pop(), &filler);
+}
+
 }  // namespace
 }  // namespace pccl::ring

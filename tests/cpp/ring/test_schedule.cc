@@ -504,6 +504,66 @@ TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
   }
 }
 
+// A ring in which bytes cost nothing, and each hop takes one tick, half of an RTT. Only credit
+// limits how much each hop carries. Returns the bytes per tick while the pipeline is full.
+uint64_t bytes_per_tick(Shape shape) {
+  struct Member {
+    explicit Member(const Shape& shape) : schedule(shape), progress(schedule) {}
+    Schedule schedule;
+    Progress progress;
+    uint64_t allowed = 0, granted = 0;  // as the neighbours know it by now
+    std::vector<uint64_t> coming;       // chunks that arrive with the next tick
+  };
+  // All members do the same at the same time. So one is enough: what it sends, it also receives.
+  Member member(shape);
+  uint64_t sent = 0, sent_early = 0, tick = 0, early = 0;
+  const uint64_t chunks = member.schedule.chunk_count();
+  for (; !member.progress.finished(); ++tick) {
+    for (const uint64_t id : std::exchange(member.coming, {})) {
+      member.progress.arriving(id);
+      member.progress.arrived(id);
+    }
+    member.allowed = member.granted;
+    while (member.progress.can_send(member.allowed)) {
+      const uint64_t id = member.progress.take();
+      member.progress.sent(id);
+      member.coming.push_back(id);
+      ++sent;
+    }
+    member.granted =
+        member.schedule.credit(member.progress.sent_until(), member.progress.received_until());
+    if (sent <= chunks / 4) std::tie(early, sent_early) = std::pair(tick, sent);
+    if (sent >= chunks * 3 / 4)
+      return (sent - sent_early) * member.schedule.chunk_bytes() / (tick - early);
+  }
+  return 0;
+}
+
+// Steps are granted in their order, and each takes a tick more than the one before if the pipeline
+// is not full. So a hop carries a chunk in a tick for each step of scratch, and the rounds of a
+// slice beside that.
+TEST(Schedule, ScratchLimitsWhatAFarRingCarries) {
+  Shape shape{.element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .wan = true};
+  for (const uint32_t world : {4u, 12u, 18u}) {
+    shape.world = world;
+    shape.scratch_bytes = 0;
+    const uint64_t standard = bytes_per_tick(shape);
+    const uint64_t steps = Schedule(shape).depth() + 2 * world - 5;
+    EXPECT_NEAR(static_cast<double>(standard), static_cast<double>(steps << 16), 1e5) << world;
+    // 2.5 Gbit/s with an RTT of 66 ms
+    const uint64_t wanted = 10u << 20;
+    shape.scratch_bytes = wanted * (world - 2);
+    EXPECT_GE(bytes_per_tick(shape), wanted) << world;
+    EXPECT_EQ(
+        Schedule(shape).head(8u << 20).steps,
+        Schedule(
+            {.world = world, .element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .wan = true})
+            .head(8u << 20)
+            .steps)
+        << "the other end may have less scratch";
+  }
+}
+
 std::vector<uint64_t> in_order(const Schedule& schedule) {
   std::vector<uint64_t> ids(schedule.chunk_count());
   std::iota(ids.begin(), ids.end(), uint64_t{0});

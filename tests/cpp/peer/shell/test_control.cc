@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <future>
 #include <thread>
 
@@ -204,6 +205,89 @@ TEST(Control, LinesOfTheLogSayWhichPeerOfWhichRun) {
       EXPECT_NE(log.find(line), std::string::npos) << line << "\n" << log;
     }
   }
+}
+
+// ---- Probes of links, over real sockets ----
+
+// Two peers of a master that the test plays by hand.
+class Pair {
+ public:
+  Pair() {
+    std::thread thread([this] { admit(); });
+    std::vector<std::thread> joins;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      joins.emplace_back([this, rank] {
+        auto joined = Peer::join(masters_[rank].endpoint(), World::options(2), {}, {});
+        ASSERT_TRUE(joined.ok()) << joined.status().message;
+        peers_[rank] = std::move(joined.value());
+      });
+    }
+    for (std::thread& join : joins) join.join();
+    thread.join();
+  }
+  ~Pair() {
+    for (auto& peer : peers_) peer->leave(std::chrono::milliseconds(100));
+  }
+  static PeerId id(size_t rank) { return {(uint64_t{1} << 32) | (rank + 1)}; }
+  ByHand& master(size_t rank) { return masters_[rank]; }
+  Peer& peer(size_t rank) { return *peers_[rank]; }
+  void probe(size_t rank, uint32_t round, uint32_t time_ms) {
+    masters_[rank].say(protocol::Probe{round, id(1 - rank), time_ms});
+  }
+  // The next report; it tells what else this peer says.
+  protocol::ProbeReport report(size_t rank) {
+    while (true) {
+      const protocol::Message message = masters_[rank].hear();
+      if (const auto* report = std::get_if<protocol::ProbeReport>(&message)) return *report;
+      EXPECT_FALSE(std::holds_alternative<protocol::Leave>(message));
+      if (std::holds_alternative<protocol::Leave>(message)) return {};
+    }
+  }
+
+ private:
+  void admit() {
+    std::array<uint16_t, 2> ports{};
+    for (size_t rank = 0; rank < 2; ++rank) {
+      masters_[rank].answer_the_phone();
+      masters_[rank].hear_a<protocol::Hello>();
+      masters_[rank].say(protocol::Welcome{id(rank), 7, 1, "127.0.0.1", true});
+      ports[rank] = masters_[rank].hear_a<protocol::Register>().port;
+    }
+    masters_[0].say(protocol::Dial{id(1), "127.0.0.1", ports[1]});
+    masters_[0].hear_a<protocol::LinkReport>();
+    const Epoch epoch{(uint64_t{1} << 32) | 1};
+    for (ByHand& master : masters_) {
+      master.say(protocol::EpochStart{
+          epoch, epoch, {{id(0), "here"}, {id(1), "there"}}, {0, 1}, {id(0), id(1)}, {}, 1, {}});
+    }
+  }
+  std::array<ByHand, 2> masters_;
+  std::array<std::unique_ptr<Peer>, 2> peers_;
+};
+
+TEST(Control, AProbeMeasuresALinkInBothDirections) {
+  Pair pair;
+  for (uint32_t round = 1; round <= 2; ++round) {
+    for (size_t rank = 0; rank < 2; ++rank) pair.probe(rank, round, 200);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const protocol::ProbeReport report = pair.report(rank);
+      EXPECT_EQ(report.round, round);
+      EXPECT_EQ(report.peer, Pair::id(1 - rank));
+      EXPECT_GT(report.bytes, uint64_t{1} << 20);
+      EXPECT_GT(report.milliseconds, 0u);
+    }
+  }
+  // The peer loop has nothing to do for a probe any more.
+  const auto data = pair.peer(0).info().data;
+  EXPECT_EQ(data.engine.operations_open, 0u);
+}
+
+TEST(Control, AProbeThatOneEndWasNotToldOfMeasuresNothing) {
+  Pair pair;
+  pair.probe(0, 1, 100);
+  EXPECT_EQ(pair.report(0).bytes, 0u);
+  for (size_t rank = 0; rank < 2; ++rank) pair.probe(rank, 2, 100);
+  for (size_t rank = 0; rank < 2; ++rank) EXPECT_GT(pair.report(rank).bytes, 0u);
 }
 
 TEST(Control, LeavingWaitsForNobodyForEver) {

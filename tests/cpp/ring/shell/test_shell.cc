@@ -40,7 +40,11 @@ class Member {
                 .on_link = [this](LinkReport report) { note([&] { reports_.push_back(report); }); },
                 .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
                 .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
-                .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
+                .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); },
+                .on_sampled =
+                    [this](const LinkSample& sample) {
+                      note([&] { samples_.push_back(sample); });
+                    }})) {
     shell_->accept_as(id(rank), kRun, protocol::kSpoken.highest, accepting);
     shell_->listen("127.0.0.1");
     EXPECT_TRUE(wait([&] { return port_.has_value(); }));
@@ -91,6 +95,13 @@ class Member {
   bool drained(OpKey op) {
     return wait([&] { return drained_[op] > 0; });
   }
+  LinkSample sampled() {  // the answer to the last sample()
+    EXPECT_TRUE(wait([&] { return !samples_.empty(); }));
+    const std::lock_guard lock(mutex_);
+    const LinkSample last = samples_.back();
+    samples_.clear();
+    return last;
+  }
 
  private:
   template <typename F>
@@ -105,6 +116,7 @@ class Member {
   std::optional<Result<uint16_t>> port_;
   std::vector<LinkReport> reports_;
   std::map<OpKey, int> transferred_, drained_;
+  std::vector<LinkSample> samples_;
   int failed_ = 0;
   std::unique_ptr<Shell> shell_;
 };
@@ -289,6 +301,41 @@ TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
       EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), sum), kCount);
     }
   }
+}
+
+// Members that are no neighbours have one lane, until they are about to exchange much.
+TEST(Shell, ALinkThatIsToCarryMuchGetsMoreLanes) {
+  const Shell::Options options{.wan_rtt_min = Duration{0}};
+  Member one(0, options), other(1, options);
+  one.shell().dial(id(1), {{"127.0.0.1", other.port()}});
+  EXPECT_EQ(one.reported(id(1), LinkState::kUp), "");
+  one.shell().begin_epoch(Epoch{1}, {id(1)}, {});
+  other.shell().begin_epoch(Epoch{1}, {id(0)}, {});
+  expect_lanes(one, 1);
+  one.shell().open_lanes(id(1));
+  one.shell().sample(id(1));
+  const uint32_t first = link::LaneController::first(Duration{0});
+  EXPECT_EQ(one.sampled().opening, first - 1);
+  expect_lanes(one, first);
+  expect_lanes(other, first);
+  one.shell().sample(id(1));
+  EXPECT_EQ(one.sampled().opening, 0u);
+}
+
+TEST(Shell, ASampleSaysWhatHasComeOnALink) {
+  Group group(2);
+  group.at(0).shell().sample(id(1));
+  LinkSample sample = group.at(0).sampled();
+  EXPECT_TRUE(sample.up);
+  EXPECT_EQ(sample.peer, id(1));
+  EXPECT_EQ(sample.bytes_received, 0u);
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(1000));
+  for (uint32_t rank = 0; rank < 2; ++rank) group.post_sum(rank, {}, tensors[rank]);
+  for (uint32_t rank = 0; rank < 2; ++rank) ASSERT_TRUE(group.at(rank).transferred({}));
+  group.at(0).shell().sample(id(1));
+  EXPECT_EQ(group.at(0).sampled().bytes_received, 4000u);
+  group.at(0).shell().sample(id(7));
+  EXPECT_FALSE(group.at(0).sampled().up);
 }
 
 int send_buffer(int fd) {

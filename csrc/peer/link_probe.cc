@@ -1,0 +1,268 @@
+// One probe:
+//   Probe                                  OpenLanes; SampleLink now and then
+//   no lane is being opened any more       StartOp, twice
+//   bytes come                             the clock starts
+//   a third of its time has passed         what comes from here on counts
+//   nearly all of it has passed            what came until here counts
+//   all of it has passed                   ProbeReport; EndOp, twice
+
+#include "csrc/peer/link_probe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "csrc/base/transitions.h"
+#include "csrc/peer/request.h"
+
+namespace pccl::peer {
+namespace {
+
+using ProbeState = LinkProbe::State;
+
+const char* name_of(ProbeState state) {
+  switch (state) {
+    case ProbeState::kIdle: return "idle";
+    case ProbeState::kPreparing: return "preparing";
+    case ProbeState::kWaiting: return "waiting";
+    case ProbeState::kMeasuring: return "measuring";
+  }
+  return "unknown";
+}
+
+const Transitions<ProbeState, 6> kProbeTransitions(
+    "a probe of a link", name_of,
+    {{ProbeState::kIdle, ProbeState::kPreparing, "Probe", "OpenLanes, SampleLink"},
+     {ProbeState::kPreparing, ProbeState::kWaiting,
+      "LinkSampled: no lane is being opened, or that has taken too long", "StartOp, twice"},
+     {ProbeState::kWaiting, ProbeState::kMeasuring, "LinkSampled: bytes have come"},
+     {ProbeState::kPreparing, ProbeState::kIdle,
+      "LinkSampled: there is no link; another Probe; EpochEnd", "ProbeReport of 0 bytes"},
+     {ProbeState::kWaiting, ProbeState::kIdle,
+      "LinkSampled: nothing has come in time; no memory; another Probe; EpochEnd",
+      "ProbeReport of 0 bytes; EndOp, twice"},
+     {ProbeState::kMeasuring, ProbeState::kIdle,
+      "LinkSampled after its time; no memory; another Probe; EpochEnd",
+      "ProbeReport; EndOp, twice"}});
+
+// While a path comes up to its rate, nothing counts.
+constexpr int kWarmUpPercent = 34;
+// Nor does the end, in which the other end may have stopped: it may have seen its first byte as
+// much earlier as the next look at the link was later.
+constexpr int kCountedPercent = 96;
+// Until the first byte has come, this part of the time passes between two looks at the link.
+constexpr int kLookPercent = 2;
+constexpr Duration kLookMin = std::chrono::milliseconds(1);
+// A transfer has this many blocks for each millisecond, so that 100 Gbit/s are not too fast.
+constexpr uint64_t kBlocksPerMillisecond = 3;
+
+}  // namespace
+
+OpKey LinkProbe::key_of(PeerId source, PeerId destination, uint32_t incarnation, uint32_t round) {
+  return {reserved_tag("probe " + text(source) + " " + text(destination) + " " +
+                       std::to_string(incarnation)),
+          round};
+}
+
+void LinkProbe::enter(State next) { state_ = kProbeTransitions.step(state_, next); }
+
+Status LinkProbe::begin(const protocol::Probe& probe) {
+  if (probe.milliseconds == 0 || probe.milliseconds > protocol::kProbeBudgetMax)
+    return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
+  if (probe.peer == membership_.self()) return violation("Probe of this peer itself");
+  const std::tuple which(membership_.epoch(), membership_.incarnation(), probe.round);
+  if (last_ && which <= *last_) return {};
+  stop();
+  last_ = which;
+  probe_ = probe;
+  if (membership_.ended() || !membership_.rank_of(probe.peer)) {
+    context_.send(protocol::ProbeReport{probe.round, probe.peer, 0, 0});
+    return {};
+  }
+  enter(State::kPreparing);
+  incarnation_ = membership_.incarnation();
+  told_at_ = context_.now;
+  start_ = {};
+  warmed_.reset();
+  counted_.reset();
+  all_came_ = false;
+  context_.emit(OpenLanes{probe.peer});
+  look();
+  return {};
+}
+
+ring::Task LinkProbe::task_of(PeerId source, PeerId destination) const {
+  const Options& options = context_.options;
+  const uint64_t most = std::max<uint64_t>(options.probe_bytes_max / options.piece_bytes, 1);
+  const uint64_t blocks = std::min(probe_.milliseconds * kBlocksPerMillisecond, most);
+  ring::Task task;
+  task.epoch = membership_.epoch();
+  task.op = key_of(source, destination, incarnation_, probe_.round);
+  task.digest = tag_id("probe of " + std::to_string(blocks)).value;
+  task.shape.pattern = ring::Pattern::kTransfer;
+  task.shape.world = 2;
+  task.shape.wan = membership_.topology().wan;
+  task.shape.count = blocks * options.piece_bytes;
+  task.shape.block_bytes.assign(blocks, options.piece_bytes);
+  const bool receives = destination == membership_.self();
+  task.shape.rank = receives ? 1 : 0;
+  (receives ? task.upstream : task.downstream) = receives ? source : destination;
+  task.filler = true;
+  return task;
+}
+
+void LinkProbe::post() {
+  const PeerId self = membership_.self();
+  for (const bool receives : {true, false}) {
+    StartOp start;
+    start.task = receives ? task_of(probe_.peer, self) : task_of(self, probe_.peer);
+    start.dtype = DType::kBytes;
+    start.probe = true;
+    transfers_[{start.task.epoch, start.task.op}] = false;
+    context_.emit(std::move(start));
+  }
+}
+
+void LinkProbe::sampled(const LinkSampled& sample) {
+  if (state_ == State::kIdle || sample.peer != probe_.peer) return;
+  const Mark mark{context_.now, sample.bytes_received};
+  if (!sample.up || mark.bytes < warmed_.value_or(start_).bytes)
+    return finish(0, {});  // there is no link, or another one than before
+  const Duration waited = mark.at - told_at_;
+  const Duration patience = std::min(percent(100), protocol::kConnectTimeoutMax);
+  if (state_ == State::kPreparing && (sample.opening == 0 || waited >= patience)) {
+    enter(State::kWaiting);
+    start_ = mark;
+    return post();
+  }
+  if (state_ == State::kWaiting && (mark.bytes > start_.bytes || all_came_)) {
+    enter(State::kMeasuring);
+    if (!all_came_) start_.at = mark.at;
+    look_at_ = next_look();
+  } else if (state_ == State::kWaiting && waited >= 2 * patience) {
+    return finish(0, {});
+  }
+  if (state_ == State::kMeasuring) measure(mark);
+}
+
+void LinkProbe::measure(const Mark& mark) {
+  const Duration passed = mark.at - start_.at;
+  if (!warmed_ && passed >= percent(kWarmUpPercent)) warmed_ = mark;
+  if (!counted_ && passed >= percent(kCountedPercent)) counted_ = mark;
+  if (passed >= percent(100) || all_came_) return finish_with(counted_.value_or(mark));
+  look_at_ = next_look();
+}
+
+// If all has come before its time, all of it counts: the path was up to its rate at once.
+void LinkProbe::finish_with(const Mark& last) {
+  const Mark& first = warmed_ && warmed_->at < last.at ? *warmed_ : start_;
+  const bool sound = last.at > first.at && last.bytes > first.bytes;
+  sound ? finish(last.bytes - first.bytes, last.at - first.at) : finish(0, {});
+}
+
+void LinkProbe::finish(uint64_t bytes, Duration time) {
+  protocol::ProbeReport report{probe_.round, probe_.peer, bytes, 0};
+  if (bytes > 0) {
+    const auto rounded = std::chrono::round<std::chrono::milliseconds>(time).count();
+    report.milliseconds = static_cast<uint32_t>(std::max<int64_t>(rounded, 1));
+  }
+  context_.send(report);
+  stop();
+}
+
+// ---- The transfers ----
+
+// The one that brings bytes here is longer than any path needs, or the path is very fast.
+bool LinkProbe::transferred(Epoch epoch, OpKey key) {
+  const auto at = transfers_.find({epoch, key});
+  if (at == transfers_.end()) return false;
+  if (at->second) return true;  // it is being drained
+  PCCL_ASSERT(state_ == State::kWaiting || state_ == State::kMeasuring);
+  transfers_.erase(at);
+  context_.emit(EndOp{key, Ending::kCommitted});
+  if (key != key_of(probe_.peer, membership_.self(), incarnation_, probe_.round)) return true;
+  all_came_ = true;
+  look();
+  return true;
+}
+
+bool LinkProbe::failed(Epoch epoch, OpKey key) {
+  const auto at = transfers_.find({epoch, key});
+  if (at == transfers_.end()) return false;
+  if (!at->second) finish(0, {});
+  return true;
+}
+
+void LinkProbe::end_transfers() {
+  for (auto& [key, ended] : transfers_) {
+    if (!std::exchange(ended, true)) context_.emit(EndOp{key.second});
+  }
+}
+
+void LinkProbe::stop() {
+  if (state_ != State::kIdle) enter(State::kIdle);
+  end_transfers();
+}
+
+// ---- Time ----
+
+Instant LinkProbe::next_look() const {
+  const Instant now = context_.now;
+  if (state_ == State::kMeasuring) {
+    for (const int part : {kWarmUpPercent, kCountedPercent, 100}) {
+      if (start_.at + percent(part) > now) return start_.at + percent(part);
+    }
+  }
+  return now + std::max(percent(kLookPercent), kLookMin);
+}
+
+void LinkProbe::look() {
+  context_.emit(SampleLink{probe_.peer});
+  look_at_ = next_look();
+}
+
+void LinkProbe::on_time() {
+  if (state_ != State::kIdle && look_at_ <= context_.now) look();
+}
+
+std::optional<Instant> LinkProbe::deadline() const {
+  return state_ == State::kIdle ? std::nullopt : std::optional(look_at_);
+}
+
+void LinkProbe::check() const {
+  size_t running = 0;
+  for (const auto& [key, ended] : transfers_) {
+    PCCL_ASSERT(key.first <= membership_.epoch());
+    if (!ended) ++running;
+  }
+  const bool posted = state_ == State::kWaiting || state_ == State::kMeasuring;
+  PCCL_ASSERT(posted ? running <= 2 : running == 0);
+  PCCL_ASSERT(state_ == State::kIdle || (last_ && !membership_.ended() && !membership_.out()));
+  PCCL_ASSERT(!counted_ || warmed_);
+}
+
+// ---- Memory ----
+
+Result<ring::Memory> probe_memory(const ring::Task& task) {
+  PCCL_ASSERT(!task.shape.block_bytes.empty());
+  const uint64_t bytes = task.shape.block_bytes.front();
+  const std::shared_ptr<std::byte[]> scratch(new (std::nothrow) std::byte[bytes]);
+  if (scratch == nullptr)
+    return Status{Code::kSystem, "no memory for " + std::to_string(bytes) + " bytes", {}};
+  uint64_t random = 0x9e3779b97f4a7c15;
+  for (uint64_t at = 0; task.downstream && at < bytes; at += sizeof random) {
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    std::memcpy(&scratch[at], &random, std::min<uint64_t>(sizeof random, bytes - at));
+  }
+  ring::Memory memory;
+  memory.spans.assign(task.shape.block_bytes.size(), {scratch.get(), bytes});
+  memory.dtype = DType::kBytes;
+  memory.save = false;
+  memory.own = scratch;
+  return memory;
+}
+
+}  // namespace pccl::peer

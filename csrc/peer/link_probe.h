@@ -1,0 +1,105 @@
+// LinkProbe measures the goodput of one link for the master (PROTOCOL.md, section 5.4). Both ends
+// of the link get the same Probe. Each posts two transfers of scratch memory, one to the other end
+// and one from there. So the link carries data in both directions, on the lanes that a large tensor
+// would use, and the bytes that come from the other end say what that direction carries. It belongs
+// to the PeerCore, and is pure: it looks at the link (SampleLink) at some times, and at nothing
+// else. The transfers are operations of the ring that yield to all others (ring::Task::filler). The
+// master does not count them.
+// The clock starts with the first byte. The other end has begun at most one way across the path
+// earlier or later. Its data comes one way later, too, so that both ends can stop by their own
+// clocks, and neither lacks data while it measures.
+// What a lane has received behind a lost packet counts when that packet is here. So a probe of half
+// of a second may be wrong by a third. In a second that evens out.
+// Invariants:
+//   1. There is at most one probe at a time. A later one ends it.
+//   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
+//      ring has drained all of them.
+//   3. A probe is answered with one ProbeReport, unless another probe or the end of the epoch ends
+//      it.
+//   4. The time and the memory of a probe are bounded, whatever the other end does.
+// What can go wrong is a report of 0 bytes: there is no link, or no memory; nothing comes; the
+// other end is no member.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "csrc/base/result.h"
+#include "csrc/base/status.h"
+#include "csrc/peer/membership.h"
+#include "csrc/ring/lent_memory.h"
+
+namespace pccl::peer {
+
+class LinkProbe {
+ public:
+  LinkProbe(Context& context, const Membership& membership)
+      : context_(context), membership_(membership) {}
+
+  // kProtocol if the probe makes no sense. A probe that was told before changes nothing.
+  Status begin(const protocol::Probe& probe);
+  void sampled(const LinkSampled& sample);
+
+  // From the ring. False: not a transfer of a probe.
+  bool transferred(Epoch epoch, OpKey key);
+  bool drained(Epoch epoch, OpKey key) { return transfers_.erase({epoch, key}) > 0; }
+  bool failed(Epoch epoch, OpKey key);
+
+  void stop();  // the epoch is over, or this peer is out of the run
+  bool busy() const { return !transfers_.empty(); }
+
+  void on_time();
+  std::optional<Instant> deadline() const;
+  void check() const;  // asserts the invariants
+
+  enum class State { kIdle, kPreparing, kWaiting, kMeasuring };
+
+  // The operation that carries the data of a probe from `source` to `destination`.
+  static OpKey key_of(PeerId source, PeerId destination, uint32_t incarnation, uint32_t round);
+
+ private:
+  // What had come by then.
+  struct Mark {
+    Instant at;
+    uint64_t bytes = 0;
+  };
+
+  void enter(State next);  // REQUIRES: the table allows it
+  ring::Task task_of(PeerId source, PeerId destination) const;
+  void post();
+  void measure(const Mark& mark);
+  Instant next_look() const;
+  void look();
+  void finish(uint64_t bytes, Duration time);
+  void finish_with(const Mark& last);
+  void end_transfers();
+  // A part of the time of this probe, in percent.
+  Duration percent(int part) const {
+    return std::chrono::milliseconds(probe_.milliseconds) * part / 100;
+  }
+
+  Context& context_;
+  const Membership& membership_;
+  // By epoch and key; whether it has been ended.
+  std::map<std::pair<Epoch, OpKey>, bool> transfers_;
+  // Which Probe was the last: its epoch, the incarnation of the master, its round.
+  std::optional<std::tuple<Epoch, uint32_t, uint32_t>> last_;
+
+  // ---- Of the probe under way ----
+  State state_ = State::kIdle;
+  protocol::Probe probe_;
+  uint32_t incarnation_ = 0;  // of the master that has told it
+  Instant told_at_;
+  Instant look_at_;                       // when the next SampleLink is due
+  Mark start_;                            // kWaiting: the post; then: the first byte
+  std::optional<Mark> warmed_, counted_;  // what comes between the two counts
+  bool all_came_ = false;                 // the transfer to here is over
+};
+
+// The memory of a transfer of a probe: a few MiB, which stand for all of its blocks. kSystem if
+// there is no memory. The bytes that are sent do not get shorter if somebody compresses them.
+Result<ring::Memory> probe_memory(const ring::Task& task);
+
+}  // namespace pccl::peer
