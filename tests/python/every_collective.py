@@ -6,11 +6,14 @@ and all sums of them are exact, so each rank knows the results of all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
+
+import pccl_backend as pccl
 
 ROOT = 1
 Tensors = list[torch.Tensor]
@@ -69,6 +72,35 @@ def all_reduce(rank: int, world: int, count: int) -> Call:
 
 def all_reduce_small(rank: int, world: int, count: int) -> Call:
     return all_reduce(rank, world, 100)
+
+
+@functools.cache  # otherwise a kill at a random moment would come before the call
+def quantized_total(world: int, count: int, bits: int) -> torch.Tensor:
+    """Return the sum by the product's own codes, which test_quantize.py compares with numpy."""
+    if world == 1:
+        return data(0, 0, count)
+    q = pccl.MinMax(bits=bits)
+    decoded = [pccl.quantize_dequantize(data(one, 0, count), q) for one in range(world)]
+    result = sum(decoded[1:], decoded[0])
+    # Two members add both themselves.
+    return result if world == 2 else pccl.quantize_dequantize(result, pccl.MinMax(bits=8))
+
+
+def all_reduce_quantized(rank: int, world: int, count: int, *, bits: int) -> Call:
+    tensor = data(rank, 0, count)
+    return Call(
+        begin=lambda: pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=bits), async_op=True),
+        outputs=[tensor],
+        want=[quantized_total(world, count, bits)],
+    )
+
+
+def all_reduce_8_bits(rank: int, world: int, count: int) -> Call:
+    return all_reduce_quantized(rank, world, count, bits=8)
+
+
+def all_reduce_4_bits(rank: int, world: int, count: int) -> Call:
+    return all_reduce_quantized(rank, world, count, bits=4)
 
 
 def all_reduce_coalesced(rank: int, world: int, count: int) -> Call:
@@ -270,6 +302,8 @@ COLLECTIVES: dict[str, Callable[[int, int, int], Call]] = {
     for make in (
         all_reduce,
         all_reduce_small,
+        all_reduce_8_bits,
+        all_reduce_4_bits,
         all_reduce_coalesced,
         all_reduce_sparse,
         reduce,
