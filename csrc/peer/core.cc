@@ -664,8 +664,7 @@ void PeerCore::Impl::check() const {
 void PeerCore::Impl::check_joint() const {
   const Joint::OpenCall* const open = joint.open();
   const bool updates = open != nullptr && open->vote.kind == JointKind::kUpdateTopology;
-  const bool closes = open != nullptr && closes_posting(open->vote.kind);
-  PCCL_ASSERT(operations.posting_closed() == closes);
+  PCCL_ASSERT(operations.posting_closed() == (open && closes_posting(open->vote.kind)));
   PCCL_ASSERT(!open || membership.phase() == Phase::kMember);
   if (open != nullptr && open->result)
     PCCL_ASSERT(sync.busy() || (updates && !operations.drained_all()));
