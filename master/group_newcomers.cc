@@ -94,8 +94,8 @@ Probation::Seen Group::seen_of(PeerId peer) const {
     return seen;
   }
   // All have voted, and somebody fetches the state. That is its first call, and the members whose
-  // call it was may already wait for it in the next one. See see_fetching(). If it has the state and
-  // has gone on, it is judged as always.
+  // call it was may already wait for it in the next one. See see_fetching(). If it has the state
+  // and has gone on, it is judged as always.
   if (votes && agreement_.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, membership_.newcomers());
   seen.held_up = standoff.held_up;

@@ -48,7 +48,9 @@ struct PeerCore::Impl {
   void on(const OpCalled& event);
   void on(const OpStaged& event) { operations.staged(event.handle, event.status); }
   void on(const JointCalled& event);
-  void on(const JointAwaited& event);
+  void on(const JointAwaited& event) {
+    if (joint.open() && joint.open()->handle == event.handle) joint.await(!repeats_vote);
+  }
   void on(const JointGivenUp& event);
   void on(const LeaveCalled& event);
   void on(const TopologySeen& event) { membership.look(event.epoch); }
@@ -110,10 +112,11 @@ struct PeerCore::Impl {
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
+  // only Pong: the other messages are refused before
   template <typename M>
   Status on_message(const M&) {
     return {};
-  }  // only Pong: the other messages are refused before
+  }
 
   Status reconfigure(const protocol::EpochStart& start);
   void repeat_vote_when_restarted();
@@ -194,10 +197,6 @@ void PeerCore::Impl::on(const JointCalled& event) {
   result.status = status;
   result.kind = event.kind;
   context.emit(std::move(result));
-}
-
-void PeerCore::Impl::on(const JointAwaited& event) {
-  if (joint.open() && joint.open()->handle == event.handle) joint.await(!repeats_vote);
 }
 
 void PeerCore::Impl::on(const JointGivenUp& event) {
@@ -533,10 +532,9 @@ void PeerCore::Impl::finish_joint_if_drained() {
 // ---- The ring ----
 
 void PeerCore::Impl::on(const OpTransferred& event) {
-  const bool known = operations.transferred(event.epoch, event.op) ||
-                     sync.transferred(event.epoch, event.op) ||
-                     probe.transferred(event.epoch, event.op);
-  PCCL_ASSERT(known);
+  const auto& [epoch, op] = event;
+  PCCL_ASSERT(operations.transferred(epoch, op) || sync.transferred(epoch, op) ||
+              probe.transferred(epoch, op));
 }
 
 void PeerCore::Impl::on(const OpDrained& event) {
@@ -549,10 +547,9 @@ void PeerCore::Impl::on(const OpDrained& event) {
 }
 
 void PeerCore::Impl::on(const OpFailed& event) {
-  const bool known = operations.failed(event.epoch, event.op, event.why) ||
-                     sync.failed(event.epoch, event.op, event.why) ||
-                     probe.failed(event.epoch, event.op);
-  PCCL_ASSERT(known);
+  const auto& [epoch, op, why] = event;
+  PCCL_ASSERT(operations.failed(epoch, op, why) || sync.failed(epoch, op, why) ||
+              probe.failed(epoch, op));
 }
 
 // ---- The end ----

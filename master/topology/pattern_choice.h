@@ -12,10 +12,10 @@
 
 namespace pccl::master::topology {
 
-// The direct pattern has to be predicted to be faster by this factor. The prediction knows no losses:
-// many members that send to each other at once lose packets in shared queues, and a ring hop does
-// not. With 18 hosts the direct pattern takes longer than the ring, although it is predicted to take
-// less. Among few hosts it gains up to 1.7 times.
+// The direct pattern has to be predicted to be faster by this factor. The prediction knows no
+// losses: many members that send to each other at once lose packets in shared queues, and a ring hop
+// does not. With 18 hosts the direct pattern takes longer than the ring, although it is predicted to
+// take less. Among few hosts it gains up to 1.7 times.
 inline constexpr double kDirectExcess = 1.25;
 
 // The sizes for which the direct pattern is faster; nothing if there are none. REQUIRES: as for

@@ -42,7 +42,7 @@ class Tournament {
  public:
   // A probe of 12 round trips is long enough for a path to come up to its rate in the first third,
   // which does not count. Near paths need some time, too: the processes at both ends start.
-  static constexpr Duration kRoundMin = std::chrono::milliseconds(500);
+  static constexpr Duration kRoundMin = std::chrono::milliseconds(800);
   static constexpr int64_t kRoundTrips = 12;
   // How long a round waits for late reports, beyond its length and two round trips.
   static constexpr Duration kLate = std::chrono::seconds(1);

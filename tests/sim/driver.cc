@@ -116,7 +116,6 @@ class Driver {
   void run_for(Duration duration);
   void loss_at_step(uint64_t step);
   void faults_by_chance();
-  void probe_by_chance();
   void settle();
   void check_links();
   void end_well();
@@ -127,9 +126,8 @@ class Driver {
   Checker checker_;
   World world_;
   Cluster cluster_;
-  Random chance_, probe_chance_;
+  Random chance_;
   Faults faults_;
-  uint32_t probe_rounds_ = 0;
   uint64_t losses_ = 0;
   std::map<GroupId, uint64_t> agreed_;
 };
@@ -140,7 +138,6 @@ Driver::Driver(const RunOptions& options, const Plan& plan)
       world_(options.seed, plan.world),
       cluster_(world_, checker_, plan.rules, plan.groups),
       chance_(options.seed ^ 0xfa17),
-      probe_chance_(options.seed ^ 0x9806e),
       faults_(world_, cluster_, options.coverage, options.seed ^ 0xfa01) {
   world_.on_violation = [this](const std::string& text) { checker_.violation(text); };
   world_.on_record = [this](const master::Record& record) {
@@ -185,26 +182,10 @@ void Driver::faults_by_chance() {
   for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
     if (mortal) faults_.trigger();
     faults_.cause_one();
-    probe_by_chance();
     const bool soon = chance_.once_in(2);
     run_for(chance_.duration(Duration{0},
                              soon ? Duration(std::chrono::milliseconds(20)) : options_.pause_max));
   }
-}
-
-// Two peers measure their link. Sometimes only one of them is told, or one is told twice.
-void Driver::probe_by_chance() {
-  const auto peers = cluster_.all();
-  if (peers.empty() || probe_chance_.once_in(2)) return;
-  PeerNode& one = *peers[probe_chance_.below(peers.size())];
-  const auto others = cluster_.others(one);
-  if (others.empty()) return;
-  PeerNode& other = *others[probe_chance_.below(others.size())];
-  const auto milliseconds = static_cast<uint32_t>(probe_chance_.between(1, 1000));
-  ++probe_rounds_;
-  world_.probe(one, other, probe_rounds_, milliseconds);
-  if (!probe_chance_.once_in(5)) world_.probe(other, one, probe_rounds_, milliseconds);
-  if (probe_chance_.once_in(5)) world_.probe(one, other, probe_rounds_, milliseconds);
 }
 
 void Driver::settle() {

@@ -374,16 +374,6 @@ void World::send_to_peer(const std::shared_ptr<Connection>& connection,
   });
 }
 
-void World::probe(const PeerNode& peer, const PeerNode& other, uint32_t round,
-                  uint32_t milliseconds) {
-  for (const auto& [id, connection] : open_) {
-    if (&connection->peer != &peer || !connection->registered || !peer.is_member()) continue;
-    send_to_peer(connection, protocol::Probe{round, other.id(), milliseconds});
-    note("master", peer.name() + " and " + other.name() + " are to measure their link");
-    return;
-  }
-}
-
 void World::have_dialled_back(const std::shared_ptr<Connection>& dialler,
                               const protocol::Dial& dial) {
   const PeerNode& peer = dialler->peer;

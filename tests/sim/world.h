@@ -36,13 +36,13 @@ std::string leveled(const Log& line) {
   return (line.level == LogLevel::kError ? "error: " : "warning: ") + line.text;
 }
 
-// The application of one peer. A callback comes when one of its calls has ended. It may call the
-// peer again at once.
 // Bytes of a piece of shared state.
 inline constexpr uint64_t kPieceBytes = 16384;
 // The most that a probe of a link carries in each direction.
 inline constexpr uint64_t kProbeBytes = 64 * kPieceBytes;
 
+// The application of one peer. A callback comes when one of its calls has ended. It may call the
+// peer again at once.
 class App {
  public:
   virtual ~App() = default;
@@ -160,9 +160,6 @@ class World {
   // Likewise, but only one side notices. If that is the master, the peer notices when it sends
   // next. If that is the peer, the master notices when the peer resumes.
   bool half_break_master_connection(PeerNode& peer, bool master_hears);
-
-  // The master has this peer measure its link to the other one, which it does not tell.
-  void probe(const PeerNode& peer, const PeerNode& other, uint32_t round, uint32_t milliseconds);
 
   // Writes a line of the transcript: time, who, what.
   void note(const std::string& who, const std::string& what);

@@ -68,7 +68,8 @@ class BackgroundSync {
   const Conclude conclude_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool awaited_ = false, decided_ = false, receives_ = false, abandoned_ = false, concluded_ = false;
+  bool awaited_ = false, decided_ = false, receives_ = false;
+  bool abandoned_ = false, concluded_ = false;
   std::pair<uint64_t, uint64_t> elected_;
   std::optional<SyncProgress> progress_;
   std::optional<FinishJoint> end_;

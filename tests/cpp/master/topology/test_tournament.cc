@@ -55,7 +55,7 @@ TEST(Tournament, OneCallMeasuresAllPairsWithinItsBudget) {
   size_t rounds = 0;
   while (const auto round = tournament.next(ten_ms, now)) {
     tournament.check();
-    EXPECT_EQ(round->length, milliseconds(500));
+    EXPECT_EQ(round->length, Tournament::kRoundMin);
     EXPECT_FALSE(tournament.end_if_over(now));
     now = now + round->length;
     all_report(tournament, *round);
@@ -65,7 +65,7 @@ TEST(Tournament, OneCallMeasuresAllPairsWithinItsBudget) {
   }
   EXPECT_EQ(rounds, 5u);
   EXPECT_EQ(tournament.measured().size(), 15u);
-  EXPECT_EQ(tournament.budget_left(), milliseconds(7500));
+  EXPECT_EQ(tournament.budget_left(), seconds(10) - 5 * Tournament::kRoundMin);
   EXPECT_TRUE(tournament.left_over().empty() && tournament.failed().empty());
 }
 
@@ -93,12 +93,12 @@ TEST(Tournament, TheNextCallGoesOnWithWhatIsLeft) {
       tournament.end_if_over(now);
     }
   };
-  call(milliseconds(1100));
+  call(Tournament::kRoundMin * 9 / 4);
   EXPECT_EQ(order.size(), 2u);
   EXPECT_EQ(tournament.left_over().size(), 9u);
-  EXPECT_EQ(tournament.too_long(), milliseconds(500));
-  call(milliseconds(1500));
-  call(milliseconds(500));
+  EXPECT_EQ(tournament.too_long(), Tournament::kRoundMin);
+  call(3 * Tournament::kRoundMin);
+  call(Tournament::kRoundMin);
   ASSERT_EQ(order.size(), 6u);
   std::set<Pair> first;
   for (size_t round = 0; round < 5; ++round) first.insert(order[round].begin(), order[round].end());
@@ -108,9 +108,9 @@ TEST(Tournament, TheNextCallGoesOnWithWhatIsLeft) {
 
 TEST(Tournament, ABudgetThatIsTooShortMeasuresNothing) {
   Tournament tournament;
-  tournament.begin(peers(3), milliseconds(499));
+  tournament.begin(peers(3), Tournament::kRoundMin - milliseconds(1));
   EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
-  EXPECT_EQ(tournament.too_long(), milliseconds(500));
+  EXPECT_EQ(tournament.too_long(), Tournament::kRoundMin);
   tournament.begin(peers(3), Duration{0});
   EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
   EXPECT_EQ(tournament.left_over().size(), 3u);
