@@ -20,13 +20,16 @@ std::vector<PeerId> StateLists::ask(const std::vector<OfferOf>& offers, bool all
     const OfferOf*& best = chosen[digest_of(*one.offer)];
     if (best == nullptr || preference(one) > preference(*best)) best = &one;
   }
+  const bool differ = chosen.size() > 1 || all;
+  const bool some_list = std::any_of(offers.begin(), offers.end(),
+                                     [](const OfferOf& one) { return !one.offer->digest; });
   std::vector<PeerId> peers;
   for (const OfferOf& one : offers) {
     const uint64_t digest = digest_of(*one.offer);
     if (chosen[digest] != &one) continue;
     if (!one.offer->digest) {
       known_.try_emplace(digest, one.offer->entries);
-    } else if (!known_.contains(digest) && (chosen.size() > 1 || all)) {
+    } else if (!known_.contains(digest) && (differ || some_list)) {  // lists are compared
       asked_[one.peer] = digest;
       peers.push_back(one.peer);
     }

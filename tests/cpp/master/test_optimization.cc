@@ -53,14 +53,14 @@ TEST_F(OptimizationTest, KeepsAPlanThatIsGoodEnough) {
 
 TEST_F(OptimizationTest, TheRestOfThePairsIsForTheNextCall) {
   found({"a", "b", "c", "d"});
-  vote(1, 0, 1000);
+  vote(1, 0, 1600);
   EXPECT_EQ(run_rounds(), 2u);
   renew_if_adopted(1, 0);  // paths that are only guessed seem slow
   EXPECT_TRUE(plan().adopted);
   EXPECT_EQ(plan().measured.size(), 4u);
   EXPECT_EQ(plan().missing.size(), 2u);
-  EXPECT_TRUE(contains(plan().note, "the budget of 1 s was too short for 2 pairs")) << plan().note;
-  vote(2, 1, 600);
+  EXPECT_TRUE(contains(plan().note, "the budget of 1.6 s was too short for 2 pairs")) << plan().note;
+  vote(2, 1, 800);
   EXPECT_EQ(run_rounds(), 1u);
   EXPECT_EQ(plan().measured.size(), 2u);
   EXPECT_TRUE(plan().missing.empty());

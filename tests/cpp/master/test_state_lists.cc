@@ -27,6 +27,14 @@ TEST(StateLists, NobodyIsAskedIfAllOfferTheSame) {
   EXPECT_EQ(all[1].entries, nullptr) << "it has its own";
 }
 
+TEST(StateLists, AListIsComparedWithThatOfATrainedVoter) {
+  StateLists lists;
+  const std::vector<protocol::Offer> offers{offer(1, {5}), unlisted(offer(1, {5}))};
+  std::vector<OfferOf> all = all_of(offers);
+  all[1].trained = true;
+  EXPECT_EQ(lists.ask(all, false), (Peers{{2}})) << "the digests are alike, but one list is here";
+}
+
 // The newcomer has made a list whose digest is that of the members.
 TEST(StateLists, TheListOfATrainedVoterCounts) {
   const protocol::Offer crafted = offer(1, {5, 6});

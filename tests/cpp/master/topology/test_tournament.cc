@@ -196,7 +196,7 @@ TEST(Tournament, APeerThatDiesInARoundDoesNotStopIt) {
 
 TEST(Tournament, APairOfARoundThatWasCancelledHasItsTurnAgain) {
   Tournament tournament;
-  tournament.begin(peers(2), seconds(1));
+  tournament.begin(peers(2), 2 * Tournament::kRoundMin);
   const auto round = tournament.next(ten_ms, {});
   tournament.cancel();
   EXPECT_FALSE(tournament.deadline().has_value());
