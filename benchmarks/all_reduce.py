@@ -53,7 +53,9 @@ from processes import (
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 PATTERNS = {"pccl-direct": "direct", "pccl-ring": "ring"}  # with PCCL_PATTERN
-PCCL = ("pccl", "pccl-tls", *PATTERNS)  # pccl-tls: encrypted
+PLANNED = "pccl-planned"  # after optimize_topology
+PLAN_BUDGET_S = 60.0
+PCCL = ("pccl", "pccl-tls", PLANNED, *PATTERNS)  # pccl-tls: encrypted
 KIB, MIB = 1 << 10, 1 << 20
 FORMATS = ("8bit", "4bit", "bfloat16")  # of a quantized all-reduce
 QUANTIZED_ERROR_MAX = 0.02  # of a sum of tensors of one value, as a part of it
@@ -179,6 +181,8 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         dist.init_process_group("pccl", store=dist.HashStore(), rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world)
+    if backend == PLANNED:
+        plan_routes(rank)
     print("ready", flush=True)
     tensors: list[torch.Tensor] = []
     groups: list[dist.ProcessGroup] = []  # one for each part of the tensor
@@ -229,6 +233,21 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         answer["counts"] = {name: after[name] - before.get(name, 0) for name in after}
         print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
+
+
+def plan_routes(rank: int) -> None:
+    """Measure the links, change to the best plan, and print it to stderr at rank 0."""
+    import pccl_backend as pccl
+
+    begin = time.monotonic()
+    plan = pccl.optimize_topology(budget=PLAN_BUDGET_S)
+    if rank == 0:
+        text = (
+            f"measured {len(plan.measured)} pairs in {time.monotonic() - begin:.1f} s; ring "
+            f"{list(plan.ring)}, shares {list(plan.shares)}, direct {plan.direct}, predicted "
+            f"{plan.predicted} s/GiB (before: {plan.predicted_before}). {plan.note}"
+        )
+        print(text, file=sys.stderr, flush=True)
 
 
 def format_of(name: str) -> AbstractContextManager[None]:

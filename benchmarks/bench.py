@@ -305,7 +305,7 @@ PARTS = (
     Part(
         name="patterns",
         what="ring and direct pattern where order and shares matter",
-        minutes=7,
+        minutes=5,
         quick_minutes=0.3,
         needs=lab.NEEDS,
         runs=(
@@ -320,7 +320,7 @@ PARTS = (
                 name="home",
                 script="wan/patterns.py",
                 row=patterns.Row,
-                full="benchmarks/wan/home.toml --rounds 7 --rival-rounds 2",
+                full="benchmarks/wan/home.toml --rounds 5 --rival-rounds 2",
                 quick="benchmarks/wan/home.toml --mib 2 --pilots 1 --rounds 1 --only ring shares",
             ),
             Run(
@@ -334,7 +334,7 @@ PARTS = (
                 name="both",
                 script="wan/patterns.py",
                 row=patterns.Row,
-                full="benchmarks/wan/both.toml --rounds 7 --only ring direct",
+                full="benchmarks/wan/both.toml --rounds 3 --only ring direct plan",
                 quick=None,
             ),
         ),

@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 
 PCCL, GLOO, GROUPS, FLOOR, LIMIT = "#0072b2", "#d55e00", "#e69f00", "#009e73", "#555555"
 # Okabe and Ito: safe for colour blindness.
-LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 NAMES = {
     "pccl": ("pccl", PCCL),
     "gloo": ("Gloo", GLOO),
@@ -38,6 +38,7 @@ PATTERNS = {
     patterns.BEST_RING: "ring, best order",
     patterns.DIRECT: "direct, equal shares",
     patterns.SHARES: "direct, shares of the scenario",
+    patterns.PLAN: "plan of optimize_topology",
     patterns.GLOO: "Gloo",
 }
 

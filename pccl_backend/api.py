@@ -208,7 +208,7 @@ def optimize_topology(
     """Measure the links between the members, and change to a faster ring if there is one. Joint.
 
     Nothing else travels meanwhile: operations that all members have called complete first, and
-    later calls wait. Each pair of members exchanges data in both directions for half a second, or
+    later calls wait. Each pair of members exchanges data in both directions for 0.8 seconds, or
     12 round trips if that is longer. Disjoint pairs do so at the same time. If `budget` is too
     short for all pairs, the next call goes on with the others. The master then plans the order of
     the ring, the members' shares of direct all-reduces, and the sizes that are direct. If the plan

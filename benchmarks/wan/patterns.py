@@ -4,7 +4,8 @@
 
 The ranks of the ring are in the order of the scenario's hosts; with `order` in the scenario there
 is a second ring, in that order. The direct pattern has equal shares; with `shares` in the scenario
-it also has these (`pccl master --shares`). Gloo has the order of the hosts. They take turns, call
+it also has these (`pccl master --shares`). The ranks of the plan have called optimize_topology,
+which prints what it has found. Gloo has the order of the hosts. They take turns, call
 by call. The first calls of pccl (--pilots) are not counted: in them, connections are new and lanes
 find their number. If --rival-rounds is lower than --rounds, only pccl runs the remaining rounds.
 """
@@ -24,14 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import records
-from all_reduce import MIB, Case, World
+from all_reduce import MIB, PLANNED, Case, World
 from lab import Lab
 from options import at_least_one
 from processes import run_main
 from worlds import REPORT_BYTES
 
 RING, BEST_RING, DIRECT, SHARES, GLOO = "ring", "best ring", "direct", "shares", "gloo"
-CONTENDERS = (RING, BEST_RING, DIRECT, SHARES, GLOO)
+PLAN = "plan"
+CONTENDERS = (RING, BEST_RING, DIRECT, SHARES, PLAN, GLOO)
 
 
 @dataclass(kw_only=True)
@@ -68,7 +70,7 @@ def start(lab: Lab, name: str) -> World:
     """Start the ranks of a contender."""
     backends = {DIRECT: "pccl-direct", SHARES: "pccl-direct", GLOO: "gloo"}
     # Otherwise the master may choose the direct pattern when an epoch begins.
-    backends |= {RING: "pccl-ring", BEST_RING: "pccl-ring"}
+    backends |= {RING: "pccl-ring", BEST_RING: "pccl-ring", PLAN: PLANNED}
     hosts = range(len(lab.hosts))
     order: Sequence[int] = lab.scenario["order"] if name == BEST_RING else hosts
     places = lab.places()
@@ -118,7 +120,7 @@ def measure(scenario: Path, names: Sequence[str], options: argparse.Namespace) -
 
 HEAD = (
     "| all-reduce | ring | ring in the best order | direct | direct, shares of the scenario | "
-    "Gloo | network |\n|" + "---|" * 7
+    "plan of optimize_topology | Gloo | network |\n|" + "---|" * 8
 )
 
 

@@ -104,19 +104,13 @@ struct PeerCore::Impl {
   Status on_message(const protocol::SyncPlan& plan) {
     return joint.open() ? sync.on_plan(plan, *joint.open()) : violation("SyncPlan without a call");
   }
-  Status on_message(const protocol::ListRequest& request) {
-    joint.list(request);
-    return {};
-  }
+  Status on_message(const protocol::ListRequest& request) { return joint.list(request); }
   Status on_message(const protocol::Probe& told) { return probe.begin(told); }
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
   // only Pong: the other messages are refused before
-  template <typename M>
-  Status on_message(const M&) {
-    return {};
-  }
+  Status on_message(const auto&) { return {}; }
 
   Status reconfigure(const protocol::EpochStart& start);
   void repeat_vote_when_restarted();

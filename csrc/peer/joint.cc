@@ -76,10 +76,11 @@ void Joint::describe(protocol::Resume& resume) const {
 }
 
 // A request for another call has crossed the end of that call.
-void Joint::list(const protocol::ListRequest& request) const {
-  if (!waits_for(protocol::JointKind::kSyncSharedState)) return;
-  if (request.number != open_->vote.number) return;
-  context_.send(protocol::StateList{request.number, membership_.epoch(), open_->entries()});
+Status Joint::list(const protocol::ListRequest& request) const {
+  const bool waits = waits_for(protocol::JointKind::kSyncSharedState);
+  if (waits && request.number == open_->vote.number)
+    context_.send(protocol::StateList{request.number, membership_.epoch(), open_->entries()});
+  return {};
 }
 
 void Joint::await(bool may_vote) {

@@ -59,7 +59,7 @@ class Joint {
   // Remembers that several groups agreed on a call: a restarted master needs to know it.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
-  void list(const protocol::ListRequest& request) const;  // tells the master the offered entries
+  Status list(const protocol::ListRequest& request) const;  // tells the master what was offered
   // The application waits for its end from now on: the vote is cast again. `may_vote` as in call().
   // REQUIRES: open.
   void await(bool may_vote);

@@ -302,8 +302,9 @@ Status Membership::freeze(const protocol::FreezeRequest& ask) {
     return violation("FreezeRequest for epoch " + text(ask.epoch));
   if (!frozen_) {
     const std::string why =
-        ask.lost.empty() ? "nobody is lost: a link was made anew, or the master is about to end"
-                         : names(ask.lost) + " lost";
+        ask.lost.empty()
+            ? "nobody is lost: there is a new link or plan, or the master is about to end"
+            : names(ask.lost) + " lost";
     context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
   }
   frozen_ = needs_reconfiguration_ = true;

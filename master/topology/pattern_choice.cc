@@ -15,9 +15,9 @@ std::optional<protocol::DirectSizes> direct_sizes(const Network& network, const 
                                                   const std::vector<uint16_t>& shares) {
   // How much longer the direct pattern takes than the ring, if it is as much slower than predicted
   // as it is at most.
+  const double factor = direct_excess(shares.size());
   const auto excess = [&](double bytes) {
-    return kDirectExcess * direct_seconds(network, shares, bytes) -
-           ring_seconds(network, ring, bytes);
+    return factor * direct_seconds(network, shares, bytes) - ring_seconds(network, ring, bytes);
   };
   const double of_hops = excess(0), of_bytes = (excess(kBytes) - of_hops) / kBytes;
   protocol::DirectSizes sizes;

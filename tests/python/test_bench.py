@@ -261,9 +261,11 @@ def test_groups_are_doubled_while_they_bring_something(
 
 
 def test_contenders_are_those_that_a_scenario_is_for() -> None:
-    assert patterns.contenders({"hosts": [], "shares": []}) == ["ring", "direct", "shares", "gloo"]
+    assert patterns.contenders({"hosts": [], "shares": []}) == [
+        *("ring", "direct", "shares", "plan", "gloo")
+    ]
     assert patterns.contenders({"hosts": [], "order": []}) == [
-        *("ring", "best ring", "direct", "gloo")
+        *("ring", "best ring", "direct", "plan", "gloo")
     ]
     assert pattern_row().gain("direct") == 2.0
     assert "1.75 s (1.60-2.00), 2.00x" in patterns.line(pattern_row())

@@ -59,7 +59,8 @@ TEST_F(OptimizationTest, TheRestOfThePairsIsForTheNextCall) {
   EXPECT_TRUE(plan().adopted);
   EXPECT_EQ(plan().measured.size(), 4u);
   EXPECT_EQ(plan().missing.size(), 2u);
-  EXPECT_TRUE(contains(plan().note, "the budget of 1.6 s was too short for 2 pairs")) << plan().note;
+  EXPECT_TRUE(contains(plan().note, "the budget of 1.6 s was too short for 2 pairs"))
+      << plan().note;
   vote(2, 1, 800);
   EXPECT_EQ(run_rounds(), 1u);
   EXPECT_EQ(plan().measured.size(), 2u);

@@ -95,7 +95,7 @@ TEST_F(ChoiceTest, EqualPathsDifferInTheHopsAlone) {
 
 // A path that no ring uses is slow: only small all-reduces gain by fewer hops.
 TEST_F(ChoiceTest, ASlowPathBesideTheRingIsForSmallAllReduces) {
-  connect(6, 40'000, [](uint64_t from, uint64_t to) { return from % 6 + 1 == to ? 10.0 : 1.0; });
+  connect(6, 40'000, [](uint64_t from, uint64_t to) { return from % 6 + 1 == to ? 10.0 : 2.5; });
   set_routes(start_, links_, {});
   EXPECT_TRUE(is_direct(100'000));
   EXPECT_FALSE(is_direct(10 * kMB));

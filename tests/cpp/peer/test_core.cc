@@ -216,8 +216,8 @@ TEST(Core, AnEpochThatEndsWithTheMasterAbortsWhatDidNotCommit) {
   t.call(t.all_reduce(6));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
-            "info: epoch 1.1 is ending: nobody is lost: a link was made anew, or the master is "
-            "about to end\n"
+            "info: epoch 1.1 is ending: nobody is lost: there is a new link or plan, or the master "
+            "is about to end\n"
             "tell StateReport, #0 done, #1 not done\n");
   EXPECT_EQ(t.hear(protocol::EpochEnd{epoch_id(1),
                                       {},

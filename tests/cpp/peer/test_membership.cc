@@ -248,8 +248,8 @@ TEST(Membership, TellsRatesThatHaveChangedBeforeAVoteForUpdateTopology) {
   t.on(RateMeasured{{peer_id(1), 1050}});  // within what traffic measures
   t.on(RateMeasured{{peer_id(3), 70}});
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
-            "info: epoch 1.1 is ending: nobody is lost: a link was made anew, or the master is "
-            "about to end\ntell LinkRates 1.3 70\ntell StateReport\n");
+            "info: epoch 1.1 is ending: nobody is lost: there is a new link or plan, or the master "
+            "is about to end\ntell LinkRates 1.3 70\ntell StateReport\n");
 }
 
 // Each step of scratch has one chunk here, and 100 MB/s in 25 ms are 2.5 MB.

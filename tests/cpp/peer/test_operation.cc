@@ -278,8 +278,8 @@ TEST(Operation, WhatIsNotDoneBeginsAgainInAReconfigurationOnceItIsDrained) {
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.on(OpTransferred{epoch_id(1), t.key(1)});
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
-            "info: epoch 1.1 is ending: nobody is lost: a link was made anew, or the master is "
-            "about to end\n"
+            "info: epoch 1.1 is ending: nobody is lost: there is a new link or plan, or the master "
+            "is about to end\n"
             "tell StateReport, #0 done, #1 done, #2 not done\n");
   EXPECT_EQ(t.call(t.all_reduce(8)), "") << "it waits for the next epoch";
   EXPECT_EQ(t.go_on(1, {t.key(0)}),

@@ -47,7 +47,7 @@ TEST(PatternChoice, HasTheSizesForWhichThePredictedTimeIsLess) {
     for (uint64_t bytes = 1000; bytes < 100'000'000'000; bytes *= 3) {
       const auto size = static_cast<double>(bytes);
       const bool faster =
-          kDirectExcess * direct_seconds(network, shares, size) <
+          direct_excess(members) * direct_seconds(network, shares, size) <
           ring_seconds(network, order, size);
       EXPECT_EQ(sizes && sizes->contain(bytes), faster) << world << ", " << bytes << " bytes";
     }
