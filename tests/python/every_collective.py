@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
+import pccl_backend as pccl
+
 ROOT = 1
 Tensors = list[torch.Tensor]
 
@@ -69,6 +71,29 @@ def all_reduce(rank: int, world: int, count: int) -> Call:
 
 def all_reduce_small(rank: int, world: int, count: int) -> Call:
     return all_reduce(rank, world, 100)
+
+
+def all_reduce_quantized(rank: int, world: int, count: int, *, bits: int) -> Call:
+    """The want is made of the product's own codes, which test_quantize.py compares with numpy."""
+    q = pccl.MinMax(bits=bits)
+    decoded = [pccl.quantize_dequantize(data(one, 0, count), q) for one in range(world)]
+    want = sum(decoded[1:], decoded[0])
+    if world > 2:  # two members add both themselves
+        want = pccl.quantize_dequantize(want, pccl.MinMax(bits=8))
+    tensor = data(rank, 0, count)
+    return Call(
+        begin=lambda: pccl.all_reduce(tensor, quantize=q, async_op=True),
+        outputs=[tensor],
+        want=[want if world > 1 else tensor.clone()],
+    )
+
+
+def all_reduce_8_bits(rank: int, world: int, count: int) -> Call:
+    return all_reduce_quantized(rank, world, count, bits=8)
+
+
+def all_reduce_4_bits(rank: int, world: int, count: int) -> Call:
+    return all_reduce_quantized(rank, world, count, bits=4)
 
 
 def all_reduce_coalesced(rank: int, world: int, count: int) -> Call:
@@ -270,6 +295,8 @@ COLLECTIVES: dict[str, Callable[[int, int, int], Call]] = {
     for make in (
         all_reduce,
         all_reduce_small,
+        all_reduce_8_bits,
+        all_reduce_4_bits,
         all_reduce_coalesced,
         all_reduce_sparse,
         reduce,

@@ -20,6 +20,11 @@ def test_every_collective_gives_the_bits_of_the_cpu(make_world: MakeWorld, size:
     assert min(make_world(size).run(work.every_collective, dtypes, timeout=60)) > 100
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_quantized_all_reduces_give_the_bits_of_the_cpu(make_world: MakeWorld, size: int) -> None:
+    make_world(size).run(work.quantized, 40_000, timeout=60)
+
+
 def test_cpu_and_cuda_calls_without_tags_match(make_world: MakeWorld) -> None:
     assert make_world(4).run(work.mixed_without_tags, 1000, timeout=60) == [1000] * 4
 

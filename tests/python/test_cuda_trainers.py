@@ -11,12 +11,21 @@ import pytest
 import work_cuda_trainers as work
 from conftest import MakeWorld
 
+import pccl_backend as pccl
+
 KINDS: dict[str, dict[str, Any]] = {
     "blocking": {},
     "overlap": {"overlap": 2},
     "carry": {"overlap": 4, "mix": "carry"},
     "delay": {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5},
     "streaming": {"fragments": 2, "overlap": 1},
+    "quantized": {"quantize": pccl.MinMax(bits=8), "wide": True},
+    "with feedback": {
+        "quantize": pccl.MinMax(bits=4),
+        "error_feedback": True,
+        "overlap": 2,
+        "wide": True,
+    },
     "ddp": {"ddp": True},
 }
 

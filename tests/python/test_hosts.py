@@ -20,6 +20,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "delay": {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5},
     "streaming": {"fragments": 2, "overlap": 1},
     "by hand": {"every": None},
+    "quantized": {"hidden": 6001, "quantize": pccl.MinMax(bits=8)},
+    "with feedback": {
+        "hidden": 6001,
+        "quantize": pccl.MinMax(bits=4),
+        "error_feedback": True,
+        "fragments": 2,
+        "overlap": 1,
+    },
 }
 SIZES = {"A": 2, "B": 3}
 

@@ -1,4 +1,11 @@
-"""A peer is killed in the middle of each kind of collective, at a random moment."""
+"""A peer is killed in the middle of each kind of collective, at a random moment.
+
+PCCL_TEST_KILLS_EACH=200 in the environment makes 200 kills of each, which takes minutes for each:
+
+    PCCL_TEST_KILLS_EACH=200 .venv/bin/pytest -n0 -s tests/python/test_kills.py -k "bits"
+
+has those of quantized all-reduces.
+"""
 
 from __future__ import annotations
 

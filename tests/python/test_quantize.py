@@ -12,6 +12,7 @@ import torch.distributed as dist
 import work_quantize as work
 from conftest import MakeWorld
 from fleet import Fleet
+from world import Lost, Returned, wait_until
 
 import pccl_backend as pccl
 from pccl_backend import quantization
@@ -117,6 +118,20 @@ def test_diloco(
     assert 0 < difference < most
 
 
+@pytest.mark.parametrize("options", [{}, {"fragments": 2, "overlap": "auto", "mix": "carry"}])
+def test_feedback_of_diloco_keeps_errors_from_adding_up(
+    make_world: MakeWorld, options: dict[str, Any]
+) -> None:
+    found = {}
+    for feedback in (False, True):
+        run = partial(work.sum_of_rounds, feedback, 20, **options)
+        results = make_world(3).run(run, timeout=60)
+        assert len(set(results)) == 1, "other bits"
+        found[feedback] = results[0][1]
+    assert found[True] < found[False] / 3, found
+    assert found[True] < 0.01, "after 20 rounds it is below that of a single one"
+
+
 def test_a_format_around_a_trainer_is_not_for_its_weights(make_world: MakeWorld) -> None:
     plain = make_world(3).run(partial(work.diloco, None), timeout=60)
     assert make_world(3).run(work.diloco_within_a_format, timeout=60) == [one[0] for one in plain]
@@ -164,6 +179,28 @@ def test_whole_blocks_are_kept_at_a_loss(fleet: Fleet, founders: int) -> None:
         over = every if element < middle else survivors
         total = sum(element % 64 + names[peer] for peer in over)
         assert value == pytest.approx(total, abs=0.02 * 66 * len(over))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"quantize": pccl.MinMax()}, {"quantize": pccl.MinMax(bits=4), "error_feedback": True}],
+    ids=["8 bits", "4 bits, feedback"],
+)
+def test_peers_have_the_same_bits_after_a_kill_and_a_return(
+    make_open_world: MakeWorld, options: dict[str, Any]
+) -> None:
+    world = make_open_world(3, min_peers=1, parameters={"founders": 3})
+    for dies in (False, False, True):
+        world.spawn(work.trains_over_a_loss, dies, False, options, setup="nothing")
+    assert wait_until(lambda: world.processes[2].poll() is not None, timeout_s=60), world.tails()
+    assert isinstance(world.processes[2].outcome, Lost), world.tails()
+    world.spawn(work.trains_over_a_loss, False, True, options, setup="nothing")
+    *outcomes, newcomer = world.outcomes(60, expect_success=False)
+    hashes = [one.value for one in (*outcomes[:2], newcomer) if isinstance(one, Returned)]
+    assert len(hashes) == 3, world.tails()
+    assert hashes[0] == hashes[1]
+    assert len(hashes[2]) >= 3
+    assert hashes[2].items() <= hashes[0].items(), "the newcomer has other bits"
 
 
 # --- Arguments ------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import work_quantize
+from quantized import all_reduced
 from work_misuse import error_of
 
 import pccl_backend as pccl
@@ -72,6 +74,20 @@ def every_collective(dtypes: list[torch.dtype]) -> int:
     settle(device)
     dist.barrier()  # rank 0 hosts the master
     return compared
+
+
+def quantized(count: int) -> None:
+    """Reduce in all formats; the bits are those of numpy, which knows no device."""
+    device = fake()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for q in work_quantize.FORMATS:
+        for dtype in work_quantize.DTYPES:
+            memory = work_quantize.numbers(rank, count, dtype)
+            pccl.all_reduce(cuda(memory), op="avg", quantize=q)
+            inputs = [work_quantize.numbers(r, count, dtype) for r in range(size)]
+            assert torch.equal(memory, all_reduced(inputs, "avg", q)), (q, dtype)
+    settle(device)
+    dist.barrier()  # rank 0 hosts the master
 
 
 def mixed_without_tags(count: int) -> int:

@@ -70,11 +70,11 @@ def goes_to_host(name: str, arguments: tuple[Any, ...], options: dict[str, Any])
     return any(str(each) == "cpu" for each in devices if isinstance(each, str | torch.device))
 
 
-def model_of(put: Callable[[torch.Tensor], torch.Tensor]) -> torch.nn.Module:
-    """Return a model of several dtypes, whose tensors `put` places."""
+def model_of(put: Callable[[torch.Tensor], torch.Tensor], last: int) -> torch.nn.Module:
+    """Return a model of several dtypes and `last` outputs, whose tensors `put` places."""
     torch.manual_seed(3)
     model = torch.nn.Sequential(
-        torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.Linear(7, 3).bfloat16()
+        torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.Linear(7, last).bfloat16()
     )
     for module in model:
         for name, parameter in list(module.named_parameters()):
@@ -87,8 +87,12 @@ def model_of(put: Callable[[torch.Tensor], torch.Tensor]) -> torch.nn.Module:
 def trained(
     put: Callable[[torch.Tensor], torch.Tensor], options: dict[str, Any]
 ) -> tuple[dict[int, int], bytes]:
-    """Train with gradients from a seed; return the hashes and the bytes of the parameters."""
-    model = model_of(put)
+    """Train with gradients from a seed; return the hashes and the bytes of the parameters.
+
+    `options` are of DiLoCo; "wide" asks for a model that is not too small to be quantized.
+    """
+    options = dict(options)
+    model = model_of(put, 5000 if options.pop("wide", False) else 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
     outer: Any
     if "ddp" in options:
@@ -96,7 +100,7 @@ def trained(
     else:
         outer = DiLoCo(model, optimizer, every=4, **options)
     chance = torch.Generator().manual_seed(dist.get_rank())
-    hashes = {}
+    hashes, sent = {}, {}
     with outer:
         for _ in range(STEPS):
             for parameter in model.parameters():
@@ -108,6 +112,10 @@ def trained(
             optimizer.step()
             if outer.last is not None:
                 hashes[outer.last.revision] = outer.last.synced.hash
+                sent[outer.last.revision] = outer.last.sent_bytes
+    if "quantize" in options:
+        elements = sum(parameter.numel() for parameter in model.parameters())
+        assert 0 < max(sent.values()) < 2 * elements, "something was not quantized"
     values = [value.detach().to("cpu") for value in model.state_dict().values()]
     return hashes, b"".join(
         v.contiguous().view(-1).view(torch.uint8).numpy().tobytes() for v in values

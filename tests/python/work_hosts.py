@@ -31,10 +31,10 @@ LIMIT_S = 30.0
 class Net(nn.Module):
     """Rows that no number of processes divides, a cut by columns, a replica, and buffers."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 13) -> None:
         super().__init__()
-        self.first = nn.Linear(7, 13)
-        self.second = nn.Linear(13, 2)  # 2 rows: the third process has none
+        self.first = nn.Linear(7, hidden)
+        self.second = nn.Linear(hidden, 2)  # 2 rows: the third process has none
         self.wide = nn.Linear(6, 5, bias=False)  # cut by columns
         self.scale = nn.Parameter(torch.tensor(1.5))  # each process has a copy
         self.norm = nn.BatchNorm1d(2)
@@ -55,10 +55,10 @@ def enter(folder: str, host: str, rank: int, size: int) -> None:
     )
 
 
-def make(size: int, seed: int = 0) -> Net:
+def make(size: int, seed: int = 0, hidden: int = 13) -> Net:
     """Return the model, cut between the processes of this host; whole if it has none."""
     torch.manual_seed(seed)
-    model = Net()
+    model = Net(hidden)
     if size == 0:
         return model
     mesh = init_device_mesh("cpu", (size,))
@@ -111,13 +111,18 @@ class Recorder(Observer):
 
 
 def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict[str, Any]) -> Any:
-    """Train in a host of `size` processes, or alone; return hashes, parameters and buffers."""
+    """Train in a host of `size` processes, or alone; return hashes, parameters and buffers.
+
+    `options` are of DiLoCo; "hidden" is the width of the model.
+    """
     host, seed, rank, size = place
+    options = dict(options)
+    hidden = options.pop("hidden", 13)
     group = None
     if size > 0:
         enter(folder, host, rank, size)
         group = dist.group.WORLD
-    model = make(size)
+    model = make(size, hidden=hidden)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # halves round alike if fused
     evaluate(model)
     recorder = Recorder()
@@ -150,6 +155,10 @@ def train(url: str, folder: str, place: tuple[str, int, int, int], options: dict
             told = evaluate(model)
             assert torch.equal(told, evaluate(model))
     assert outer.last is not None
+    if "quantize" in options:
+        elements = sum(parameter.numel() for parameter in model.parameters())
+        sent = [done.sent_bytes for done in recorder.steps[1:]]
+        assert 0 < max(sent) < 2 * elements, "something was not quantized"
     hashes = {done.synced.revision: done.synced.hash for done in recorder.steps}
     values = [whole(p).detach() for p in model.parameters()]
     if "fragments" not in options:  # otherwise the last outer step was of another fragment

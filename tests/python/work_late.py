@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "blocking": {"every": 2},
     "overlapped": {"every": 4, "overlap": 2},
     "streaming": {"every": 4, "overlap": 1, "fragments": 2},
+    "quantized": {"every": 2, "quantize": pccl.MinMax(bits=4), "error_feedback": True},
     "DDP": {},
 }
 WAIT_MAX_S = 60.0
@@ -38,7 +39,9 @@ class Diary(Observer):
 
 
 def make(kind: str, **options: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
+    hidden = 5000 if kind == "quantized" else 50  # small tensors are not quantized
+    layers = torch.nn.Linear(4, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 1)
+    model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     trainer = DDP if kind == "DDP" else DiLoCo
     return model, optimizer, trainer(model, optimizer, **KINDS[kind], **options)

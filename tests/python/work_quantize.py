@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import world as worlds
 from quantized import all_reduced, bound
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -14,7 +17,7 @@ from world import expected
 
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
-from pccl_backend.trainers import DiLoCo, ErrorFeedback
+from pccl_backend.trainers import DiLoCo, ErrorFeedback, Observer, OuterStep
 
 FORMATS = [
     pccl.MinMax(),
@@ -292,6 +295,96 @@ def diloco(
         end = flat(model)
     outer.close()
     return digest(end), end - start
+
+
+def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[str, float]:
+    """Let DiLoCo add up what is learned in these rounds; return a digest, and its relative error.
+
+    What a rank learns in a round does not depend on the weights, so the sum is known. A part of it
+    is the same in all rounds, and its rounding error adds up without feedback.
+    """
+    torch.manual_seed(0)
+    model = Net()
+    world, rank, count = dist.get_world_size(), dist.get_rank(), len(flat(model))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # so that no sum is rounded to a large weight
+    outer = DiLoCo(
+        model,
+        outer_lr=1.0,
+        outer_momentum=0.0,
+        quantize=pccl.MinMax(bits=4),
+        error_feedback=error_feedback,
+        **options,
+    )
+    outer.start()
+    exact = torch.zeros(count, dtype=torch.float64)
+    for turn in range(rounds):
+        learned = [numbers(1000, count) + numbers(r + world * turn, count) for r in range(world)]
+        exact += torch.stack(learned).double().mean(0)
+        start = 0
+        with torch.no_grad():
+            for parameter in model.parameters():
+                part = learned[rank][start : start + parameter.numel()]
+                parameter.add_(part.view(parameter.shape))
+                start += parameter.numel()
+        outer.step()
+    for _ in range(options.get("fragments", 1) - 1):
+        outer.step()  # sends what the other fragments have learned in the last round
+    outer.finish()
+    with outer.global_parameters():
+        end = flat(model)
+    outer.close()
+    return digest(end), ((end.double() - exact).norm() / exact.norm()).item()
+
+
+class DiesInTheReduce(Observer):
+    """Kills this process in the all-reduce of an outer step."""
+
+    def __init__(self, revision: int) -> None:
+        self._revision = revision
+
+    def reduce_posted(self, trainer: Any, attempt: int) -> None:
+        if trainer.revision == self._revision:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hashes(Observer):
+    """Notes the hash after each outer step, and who has contributed to it."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, int, int]] = []  # revision, contributors, hash
+
+    def stepped(self, trainer: Any, done: OuterStep) -> None:
+        self.steps.append((done.revision, done.contributors, done.synced.hash))
+
+    def three_again(self, *, was_lost: bool) -> bool:
+        """Return whether three peers have made three steps since one was lost."""
+        latest = [contributors for _, contributors, _ in self.steps[-3:]]
+        was_lost |= any(contributors == 2 for _, contributors, _ in self.steps)
+        return was_lost and latest == [3, 3, 3]
+
+
+def trains_over_a_loss(dies: bool, joins: bool, options: dict[str, Any]) -> dict[int, int]:
+    """Train until a peer was lost, another has come, and they have made three steps together.
+
+    Return the hashes by the number of outer steps.
+    """
+    torch.manual_seed(0)
+    model, seen = Net(), Hashes()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    observer = DiesInTheReduce(3) if dies else seen
+    url = worlds.current.init_method
+    with DiLoCo(model, optimizer, every=2, url=url, observer=observer, **options) as outer:
+        while not seen.three_again(was_lost=joins):
+            x = torch.randn(8, 20)
+            (model(x) - x[:, :3]).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        elements = sum(parameter.numel() for parameter in model.parameters())
+        assert outer.last is not None
+        assert 0 < outer.last.sent_bytes < 2 * elements, "nothing was quantized"
+    return {revision: hash_ for revision, _, hash_ in seen.steps}
 
 
 def diloco_within_a_format() -> str:
