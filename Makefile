@@ -197,11 +197,12 @@ ci:               ## all checks of CI
 	.ci/run
 
 # What takes longer than a minute and is not the first to find a fault. Each line may be run alone.
-nightly: core     ## hours: the oldest torch, a wheel, long simulation, stress, fuzzing, both sanitizers
+nightly: core     ## hours: the oldest torch, a wheel, long simulation, quantized trainings, stress, fuzzing, both sanitizers
 	$(MAKE) test TORCH=$(TORCH_OLDEST) SIM_MINUTES=10
 	$(MAKE) setup
 	SECURED_TESTS=1 $(BIN)/pytest -n $$(($(JOBS) + 1)) tests/python  # all traffic is encrypted
 	$(BIN)/pytest -n0 -m nightly tests/python/test_flips.py
+	$(BIN)/python benchmarks/quality.py quantized
 	$(MAKE) wheel
 	$(MAKE) sim CAMPAIGN=5000
 	$(MAKE) stress MINUTES=30

@@ -37,6 +37,7 @@ import lab
 import latency
 import memory
 import patterns
+import quantized_error
 import records
 import render
 import throughput
@@ -239,6 +240,23 @@ PARTS = (
             ),
         ),
         render=render.new_groups,
+    ),
+    Part(
+        name="quantized",
+        what="error of quantized sums, a model",
+        minutes=0.05,
+        quick_minutes=0.04,
+        needs=(),
+        runs=(
+            Run(
+                name="quantized",
+                script="quantized_error.py",
+                row=quantized_error.Row,
+                full="",
+                quick="--members 2 3 18",
+            ),
+        ),
+        render=render.quantized,
     ),
     Part(
         name="atlantic",

@@ -16,6 +16,8 @@ import all_reduce
 import curve
 import matplotlib.pyplot as plt
 import patterns
+import quality
+import quantized_error
 import records
 import throughput
 import worlds
@@ -192,3 +194,49 @@ def uplinks(rows: Sequence[worlds.Row], path: Path) -> None:
         axes.set_ylabel("wall time of a call, s")
         axes.set_title(f"All-reduce of {records.size_name(rows[0].bytes)}, uplinks of 200 Mbit/s")
         axes.legend()
+
+
+def losses(rows: Sequence[quality.Row], path: Path) -> None:
+    """Draw the loss over the bytes that a peer has sent, a line for each setting: all seeds' mean,
+    and a point for each seed in the end."""
+    names = list(dict.fromkeys(row.setting for row in rows))
+    with _picture(path) as axes:
+        for index, (name, colour) in enumerate(zip(names, (*LINES, LIMIT), strict=False)):
+            width = 3.5 - 0.4 * index  # so that a line on another one does not hide it
+            own = [row for row in rows if row.setting == name]
+            sent = [statistics.mean(at) / 1e6 for at in _columns(own, 0)]
+            mean = [statistics.mean(at) for at in _columns(own, 1)]
+            axes.plot(sent, mean, "-", color=colour, label=name, linewidth=width)
+            axes.plot([sent[-1]] * len(own), [row.loss for row in own], "o", color=colour, ms=4)
+        axes.set_xscale("log")
+        axes.set_xlabel("MB that a peer has sent")
+        axes.set_ylabel("loss on text held out, nats per character")
+        axes.set_title("Loss over bytes: lines are means of the seeds, points are the seeds")
+        axes.legend(fontsize=8)
+
+
+def _columns(rows: Sequence[quality.Row], which: int) -> Iterator[list[float]]:
+    for points in zip(*(row.curve for row in rows), strict=True):
+        yield [point[which] for point in points]
+
+
+def errors(rows: Sequence[quantized_error.Row], path: Path) -> None:
+    """Draw the error over the number of members: around a ring dashed, direct solid."""
+    with _picture(path) as axes:
+        kinds = list(dict.fromkeys((row.data, row.bits) for row in rows))
+        for (data, bits), colour in zip(kinds, LINES, strict=False):
+            for way, style in ((quantized_error.RING, "x--"), (quantized_error.DIRECT, "o-")):
+                own = [row for row in rows if (row.data, row.bits, row.way) == (data, bits, way)]
+                axes.plot(
+                    [row.members for row in own],
+                    [100 * row.error for row in own],
+                    style,
+                    color=colour,
+                    label=f"{data}, {bits} bits, {way}",
+                )
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.05)  # room for the legend
+        axes.set_xlabel("members")
+        axes.set_ylabel("relative error of the sum, %")
+        axes.set_title("Each tensor quantized once (direct), or each partial sum again (ring)")
+        axes.legend(fontsize=8, ncols=2, loc="lower right")

@@ -28,7 +28,10 @@ import latency
 import memory
 import options
 import patterns
+import plots
 import processes
+import quality
+import quantized_error
 import records
 import render
 import throughput
@@ -253,6 +256,69 @@ def calls_of_an_ocean() -> list[throughput.Row]:
     ]
 
 
+def error_rows(*, growth: float = 1.0) -> list[quantized_error.Row]:
+    """Return errors that reach all goals, if direct sums of many have no more than those of few."""
+    return [
+        quantized_error.Row(
+            data=data,
+            bits=bits,
+            way=way,
+            members=members,
+            error=0.009 * (growth if members == 18 else 1.0) * (1 if bits == 8 else 3),
+        )
+        for data in (quantized_error.PSEUDO, quantized_error.NORMAL)
+        for bits in quantized_error.BITS
+        for way in (quantized_error.RING, quantized_error.DIRECT)
+        for members in (2, 3, 18)
+    ]
+
+
+def test_goals_of_quantized_sums() -> None:
+    assert quantized_error.missed(error_rows()) == []
+    assert len(quantized_error.missed(error_rows(growth=1.1))) == 0
+    first, second, third = quantized_error.missed(error_rows(growth=1.3))
+    assert first == "8 bits: 1.17%, goal 1.0%"
+    assert second == "4 bits: 3.51%, goal 3.5%"
+    assert third == "18 members have 1.30 times the error of 3, goal 1.2"
+
+
+def training(setting: str, seed: int, loss: float) -> quality.Row:
+    curve = [[1e6, loss + 1], [2e6, loss]]
+    return quality.Row(setting=setting, seed=seed, loss=loss, digest="d", curve=curve)
+
+
+@pytest.mark.parametrize(
+    ("losses", "goal", "reached", "says"),
+    [
+        ((1.95, 2.05, 2.15), quality.NOISE, True, "goal 0.200, the spread of rival"),
+        ((2.25, 2.35, 2.45), quality.NOISE, False, "MISSED"),
+        ((1.99, 2.09, 2.19), 1.0, True, "goal 1.0"),
+        ((2.01, 2.11, 2.21), 1.0, False, "MISSED"),
+        ((3.0, 3.0, 3.0), None, True, "1.429 x rival"),
+    ],
+)
+def test_goals_of_a_setting(
+    capsys: pytest.CaptureFixture[str],
+    losses: tuple[float, ...],
+    goal: float | str | None,
+    reached: bool,
+    says: str,
+) -> None:
+    rivals = [training("rival", seed, loss) for seed, loss in enumerate((2.0, 2.1, 2.2))]
+    rows = [training("it", seed, loss) for seed, loss in enumerate(losses)]
+    setting = quality.Setting(rival="rival", goal=goal)
+    assert quality.show("it", setting, rows, rivals) == reached
+    assert says in capsys.readouterr().out
+
+
+def test_rivals_are_measured_first() -> None:
+    for study in quality.STUDIES.values():
+        names = list(study.settings)
+        for name, setting in study.settings.items():
+            assert setting.rival in ["", *names[: names.index(name)]]
+            assert bool(setting.rival) or setting.goal is None
+
+
 OCEAN = {
     "scenario": "atlantic",
     "mib": 256,
@@ -310,6 +376,7 @@ def rows_for(name: str) -> render.Results:
             ]
         ),
         "groups": results_of([groups.Row(world=2, pccl_s=[0.002], gloo_s=[0.001])]),
+        "quantized": results_of(list(error_rows())),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),
         "patterns": results_of([pattern_row(), pattern_row(sound=False)]),
@@ -344,6 +411,12 @@ def test_pictures_are_small(tmp_path: Path) -> None:
         picture = (tmp_path / name).read_bytes()
         assert picture.startswith(b"\x89PNG")
         assert len(picture) < 100_000
+
+
+def test_picture_of_losses(tmp_path: Path) -> None:
+    rows = [training(name, seed, 2.0) for name in ("float32", "8 bit") for seed in range(3)]
+    plots.losses(rows, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_unsound_figures_are_left_out() -> None:

@@ -1,0 +1,172 @@
+"""The error of a quantized sum over the number of members, around a ring and direct.
+
+    .venv/bin/python benchmarks/quantized_error.py
+
+This is a model in one process, with the codes of the wire (pccl.quantize_dequantize). Direct is
+what pccl does: each tensor is quantized once, the decoded tensors are added in float32, and so is
+the sum quantized once, in 8 bits (not between two members). The ring is what pccl does not do: each
+hop quantizes the partial sum again, with the same blocks. The error is that of the sum against its
+size, both as Euclidean norms.
+
+Two kinds of tensors: independent normal numbers, and pseudo-gradients, which resemble each other:
+what peers have learned in 12 steps of AdamW from the same start of the GPT of
+examples/06_chargpt_diloco.py, each on batches of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import records
+import torch
+from options import at_least_one
+from processes import run_main
+
+import pccl_backend as pccl
+from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
+from pccl_backend.demo.model import CharGpt, loss_of
+
+RING, DIRECT = "ring", "direct"
+MEMBERS = (2, 3, 4, 6, 8, 12, 18)
+PSEUDO, NORMAL = "pseudo-gradients", "normal numbers"
+BITS = (8, 4)
+STEPS = 12
+CONTEXT, BATCH = 64, 8
+COUNT = 1 << 17  # normal numbers of a member
+GOALS = {8: 0.01, 4: 0.035}  # most error of direct sums of the most pseudo-gradients
+GROWTH = 1.2  # most error of direct sums of many, as a multiple of that of three
+FLAT = (NORMAL, 8)  # where the growth is looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The error of one sum, as a part of its size."""
+
+    data: str
+    bits: int
+    way: str
+    members: int
+    error: float
+
+
+def normal_numbers(members: int) -> list[torch.Tensor]:
+    """Return a tensor for each member."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(COUNT, generator=generator) for _ in range(members)]
+
+
+def pseudo_gradients(members: int) -> list[torch.Tensor]:
+    """Return what each member has learned from the same start."""
+    text = Text(read_standard_library(1 << 20), context=CONTEXT)
+    return [_learned(text, member) for member in range(members)]
+
+
+def _learned(text: Text, member: int) -> torch.Tensor:
+    torch.manual_seed(1)
+    model = CharGpt(symbols=SYMBOLS, context=CONTEXT, layers=2, width=64, heads=4)
+    start = _flat(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    batches = text.batches(BATCH, seed=member)
+    for _ in range(STEPS):
+        loss_of(model, next(batches)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    return start - _flat(model)
+
+
+def _flat(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def direct(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
+    """Return the sum that pccl gives."""
+    q = pccl.MinMax(bits=bits)
+    decoded = [pccl.quantize_dequantize(tensor, q) for tensor in tensors]
+    total = sum(decoded[1:], decoded[0])
+    return total if len(tensors) == 2 else pccl.quantize_dequantize(total, pccl.MinMax(bits=8))
+
+
+def around_the_ring(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
+    """Return the sum of which each partial one was quantized."""
+    q = pccl.MinMax(bits=bits)
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = pccl.quantize_dequantize(total, q) + tensor
+    return pccl.quantize_dequantize(total, q)
+
+
+def measure(members: Sequence[int]) -> list[Row]:
+    """Return the errors of all sums."""
+    rows = []
+    for data, make in ((PSEUDO, pseudo_gradients), (NORMAL, normal_numbers)):
+        tensors = make(max(members))
+        for bits in BITS:
+            for way, reduce in ((RING, around_the_ring), (DIRECT, direct)):
+                for count in members:
+                    own = tensors[:count]
+                    exact = torch.stack(own).double().sum(0)
+                    error = (reduce(own, bits).double() - exact).norm() / exact.norm()
+                    rows.append(
+                        Row(data=data, bits=bits, way=way, members=count, error=error.item())
+                    )
+    return rows
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """Return the goals that were missed, in words."""
+    most = max(row.members for row in rows)
+    found = {(row.data, row.bits, row.members): row.error for row in rows if row.way == DIRECT}
+    missed = [
+        f"{bits} bits: {found[PSEUDO, bits, most]:.2%}, goal {goal:.1%}"
+        for bits, goal in GOALS.items()
+        if found[PSEUDO, bits, most] > goal
+    ]
+    few = min((row.members for row in rows if row.members > 2), default=most)
+    growth = found[(*FLAT, most)] / found[(*FLAT, few)]  # two members do not quantize the result
+    if growth > GROWTH:
+        missed.append(f"{most} members have {growth:.2f} times the error of {few}, goal {GROWTH}")
+    return missed
+
+
+def head(members: Sequence[int]) -> str:
+    """Return the head of the table."""
+    cells = ["", *(f"{count} members" for count in members)]
+    return f"| {' | '.join(cells)} |\n|" + "---|" * len(cells)
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of the table, one for each kind of sum."""
+    kinds = list(dict.fromkeys((row.data, row.bits, row.way) for row in rows))
+    found = []
+    for data, bits, way in kinds:
+        own = [row for row in rows if (row.data, row.bits, row.way) == (data, bits, way)]
+        cells = [f"{data}, {bits} bits, {way}", *(f"{100 * row.error:.2f} %" for row in own)]
+        found.append(f"| {' | '.join(cells)} |")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--members", type=at_least_one, nargs="+", default=list(MEMBERS))
+    records.add_option(parser)
+    given = parser.parse_args()
+    if min(given.members) < 2:
+        parser.error("--members: 2 or more, because one member adds nothing")
+    torch.set_num_threads(1)
+    rows = measure(sorted(given.members))
+    print("\n".join([head(sorted(given.members)), *lines(rows)]))
+    bad = missed(rows)
+    for text in bad:
+        print(f"MISSED: {text}")
+    records.write(
+        records.Record(congestion=records.congestion_here(), rounds=1, rows=rows), given.json
+    )
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    run_main(main)
