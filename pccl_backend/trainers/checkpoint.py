@@ -16,19 +16,22 @@ __all__ = ["check", "load", "save"]
 KEYS = ("tensors", "revision", "hash", "digest")
 
 
-def save(engine: Engine) -> dict[str, Any]:
-    """Return the shared state; see `DiLoCo.state_dict`."""
+def save(engine: Engine, *, own: bool) -> dict[str, Any]:
+    """Return the shared state, and what is this peer's own; see `Trainer.state_dict`."""
     tensors = dict(engine.state)
     info = engine.info
-    return {
+    state: dict[str, Any] = {
         "tensors": tensors,
         "revision": engine.state.revision,
         "hash": None if info is None else f"{info.hash:016x}",
         "digest": digest_of(tensors),
     }
+    if own:
+        state |= {"own": engine.copies.own(), "own_digest": digest_of(engine.copies.own())}
+    return state
 
 
-def check(state: Mapping[str, Any]) -> None:
+def check(state: Mapping[str, Any], *, own: bool) -> None:
     """Check that the tensors are those that were saved.
 
     Raises:
@@ -37,26 +40,45 @@ def check(state: Mapping[str, Any]) -> None:
     missing = [key for key in KEYS if key not in state]
     if missing:
         raise ValueError(f"the state has no {missing[0]!r}: it is not from state_dict()")
-    digest = digest_of(state["tensors"])
-    if digest != state["digest"]:
+    if own and "own_digest" not in state:
         raise ValueError(
-            f"the state is damaged: its tensors have the digest {digest}, and {state['digest']} "
-            f"was saved with them, at revision {state['revision']}. Take another checkpoint"
+            "the state has nothing of one peer alone: save it with state_dict(own=True), or load "
+            "it without own=True"
         )
+    parts = {"tensors": "digest"} | ({"own": "own_digest"} if own else {})
+    for name, key in parts.items():
+        digest = digest_of(state.get(name, {}))
+        if digest != state[key]:
+            raise ValueError(
+                f"the state is damaged: its {name!r} has the digest {digest}, and {state[key]} "
+                f"was saved with it, at revision {state['revision']}. Take another checkpoint"
+            )
 
 
-def load(engine: Engine, state: Mapping[str, Any]) -> None:
+def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
     """Copy a state that was checked into a trainer that has not started.
 
     Raises:
         ValueError: names, dtypes or shapes differ from the trainer's.
     """
-    mine, theirs = dict(engine.state), state["tensors"]
+    _copy(dict(engine.state), state["tensors"], "the model, fragments= or outer_optimizer= differ")
+    if own:
+        differ = "the model, buffers= or error_feedback= differ"
+        _copy(engine.copies.own(), state.get("own", {}), differ)
+    engine.resume(state["revision"])
+
+
+def _copy(
+    mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], differ: str
+) -> None:
+    """Copy their values into tensors of the same names, dtypes and shapes.
+
+    Raises:
+        ValueError: names (`differ` says why they may), dtypes or shapes differ.
+    """
     for name in [*mine.keys() - theirs.keys(), *theirs.keys() - mine.keys()]:
         where = "checkpoint" if name in mine else "trainer"
-        raise ValueError(
-            f"the {where} has no {name!r}: the model, fragments= or outer_optimizer= differ"
-        )
+        raise ValueError(f"the {where} has no {name!r}: {differ}")
     for name, tensor in mine.items():
         if (tensor.shape, tensor.dtype) != (theirs[name].shape, theirs[name].dtype):
             raise ValueError(
@@ -65,7 +87,6 @@ def load(engine: Engine, state: Mapping[str, Any]) -> None:
             )
     for name, tensor in mine.items():
         tensor.copy_(theirs[name])
-    engine.resume(state["revision"])
 
 
 def digest_of(tensors: Mapping[str, torch.Tensor]) -> str:

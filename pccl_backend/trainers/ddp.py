@@ -203,6 +203,9 @@ class Gradients:
 
     # --- The actions ------------------------------------------------------------------------------
 
+    def own(self) -> dict[str, torch.Tensor]:
+        return {}
+
     def begin(self) -> None:
         """Nothing has to be remembered between two calls."""
 

@@ -65,6 +65,16 @@ class Replica:
             return state | {f"momentum/{name}": view for name, view in momentum}
         return state | self._rule.state()
 
+    def own(self) -> dict[str, torch.Tensor]:
+        """Return what is this peer's alone, by name: what its error feedback has yet to send."""
+        if self._residuals is None:
+            return {}
+        lost = self._residuals.lost
+        return {
+            f"residual/{piece.name}": lost[piece.start : piece.stop].view(piece.shape)
+            for piece in self.message.pieces()
+        }
+
     # --- The actions ------------------------------------------------------------------------------
 
     def begin(self) -> None:

@@ -30,6 +30,11 @@ class Residuals:
         self._lost = torch.zeros(spans[-1][1])
         self._pending: torch.Tensor | None = None  # of the round under way
 
+    @property
+    def lost(self) -> torch.Tensor:
+        """What was lost of each element and not sent yet, in the order of the fragments."""
+        return self._lost
+
     def compensate(self, fragment: int, delta: torch.Tensor) -> None:
         """Add what was lost of this fragment before, and note what this round loses."""
         delta.add_(self._of(fragment))

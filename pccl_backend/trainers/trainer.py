@@ -97,6 +97,7 @@ class Trainer:
         self._made: Engine | None = None  # by the first start()
         self._prepared = False  # whether it holds the model of the start that is next
         self._loaded: Mapping[str, Any] | None = None
+        self._loads_own = False
         self._member: tuple[object, ...] = ()  # this peer's name at the last start()
         self._handles: list[Any] = []
         self._sent_bytes = 0
@@ -180,13 +181,21 @@ class Trainer:
         """
         self._close(orderly=True)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, own: bool = False) -> dict[str, Any]:
         """Return the shared state, to be saved by one peer. Not joint.
 
         Keys: "tensors" (by name, not copied), "revision" and "hash" of the last meeting, and
         "digest" of the tensors. With `overlap`, call `finish` first, on all members. Before
         `start`, the tensors are a place to load a checkpoint into. With
         `host_group`, only the leader may call it.
+
+        With `own`, there are two more keys: "own" has what is this peer's alone, by name, and
+        "own_digest" is its digest. It is the residual of `error_feedback`: what the format has lost
+        of this peer's pseudo-gradients and the peer has not sent yet, in float32. Then each peer
+        saves a checkpoint of its own.
+
+        Args:
+            own: whether to return what is this peer's alone, too.
 
         Example:
             >>> dcp.save(outer.state_dict(), checkpoint_id=folder, no_dist=True)
@@ -201,24 +210,34 @@ class Trainer:
                 "state_dict() is a call of the leader of the host, the process of rank 0 in "
                 "host_group, which alone has the whole state"
             )
-        return checkpoint.save(self._made or self._make_engine())
+        return checkpoint.save(self._made or self._make_engine(), own=own)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, own: bool = False) -> None:
         """Begin from a saved state instead of the model's parameters; call it before `start`.
 
         All peers may load it, or only some: the others receive it. Settings and the number of peers
         may differ from those of the run that saved it. With `host_group`, the leader's
         state counts.
 
+        With `own`, the peer also goes on with its own residual. A residual does not depend on the
+        other peers, and so the number of peers may differ here, too. But it must be sent once: load
+        each peer's own state in one peer at most. A peer without it begins at zero, as a newcomer
+        does, and the residual of a peer that does not come back is lost, as after a kill: that is
+        the rounding of one outer step.
+
+        Args:
+            state: from `state_dict`.
+            own: whether this peer has saved it, with `state_dict(own=True)`.
+
         Raises:
             InvalidStateError: the trainer has started.
-            ValueError: the state is damaged, or belongs to another model; the message says which
-                tensor.
+            ValueError: the state is damaged, or belongs to another model, or has nothing of one
+                peer alone where `own` is given; the message says which tensor.
         """
         if self._made is not None and self._made.core.started:
             raise pccl.InvalidStateError("load_state_dict() comes before start()")
-        checkpoint.check(state)
-        self._loaded = state
+        checkpoint.check(state, own=own)
+        self._loaded, self._loads_own = state, own
 
     def __enter__(self: Self) -> Self:
         self._enter()
@@ -377,7 +396,7 @@ class Trainer:
         elif self._loaded is None or not isinstance(self._host, Alone):
             engine.read_model()  # what was loaded is copied from where it is
         if self._loaded is not None:
-            checkpoint.load(engine, self._loaded)
+            checkpoint.load(engine, self._loaded, own=self._loads_own)
         self._prepared = True
         return engine
 

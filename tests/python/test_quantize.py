@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,6 +131,26 @@ def test_feedback_of_diloco_keeps_errors_from_adding_up(
         found[feedback] = results[0][1]
     assert found[True] < found[False] / 3, found
     assert found[True] < 0.01, "after 20 rounds it is below that of a single one"
+
+
+@pytest.mark.parametrize("options", [{}, {"fragments": 2, "overlap": "auto", "mix": "carry"}])
+def test_a_peer_goes_on_with_its_own_residual(
+    make_world: MakeWorld, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    whole = make_world(3).run(partial(work.sum_of_rounds, True, 9, **options), timeout=60)[0][0]
+    save = partial(work.saves_its_residual, 5, str(tmp_path), **options)
+    make_world(3).run(save, timeout=60)
+    digests = {}
+    for own in (False, True):
+        resume = partial(work.resumes_with_its_residual, range(5, 9), str(tmp_path), own, **options)
+        results = make_world(3).run(resume, timeout=60)
+        assert len(set(results)) == 1
+        digests[own] = results[0]
+    if not options:  # otherwise the end of the first life has applied what was still travelling
+        assert digests[True] == whole, "as if nothing had been interrupted"
+    assert digests[False] != digests[True]
+    resume = partial(work.resumes_with_its_residual, range(2), str(tmp_path), True, **options)
+    assert len(set(make_world(2).run(resume, timeout=60))) == 1, "in a world of another size"
 
 
 def test_a_format_around_a_trainer_is_not_for_its_weights(make_world: MakeWorld) -> None:

@@ -180,6 +180,32 @@ def test_a_damaged_or_foreign_state_is_refused(group: ScriptedGroup) -> None:
         outer.load_state_dict(state)
 
 
+def with_feedback(model: torch.nn.Module, **options: Any) -> DiLoCo:
+    return DiLoCo(model, quantize=pccl.MinMax(bits=4), error_feedback=True, **options)
+
+
+def test_residuals_are_of_one_peer_and_its_model(group: ScriptedGroup) -> None:
+    plain, state = DiLoCo(small_model()), with_feedback(small_model()).state_dict(own=True)
+    shapes = {name: tuple(tensor.shape) for name, tensor in state["own"].items()}
+    assert shapes == {
+        "residual/0.weight": (5, 3),
+        "residual/0.bias": (5,),
+        "residual/1.weight": (2, 5),
+    }
+    parts = with_feedback(small_model(), fragments=2).state_dict(own=True)
+    assert parts["own"].keys() == state["own"].keys(), "whatever the fragments are"
+    assert plain.state_dict(own=True)["own"] == {}
+    with pytest.raises(ValueError, match=r"state_dict\(own=True\), or load it without"):
+        with_feedback(small_model()).load_state_dict(plain.state_dict(), own=True)
+    plain.load_state_dict(state, own=True)
+    with pytest.raises(ValueError, match=r"trainer has no 'residual/.*error_feedback= differ"):
+        plain.start()
+    state["own"]["residual/0.bias"][0] = 1.0
+    with pytest.raises(ValueError, match=r"damaged: its 'own' has the digest"):
+        with_feedback(small_model()).load_state_dict(state, own=True)
+    with_feedback(small_model()).load_state_dict(state)
+
+
 def test_a_newcomer_in_the_middle_of_a_round_takes_part_with_nothing(group: ScriptedGroup) -> None:
     """It ends the round with the others before it takes its first inner step."""
     model = small_model()

@@ -297,15 +297,9 @@ def diloco(
     return digest(end), end - start
 
 
-def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[str, float]:
-    """Let DiLoCo add up what is learned in these rounds; return a digest, and its relative error.
-
-    What a rank learns in a round does not depend on the weights, so the sum is known. A part of it
-    is the same in all rounds, and its rounding error adds up without feedback.
-    """
-    torch.manual_seed(0)
+def adding_trainer(error_feedback: bool, **options: Any) -> tuple[nn.Module, DiLoCo]:
+    """Return a model of zeros, and a trainer that adds up what its peers learn."""
     model = Net()
-    world, rank, count = dist.get_world_size(), dist.get_rank(), len(flat(model))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()  # so that no sum is rounded to a large weight
@@ -317,17 +311,33 @@ def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[st
         error_feedback=error_feedback,
         **options,
     )
+    return model, outer
+
+
+def learn(model: nn.Module, turn: int) -> torch.Tensor:
+    """Let this rank learn the numbers of this round; return the mean of what all ranks learn."""
+    size, count = dist.get_world_size(), len(flat(model))
+    learned = [numbers(1000, count) + numbers(r + size * turn, count) for r in range(size)]
+    start = 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            part = learned[dist.get_rank()][start : start + parameter.numel()]
+            parameter.add_(part.view(parameter.shape))
+            start += parameter.numel()
+    return torch.stack(learned).double().mean(0)
+
+
+def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[str, float]:
+    """Let DiLoCo add up what is learned in these rounds; return a digest, and its relative error.
+
+    What a rank learns in a round does not depend on the weights, so the sum is known. A part of it
+    is the same in all rounds, and its rounding error adds up without feedback.
+    """
+    model, outer = adding_trainer(error_feedback, **options)
     outer.start()
-    exact = torch.zeros(count, dtype=torch.float64)
+    exact = torch.zeros(len(flat(model)), dtype=torch.float64)
     for turn in range(rounds):
-        learned = [numbers(1000, count) + numbers(r + world * turn, count) for r in range(world)]
-        exact += torch.stack(learned).double().mean(0)
-        start = 0
-        with torch.no_grad():
-            for parameter in model.parameters():
-                part = learned[rank][start : start + parameter.numel()]
-                parameter.add_(part.view(parameter.shape))
-                start += parameter.numel()
+        exact += learn(model, turn)
         outer.step()
     for _ in range(options.get("fragments", 1) - 1):
         outer.step()  # sends what the other fragments have learned in the last round
@@ -336,6 +346,40 @@ def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[st
         end = flat(model)
     outer.close()
     return digest(end), ((end.double() - exact).norm() / exact.norm()).item()
+
+
+def saves_its_residual(rounds: int, folder: str, **options: Any) -> None:
+    """Train for some rounds; save a checkpoint of this peer."""
+    model, outer = adding_trainer(True, **options)
+    outer.start()
+    for turn in range(rounds):
+        learn(model, turn)
+        outer.step()
+    outer.finish()
+    state = outer.state_dict(own=True)
+    assert any(tensor.any() for tensor in state["own"].values()), "nothing was lost"
+    torch.save(state, f"{folder}/{dist.get_rank()}")
+    assert "own" not in outer.state_dict()
+    outer.close()
+
+
+def resumes_with_its_residual(rounds: range, folder: str, own: bool, **options: Any) -> str:
+    """Load the checkpoint of this peer and train on; return a digest of the weights."""
+    model, outer = adding_trainer(True, **options)
+    state = torch.load(f"{folder}/{dist.get_rank()}")
+    outer.load_state_dict(state, own=own)
+    outer.start()
+    for name, tensor in outer.state_dict(own=True)["own"].items():
+        saved = state["own"][name]
+        assert torch.equal(tensor, saved if own else torch.zeros_like(saved)), name
+    for turn in rounds:
+        learn(model, turn)
+        outer.step()
+    outer.finish()
+    with outer.global_parameters():
+        end = flat(model)
+    outer.close()
+    return digest(end)
 
 
 class DiesInTheReduce(Observer):
