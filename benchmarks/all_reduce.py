@@ -31,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ GB = 1e9
 PATTERNS = {"pccl-direct": "direct", "pccl-ring": "ring"}  # with PCCL_PATTERN
 PCCL = ("pccl", "pccl-tls", *PATTERNS)  # pccl-tls: encrypted
 KIB, MIB = 1 << 10, 1 << 20
+FORMATS = ("8bit", "4bit", "bfloat16")  # of a quantized all-reduce
+QUANTIZED_ERROR_MAX = 0.02  # of a sum of tensors of one value, as a part of it
 PART = MIB  # elements that are compared at once, because a comparison takes memory
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
@@ -74,6 +77,7 @@ class Case:
             all ranks have finished.
         groups: number of parts of the tensor, each reduced in a group of its own, all at once.
             0: the whole tensor, in the default group.
+        quantize: the name of a format (FORMATS) in which pccl sends them; "": as they are.
         goals: by world size, highest ratio of the wall time to Gloo's.
         quick: whether a quick run includes the case.
     """
@@ -84,6 +88,7 @@ class Case:
     loops: int = 1
     series: int = 1
     groups: int = 0
+    quantize: str = ""
     goals: dict[int, float]
     quick: bool = False
 
@@ -91,13 +96,14 @@ class Case:
     def bytes(self) -> int:
         return self.tensor_bytes * self.tensors * self.loops * self.series
 
-    def request(self) -> dict[str, int]:
+    def request(self) -> dict[str, Any]:
         return {
             "elements": self.tensor_bytes // 4,
             "tensors": self.tensors,
             "loops": self.loops,
             "series": self.series,
             "groups": self.groups,
+            "quantize": self.quantize,
         }
 
 
@@ -191,33 +197,48 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         if request["groups"] > 0:
             own = groups[: request["groups"]]
             together = list(zip(tensors[0].tensor_split(len(own)), own, strict=True))
+        lossy: str = request["quantize"]
         before = count(backend) if request["counted"] else {}
         cpu = 0.0
         calls = []
         for _ in range(request["series"]):
             wait_for_start()  # a late rank counts: the wall time runs from the first start
             cpu_before, start = time.process_time(), time.monotonic()
-            for _ in range(loops):
-                if len(together) == 1:
-                    dist.all_reduce(tensors[0])
-                else:
-                    for work in [
-                        dist.all_reduce(part, group=group, async_op=True)
-                        for part, group in together
-                    ]:
-                        work.wait()
+            with format_of(lossy):
+                for _ in range(loops):
+                    if len(together) == 1:
+                        dist.all_reduce(tensors[0])
+                    else:
+                        for work in [
+                            dist.all_reduce(part, group=group, async_op=True)
+                            for part, group in together
+                        ]:
+                            work.wait()
             calls.append((start, time.monotonic()))
             cpu += time.process_time() - cpu_before
         after = count(backend) if request["counted"] else {}
         expected = world * (world + 1) / 2 if loops == 1 else 0.0
         expected *= world ** (len(calls) - 1)  # each later call sums the earlier sums
+        most = QUANTIZED_ERROR_MAX * len(calls) * expected if lossy else 0.0
         right = all(
-            bool((part == expected).all()) for tensor in tensors for part in tensor.split(PART)
+            bool(((part - expected).abs() <= most).all())
+            for tensor in tensors
+            for part in tensor.split(PART)
         )
         answer: dict[str, Any] = {"calls": calls, "cpu": cpu, "right": right}
         answer["counts"] = {name: after[name] - before.get(name, 0) for name in after}
         print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
+
+
+def format_of(name: str) -> AbstractContextManager[None]:
+    """Return the block in which all-reduces travel in this format."""
+    if not name:
+        return nullcontext()
+    import pccl_backend as pccl
+
+    formats = (pccl.MinMax(bits=8), pccl.MinMax(bits=4), pccl.BFloat16())
+    return pccl.quantize(dict(zip(FORMATS, formats, strict=True))[name])
 
 
 class World:

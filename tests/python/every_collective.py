@@ -6,6 +6,7 @@ and all sums of them are exact, so each rank knows the results of all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -73,18 +74,24 @@ def all_reduce_small(rank: int, world: int, count: int) -> Call:
     return all_reduce(rank, world, 100)
 
 
-def all_reduce_quantized(rank: int, world: int, count: int, *, bits: int) -> Call:
-    """The want is made of the product's own codes, which test_quantize.py compares with numpy."""
+@functools.cache  # otherwise a kill at a random moment would come before the call
+def quantized_total(world: int, count: int, bits: int) -> torch.Tensor:
+    """Return the sum by the product's own codes, which test_quantize.py compares with numpy."""
+    if world == 1:
+        return data(0, 0, count)
     q = pccl.MinMax(bits=bits)
     decoded = [pccl.quantize_dequantize(data(one, 0, count), q) for one in range(world)]
-    want = sum(decoded[1:], decoded[0])
-    if world > 2:  # two members add both themselves
-        want = pccl.quantize_dequantize(want, pccl.MinMax(bits=8))
+    result = sum(decoded[1:], decoded[0])
+    # Two members add both themselves.
+    return result if world == 2 else pccl.quantize_dequantize(result, pccl.MinMax(bits=8))
+
+
+def all_reduce_quantized(rank: int, world: int, count: int, *, bits: int) -> Call:
     tensor = data(rank, 0, count)
     return Call(
-        begin=lambda: pccl.all_reduce(tensor, quantize=q, async_op=True),
+        begin=lambda: pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=bits), async_op=True),
         outputs=[tensor],
-        want=[want if world > 1 else tensor.clone()],
+        want=[quantized_total(world, count, bits)],
     )
 
 

@@ -23,7 +23,7 @@ from test_churn import shrink
 WORLD = 4
 COUNT = 1 << 20  # 4 MiB of float32
 KILLS = int(os.environ.get("PCCL_TEST_KILLS_EACH", "1"))
-LONGEST_S = 0.02  # from the command to the kill: before, during or after the call of the victim
+LONGEST_S = 0.02  # until the kill: before, during or after the call of the victim
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +47,16 @@ def end(peer: Remote) -> dict[str, Any]:
 def kill_one(peers: list[Remote], kind: str, chance: random.Random) -> tuple[Remote, bool]:
     """Kill one during the call. Return it, and whether the call failed."""
     begin(peers, kind)
+    ended: dict[Remote, dict[str, Any]] = {}
+    if chance.random() < 0.5:  # from now, or from the moment at which one of them has called it
+        answer = peers[0].answer(timeout=20)
+        if "ok" in answer:
+            ended[peers[0]] = answer
     time.sleep(chance.uniform(0, LONGEST_S))  # each moment has to end alike
     victim = chance.choice(peers)
     victim.kill()
     survivors = [peer for peer in peers if peer is not victim]
-    outcomes = [end(peer) for peer in survivors]
+    outcomes = [ended.get(peer) or end(peer) for peer in survivors]
     for outcome in outcomes:
         assert outcome["read"], outcome
         assert outcome["right"] if outcome["ok"] else outcome["error"] == "PeerLostError", outcome

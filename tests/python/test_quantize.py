@@ -272,7 +272,7 @@ def test_reductions_that_cannot_be_quantized() -> None:
 
 def test_what_others_decode() -> None:
     x = torch.randn(10_000, generator=torch.Generator().manual_seed(1))
-    from quantized import decoded
+    from reference_quantized import decoded
 
     for q in (pccl.MinMax(bits=8, block=128), pccl.MinMax(bits=4)):
         got = pccl.quantize_dequantize(x, q)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import work_quantize
-from quantized import all_reduced
+from reference_quantized import all_reduced
 from work_misuse import error_of
 
 import pccl_backend as pccl

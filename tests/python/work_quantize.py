@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import world as worlds
-from quantized import all_reduced, bound
+from reference_quantized import all_reduced, bound
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from world import expected
