@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import MakeWorld
 from world import Master
 
@@ -29,6 +30,7 @@ def trainings(urls: dict[str, str]) -> dict[str, str]:
     return digests
 
 
+@pytest.mark.timeout(300)
 def test_formats_change_the_bits_alike_on_all_peers(make_world: MakeWorld, master: Master) -> None:
     names = list(quality.QUANTIZED.settings)
     names += [f"{n} again" for n, setting in quality.QUANTIZED.settings.items() if setting.bits]
