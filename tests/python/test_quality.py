@@ -15,11 +15,13 @@ import quality
 
 PEERS = 3
 OUTER_STEPS = 5
+INNER_STEPS = 5  # between two of them
 DDP_STEPS = 10
 
 
 def trainings(urls: dict[str, str]) -> dict[str, str]:
     """Run in each process: train with each setting, twice if it is quantized; return digests."""
+    quality.EVERY = INNER_STEPS
     settings, digests = quality.QUANTIZED.settings, {}
     for key, url in urls.items():
         setting = settings[key.removesuffix(" again")]

@@ -89,7 +89,10 @@ def test_a_peer_whose_numbers_are_not_finite_costs_only_itself(
 
 
 def test_leaving_by_an_exception_ends_only_that_peer(make_open_world: MakeWorld) -> None:
-    sizes = make_open_world(3, min_peers=2).run(work.leaves_by_an_exception, setup="group")
+    world = make_open_world(
+        3, min_peers=2, parameters={"founders": 3}
+    )  # ranks 0 to 2 from the start
+    sizes = world.run(work.leaves_by_an_exception, setup="group")
     assert sorted(sizes) == [-1, 2, 2]
 
 
