@@ -11,29 +11,32 @@
 namespace pccl::master {
 namespace {
 
-using Phase = Optimization::Phase;
+using OptimizationPhase = Optimization::Phase;
 using topology::Pair;
 
 constexpr size_t kPairsNamedMax = 8;
 
-const Transitions<Phase, 9> kOptimizationTransitions(
+const Transitions<OptimizationPhase, 9> kOptimizationTransitions(
     "an optimization of the topology", text,
-    {{Phase::kIdle, Phase::kWaiting, "all have voted", ""},
-     {Phase::kWaiting, Phase::kMeasuring, "no operation is in flight", "Probe"},
-     {Phase::kWaiting, Phase::kPlanning, "likewise, and there is nothing to measure", "PlanRing"},
-     {Phase::kMeasuring, Phase::kPlanning, "all pairs had their turn, or the budget is used up",
-      "PlanRing"},
-     {Phase::kPlanning, Phase::kAdopting, "the plan is better by enough", "FreezeRequest"},
-     {Phase::kPlanning, Phase::kIdle,
+    {{OptimizationPhase::kIdle, OptimizationPhase::kWaiting, "all have voted", ""},
+     {OptimizationPhase::kWaiting, OptimizationPhase::kMeasuring, "no operation is in flight",
+      "Probe"},
+     {OptimizationPhase::kWaiting, OptimizationPhase::kPlanning,
+      "likewise, and there is nothing to measure", "PlanRing"},
+     {OptimizationPhase::kMeasuring, OptimizationPhase::kPlanning,
+      "all pairs had their turn, or the budget is used up", "PlanRing"},
+     {OptimizationPhase::kPlanning, OptimizationPhase::kAdopting, "the plan is better by enough",
+      "FreezeRequest"},
+     {OptimizationPhase::kPlanning, OptimizationPhase::kIdle,
       "the plan is not better by enough, or did not come in time; the call has ended in another "
       "way, or is interrupted",
       "Answer"},
-     {Phase::kAdopting, Phase::kIdle, "all have voted again; the call has ended in another way",
-      "Answer"},
-     {Phase::kWaiting, Phase::kIdle,
+     {OptimizationPhase::kAdopting, OptimizationPhase::kIdle,
+      "all have voted again; the call has ended in another way", "Answer"},
+     {OptimizationPhase::kWaiting, OptimizationPhase::kIdle,
       "there is one member; the call has ended in another way, or is interrupted", "Answer"},
-     {Phase::kMeasuring, Phase::kIdle, "the call has ended in another way, or is interrupted",
-      ""}});
+     {OptimizationPhase::kMeasuring, OptimizationPhase::kIdle,
+      "the call has ended in another way, or is interrupted", ""}});
 
 // An answer has time in microseconds; 0 says that it is not known.
 uint64_t microseconds(double seconds) {
@@ -44,11 +47,11 @@ uint64_t microseconds(double seconds) {
 
 const char* text(Optimization::Phase phase) {
   switch (phase) {
-    case Phase::kIdle: return "idle";
-    case Phase::kWaiting: return "waiting";
-    case Phase::kMeasuring: return "measuring";
-    case Phase::kPlanning: return "planning";
-    case Phase::kAdopting: return "adopting";
+    case Optimization::Phase::kIdle: return "idle";
+    case Optimization::Phase::kWaiting: return "waiting";
+    case Optimization::Phase::kMeasuring: return "measuring";
+    case Optimization::Phase::kPlanning: return "planning";
+    case Optimization::Phase::kAdopting: return "adopting";
   }
   return "unknown";
 }

@@ -15,8 +15,8 @@ namespace pccl::master::topology {
 // The direct pattern has to be predicted to be faster by this factor. The prediction knows no
 // losses: members that send to each other at once lose packets in shared queues, the more of them
 // there are, and a hop of a ring does not. Besides, the slowest of many measured hops seems slower
-// than it is. With 18 hosts that are alike, the direct pattern takes 1.5 to 2.5 times as long as the
-// ring. Among 4 hosts it gains up to 1.5 times.
+// than it is. With 18 hosts that are alike, the direct pattern takes 1.5 to 2.5 times as long as
+// the ring. Among 4 hosts it gains up to 1.5 times.
 inline double direct_excess(size_t members) { return 1 + static_cast<double>(members - 1) / 10; }
 
 // The sizes for which the direct pattern is faster; nothing if there are none. REQUIRES: as for

@@ -38,7 +38,8 @@ def test_budgets_that_differ_are_a_mismatch(make_world: MakeWorld) -> None:
     assert len(set(outcomes)) == 1
     name, text = outcomes[0]
     assert name == "CollectiveMismatchError"
-    assert "rank 1 (" in text and "gave 1 s;" in text
+    assert "rank 1 (" in text
+    assert "gave 1 s;" in text
     assert "All ranks must give the same budget" in text
 
 

@@ -152,8 +152,8 @@ TEST_F(NewcomerTest, AMembersListIsNotGivenUpForANewcomers) {
   vote("c", epoch(2), 0, kSync, unlisted(offer(0, {2})));
   say("a", protocol::JointAbort{0, epoch(2)});
   EXPECT_EQ(kicked("c"), "");
-  EXPECT_TRUE(contains(last<protocol::Answer>("a")->text,
-                       "ranks 1 and 2 did not send the list of entries"))
+  EXPECT_TRUE(
+      contains(last<protocol::Answer>("a")->text, "ranks 1 and 2 did not send the list of entries"))
       << last<protocol::Answer>("a")->text;
 }
 

@@ -46,9 +46,8 @@ TEST(PatternChoice, HasTheSizesForWhichThePredictedTimeIsLess) {
     if (sizes && sizes->from == 0 && *sizes != protocol::DirectSizes{}) ++small;
     for (uint64_t bytes = 1000; bytes < 100'000'000'000; bytes *= 3) {
       const auto size = static_cast<double>(bytes);
-      const bool faster =
-          direct_excess(members) * direct_seconds(network, shares, size) <
-          ring_seconds(network, order, size);
+      const bool faster = direct_excess(members) * direct_seconds(network, shares, size) <
+                          ring_seconds(network, order, size);
       EXPECT_EQ(sizes && sizes->contain(bytes), faster) << world << ", " << bytes << " bytes";
     }
   }
