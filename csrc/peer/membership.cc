@@ -14,6 +14,9 @@
 namespace pccl::peer {
 namespace {
 
+// A leg of a direct all-reduce with so many bytes or fewer does not need more than one lane.
+constexpr uint64_t kBytesForOneLane = 256 << 10;
+
 // Room for the members and for newcomers that wait. A master that asks for more links is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
@@ -238,7 +241,9 @@ Status Membership::begin(const protocol::EpochStart& start) {
   return {};
 }
 
-// In the direct pattern, nothing passes between two members that own nothing.
+// In the direct pattern, nothing passes between two members that own nothing. If only small
+// all-reduces are direct, one lane to each other member is enough: neighbours share the lanes that
+// this process can afford, and the ring needs them.
 std::vector<PeerId> Membership::neighbours() const {
   const uint32_t world = world_size();
   const uint32_t ring_index = ring_index_of(topology_.rank);
@@ -249,7 +254,8 @@ std::vector<PeerId> Membership::neighbours() const {
     if (peer != self() && !known) neighbours.push_back(peer);
   };
   const std::vector<uint16_t>& shares = topology_.shares;
-  for (uint32_t rank = 0; rank < shares.size(); ++rank) {
+  const bool many_lanes = topology_.direct.to / world > kBytesForOneLane;
+  for (uint32_t rank = 0; many_lanes && rank < shares.size(); ++rank) {
     if (shares[rank] + shares[topology_.rank] > 0) add(topology_.members[rank].peer);
   }
   add(peer_at(ring_index + world - 1));

@@ -67,7 +67,8 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
 
 // All-reduces pass between all members but those that both own nothing, and other collectives
 // around the ring.
-TEST(Membership, WithSharesTheNeighboursAreAlsoThoseThatShare) {
+// A member of five, with these all-reduces in the direct pattern.
+std::vector<PeerId> neighbours_with(protocol::DirectSizes direct) {
   Context context;
   Effects effects;
   context.effects = &effects;
@@ -81,11 +82,23 @@ TEST(Membership, WithSharesTheNeighboursAreAlsoThoseThatShare) {
   Transcript t;
   protocol::EpochStart start = t.start_of(1, {1, 2, 3, 4, 5});
   start.shares = {0, 0, 128, 128, 0};
+  start.direct = direct;
   EXPECT_TRUE(membership.begin(start).ok());
   membership.enter(Phase::kMember);
-  EXPECT_EQ(membership.neighbours(), (std::vector<PeerId>{peer_id(3), peer_id(4), peer_id(1)}));
   EXPECT_EQ(std::get<BeginEpoch>(effects.front()).neighbours, membership.neighbours());
   membership.check();
+  return membership.neighbours();
+}
+
+TEST(Membership, WithSharesTheNeighboursAreAlsoThoseThatShare) {
+  EXPECT_EQ(neighbours_with({}), (std::vector<PeerId>{peer_id(3), peer_id(4), peer_id(1)}));
+}
+
+// Other members need one lane each, and the ring has all that this process can afford.
+TEST(Membership, SmallDirectAllReducesNeedNoNeighbours) {
+  const std::vector<PeerId> in_the_ring{peer_id(1), peer_id(3)};
+  EXPECT_EQ(neighbours_with({.from = 0, .to = 1 << 20}), in_the_ring);
+  EXPECT_EQ(neighbours_with({.from = 0, .to = 2 << 20}).size(), 3u);
 }
 
 TEST(Membership, AnEpochComesOnlyByAVote) {
