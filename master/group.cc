@@ -410,9 +410,8 @@ Status Group::hold(PeerId peer, const protocol::Message& message) {
   for (protocol::Message& before : held.messages) {
     auto* const earlier = std::get_if<protocol::Vote>(&before);
     if (vote == nullptr || earlier == nullptr) continue;
-    if (vote->number != earlier->number || vote->epoch != earlier->epoch)
-      return violation("two votes while the master gathers its members");
     earlier->background = vote->background;
+    if (*vote != *earlier) return violation("two votes while the master gathers its members");
     return {};
   }
   if (held.messages.size() >= kHeldMax) {

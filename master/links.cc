@@ -1,6 +1,7 @@
 #include "master/links.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -92,7 +93,7 @@ Status Links::measured(PeerId from, const protocol::LinkRates& rates) {
     if (at == links_.end()) continue;
     uint64_t& known = rate_of(at->second, from, to);
     const uint64_t difference = std::max(known, rate) - std::min(known, rate);
-    known = difference <= known / kNoiseDivisor ? known / 2 + rate / 2 : rate;
+    known = difference <= known / kNoiseDivisor ? std::midpoint(known, rate) : rate;
   }
   return {};
 }

@@ -15,6 +15,7 @@ using OptimizationPhase = Optimization::Phase;
 using topology::Pair;
 
 constexpr size_t kPairsNamedMax = 8;
+constexpr double kRateMax = 1e15;  // bytes per second; no link is as fast, whatever a peer reports
 
 const Transitions<OptimizationPhase, 9> kOptimizationTransitions(
     "an optimization of the topology", text,
@@ -108,7 +109,8 @@ Status Optimization::on(PeerId peer, const protocol::ProbeReport& report) {
   tournament_.report(peer, report.peer, report.bytes > 0);
   if (report.bytes > 0) {
     const double rate = 1e3 * static_cast<double>(report.bytes) / report.milliseconds;
-    membership_.links.probed(report.peer, peer, static_cast<uint64_t>(std::max(1.0, rate)));
+    const auto bounded = static_cast<uint64_t>(std::clamp(rate, 1.0, kRateMax));
+    membership_.links.probed(report.peer, peer, bounded);
   }
   return {};
 }

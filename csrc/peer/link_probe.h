@@ -8,8 +8,8 @@
 // The clock starts with the first byte. The other end has begun at most one way across the path
 // earlier or later. Its data comes one way later, too, so that both ends can stop by their own
 // clocks, and neither lacks data while it measures.
-// What a lane has received behind a lost packet counts when that packet is here. So a probe of half
-// of a second may be wrong by a third. In a second that evens out.
+// Data behind a lost packet counts when that packet is here. In a probe of half of a second that can
+// be a third of the rate. In a longer one it evens out.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
@@ -17,8 +17,8 @@
 //   3. A probe is answered with one ProbeReport, unless another probe or the end of the epoch ends
 //      it.
 //   4. The time and the memory of a probe are bounded, whatever the other end does.
-// What can go wrong is a report of 0 bytes: there is no link, or no memory; nothing comes; the
-// other end is no member.
+// Failures: a report of 0 bytes says that there is no link or no memory, that nothing has come, or
+// that the other end is no member.
 #pragma once
 
 #include <map>
@@ -60,7 +60,7 @@ class LinkProbe {
   static OpKey key_of(PeerId source, PeerId destination, uint32_t incarnation, uint32_t round);
 
  private:
-  // What had come by then.
+  // The bytes that had come by then.
   struct Mark {
     Instant at;
     uint64_t bytes = 0;
@@ -84,7 +84,7 @@ class LinkProbe {
   const Membership& membership_;
   // By epoch and key; whether it has been ended.
   std::map<std::pair<Epoch, OpKey>, bool> transfers_;
-  // Which Probe was the last: its epoch, the incarnation of the master, its round.
+  // The last Probe: its epoch, the incarnation of the master, its round.
   std::optional<std::tuple<Epoch, uint32_t, uint32_t>> last_;
 
   // ---- Of the probe under way ----

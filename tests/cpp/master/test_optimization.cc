@@ -51,6 +51,18 @@ TEST_F(OptimizationTest, KeepsAPlanThatIsGoodEnough) {
   EXPECT_FALSE(plan().adopted);
 }
 
+TEST_F(OptimizationTest, AReportOfAnyNumberOfBytesHasARate) {
+  found({"a", "b"});
+  vote(1, 0);
+  for (const char* name : {"a", "b"}) {
+    const auto* probe = h.last<protocol::Probe>(name);
+    ASSERT_NE(probe, nullptr);
+    h.say(name, protocol::ProbeReport{probe->round, probe->peer, UINT64_MAX, 1});
+  }
+  EXPECT_EQ(plan().measured.size(), 1u);
+  EXPECT_GT(plan().rates.at(1), uint64_t{1} << 40);
+}
+
 TEST_F(OptimizationTest, TheRestOfThePairsIsForTheNextCall) {
   found({"a", "b", "c", "d"});
   vote(1, 0, 1600);
