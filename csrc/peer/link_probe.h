@@ -8,8 +8,8 @@
 // The clock starts with the first byte. The other end has begun at most one way across the path
 // earlier or later. Its data comes one way later, too, so that both ends can stop by their own
 // clocks, and neither lacks data while it measures.
-// Data behind a lost packet counts when that packet is here. In a probe of half of a second that can
-// be a third of the rate. In a longer one it evens out.
+// Data behind a lost packet counts when that packet is here. In a probe of half of a second that
+// can be a third of the rate. In a longer one it evens out.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
