@@ -533,9 +533,9 @@ std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
   uint64_t windows = 0;
   bool others_under_way = false;
   const uint32_t most = lanes_for(link.queue.first());
-  uint32_t used = 0;
-  for (const Lane& lane : link.lanes) used += lane.sending.operation != nullptr ? 1 : 0;
-  if (used >= most) return std::nullopt;
+  const auto sends = [](const Lane& lane) { return lane.sending.operation != nullptr; };
+  if (most < lanes && std::count_if(link.lanes.begin(), link.lanes.end(), sends) >= most)
+    return std::nullopt;
   const uint32_t first = most < lanes ? 0 : link.next;  // the same lanes again
   for (uint32_t turn = 0; turn < lanes; ++turn) {
     const uint32_t index = (first + turn) % lanes;
