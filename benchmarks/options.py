@@ -35,3 +35,20 @@ def add_worlds(parser: argparse.ArgumentParser, name: str, default: Sequence[int
 
     shown = f"numbers of ranks (default {' '.join(map(str, default))})"
     parser.add_argument(name, type=world, nargs="+", default=list(default), help=shown)
+
+
+def add_only(
+    parser: argparse.ArgumentParser, name: str, contenders: Sequence[str], help_: str
+) -> None:
+    """Add an option that names the contenders to measure, as `only`."""
+    parser.add_argument(
+        name, dest="only", nargs="+", choices=contenders, default=contenders, help=help_
+    )
+
+
+def parse_with(parser: argparse.ArgumentParser, reference: str) -> argparse.Namespace:
+    """Return the options, which name the contender that the others are compared with."""
+    options = parser.parse_args()
+    if reference not in options.only:
+        parser.error(f'--only: "{reference}" is needed, since the others are compared with it')
+    return options

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, PLANNED, Case, World
 from lab import Lab
-from options import at_least_one
+from options import add_only, at_least_one, parse_with
 from processes import run_main
 from worlds import REPORT_BYTES
 
@@ -147,13 +147,9 @@ def main() -> None:
     parser.add_argument("--rival-rounds", type=at_least_one, help="of Gloo")
     parser.add_argument("--pilots", type=at_least_one, default=3, help="calls that do not count")
     parser.add_argument("--mib", type=at_least_one, help="of the tensor (default: the scenario's)")
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="these contenders"
-    )
+    add_only(parser, "--only", CONTENDERS, "these contenders")
     records.add_option(parser)
-    options = parser.parse_args()
-    if RING not in options.only:
-        parser.error(f'--only: "{RING}" is needed, since the others are compared with it')
+    options = parse_with(parser, RING)
     rows = []
     for scenario in options.scenarios:
         rows.append(measure(scenario, options.only, options))

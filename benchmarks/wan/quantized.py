@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import FORMATS, MIB, Case, World
 from lab import Lab
-from options import at_least_one
+from options import add_only, at_least_one, parse_with
 from processes import run_main
 from sections import table
 from worlds import REPORT_BYTES
@@ -137,13 +137,9 @@ def main() -> int:
     parser.add_argument("scenarios", type=Path, nargs="+", metavar="scenario")
     parser.add_argument("--rounds", type=at_least_one, default=5, help="calls of each that count")
     parser.add_argument("--mib", type=at_least_one, help="of the tensor; then there are no goals")
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="these formats"
-    )
+    add_only(parser, "--only", CONTENDERS, "these formats")
     records.add_option(parser)
-    given = parser.parse_args()
-    if PLAIN not in given.only:
-        parser.error(f'--only: "{PLAIN}" is needed, since the others are compared with it')
+    given = parse_with(parser, PLAIN)
     rows = []
     for scenario in given.scenarios:
         rows.append(measure(scenario, given.only, given.rounds, given.mib))
