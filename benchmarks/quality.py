@@ -1,4 +1,4 @@
-"""What a setting costs in quality: the loss of a small GPT after equal numbers of tokens.
+"""The price of a setting in quality: the loss of a small GPT after equal numbers of tokens.
 
     .venv/bin/python benchmarks/quality.py overlap --seeds 3
     .venv/bin/python benchmarks/quality.py quantized --picture benchmarks/plots/quantized_loss.png

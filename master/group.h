@@ -139,7 +139,7 @@ class Group {
   void give_up_sync();
   // A member gives up the open optimize_topology, which ends for all.
   void give_up_optimization();
-  // What optimize_topology waits for when all have voted; empty: for nothing that members do.
+  // The operations for which optimize_topology waits when all have voted; empty: for none.
   std::string optimization_waits_for() const;
   std::optional<Instant> deadline() const;
   // Nothing could be received for a while: all members get their full time again.

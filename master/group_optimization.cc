@@ -1,6 +1,6 @@
 // The part of a Group for optimize_topology (PROTOCOL.md, section 5.4): it compares the budgets of
-// the voters, carries a better plan to the epochs, and answers. What is measured and planned is
-// decided in optimization.cc.
+// the voters, carries a better plan to the epochs, and answers. The decisions about
+// measuring and planning are in optimization.cc.
 
 #include <algorithm>
 #include <map>
@@ -78,7 +78,7 @@ void Group::advance_optimization() {
     Answer late;
     late.code = Code::kTopology;
     late.text = "the master has found no plan within " + text(Optimization::kPlanningMax) +
-                ", so the present one stays. What was measured is kept: call it again when the "
+                ", so the present one stays. The measurements are kept: call it again when the "
                 "machine of the master is less busy";
     return answer(late);
   }

@@ -58,7 +58,7 @@ class Links {
   // `from` says what its links have carried. kProtocol if one has carried nothing, or leads to
   // `from` itself.
   Status measured(PeerId from, const protocol::LinkRates& rates);
-  // What a probe has shown from `from` to `to`. Ignored if the two have no link any more.
+  // A probe has shown this rate from `from` to `to`. Ignored if the two have no link any more.
   void probed(PeerId from, PeerId to, uint64_t rate);
   // In bytes per second; 0: unknown.
   uint64_t rate(PeerId from, PeerId to) const;

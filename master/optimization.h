@@ -8,7 +8,7 @@
 // 1. A round of probes is under way only while it measures.
 // 2. Every wait has a bound: a round and a search have a deadline, and operations have their
 //    timeouts or the timeout of the call.
-// 3. A plan that has come is taken in the same step.
+// 3. A plan is taken in the step in which it comes. It is dropped if nobody plans any more.
 #pragma once
 
 #include <memory>
@@ -54,11 +54,11 @@ class Optimization {
   bool advance(const protocol::EpochStart& now);
   // The search has found nothing in time. REQUIRES: advance() has just returned true
   bool is_too_late() const { return !found_ && membership_.members().size() > 1; }
-  // What to adopt; nothing if the present plan stays. REQUIRES: likewise, and it is not too late
+  // The plan to adopt; nothing if the present plan stays. REQUIRES: likewise, and not too late
   std::optional<RoutePlan> take_plan(const protocol::EpochStart& now);
   // The better plan is being adopted: the epoch ends, and the members vote again.
   void adopt();
-  // What the call has led to, for the answer to all. REQUIRES: not waiting or measuring
+  // The result of the call, for the answer to all. REQUIRES: not waiting or measuring
   protocol::TopologyPlan result(const protocol::EpochStart& now) const;
   // The call has ended.
   void cancel();

@@ -51,7 +51,7 @@ topology::Plan plan_of(const protocol::EpochStart& start);
 topology::PlanQuestion question_of(topology::Network network, const Links& links,
                                    const std::vector<PeerId>& members, const PatternWish& wish);
 
-// What a new epoch has to do with the one before it.
+// The inputs of set_routes() that come from the epoch before.
 struct RoutesBefore {
   const protocol::EpochStart* start = nullptr;  // of the epoch before; null: there was none
   const RoutePlan* plan = nullptr;              // that was adopted for the new one; null: none

@@ -265,8 +265,8 @@ std::vector<PeerId> Membership::neighbours() const {
 
 // A slice takes half of an RTT for each hop around the ring, and steps are granted in their order.
 // So a hop carries as many chunks in half of an RTT as there are steps of scratch, and a step has
-// world - 2 chunks of it. What comes here leaves on the path to downstream, so the rate of that is
-// enough.
+// world - 2 chunks of it. All bytes that come here leave on the path to downstream, so the rate of
+// that path is enough.
 uint64_t Membership::scratch_bytes() const {
   if (!topology_.wan || world_size() < 3) return 0;
   const auto link = links_.find(peer_at(ring_index_of(topology_.rank) + 1));

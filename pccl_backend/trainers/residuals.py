@@ -32,7 +32,7 @@ class Residuals:
 
     @property
     def lost(self) -> torch.Tensor:
-        """What was lost of each element and not sent yet, in the order of the fragments."""
+        """The lost part of each element that was not sent yet, in the order of the fragments."""
         return self._lost
 
     def compensate(self, fragment: int, delta: torch.Tensor) -> None:

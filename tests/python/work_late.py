@@ -54,11 +54,15 @@ def learn(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def wait_until(there: Path) -> None:
-    """Do nothing until the others have gone on: the lateness under test."""
+    """Do nothing until the others have gone on: the lateness under test.
+
+    A late process may make no call, so it learns only from this file that the others went on. The
+    pauses decide nothing: the wait ends when the file is there, or fails at the deadline.
+    """
     deadline = time.monotonic() + WAIT_MAX_S
     while not there.exists():
         assert time.monotonic() < deadline, "the others did not go on"
-        time.sleep(0.05)  # between two looks at the file, until the deadline above
+        time.sleep(0.05)  # leaves the core to the others between two looks at the file
 
 
 def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def tied_otherwise() -> None:
 
 
 def has_no_room() -> None:
-    """What rank 1 lacks does not fit into the memory of its host: the same error for both."""
+    """The state that rank 1 lacks does not fit into its host's memory: the same error for both."""
     from pccl_backend import _memory
 
     _memory.available = lambda: 15

@@ -330,7 +330,7 @@ def learn(model: nn.Module, turn: int) -> torch.Tensor:
 def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[str, float]:
     """Let DiLoCo add up what is learned in these rounds; return a digest, and its relative error.
 
-    What a rank learns in a round does not depend on the weights, so the sum is known. A part of it
+    The gain of a rank in a round does not depend on the weights, so the sum is known. A part of it
     is the same in all rounds, and its rounding error adds up without feedback.
     """
     model, outer = adding_trainer(error_feedback, **options)

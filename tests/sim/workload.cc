@@ -298,7 +298,7 @@ void Workload::post_crossing() {
   }
 }
 
-// Whatever is adopted, what is in flight goes on, and nothing fails.
+// Operations in flight go on, and nothing fails, whether a plan is adopted or not.
 void Workload::optimize(Random& random) {
   optimized_ = true;
   post_crossing();
