@@ -143,6 +143,7 @@ class Engine:
         tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
         self.state = pccl.SharedState(tensors, revision=0)
         self._agreed = (0, Progress())  # revision and progress of the last SYNC
+        self._agreed_before = self._agreed  # those of the SYNC before it
         self._lent: pccl.StateSync | None = None  # to a SYNC that goes on in the background
 
     def resume(self, revision: int) -> None:
@@ -287,6 +288,7 @@ class Engine:
         if is_new:
             self.late_s = time.monotonic() - before
         progress = Progress.of(self._progress.tolist())
+        self._agreed_before = self._agreed
         self._agreed = (self.state.revision, progress)
         self.core.synced(progress, goes_on=self._lent is not None)
         if is_new or info.rx_bytes > self._progress.nbytes:
@@ -315,6 +317,7 @@ class Engine:
             self._wait(sync.wait)
         except pccl.PcclError as error:
             self._lent = None
+            self._agreed = self._agreed_before  # the group has not recorded that revision
             changed = isinstance(error, MEMBERS_CHANGED)
             if self.core.call_failed(members_changed=changed):
                 raise

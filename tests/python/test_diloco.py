@@ -106,6 +106,25 @@ def test_a_newcomer_fetches_while_the_others_go_on(
     assert group.lent is None
 
 
+@pytest.mark.parametrize("overlap", [0, "auto"])
+def test_a_sync_that_fails_in_the_background_uses_up_no_revision(
+    group: ScriptedGroup, overlap: int | str
+) -> None:
+    """A state may advance by one revision only, from the last one that the group has recorded."""
+    model = small_model()
+    outer = started(group, model, overlap=overlap)
+    assert outer._made is not None
+    group.topologies = [Topology(3, joined=("c",))]
+    wander(model, 7)
+    outer.step()
+    begun = outer._made.state.revision
+    group.settle_errors = [LOST]
+    wander(model, 8)
+    outer.step()
+    assert group.lent is None
+    assert outer._made.state.revision == begun
+
+
 @pytest.mark.parametrize("every", [100, timedelta(hours=1)])
 def test_a_newcomer_that_was_late_takes_fewer_inner_steps(
     group: ScriptedGroup, every: int | timedelta
