@@ -245,7 +245,7 @@ std::string refuse_size(const Election& election) {
 }
 
 // Why a newcomer's offer conflicts with that of the winning member; empty if it does not.
-std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recorded& recorded) {
+std::string refuse_newcomer(const OfferOf& one, const Offer& winner) {
   PCCL_ASSERT(!one.trained);
   const Offer& offer = *one.offer;
   if (!may_send(one) || same_content(offer, winner)) return {};
@@ -253,11 +253,6 @@ std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recor
                            ", that of the members revision " + std::to_string(winner.revision);
   if (offer.revision > winner.revision) {
     return both + ": a newcomer takes the state of the run, and cannot bring a later one";
-  }
-  if (recorded && is_next(offer.revision, *recorded)) {
-    return both + " with another content (hash " + hash_text(as_agreed(offer).hash) +
-           " at the newcomer, " + hash_text(as_agreed(winner).hash) +
-           " at the members): it was trained elsewhere";
   }
   if (offer.strategy != SyncStrategy::kSendOnly) return {};
   return both + ", and it must not be overwritten (send_only)";
@@ -284,7 +279,7 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
       why = "its state has other keys, types or shapes than that of the members: " +
             difference(entries, layout, "at the newcomer", "at the members");
     } else if (elected) {
-      why = refuse_newcomer(one, *trained[*elected].offer, recorded);
+      why = refuse_newcomer(one, *trained[*elected].offer);
     } else if (!refused && may_send(one) && recorded &&
                is_beyond_next(one.offer->revision, *recorded)) {
       why = "its state has revision " + std::to_string(one.offer->revision) +

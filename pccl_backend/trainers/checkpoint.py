@@ -11,7 +11,7 @@ import torch
 if TYPE_CHECKING:
     from pccl_backend.trainers.engine import Engine
 
-__all__ = ["check", "load", "save"]
+__all__ = ["check", "digest_of", "load", "save"]
 
 KEYS = ("tensors", "revision", "hash", "digest")
 

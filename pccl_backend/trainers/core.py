@@ -84,6 +84,7 @@ class Core:
         self._whole = False  # whether the meeting began with UPDATE
         self._joined = False  # whether that has admitted somebody
         self.progress = Progress()
+        self._agreed = self._agreed_before = (0, self.progress)  # of the last SYNC, of that before
         self.delta = Delta.FREE
         self.steps = self.attempts = 0
         self.blank = self.met = self.started = self.lent = self.late = False
@@ -256,29 +257,46 @@ class Core:
         rounds, steps = self.progress.rounds + 1, self.progress.inner_steps + inner_steps
         self.progress = replace(self.progress, rounds=rounds, inner_steps=steps)
 
-    def offer(self) -> Progress:
-        """Return the progress to share in the SYNC that comes next."""
+    def offer(self) -> tuple[int, Progress]:
+        """Return revision and progress to share in the SYNC that comes next.
+
+        The revision is that of the last SYNC, or one more if something has changed since.
+        """
+        revision, agreed = self._agreed
+        progress = self._offered_progress()
+        return revision + (progress != agreed), progress
+
+    def _offered_progress(self) -> Progress:
         then, position = Then.STEPS, 0
+        if not self.started:
+            return self.progress  # unchanged if no round was applied since this peer was a member
         if self.delta is Delta.OWN:
             overdue = self._boundary is Boundary.BEGUN
             then = Then.POST_NOW if self.may_go_on else Then.POST
             then = Then.FINISH if overdue else then
             if self._boundary is Boundary.NONE:
                 position = self._overlap or 0
-        elif self._boundary is Boundary.BEGUN and self.started:
+        elif self._boundary is Boundary.BEGUN:
             then = Then.FINISH
         elif self.may_go_on:
             then = Then.STEPS_NOW
         return Progress(self.progress.rounds, then, position, self.progress.inner_steps)
 
-    def synced(self, agreed: Progress, *, goes_on: bool = False) -> None:
+    def resume(self, revision: int, progress: Progress) -> None:
+        """Begin with a state that a run has agreed on. The members take inner steps next."""
+        self._agreed = self._agreed_before = (revision, progress)
+        self.progress = replace(progress, then=Then.STEPS, position=0)
+
+    def synced(self, revision: int, agreed: Progress, *, goes_on: bool = False) -> None:
         """SYNC is done; `agreed` is what all members now share.
 
         Args:
-            agreed: the progress that all share.
+            revision: of what they share.
+            agreed: the progress in it.
             goes_on: whether it goes on in the background, because others fetch the state.
         """
         assert not goes_on or self.may_go_on
+        self._agreed_before, self._agreed = self._agreed, (revision, agreed)
         self.progress = agreed
         self.lent, self._joined = goes_on, False
         self._meeting = None
@@ -324,6 +342,8 @@ class Core:
     def call_failed(self, *, members_changed: bool) -> bool:
         """UPDATE, SYNC or SETTLE failed for all members. Return whether the caller must hear."""
         self._meeting, self._repair = Action.UPDATE, True
+        if self.lent:
+            self._agreed = self._agreed_before  # the group has not recorded that revision
         self.lent = self._joined = False
         self._tries += 1
         return not members_changed or self._tries % ATTEMPTS_MAX == 0

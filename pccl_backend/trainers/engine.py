@@ -35,7 +35,7 @@ from pccl_backend.trainers.exchange import (
 from pccl_backend.trainers.observer import Observer
 from pccl_backend.trainers.stages import Action, Delta, Goal, Progress
 
-__all__ = ["MEMBERS_CHANGED", "Copies", "Engine", "Strategy"]
+__all__ = ["MEMBERS_CHANGED", "PROGRESS", "Copies", "Engine", "Strategy"]
 
 T = TypeVar("T")
 Strategy = Literal["enforce_popular", "receive_only"]
@@ -142,14 +142,11 @@ class Engine:
         )
         tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
         self.state = pccl.SharedState(tensors, revision=0)
-        self._agreed = (0, Progress())  # revision and progress of the last SYNC
-        self._agreed_before = self._agreed  # those of the SYNC before it
         self._lent: pccl.StateSync | None = None  # to a SYNC that goes on in the background
 
     def resume(self, revision: int) -> None:
         """Take the shared state's tensors, which were just loaded, for what was agreed on."""
-        self.core.progress = Progress.of(self._progress.tolist())
-        self._agreed = (revision, self.core.progress)
+        self.core.resume(revision, Progress.of(self._progress.tolist()))
         self.state.revision = revision
 
     @property
@@ -276,10 +273,8 @@ class Engine:
 
     def _sync(self) -> None:
         self._hold()
-        revision, agreed = self._agreed
-        offer = self.core.offer()
+        self.state.revision, offer = self.core.offer()
         self._progress.copy_(torch.tensor(offer.values()))
-        self.state.revision = revision + (offer != agreed)
         is_new = not self.core.started
         before = time.monotonic()
         info = self._share_state()
@@ -288,9 +283,7 @@ class Engine:
         if is_new:
             self.late_s = time.monotonic() - before
         progress = Progress.of(self._progress.tolist())
-        self._agreed_before = self._agreed
-        self._agreed = (self.state.revision, progress)
-        self.core.synced(progress, goes_on=self._lent is not None)
+        self.core.synced(self.state.revision, progress, goes_on=self._lent is not None)
         if is_new or info.rx_bytes > self._progress.nbytes:
             self._share = self.copies.adopt() or self._share
         self.info, self.strategy = info, "enforce_popular"
@@ -317,7 +310,6 @@ class Engine:
             self._wait(sync.wait)
         except pccl.PcclError as error:
             self._lent = None
-            self._agreed = self._agreed_before  # the group has not recorded that revision
             changed = isinstance(error, MEMBERS_CHANGED)
             if self.core.call_failed(members_changed=changed):
                 raise

@@ -35,6 +35,7 @@ def options(chance: random.Random) -> dict[str, Any]:
         "faults": chance.choice([0, 0, 0.002, 0.02]),
         "joins": chance.choice([0, 0.003, 0.01]),
         "losses": chance.choice([0, 0.001, 0.005]),
+        "kicks": chance.choice([0, 0.001, 0.003]),
         "timeouts": chance.choice([0, 0, 0.002]),
     }
 

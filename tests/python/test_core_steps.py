@@ -73,8 +73,9 @@ class Alone:
                 self.core.updated(joined=self.joined)
             case Action.SYNC:
                 goes_on = self.core.may_go_on
-                self.shared = agreed or self.core.offer()
-                self.core.synced(self.shared, goes_on=goes_on)
+                revision, offer = self.core.offer()
+                self.shared = agreed or offer
+                self.core.synced(revision, self.shared, goes_on=goes_on)
             case Action.POST:
                 self.core.posting()
                 self.core.did(action)
@@ -190,7 +191,7 @@ def test_a_round_that_failed_is_sent_again_at_the_next_inner_step() -> None:
     peer.steps(10)
     peer.call(Goal.RECEIVE, until=Action.AWAIT)
     assert peer.core.reduce_failed(members_changed=False, was_over=False), "the caller hears of it"
-    assert peer.core.offer() == Progress(0, Then.POST, 3, 0), "a newcomer sends, too"
+    assert peer.core.offer()[1] == Progress(0, Then.POST, 3, 0), "a newcomer sends, too"
     peer.story()
     peer.steps(1)
     assert peer.story() == f". {MEETS} POST {RECEIVES}"
@@ -264,7 +265,7 @@ def test_a_loss_is_met_and_the_round_is_sent_again(overlap: int) -> None:
     peer.story()
     assert not peer.core.reduce_failed(members_changed=True, was_over=False)
     assert peer.core.delta is (Delta.FREE if overlap == 0 else Delta.OWN)
-    assert peer.core.offer().then is (Then.FINISH if overlap == 0 else Then.POST)
+    assert peer.core.offer()[1].then is (Then.FINISH if overlap == 0 else Then.POST)
     peer.call(Goal.STEP)
     assert peer.story() == f"{MEETS} " + (BLOCKING if overlap == 0 else "POST |")
     assert peer.core.attempts == 2
@@ -276,7 +277,7 @@ def test_after_a_loss_at_a_boundary_a_newcomer_goes_over_it_with_the_others() ->
     peer.core.steps += 1
     peer.call(Goal.STEP, until=Action.AWAIT)
     peer.core.reduce_failed(members_changed=True, was_over=False)
-    assert peer.core.offer() == Progress(0, Then.FINISH)
+    assert peer.core.offer()[1] == Progress(0, Then.FINISH)
     peer.story()
     peer.call(Goal.STEP)
     assert peer.story() == f"{MEETS} POST AWAIT {SENDS}"
@@ -404,8 +405,8 @@ def test_a_newcomer_in_the_middle_of_a_round_is_blank() -> None:
     core.attempts = 3
     core.want(Goal.START)
     assert core.next() is Action.SYNC
-    assert core.offer() == Progress()
-    core.synced(Progress(7, Then.POST, 1, 70))
+    assert core.offer() == (0, Progress())
+    core.synced(7, Progress(7, Then.POST, 1, 70))
     assert (core.blank, core.delta, core.attempts) == (True, Delta.OWN, 0)
 
 
@@ -424,7 +425,7 @@ def test_a_step_after_a_start_that_raised_tells_the_others_nothing() -> None:
     core.call_failed(members_changed=False)
     core.want(Goal.STEP)
     assert core.next() is Action.UPDATE
-    assert core.offer() == Progress()
+    assert core.offer() == (0, Progress())
 
 
 def test_a_peer_that_is_out_begins_as_a_newcomer() -> None:
@@ -437,9 +438,10 @@ def test_a_peer_that_is_out_begins_as_a_newcomer() -> None:
     peer.core.leave()
     assert (peer.core.delta, peer.core.started, peer.core.between) == (Delta.FREE, False, True)
     assert peer.core.progress == Progress(0, Then.POST, 0, 0), "the counters are kept"
+    assert peer.core.offer() == (1, peer.core.progress), "what was agreed on, with its revision"
     peer.story()
     peer.call(Goal.START)
-    assert peer.story() == "SYNC |"
+    assert peer.story() == "SYNC POST |", "nobody else is there: it does what the run did next"
 
 
 def test_a_newcomer_remembers_no_failure_of_its_earlier_life() -> None:

@@ -24,6 +24,8 @@ import pccl_backend as pccl
 from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
 from pccl_backend.demo.model import CharGpt, loss_of
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
+from pccl_backend.trainers.checkpoint import digest_of
+from pccl_backend.trainers.engine import PROGRESS
 
 EVERY = 8
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,7 +37,6 @@ KINDS: dict[str, dict[str, Any]] = {
 CONTEXT, BATCH = 32, 4
 TEXT_BYTES_MAX = 1 << 20
 CALL_TIMEOUT = timedelta(seconds=60)
-PROGRESS_BYTES = 32  # four counters, which a newcomer may have to correct
 LOSS_EVERY = 25  # outer steps
 
 
@@ -51,6 +52,15 @@ def prepare() -> None:
     text()
 
 
+def digest_of_parameters(trainer: DiLoCo) -> str:
+    """Return a digest of what is shared, without the counters.
+
+    They may differ for a moment: after a loss, some peers have begun the next boundary.
+    """
+    tensors = trainer.state_dict()["tensors"]
+    return digest_of({name: tensors[name] for name in tensors if name != PROGRESS})
+
+
 class Trainee(Observer):
     """The life of one process; it ends with its process."""
 
@@ -60,6 +70,7 @@ class Trainee(Observer):
         self._model = CharGpt(symbols=SYMBOLS, context=CONTEXT, layers=2, width=64, heads=4)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-3)
         self._is_new = True
+        self._held = ""  # a digest of what is shared, at the last update_topology
         options = KINDS[kind]
         self._outer = DiLoCo(self._model, self._optimizer, every=EVERY, observer=self, **options)
 
@@ -100,11 +111,14 @@ class Trainee(Observer):
 
     # ---- What is compared ----
 
+    def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
+        self._held = digest_of_parameters(trainer)
+
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
         digest = f"{info.hash:016x} {trainer.state_dict()['digest']}"
         self._say(agreed=info.revision, digest=digest)
-        if info.rx_bytes > PROGRESS_BYTES and not self._is_new:
-            self._say(violation=f"{info.rx_bytes} bytes were corrected, as if bits had differed")
+        if not self._is_new and digest_of_parameters(trainer) != self._held:
+            self._say(violation="a sync has changed parameters: bits had differed")
         self._is_new = False
 
     def stepped(self, trainer: Any, done: OuterStep) -> None:
