@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -33,6 +35,24 @@ def sums_in_rank_order(sizes: list[int]) -> str:
         assert torch.equal(tensor, want), size
         digests += digest(tensor)
     return digests
+
+
+def sum_of_everybody(size: int, members: int, peers: int) -> str:
+    """Return a digest of the sum of so many members. One peer more leaves in the middle of it."""
+    while dist.get_world_size() < peers:
+        pccl.update_topology()
+    mine = numbers(dist.get_rank(), size)
+    if dist.get_rank() == members:
+        dist.all_reduce(mine, async_op=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    tensor = mine.clone()
+    if peers > members:
+        with pytest.raises(pccl.PeerLostError):
+            dist.all_reduce(tensor)
+        assert torch.equal(tensor, mine), "a failed all-reduce leaves the tensor as it was"
+        pccl.update_topology()
+    dist.all_reduce(tensor)
+    return digest(tensor)
 
 
 def shares() -> list[int]:
