@@ -102,6 +102,8 @@ class Trainee(Observer):
                 self._outer.start()
             except pccl.PcclError as error:
                 self._say(waits=f"{type(error).__name__}: {error}")
+                if "its state has" in str(error):
+                    self._say(violation=f"a trainer was removed for its state: {error}")
             else:
                 return
 
