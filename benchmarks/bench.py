@@ -189,7 +189,7 @@ PARTS = (
     ),
     Part(
         name="memory",
-        what="memory of an all-reduce",
+        what="memory of a call",
         minutes=0.5,
         quick_minutes=0.4,
         needs=STOCK_NEEDS,

@@ -1,11 +1,12 @@
-"""The cost of the entries of a shared state: two peers on loopback, one thread each.
+"""The cost of a shared state: two peers on loopback, one thread each.
 
     tools/stock-network.sh .venv/bin/python benchmarks/state_entries.py
 
 A state of 10,240 entries of 1 KiB is compared with one entry of 10 MiB. "unchanged": both have the
 same state. "stale": one of them lacks all of it. The two states take turns. Then a large state,
 unchanged, is compared with its hash alone, which both peers compute at the same time: the rest is
-the round trip to the master and the other costs of a call.
+the round trip to the master and the other costs of a call. At last one peer fetches the large state
+(`receive_only`), in turn with one stream of iperf3.
 Each figure is the median of one rank's calls in a round, then the median over all rounds.
 """
 
@@ -21,14 +22,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from options import at_least_one
-from processes import Master, ask, end, environment_of, read_line, run_main
+from paths import LOOPBACK, iperf
+from processes import Master, ask, end, environment_of, missing, read_line, run_main
 
 STATES = {"one": (1, 10 << 20), "many": (10240, 1 << 10)}  # entries, and bytes of each
 CALLS = {"unchanged": 21, "stale": 5, "large": 3}  # in a round
 RATIO_GOAL = 1.5
 REST_GOAL_MS = 2.0
+STREAM_GOAL = 0.7  # of the throughput of one stream of iperf3
+STREAM_SECONDS = 2.0
 
 
 # ---- One rank, in a process of its own -----------------------------------------------------------
@@ -55,8 +60,8 @@ def rank_main(init_method: str, large_mib: int) -> None:
         tensors = [torch.zeros(size // 4) for _ in range(entries)]
         return pccl.SharedState({f"layer.{i}": one for i, one in enumerate(tensors)})
 
-    def sync(state: pccl.SharedState) -> pccl.SyncInfo:
-        return pccl.sync_shared_state(state)
+    def sync(state: pccl.SharedState, **options: Any) -> pccl.SyncInfo:
+        return pccl.sync_shared_state(state, **options)
 
     states = {name: make(*shape) for name, shape in STATES.items()}
     large = make(1, large_mib << 20)
@@ -89,6 +94,12 @@ def rank_main(init_method: str, large_mib: int) -> None:
         for _ in range(CALLS["large"]):
             times["large, hash"].append(timed(lambda: _C.state_hash(large["layer.0"])))
             times["large, unchanged"].append(timed(lambda: sync(large)))
+        large.revision = revision = revision + 1
+        if rank == 0:
+            large["layer.0"].fill_(revision)
+        strategy = "receive_only" if rank else "send_only"
+        times["large, fetched"].append(timed(lambda: sync(large, strategy=strategy)))
+        assert float(large["layer.0"][-1]) == revision
         return {name: statistics.median(of) for name, of in times.items()}
 
     print("ready", flush=True)
@@ -125,6 +136,10 @@ def measure(rounds: int, large_mib: int) -> dict[str, float]:
             for name in said[0]:
                 if round_number >= 0:
                     seen[name].append(max(of[name] for of in said))
+            if not missing(["iperf3"]):
+                mbit, _ = iperf(LOOPBACK, seconds=STREAM_SECONDS, omitted=1.0)
+                stream_ms = large_mib * 8.388608 / mbit * 1e3
+                seen["large, by iperf3"].append(stream_ms)
     finally:
         end(ranks, master)
     return {name: statistics.median(values) for name, values in seen.items()}
@@ -153,6 +168,12 @@ def main() -> None:
         f"{given.large_mib} MiB unchanged: {call:.1f} ms, its hash alone {alone:.1f} ms, the rest"
         f" {call - alone:.1f} ms (goal {REST_GOAL_MS})"
     )
+    if "large, by iperf3" in ms:
+        fetched, stream = ms["large, fetched"], ms["large, by iperf3"]
+        print(
+            f"{given.large_mib} MiB fetched: {fetched:.1f} ms, one stream of iperf3 {stream:.1f} "
+            f"ms: {stream / fetched:.2f} of its throughput (goal {STREAM_GOAL})"
+        )
 
 
 if __name__ == "__main__":
