@@ -189,10 +189,10 @@ def held(machine: Machine, results: Results) -> Body:
     """Render the memory beyond a tensor."""
     rows: list[memory.Row] = results["memory"].record.rows
     parts = [
-        f"An all-reduce of {rows[0].mib} MiB.\n",
+        f"A tensor of {rows[0].mib} MiB.\n",
         "\n".join([memory.HEAD, *map(memory.line, rows)]) + "\n",
     ]
-    return Body(text=section("Memory of an all-reduce", machine, results, *parts), pictures={})
+    return Body(text=section("Memory of a call", machine, results, *parts), pictures={})
 
 
 def every_call(machine: Machine, results: Results) -> Body:

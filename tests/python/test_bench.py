@@ -377,7 +377,16 @@ def rows_for(name: str) -> render.Results:
         ),
         "latency": results_of([latency.Row(call="await", us=[700.0], goal=7000.0)]),
         "memory": results_of(
-            [memory.Row(world=2, mib=1024, restore="on", most_mib=1025.0, goal_mib=1088)]
+            [
+                memory.Row(
+                    world=2,
+                    mib=1024,
+                    call="all_reduce",
+                    restore="on",
+                    most_mib=1025.0,
+                    goal_mib=1088,
+                )
+            ]
         ),
         "collectives": results_of(
             [
