@@ -201,12 +201,14 @@ void Cluster::watch(PeerNode& peer, const Delay& given) {
   // This includes peers that are gone: the others may not have been informed of the loss yet.
   const bool risky = std::any_of(at_risk_.begin(), at_risk_.end(),
                                  [made](const auto& at) { return at.second > made; });
-  if (!has_judge(others) || not_alone || risky || !calm(0) || !world_.master_runs() ||
-      world_.master_paused())
-    return;
   std::vector<PeerNode*> waiting;  // not those that are admitted later
   std::copy_if(others.begin(), others.end(), std::back_inserter(waiting),
                [](const PeerNode* other) { return other->is_member(); });
+  // Otherwise those that are left wait for more peers.
+  const bool enough = waiting.size() >= groups_[0].min_peers;
+  if (!has_judge(others) || not_alone || risky || !enough || !calm(0) || !world_.master_runs() ||
+      world_.master_paused())
+    return;
   world_.event_loop().after(
       delay.limit, [this, &peer, delay, before, waiting, count = others.size()] {
         // A loss that was on its way when the mistake was made may have come first.
