@@ -237,6 +237,7 @@ void Operations::start(OpKey key, Op& op) {
   ring::Task task = task_of(op.info, key, op.handle, membership_);
   task.parked = op.parked;
   std::vector<uint32_t> order = order_of(task, membership_);
+  open_lanes(task);
   context_.emit(StartOp{op.handle,
                         std::move(task),
                         op.info.dtype,
@@ -245,6 +246,14 @@ void Operations::start(OpKey key, Op& op) {
                         {},
                         op.info.start,
                         std::move(order)});
+}
+
+// Once for each link in an epoch: a link that breaks ends the epoch.
+void Operations::open_lanes(const ring::Task& task) {
+  if (std::exchange(lanes_epoch_, membership_.epoch()) != membership_.epoch()) with_lanes_.clear();
+  for (const PeerId peer : wide_legs(task, membership_)) {
+    if (with_lanes_.insert(peer).second) context_.emit(OpenLanes{peer});
+  }
 }
 
 // ---- From the ring ----

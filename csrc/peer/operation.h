@@ -158,6 +158,7 @@ class Operations {
   void release(CalledOp call);    // posts a held call, if it still means the same
   void begin(OpKey key, Op& op);  // in the present epoch
   void start(OpKey key, Op& op);
+  void open_lanes(const ring::Task& task);
   void restart(OpKey key);
   void recheck(OpKey key);
   // The epoch is over, but the generation is not. The operation begins again after its kept part.
@@ -208,6 +209,8 @@ class Operations {
   std::set<std::pair<Instant, OpKey>> deadlines_;
   std::map<Handle, OpKey> parked_;  // those of open_ that are parked
   size_t tag_bytes_ = 0;            // carried_bytes() of held_ and open_
+  Epoch lanes_epoch_;               // of with_lanes_
+  std::set<PeerId> with_lanes_;     // peers to which OpenLanes was emitted
 };
 
 }  // namespace pccl::peer

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "csrc/base/reducible.h"
+#include "csrc/memory/encoding.h"
 #include "csrc/protocol/shares.h"
 
 namespace pccl::peer {
@@ -11,6 +12,9 @@ namespace pccl::peer {
 using protocol::OpKind;
 
 namespace {
+
+// A lane that was idle sends so many bytes at once, ten segments (RFC 6928).
+constexpr uint64_t kBytesOfOneLane = 14 << 10;
 
 ring::Pattern pattern_of(OpKind kind) {
   switch (kind) {
@@ -296,6 +300,21 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   PCCL_ASSERT(task.shape.rank < world);
   PCCL_ASSERT(task.upstream != membership.self() && task.downstream != membership.self());
   return task;
+}
+
+std::vector<PeerId> wide_legs(const ring::Task& task, const Membership& membership) {
+  const ring::Shape& shape = task.shape;
+  const bool direct = shape.pattern == ring::Pattern::kDirect;
+  if (!shape.wan || !(direct || shape.pattern == ring::Pattern::kExchange)) return {};
+  const memory::Encoding encoding = memory::encoding_of_contributions(shape.format);
+  const uint64_t bits = encoding ? encoding->bits : 8 * shape.element_bytes;
+  const uint64_t leg = shape.count * bits / 8 / shape.world;
+  std::vector<PeerId> peers;
+  for (const ring::Part& part : task.parts) {
+    const uint64_t bytes = direct ? leg : std::max(part.to, part.from);
+    if (part.peer != membership.self() && bytes > kBytesOfOneLane) peers.push_back(part.peer);
+  }
+  return peers;
 }
 
 std::vector<uint32_t> order_of(const ring::Task& task, const Membership& membership) {

@@ -35,6 +35,10 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
 
+// The members to or from which this task carries more than one lane should, straight and on a wan
+// path. One lane begins with ten segments in each round trip, and has one window.
+std::vector<PeerId> wide_legs(const ring::Task& task, const Membership& membership);
+
 // The ranks by the index that the task uses: the ring index, or the rank if it has parts.
 std::vector<uint32_t> order_of(const ring::Task& task, const Membership& membership);
 

@@ -174,6 +174,33 @@ TEST_F(RequestTest, AQuantizedAllReduceDoesNotGoAroundTheRing) {
   EXPECT_FALSE(small.shape.format.quantizes());
 }
 
+TEST_F(RequestTest, LegsOnWanPathsThatCarryMuchTakeSeveralLanes) {
+  OpRequest quantized = request(OpKind::kAllReduce);
+  quantized.format = {8, 256, 8};
+  const auto legs = [&](uint64_t count, uint32_t rtt_us) {
+    quantized.count = count;
+    const Membership membership = seen_by(2, 39, 4, rtt_us);
+    return wide_legs(task_of(info_of(quantized, membership), key(), 9, membership), membership);
+  };
+  const uint64_t at_once = 4 * (14 << 10);  // elements of which each leg carries ten segments
+  EXPECT_EQ(legs(at_once, 1000), (std::vector<PeerId>{}));
+  EXPECT_EQ(legs(at_once + 4, 1000), (std::vector<PeerId>{peer_id(1), peer_id(3), peer_id(4)}));
+  EXPECT_EQ(legs(at_once + 4, 999), (std::vector<PeerId>{})) << "on one machine one lane is best";
+
+  OpRequest exchange = request(OpKind::kAllToAll);
+  exchange.count = 0;
+  exchange.sends = {1 << 20, 0, 0, 0};
+  exchange.receives = {0, 0, 1 << 20, 10};
+  const Membership membership = seen_by(2, 39, 4, 1000);
+  EXPECT_EQ(
+      wide_legs(task_of(info_of(exchange, membership), key(), 9, membership), membership),
+      (std::vector<PeerId>{peer_id(1), peer_id(3)}));
+  const OpRequest plain = request(OpKind::kAllReduce);
+  EXPECT_EQ(wide_legs(task_of(info_of(plain, membership), key(), 9, membership), membership),
+            (std::vector<PeerId>{}))
+      << "around the ring";
+}
+
 TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {
   // The root is rank 1, peer 1.2. The data then passes 1.4, 1.1 and 1.3.
   const uint32_t distance[] = {2, 0, 3, 1};
