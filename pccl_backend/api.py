@@ -430,7 +430,8 @@ class Contribution:
         start: first element, in the order of `tensor.flatten()` for a contiguous tensor, otherwise
             in memory order.
         stop: the element after the last.
-        peers: names of the peers whose tensors are in the result, as in `run_info`.
+        peers: names of the peers whose tensors are in the result, as in `run_info`. A peer that was
+            fetching the shared state is not among them (`StateSync`).
     """
 
     start: int

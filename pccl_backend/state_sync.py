@@ -51,6 +51,11 @@ class StateSync:
     program may read the tensors, and must not write them. Another joint call before that raises
     InvalidStateError. Collectives are allowed meanwhile; their data goes first.
 
+    A member that fetches (`receives`) is absent from sums and averages that it calls before `wait`
+    has returned or raised: all_reduce, reduce and reduce_scatter take zeros from it, and AVG
+    divides by the number of the other members. It gets the results like everybody else, and
+    `contributors` does not name it. Other collectives take its tensors as they are.
+
     If the object is dropped without `wait`, the transfers still go on, because other members may
     need them. The tensors stay lent until they end. Then the memory is released, nothing is
     written, and a next joint call is allowed. A RuntimeWarning says so, unless the transfers have

@@ -201,18 +201,18 @@ Kernel kernel_for(DType dtype, ReduceOp op, bool last) {
 
 Averaging averaging_of(const Reduction& reduction, int held) {
   PCCL_ASSERT(1 <= held && held < reduction.contributors);
-  const auto contributors = static_cast<float>(reduction.contributors);
-  if (element_bytes(reduction.dtype) > 2) return {.divisor = contributors};
+  const auto divisor = static_cast<float>(divisor_of(reduction));
+  if (element_bytes(reduction.dtype) > 2) return {.divisor = divisor};
   const float scale =
       1.0f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(reduction.contributors)));
-  return {held == 1 ? scale : 1, scale, scale * contributors};
+  return {held == 1 ? scale : 1, scale, scale * divisor};
 }
 
 }  // namespace
 
 void reduce(const Reduction& reduction, int held, std::byte* destination, const std::byte* partial,
             const std::byte* contribution, size_t elements) {
-  const auto [dtype, op, contributors] = reduction;
+  const auto [dtype, op, contributors, absent] = reduction;
   const Kernel combine = kernel_for(dtype, op, held + 1 == contributors);
   PCCL_ASSERT(combine != nullptr);
   const Averaging averaging = op == ReduceOp::kAvg ? averaging_of(reduction, held) : Averaging{};

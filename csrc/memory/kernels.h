@@ -15,7 +15,8 @@
 //     numbers is finite: rounding never turns a smaller sum into a larger one, and with kMembersMax
 //     contributors or fewer even the largest number does not overflow (the tests try all). The
 //     error is at most contributors x u x the mean of the magnitudes (u is 2^-11 for float16, 2^-8
-//     for bfloat16), plus as many smallest subnormals as there are contributors.
+//     for bfloat16), plus as many smallest subnormals as there are contributors. If only p of n
+//     count, the subnormals are n / p times as many.
 //   - A NaN in either operand gives NaN, in MIN and MAX too: always the positive quiet NaN without
 //     payload. -0 and +0 are equal, so MIN and MAX keep the first operand.
 //   - A bool is true if its byte is not 0; results are 0 or 1 (csrc/base/dtype.h).
@@ -24,18 +25,26 @@
 // refused where the collective is called.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "csrc/base/dtype.h"
 
 namespace pccl::memory {
 
-// A reduction of one tensor of each of `contributors` members. Only AVG depends on their number.
+// A reduction of one tensor of each of `contributors` members. `absent` of them give zeros, and do
+// not count in an average: it divides by the others, or by 1. Only AVG depends on the two numbers.
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int contributors = 1;
+  int absent = 0;
 };
+
+// The divisor of an average.
+inline int divisor_of(const Reduction& reduction) {
+  return std::max(reduction.contributors - reduction.absent, 1);
+}
 
 // destination = partial (op) contribution, the step by which a reduction grows from `held`
 // contributions to held + 1. If `held` is 1, `partial` is itself a contribution; otherwise it is

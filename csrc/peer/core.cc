@@ -52,6 +52,7 @@ struct PeerCore::Impl {
     if (joint.open() && joint.open()->handle == event.handle) joint.await(!repeats_vote);
   }
   void on(const JointGivenUp& event);
+  void on(const JointConcluded& event) { sync.concluded(event.handle); }
   void on(const LeaveCalled& event);
   void on(const TopologySeen& event) { membership.look(event.epoch); }
   void on(const MasterConnected& event);
@@ -65,7 +66,7 @@ struct PeerCore::Impl {
   }
   void on(const OpTransferred& event);
   void on(const OpProgressed& event) {
-    operations.progressed(event.epoch, event.op, event.finished);
+    operations.progressed(event.epoch, event.op, event.finished, event.absent);
     sync.progressed(event.epoch, event.op);
   }
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
@@ -168,7 +169,7 @@ Status PeerCore::Impl::no_member(const char* what) const {
 
 void PeerCore::Impl::on(const OpCalled& event) {
   const Status status = no_member(text(event.request.kind));
-  if (status.ok()) return operations.call(event.request);
+  if (status.ok()) return operations.call(event.request, sync.fetches());
   context.emit(FinishOp{event.request.handle, status, {}, {}, {}});
 }
 
@@ -526,8 +527,8 @@ void PeerCore::Impl::finish_joint_if_drained() {
 // ---- The ring ----
 
 void PeerCore::Impl::on(const OpTransferred& event) {
-  const auto& [epoch, op] = event;
-  PCCL_ASSERT(operations.transferred(epoch, op) || sync.transferred(epoch, op) ||
+  const auto& [epoch, op, absent] = event;
+  PCCL_ASSERT(operations.transferred(epoch, op, absent) || sync.transferred(epoch, op) ||
               probe.transferred(epoch, op));
 }
 

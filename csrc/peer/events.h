@@ -12,6 +12,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/base/result.h"
+#include "csrc/protocol/absent_ranks.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "csrc/ring/counters.h"
@@ -133,6 +134,10 @@ struct JointCalled {
 struct JointAwaited {  // the application waits for its end; ignored if unknown or finished
   Handle handle = 0;
 };
+// The application has the outcome of a sync_shared_state, and what was fetched is in its tensors.
+struct JointConcluded {
+  Handle handle = 0;
+};
 struct JointGivenUp {  // the application cannot go on with it; ignored if unknown or finished
   Handle handle;
 };
@@ -167,9 +172,11 @@ struct LinkChanged {
 struct RateMeasured {  // what the link has carried from here, for its last few round trips
   protocol::LinkRate link;
 };
+// `absent`: as in ring::OpTransferred, ring::OpProgressed.
 struct OpTransferred {
   Epoch epoch;
   OpKey op;
+  protocol::AbsentRanks absent = {};
 };
 // Only of an operation with `keep`, and of a piece that is received. `finished`: elements, counted
 // from the start of its task.
@@ -177,6 +184,7 @@ struct OpProgressed {
   Epoch epoch;
   OpKey op;
   uint64_t finished = 0;
+  protocol::AbsentRanks absent = {};
 };
 struct OpAgreed {  // answer to SayDone: all members are done
   Epoch epoch;
@@ -211,11 +219,11 @@ struct PieceChecked {  // answer to CheckPiece, which it repeats
   std::vector<uint64_t> have = {};  // of kHave
 };
 struct TimePassed {};
-using Event =
-    std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
-                 MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
-                 OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
-                 JointAwaited, JointGivenUp, TopologySeen, TokenRead, RateMeasured, LinkSampled>;
+using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
+                           MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
+                           OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
+                           PieceRequested, PieceChecked, TimePassed, JointAwaited, JointConcluded,
+                           JointGivenUp, TopologySeen, TokenRead, RateMeasured, LinkSampled>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
@@ -323,7 +331,7 @@ struct ReturnPiece {  // the memory that the piece was sent from is not needed a
   OpKey op;
 };
 // The peers whose tensors were reduced into the elements from the end of the previous part up to
-// `end`.
+// `end`. The absent members are not among them.
 struct Part {
   uint64_t end = 0;
   std::vector<PeerId> contributors;  // in rank order

@@ -85,7 +85,7 @@ void Operations::enter(Op& op, State next) const {
 
 // ---- Calls ----
 
-void Operations::call(const OpRequest& request) {
+void Operations::call(const OpRequest& request, bool fetches) {
   PCCL_ASSERT(membership_.phase() == Phase::kMember);
   Status refused = peer::check(request, membership_);
   if (refused.ok() && request.keep && !context_.options.restore) {
@@ -97,11 +97,13 @@ void Operations::call(const OpRequest& request) {
   const bool from_any = request.kind == OpKind::kRecv && request.root == kAnySource;
   if (refused.ok()) refused = check_room(request);
   if (refused.ok() && from_any) refused = any_source_.check_room(request);
+  if (refused.ok() && fetches) refused = check_absent(request, membership_);
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
   if (from_any) return call_any_source(request);
   tag_bytes_ += protocol::carried_bytes(request);
   CalledOp call{request.handle, info_of(request, membership_), request.timeout,
                 membership_.seen_since(), request.parked};
+  call.absent = fetches && can_be_absent_from(call.info);
   if (closed_) {
     PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
     held_.push_back(std::move(call));
@@ -198,6 +200,7 @@ void Operations::post(CalledOp call, const Status& refused) {
   op.info = std::move(call.info);
   op.timeout = call.timeout;
   op.parked = call.parked;
+  op.absent = call.absent;
   if (op.parked) parked_.emplace(op.handle, key);
   if ((op.deadline = call.deadline)) deadlines_.emplace(*op.deadline, key);
   if (!refused.ok()) {
@@ -216,6 +219,7 @@ void Operations::begin(OpKey key, Op& op) {
   op.begun = true;
   enter(op, State::kRunning);
   op.finished = op.info.start;
+  op.absent_ranks = {};
   op.info.world_size = membership_.world_size();
   context_.send(protocol::Begin{membership_.epoch(), key, op.info});
   if (!op.request) return start(key, op);
@@ -236,6 +240,7 @@ void Operations::start(OpKey key, Op& op) {
   op.started = true;
   ring::Task task = task_of(op.info, key, op.handle, membership_);
   task.parked = op.parked;
+  if (op.absent) task.absent = absence_from(op.info, membership_);
   std::vector<uint32_t> order = order_of(task, membership_);
   open_lanes(task);
   context_.emit(StartOp{op.handle,
@@ -270,13 +275,14 @@ bool Operations::receives(const Op& op) const {
   return op.info.kind == OpKind::kSend && op.info.receiver == membership_.self();
 }
 
-bool Operations::transferred(Epoch epoch, OpKey key) {
+bool Operations::transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absent) {
   if (draining_.contains({epoch, key})) return true;
   Op* const op = find(epoch, key);
   if (op == nullptr) return false;
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(op->state == State::kRunning && op->started);
   enter(*op, State::kDone);
+  op->absent_ranks = absent;
   if (sends(*op)) return true;  // its receiver sends Done
   context_.send(protocol::Done{epoch, key, verdicts_.seen()});
   if (receives(*op)) {
@@ -296,12 +302,14 @@ void Operations::agreed(Epoch epoch, OpKey key) {
     hand_back(key, *op);
 }
 
-void Operations::progressed(Epoch epoch, OpKey key, uint64_t finished) {
+void Operations::progressed(Epoch epoch, OpKey key, uint64_t finished,
+                            protocol::AbsentRanks absent) {
   Op* const op = find(epoch, key);
   if (op == nullptr || op->state != State::kRunning) return;
   PCCL_DCHECK(op->info.keep && finished <= op->info.count - op->info.start);
   PCCL_DCHECK(op->finished <= op->info.start + finished);
   op->finished = op->info.start + finished;
+  op->absent_ranks = absent;
 }
 
 bool Operations::drained(Epoch epoch, OpKey key) {
@@ -524,10 +532,7 @@ void Operations::begin_generation() {
 
 void Operations::add_part(Op& op, uint64_t end) const {
   PCCL_ASSERT(end <= op.info.count && (op.parts.empty() || op.parts.back().end <= end));
-  Part part{end, {}};
-  for (const protocol::Member& member : membership_.topology().members) {
-    part.contributors.push_back(member.peer);
-  }
+  Part part{end, present(op.absent_ranks, membership_)};
   const bool same = !op.parts.empty() && op.parts.back().contributors == part.contributors;
   if (same) op.parts.pop_back();
   op.parts.push_back(std::move(part));

@@ -29,6 +29,9 @@
 //      (any_source.h). It counts in 4 like an open operation.
 //  14. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
 //      that it has kept.
+//  15. This peer is absent from an operation that was called while it fetched the shared state
+//      (PROTOCOL.md, section 6), as often as the operation starts, though the state may be here by
+//      then: the application has made the tensor without it.
 #pragma once
 
 #include <deque>
@@ -51,7 +54,8 @@ class Operations {
   Operations(Context& context, const Membership& membership)
       : context_(context), membership_(membership), any_source_(context, membership) {}
 
-  void call(const OpRequest& request);  // REQUIRES: a member
+  // `fetches`: this peer has yet to fetch the shared state. REQUIRES: a member
+  void call(const OpRequest& request, bool fetches = false);
   // See OpStaged.
   void staged(Handle handle, const Status& status);
   // A vote for update_topology is open. From here on, calls are held.
@@ -78,8 +82,8 @@ class Operations {
   void on_epoch_end(const protocol::EpochEnd& end);
 
   // From the ring. False: not an operation of the application.
-  bool transferred(Epoch epoch, OpKey key);
-  void progressed(Epoch epoch, OpKey key, uint64_t finished);
+  bool transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absent);
+  void progressed(Epoch epoch, OpKey key, uint64_t finished, protocol::AbsentRanks absent);
   void agreed(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
@@ -114,13 +118,15 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     State state = State::kCalled;
-    bool begun = false;       // in this epoch: announced to the master
-    bool started = false;     // in this epoch: posted to the ring
-    bool returned = false;    // the application has its memory: success, whatever follows
-    bool parked = false;      // its data is still to be staged
-    Epoch ended_in;           // kRestart: the epoch in which it is being drained
-    uint64_t finished = 0;    // with `keep`: elements that are final here
-    std::vector<Part> parts;  // with `keep`: elements final for all, from earlier epochs
+    bool begun = false;     // in this epoch: announced to the master
+    bool started = false;   // in this epoch: posted to the ring
+    bool returned = false;  // the application has its memory: success, whatever follows
+    bool parked = false;    // its data is still to be staged
+    bool absent = false;    // this peer contributes zeros
+    protocol::AbsentRanks absent_ranks;  // with `keep`: of this epoch, if any element is final
+    Epoch ended_in;                      // kRestart: the epoch in which it is being drained
+    uint64_t finished = 0;               // with `keep`: elements that are final here
+    std::vector<Part> parts;             // with `keep`: elements final for all, from earlier epochs
     Duration timeout{0};
     std::optional<Instant> deadline;
     Instant done_at;  // kDone
@@ -134,6 +140,7 @@ class Operations {
     bool parked = false;
     Status unfit{};                     // why its data cannot be staged
     std::optional<Instant> deadline{};  // it counts from an earlier time
+    bool absent = false;                // as in Op
   };
   struct Draining {
     Handle handle = 0;

@@ -240,6 +240,37 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   return info;
 }
 
+bool can_be_absent_from(const protocol::OpInfo& info) {
+  const bool adds = info.reduce == ReduceOp::kSum || info.reduce == ReduceOp::kAvg;
+  return protocol::reduces(info.kind) && adds && info.count > info.start;
+}
+
+protocol::AbsentRanks absence_from(const protocol::OpInfo& info, const Membership& membership) {
+  if (!can_be_absent_from(info)) return {};
+  return protocol::AbsentRanks::of(membership.topology().rank, membership.world_size());
+}
+
+std::vector<PeerId> present(protocol::AbsentRanks absent, const Membership& membership) {
+  std::vector<PeerId> peers;
+  for (uint32_t rank = 0; rank < membership.world_size(); ++rank) {
+    const bool here = !absent.contains(rank, membership.world_size());
+    if (here) peers.push_back(membership.topology().members[rank].peer);
+  }
+  return peers;
+}
+
+Status check_absent(const OpRequest& request, const Membership& membership) {
+  const uint32_t rank = membership.topology().rank, world = membership.world_size();
+  if (protocol::AbsentRanks::can_have(rank, world)) return {};
+  if (!can_be_absent_from(info_of(request, membership))) return {};
+  return {Code::kInvalidState,
+          std::string(text(request.kind)) + ": rank " + std::to_string(rank) + " of " +
+              std::to_string(world) + " fetches the shared state, and only the last " +
+              std::to_string(protocol::AbsentRanks::kMax) +
+              " ranks can take part with zeros: first wait() for the sync_shared_state",
+          {}};
+}
+
 Status check_after_change(const protocol::OpInfo& info, const Membership& membership) {
   Status changed{Code::kMembershipChanged, {}, {}};
   for (const PeerId peer : {info.root, info.receiver}) {

@@ -30,6 +30,17 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
 // The error if an operation of an earlier epoch cannot continue in this one; otherwise ok.
 Status check_after_change(const protocol::OpInfo& info, const Membership& membership);
 
+// Whether a member that has yet to fetch the shared state is absent from this operation
+// (PROTOCOL.md, section 6): it is a sum or an average, and has elements. All others take the
+// tensors of all members.
+bool can_be_absent_from(const protocol::OpInfo& info);
+// This member, if it can be.
+protocol::AbsentRanks absence_from(const protocol::OpInfo& info, const Membership& membership);
+// The other members, in rank order.
+std::vector<PeerId> present(protocol::AbsentRanks absent, const Membership& membership);
+// kInvalidState if this member cannot be absent. It has to wait for the shared state first.
+Status check_absent(const OpRequest& request, const Membership& membership);
+
 // REQUIRES: not a barrier, which moves no data; root and receiver are members; a send is from or to
 // this peer.
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,

@@ -145,6 +145,7 @@ void StateSync::start() {
   kept_.reset();
   dropped_.clear();
   std::erase_if(next_sequence_, [this](const auto& at) { return !membership_.rank_of(at.first); });
+  if (receives()) fetching_ = handle_;
   context_.emit(BeginPieces{handle_, *plan_, keeps, receives()});
   serve_waiting();
   if (!receives()) return;
@@ -637,6 +638,7 @@ void StateSync::check() const {
   PCCL_ASSERT(!verified_ || swarm_.complete());
   PCCL_ASSERT(next_line_.has_value() == runs());
   PCCL_ASSERT(!next_report_ || runs());
+  PCCL_ASSERT(!runs() || !receives() || fetching_ == handle_);
   if (started_) swarm_.check();
 }
 

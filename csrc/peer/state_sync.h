@@ -15,6 +15,8 @@
 //   7. A Fetched is about the present plan.
 //   8. The time of the next line of the log is known while a plan is carried out, and only then.
 //   9. A report to the master is due only while a plan is carried out.
+//  10. A peer that has begun to fetch fetches until the application has concluded the call: for the
+//      application its state is in place only then. A loss or another plan does not end this.
 #pragma once
 
 #include <map>
@@ -55,6 +57,12 @@ class StateSync {
   // Running transfers are drained.
   FinishJoint settle(const Status& status, const protocol::Answer& answer);
   bool busy() const { return !transfers_.empty(); }
+  // The application has the outcome of this call.
+  void concluded(Handle call) {
+    if (fetching_ == call) fetching_.reset();
+  }
+  // This peer lacks the shared state: it is absent from the reductions that it calls now.
+  bool fetches() const { return fetching_.has_value(); }
 
   // The application interrupts the call, or a thread of it has failed. Returns whether this peer
   // has told the master that it can neither fetch nor send any more, which fails the call for all.
@@ -169,6 +177,7 @@ class StateSync {
   std::optional<Instant> next_report_;          // there is something to report
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;
+  std::optional<Handle> fetching_;  // the call for which this peer fetches
 };
 
 }  // namespace pccl::peer

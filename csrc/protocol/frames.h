@@ -52,7 +52,8 @@ enum class FrameType : uint8_t {
   // op, digest; `value` is the number of steps that the sender has room for, counted from the
   // start. `round` kPullRound: the sender asks for a transfer, and `block` says for what.
   kCredit = 4,
-  // op, digest, round, block, slice, length, and the payload.
+  // op, digest, round, block, slice, length, and the payload. `value` says who is absent
+  // (absent_ranks.h).
   kChunk = 5,
   kPing = 6,
   kPong = 7,

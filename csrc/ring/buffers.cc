@@ -7,6 +7,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/memory/quantize.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
 namespace {
@@ -40,7 +41,7 @@ struct EncodedSum {
     add(codes, memory::whole(elements));
   }
   void average(const memory::Reduction& reduction, size_t elements) {
-    if (reduction.op == ReduceOp::kAvg) memory::divide(sum, elements, reduction.contributors);
+    if (reduction.op == ReduceOp::kAvg) memory::divide(sum, elements, divisor_of(reduction));
   }
 };
 
@@ -51,6 +52,11 @@ void for_each_piece(size_t row, const auto& visit) {
 }
 
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
+
+// What absent members contribute to a chunk or to a part. Nobody writes to it, so it takes no
+// memory: all its pages are one page of zeros.
+alignas(kCacheLine) std::byte zeros[protocol::kChunkBytesMax];
+static_assert(sizeof zeros >= protocol::kOneShotBytesMax);
 
 }  // namespace
 
@@ -67,7 +73,7 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
 }
 
 void OpBuffers::check_room(const Shape& shape) const {
-  const auto& [spans, inputs, dtype, reduce, contributors, save, own] = memory_;
+  const auto& [spans, inputs, dtype, reduce, contributors, save, own, absent] = memory_;
   if (schedule_.scatters()) {
     PCCL_ASSERT(spans.size() == 1 && spans[0].size() == schedule_.block_bytes(0));
     PCCL_ASSERT(inputs.size() == shape.world);
@@ -126,6 +132,7 @@ uint64_t OpBuffers::saved_bytes() const {
     if (!schedule_.overtakes() || !schedule_.receives()) return 0;
     return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
   }
+  if (memory_.absent && shape.world == 1) return memory_.spans[0].size();
   if (has_parts()) {
     uint64_t bytes = 0;
     for (const auto& span : memory_.spans) bytes += span.size();
@@ -158,6 +165,16 @@ const std::byte* OpBuffers::operand_of(const Chunk& chunk) const {
   return memory_.inputs[chunk.block].data() + (chunk.offset - schedule_.block_offset(chunk.block));
 }
 
+const std::byte* OpBuffers::contributed(const std::byte* own) const {
+  return memory_.absent ? zeros : own;
+}
+
+memory::Reduction OpBuffers::reduction(uint32_t absent) const {
+  memory::Reduction reduction = reduction_;
+  reduction.absent = static_cast<int>(absent);
+  return reduction;
+}
+
 std::byte* OpBuffers::slot(uint32_t index) const {
   const uint64_t slab = index / slots_per_slab_;
   return scratch_
@@ -170,11 +187,12 @@ std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
   if (sent.bytes == 0) return {};
   if (sent.encoding) return {slot(schedule_.slot_of_result(sent.slice)), sent.wire_bytes};
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
-  return {operand_of(sent), sent.bytes};
+  const std::byte* const from = operand_of(sent);
+  return {schedule_.is_contribution(sent) ? contributed(from) : from, sent.bytes};
 }
 
 size_t OpBuffers::copy_bytes(const Chunk& sent) const {
-  if (!sent.encoding) return schedule_.overtakes() ? sent.bytes : 0;
+  if (!sent.encoding) return schedule_.overtakes() && !memory_.absent ? sent.bytes : 0;
   if (schedule_.overtakes()) return size_t{sent.wire_bytes} + sent.bytes;
   return schedule_.action(sent) == Action::kGather ? sent.wire_bytes : 0;
 }
@@ -191,8 +209,8 @@ std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
     old_bytes(made);
     return made;
   }
-  const std::byte* from = memory_of(sent);
-  if (schedule_.overtakes() && undo_.saved(sent.id) > 0) {
+  const std::byte* from = contributed(memory_of(sent));
+  if (schedule_.overtakes() && !memory_.absent && undo_.saved(sent.id) > 0) {
     const std::span<std::byte> old = room.subspan(sent.wire_bytes, sent.bytes);
     old_bytes(old);
     from = old.data();
@@ -202,21 +220,26 @@ std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
   return made;
 }
 
-OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
+OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare,
+                                   uint32_t absent) {
+  return {chunk, action, place(chunk, action, spare), 0, absent};
+}
+
+std::span<std::byte> OpBuffers::place(const Chunk& chunk, Action action,
+                                      std::span<std::byte> spare) {
   PCCL_DCHECK(!lands_apart(chunk, action) || spare.size() >= chunk.wire_bytes);
   const uint64_t index = schedule_.index_written(chunk);
   PCCL_DCHECK(action == Action::kGather || undo_.saved(index) == 0);  // it lands once
   switch (action) {
-    case Action::kAccumulate:
-      return {chunk, action, {slot(schedule_.slot(chunk)), chunk.wire_bytes}};
-    case Action::kFinish: return {chunk, action, spare.first(chunk.wire_bytes)};
-    case Action::kGather: return {chunk, action, {slot(chunk.slot), chunk.wire_bytes}};
+    case Action::kAccumulate: return {slot(schedule_.slot(chunk)), chunk.wire_bytes};
+    case Action::kFinish: return spare.first(chunk.wire_bytes);
+    case Action::kGather: return {slot(chunk.slot), chunk.wire_bytes};
     case Action::kStore: break;
   }
-  if (chunk.encoding) return {chunk, action, spare.first(chunk.wire_bytes)};
+  if (chunk.encoding) return spare.first(chunk.wire_bytes);
   std::byte* const target = memory_of(chunk);
   if (saves_) undo_.save(index, saved_at(chunk), target, chunk.bytes);
-  return {chunk, action, {target, chunk.wire_bytes}};
+  return {target, chunk.wire_bytes};
 }
 
 void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
@@ -233,7 +256,7 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   if (whole <= landing.reduced) return;
   const size_t piece = whole - landing.reduced;
   const size_t elements = piece / element_bytes(memory_.dtype);
-  const std::byte* const operand = operand_of(chunk) + landing.reduced;
+  const std::byte* const operand = contributed(operand_of(chunk) + landing.reduced);
   std::byte* const partial = landing.where.data() + landing.reduced;
   const int held = schedule_.held(chunk);
   if (landing.action == Action::kAccumulate) {
@@ -242,7 +265,7 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
     std::byte* const result = memory_of(chunk) + landing.reduced;
     if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, result, piece);
     const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
-    memory::reduce(reduction_, held, result, own_first ? operand : partial,
+    memory::reduce(reduction(landing.absent), held, result, own_first ? operand : partial,
                    own_first ? partial : operand, elements);
   }
   landing.reduced = whole;
@@ -253,22 +276,25 @@ void OpBuffers::decode(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   std::byte* const to = memory_of(chunk);
   if (saves_) undo_.save(schedule_.index_written(chunk), saved_at(chunk), to, chunk.bytes);
-  if (landing.action == Action::kFinish) return add_encoded(chunk, landing.where);
+  if (landing.action == Action::kFinish) return add_encoded(landing);
   memory::dequantize(*chunk.encoding, memory_.dtype, landing.where.data(),
                      memory::whole(chunk.bytes / element_bytes(memory_.dtype)), to);
 }
 
 // A pairwise exchange: the tensor becomes the sum of both contributions.
-void OpBuffers::add_encoded(const Chunk& chunk, std::span<const std::byte> codes_of_other) {
+void OpBuffers::add_encoded(const Landing& landing) {
+  const Chunk& chunk = landing.chunk;
+  const std::byte* const codes_of_other = landing.where.data();
+  const memory::Reduction how = reduction(landing.absent);
   const size_t width = element_bytes(memory_.dtype);
   const bool own_first = schedule_.shape().rank == 0;
   for_each_piece(chunk.bytes / width, [&](memory::Stretch piece) {
     std::byte* const own = memory_of(chunk) + piece.first * width;
     EncodedSum total(*chunk.encoding);
-    if (!own_first) total.add(codes_of_other.data(), piece);
-    total.encode_and_add(memory_.dtype, own, piece.count);
-    if (own_first) total.add(codes_of_other.data(), piece);
-    total.average(reduction_, piece.count);
+    if (!own_first) total.add(codes_of_other, piece);
+    total.encode_and_add(memory_.dtype, contributed(own), piece.count);
+    if (own_first) total.add(codes_of_other, piece);
+    total.average(how, piece.count);
     memory::round_to(memory_.dtype, total.sum, piece.count, own);
   });
 }
@@ -277,6 +303,7 @@ void OpBuffers::add_encoded(const Chunk& chunk, std::span<const std::byte> codes
 
 void OpBuffers::begin() {
   const Shape& shape = schedule_.shape();
+  if (memory_.absent && shape.world == 1) return zero_alone();
   if (has_parts() && in_place()) {
     if (schedule_.slot_count() > 0)
       std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
@@ -290,6 +317,13 @@ void OpBuffers::begin() {
     copy_own(memory_.inputs[0],
              one ? memory_.spans[0].subspan(at, bytes) : memory_.spans[shape.rank], at);
   }
+}
+
+// The only member is absent: nobody contributes, and the result is zeros.
+void OpBuffers::zero_alone() {
+  const std::span<std::byte> to = memory_.spans[0];
+  save_apart(to, 0);
+  std::fill(to.begin(), to.end(), std::byte{});
 }
 
 void OpBuffers::copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at) {
@@ -312,14 +346,16 @@ void OpBuffers::save_apart(std::span<std::byte> bytes, uint64_t at) {
 }
 
 std::span<const std::byte> OpBuffers::contribution(uint32_t to, size_t bytes) const {
-  if (in_place()) return {slot(schedule_.shape().rank), bytes};
-  return memory_.inputs[to].first(bytes);
+  const std::byte* const own =
+      in_place() ? slot(schedule_.shape().rank) : memory_.inputs[to].first(bytes).data();
+  return {contributed(own), bytes};
 }
 
-void OpBuffers::combine(const Chunk& result) {
-  if (result.encoding) return combine_encoded(result);
-  if (schedule_.by_owners()) return combine_owned(result);
-  row_of(schedule_.shape().pattern).reduces ? combine_reduced() : combine_parts();
+void OpBuffers::combine(const Chunk& result, uint32_t absent) {
+  const memory::Reduction how = reduction(absent);
+  if (result.encoding) return combine_encoded(result, how);
+  if (schedule_.by_owners()) return combine_owned(result, how);
+  row_of(schedule_.shape().pattern).reduces ? combine_reduced(how) : combine_parts();
 }
 
 void OpBuffers::combine_parts() {
@@ -334,12 +370,12 @@ void OpBuffers::combine_parts() {
   }
 }
 
-void OpBuffers::combine_reduced() {
+void OpBuffers::combine_reduced(const memory::Reduction& reduction) {
   const uint32_t own = schedule_.shape().rank;
   const std::span<std::byte> to = memory_.spans[0].first(schedule_.total_bytes());
   const auto operand = [&](uint32_t rank) -> const std::byte* {
-    if (rank == own && !in_place()) return memory_.inputs[own].data();
-    return slot(rank);
+    if (rank != own) return slot(rank);
+    return contributed(in_place() ? slot(rank) : memory_.inputs[own].data());
   };
   if (in_place()) {
     PCCL_ASSERT(!combined_);
@@ -350,25 +386,26 @@ void OpBuffers::combine_reduced() {
   const size_t elements = to.size() / element_bytes(memory_.dtype);
   for (uint32_t rank = 1; rank < schedule_.slot_count(); ++rank) {
     const std::byte* const partial = rank == 1 ? operand(0) : to.data();
-    memory::reduce(reduction_, static_cast<int>(rank), to.data(), partial, operand(rank), elements);
+    memory::reduce(reduction, static_cast<int>(rank), to.data(), partial, operand(rank), elements);
   }
 }
 
 // The partial sum grows in a slot whose contribution it holds already. Only the last step writes to
 // the tensor, which may be one of its operands.
-void OpBuffers::combine_owned(const Chunk& result) {
+void OpBuffers::combine_owned(const Chunk& result, const memory::Reduction& reduction) {
   const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
   std::byte* const to = memory_of(result);
   if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
-  const auto operand = [&](uint32_t rank) {
-    return rank == own ? to : slot(schedule_.slot_from(rank, result.slice));
+  const auto slot_of = [&](uint32_t rank) { return slot(schedule_.slot_from(rank, result.slice)); };
+  const auto operand = [&](uint32_t rank, size_t at) -> const std::byte* {
+    return rank == own ? contributed(to + at) : slot_of(rank) + at;
   };
   for (size_t at = 0; at < result.bytes; at += kAddedPieceBytes) {
     const size_t bytes = std::min<size_t>(kAddedPieceBytes, result.bytes - at);
-    const std::byte* partial = operand(0) + at;
+    const std::byte* partial = operand(0, at);
     for (uint32_t rank = 1; rank < world; ++rank) {
-      std::byte* const sum = (rank + 1 == world ? to : operand(own == 0 ? 1 : 0)) + at;
-      memory::reduce(reduction_, static_cast<int>(rank), sum, partial, operand(rank) + at,
+      std::byte* const sum = (rank + 1 == world ? to : slot_of(own == 0 ? 1 : 0)) + at;
+      memory::reduce(reduction, static_cast<int>(rank), sum, partial, operand(rank, at),
                      bytes / element_bytes(memory_.dtype));
       partial = sum;
     }
@@ -376,24 +413,24 @@ void OpBuffers::combine_owned(const Chunk& result) {
 }
 
 // Adds the contributions, encodes the sum for all others, and stores what they will decode.
-void OpBuffers::combine_encoded(const Chunk& result) {
+void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& reduction) {
   const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
   const size_t width = element_bytes(memory_.dtype);
-  const memory::Encoding contributed = memory::encoding_of_contributions(schedule_.shape().format);
+  const memory::Encoding encoding = memory::encoding_of_contributions(schedule_.shape().format);
   std::byte* const to = memory_of(result);
   std::byte* const codes = slot(schedule_.slot_of_result(result.slice));
   if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
   for_each_piece(result.bytes / width, [&](memory::Stretch piece) {
     std::byte* const here = to + piece.first * width;
-    EncodedSum total(*contributed);
+    EncodedSum total(*encoding);
     for (uint32_t rank = 0; rank < world; ++rank) {
       if (rank == own) {
-        total.encode_and_add(memory_.dtype, here, piece.count);
+        total.encode_and_add(memory_.dtype, contributed(here), piece.count);
       } else {
         total.add(slot(schedule_.slot_from(rank, result.slice)), piece);
       }
     }
-    total.average(reduction_, piece.count);
+    total.average(reduction, piece.count);
     memory::quantize(*result.encoding, DType::kFloat32,
                      reinterpret_cast<const std::byte*>(total.sum), piece, codes);
     memory::dequantize(*result.encoding, memory_.dtype, codes, piece, here);

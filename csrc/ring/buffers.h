@@ -14,6 +14,8 @@
 //  (4) A chunk of codes is decoded when all of it has landed. The own contribution of this rank
 //      is encoded like those that it sends, and the sum is a float32. If the result is encoded,
 //      every member stores the decoded codes, its owner too.
+//  (5) A member that is absent contributes zeros, which are never written to its tensor. The tensor
+//      gets the result.
 // Failure: make() returns kSystem when there is no memory.
 #pragma once
 
@@ -55,14 +57,16 @@ class OpBuffers {
   // computes the results of all contributions, in rank order. REQUIRES: begin() was called.
   std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
   // For kDirect: of those to `result`, a chunk that this rank owns.
-  void combine(const Chunk& result);
+  // `absent`: the members that are.
+  void combine(const Chunk& result, uint32_t absent = 0);
 
   // A chunk that is landing.
   struct Landing {
     Chunk chunk;
     Action action = Action::kStore;
     std::span<std::byte> where;
-    size_t reduced = 0;  // bytes already reduced
+    size_t reduced = 0;   // bytes already reduced
+    uint32_t absent = 0;  // members that are, if this is the last contribution
   };
   // Whether the chunk lands in the lane's own scratch.
   static bool lands_apart(const Chunk& chunk, Action action) {
@@ -71,7 +75,7 @@ class OpBuffers {
   // Begins a landing, and saves what a kStore chunk will overwrite. `spare` is the lane's scratch
   // for a chunk that lands apart: it has at least the bytes of the chunk, and belongs to the
   // landing until that is over. REQUIRES: each chunk once.
-  Landing land(const Chunk& chunk, Action action, std::span<std::byte> spare);
+  Landing land(const Chunk& chunk, Action action, std::span<std::byte> spare, uint32_t absent = 0);
   // `bytes` more bytes have landed, at byte `at` of the chunk. Reduces the whole cache lines, and
   // the rest once the chunk is complete.
   void absorb(Landing& landing, size_t at, size_t bytes);
@@ -88,6 +92,10 @@ class OpBuffers {
   uint64_t saved_at(const Chunk& chunk) const;
   std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
   const std::byte* operand_of(const Chunk& chunk) const;  // what it is reduced with, or sent from
+  // What this member contributes instead of what is at `own`.
+  const std::byte* contributed(const std::byte* own) const;
+  memory::Reduction reduction(uint32_t absent) const;
+  std::span<std::byte> place(const Chunk& chunk, Action action, std::span<std::byte> spare);
   bool in_place() const { return memory_.inputs.empty(); }
   bool has_parts() const;
   void check_room(const Shape& shape) const;
@@ -95,12 +103,13 @@ class OpBuffers {
   // Saves bytes that are about to be overwritten, and that no chunk of the schedule covers. They
   // belong at `at` in the row.
   void save_apart(std::span<std::byte> bytes, uint64_t at);
+  void zero_alone();
   void combine_parts();
-  void combine_reduced();
-  void combine_owned(const Chunk& result);
-  void combine_encoded(const Chunk& result);
+  void combine_reduced(const memory::Reduction& reduction);
+  void combine_owned(const Chunk& result, const memory::Reduction& reduction);
+  void combine_encoded(const Chunk& result, const memory::Reduction& reduction);
   void decode(const Landing& landing);
-  void add_encoded(const Chunk& chunk, std::span<const std::byte> codes_of_other);
+  void add_encoded(const Landing& landing);
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;

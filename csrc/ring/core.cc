@@ -304,9 +304,10 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
     return;
   }
   operation.progress.arriving(landing.chunk);
+  operation.note_absent({event.header.value});
   const Chunk chunk = operation.schedule.chunk_received(landing.chunk);
-  effects.push_back(
-      Land{event.lane, operation.task.handle, chunk, operation.schedule.action(chunk)});
+  effects.push_back(Land{event.lane, operation.task.handle, chunk, operation.schedule.action(chunk),
+                         operation.absent().count()});
 }
 
 std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& header,
@@ -346,6 +347,7 @@ std::string RingCore::judge_in_flight(const Operation& operation,
     return refusal("has " + std::to_string(chunk.wire_bytes) + " bytes");
   if (chunk.step >= operation.granted) return refusal("came without credit");
   if (!operation.progress.expects(*known)) return refusal("came twice");
+  if (!operation.may_be_absent({header.value})) return refusal("tells of absent ranks");
   id = *known;
   return {};
 }
@@ -591,6 +593,7 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     header.block = chunk.block;
     header.slice = chunk.slice;
     header.length = chunk.wire_bytes;
+    header.value = operation.absent().bits;
     effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, chunk});
   }
 }
@@ -603,7 +606,8 @@ void RingCore::announce_progress(Operation& operation, Effects& effects) {
   const uint64_t news = std::max(operation.task.shape.count / kProgressSteps, uint64_t{1});
   if (finished < operation.announced_finished + news) return;
   operation.announced_finished = finished;
-  effects.push_back(OpProgressed{operation.task.epoch, operation.task.op, finished});
+  effects.push_back(
+      OpProgressed{operation.task.epoch, operation.task.op, finished, operation.absent()});
 }
 
 void RingCore::announce_if_transferred(Operation& operation, Effects& effects) {
@@ -613,7 +617,7 @@ void RingCore::announce_if_transferred(Operation& operation, Effects& effects) {
   }
   if (operation.announced_transferred || !operation.finished()) return;
   operation.announced_transferred = true;
-  effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
+  effects.push_back(OpTransferred{operation.task.epoch, operation.task.op, operation.absent()});
 }
 
 void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {

@@ -109,6 +109,7 @@ class RingCore {
     struct Contribution {
       uint64_t digest = 0;
       uint32_t rank = 0, bytes = 0;
+      bool absent = false;  // its sender
       bool here = false;
     };
     Window window{Window::kUnrequestedBytes};

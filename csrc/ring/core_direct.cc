@@ -15,7 +15,8 @@ void RingCore::contributed(Operation& leg, const Chunk& chunk, Effects& effects)
   if (leg.schedule.action(chunk) != Action::kGather) return;
   if (!whole.owner.arrived(chunk.slice)) return;
   const uint64_t index = uint64_t{chunk.slice} * whole.task.shape.world + whole.task.shape.rank;
-  effects.push_back(Combine{whole.task.handle, whole.schedule.written(index)});
+  effects.push_back(
+      Combine{whole.task.handle, whole.schedule.written(index), whole.absent().count()});
   for (const auto& part : whole.parts) {
     if (!part->schedule.sends()) {
       grant(*part, effects);

@@ -83,6 +83,7 @@ void RingCore::take_unexpected(PeerId peer, Link& link, Operation& operation, ui
   const protocol::FrameHeader& header =
       link.unexpected_chunks.find(unexpected.op)->chunks.at(index).header;
   std::string why = judge_in_flight(operation, header, id);
+  const protocol::AbsentRanks absent{header.value};
   link.unexpected_chunks.take(unexpected.op, index);
   if (!why.empty() || operation.voided) {
     effects.push_back(DropUnexpected{peer, unexpected});
@@ -91,8 +92,9 @@ void RingCore::take_unexpected(PeerId peer, Link& link, Operation& operation, ui
   }
   const Chunk chunk = operation.schedule.chunk_received(id);
   operation.progress.arriving(id);
+  operation.note_absent(absent);
   effects.push_back(TakeUnexpected{peer, unexpected, operation.task.handle, chunk,
-                                   operation.schedule.action(chunk)});
+                                   operation.schedule.action(chunk), operation.absent().count()});
   chunk_arrived(operation, id, effects);
 }
 

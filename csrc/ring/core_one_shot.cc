@@ -84,7 +84,7 @@ bool RingCore::send_contribution(PeerId peer, Link& link, Operation& operation, 
   header.round = kOneShotRound;
   header.block = operation.one_shot.own_rank();
   header.length = static_cast<uint32_t>(part.to);
-  header.value = requested ? 1 : 0;
+  header.value = (requested ? kRequested : 0) | (operation.task.absent.any() ? kAbsent : 0);
   link.next = *lane + 1;
   (requested ? link.requested : link.window).sent(header.length);
   operation.one_shot.sent(rank);
@@ -131,9 +131,9 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_)
     return "contribution in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   const PeerId peer = id.peer;
-  const bool requested = header.value == 1;
-  const bool makes_sense = header.slice == 0 && header.value <= 1 && header.length > 0 &&
-                           header.length <= protocol::kOneShotBytesMax;
+  const bool requested = (header.value & kRequested) != 0, absent = (header.value & kAbsent) != 0;
+  const bool makes_sense = header.slice == 0 && header.value <= (kRequested | kAbsent) &&
+                           header.length > 0 && header.length <= protocol::kOneShotBytesMax;
   if (!makes_sense) return text(header) + "is none";
   if (!(requested ? link.requested : link.window).arriving(header.length))
     return text(header) + "there is no room for it";
@@ -142,7 +142,7 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
     if (requested) return text(header) + "of which nobody has asked for any";
     if (link.contributions.size() >= protocol::kOpsOpenMax) return text(header) + "is one too many";
     if (link.contributions.contains(header.op)) return text(header) + "came twice";
-    link.contributions[header.op] = {header.digest, header.block, header.length, false};
+    link.contributions[header.op] = {header.digest, header.block, header.length, absent, false};
     landing.unexpected = UnexpectedId{header.op};
     request_all(peer, link, effects);
     return {};
@@ -157,6 +157,7 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
     if (!fits) return text(header) + "is none of it";
     const OneShot::Other& member = operation->one_shot.members()[*rank];
     if (member.coming) return text(header) + "came twice";
+    if (!operation->note_contribution(*rank, absent)) return text(header) + "tells of absent ranks";
     if (!member.lost) landing = {operation, *rank, {}};
     operation->one_shot.coming(*rank);
   }
@@ -190,7 +191,8 @@ void RingCore::take_contribution(PeerId peer, Link& link, Operation& operation, 
   if (part == nullptr || contribution.digest != part->digest_from)
     return drop_contribution(peer, link, op, effects);
   const auto rank = operation.one_shot.rank_of(peer);
-  if (!rank || contribution.rank != *rank || contribution.bytes != part->from) {
+  if (!rank || contribution.rank != *rank || contribution.bytes != part->from ||
+      !operation.note_contribution(*rank, contribution.absent)) {
     drop_contribution(peer, link, op, effects);
     return fail(peer, link, "a contribution that is none of its operation's", effects);
   }
@@ -268,7 +270,7 @@ void RingCore::combine_if_here(Operation& operation, Effects& effects) {
   const bool receives = std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
     return part.from > 0 && &part != &parts[operation.task.shape.rank];
   });
-  if (receives) effects.push_back(Combine{operation.task.handle});
+  if (receives) effects.push_back(Combine{operation.task.handle, {}, operation.absent().count()});
   announce_if_transferred(operation, effects);
 }
 

@@ -40,16 +40,18 @@ struct Engine::Impl {
   void apply(TakeUnexpected& effect);
   void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
   void apply(Unpark& effect) { buffers_of(effect.handle).begin(); }
-  void apply(Combine& effect) { buffers_of(effect.handle).combine(effect.chunk); }
+  void apply(Combine& effect) { buffers_of(effect.handle).combine(effect.chunk, effect.absent); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
   void apply(Restore& effect) { buffers_of(effect.handle).restore(effect.from); }
   void apply(Release& effect) { buffers.erase(effect.handle); }
   void apply(Retain& effect);
   void apply(OpProgressed& effect) {
-    callbacks.on_progressed(effect.epoch, effect.op, effect.finished);
+    callbacks.on_progressed(effect.epoch, effect.op, effect.finished, effect.absent);
   }
-  void apply(OpTransferred& effect) { callbacks.on_transferred(effect.epoch, effect.op); }
+  void apply(OpTransferred& effect) {
+    callbacks.on_transferred(effect.epoch, effect.op, effect.absent);
+  }
   void apply(OpAgreed& effect) { callbacks.on_agreed(effect.epoch, effect.op); }
   void apply(OpDrained& effect) { callbacks.on_drained(effect.epoch, effect.op); }
   void apply(Requested& effect) {
@@ -126,11 +128,12 @@ class Engine::Impl::OneLane : public Engine::Lane {
   }
 
   // False if there is no memory.
-  bool land(OpBuffers& memory, const Chunk& chunk, Action action) {
-    if (OpBuffers::lands_apart(chunk, action) && !landed_.fit(chunk.wire_bytes)) return false;
+  bool land(OpBuffers& memory, const Land& how) {
+    const Chunk& chunk = how.chunk;
+    if (OpBuffers::lands_apart(chunk, how.action) && !landed_.fit(chunk.wire_bytes)) return false;
     lands_ = true;
     landing_in_ = &memory;
-    landing_ = memory.land(chunk, action, landed_.bytes());
+    landing_ = memory.land(chunk, how.action, landed_.bytes(), how.absent);
     return true;
   }
   // False if there is no memory.
@@ -309,7 +312,7 @@ void Engine::Impl::apply(SendContribution& effect) {
 void Engine::Impl::apply(Land& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  if (lane->land(buffers_of(effect.handle), effect.chunk, effect.action)) return;
+  if (lane->land(buffers_of(effect.handle), effect)) return;
   no_memory(effect.lane.peer, effect.chunk.wire_bytes);
 }
 
@@ -328,7 +331,7 @@ void Engine::Impl::apply(TakeUnexpected& effect) {
   PCCL_ASSERT(at != unexpected.end());
   OpBuffers& memory = buffers_of(effect.handle);
   const std::span<std::byte> bytes = at->second.bytes();
-  OpBuffers::Landing landing = memory.land(effect.chunk, effect.action, bytes);
+  OpBuffers::Landing landing = memory.land(effect.chunk, effect.action, bytes, effect.absent);
   const size_t arrived = effect.chunk.wire_bytes;
   if (landing.where.data() != bytes.data() && arrived > 0)
     std::memcpy(landing.where.data(), bytes.data(), arrived);
@@ -404,6 +407,7 @@ void Engine::rest(PeerId peer, protocol::LaneBits lanes) {
 
 void Engine::post(Task task, Memory memory) {
   task.shape.restored = memory.save;
+  memory.absent = task.absent.any();
   Impl::Buffers made;
   Status status = impl_->make_parts(task, memory, made);
   if (status.ok()) {

@@ -53,9 +53,11 @@ class Port {
 class Engine {
  public:
   struct Callbacks {
-    std::function<void(Epoch, OpKey)> on_transferred;
+    // `absent`: as in the effects of these names.
+    std::function<void(Epoch, OpKey, protocol::AbsentRanks absent)> on_transferred;
     // Required if a task has `keep` set.
-    std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
+    std::function<void(Epoch, OpKey, uint64_t finished, protocol::AbsentRanks absent)>
+        on_progressed = {};
     // Required if done() is called.
     std::function<void(Epoch, OpKey)> on_agreed = {};
     std::function<void(Epoch, OpKey)> on_drained;

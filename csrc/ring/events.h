@@ -108,6 +108,7 @@ struct Land {  // first possible answer to ChunkArriving
   uint64_t handle;
   Chunk chunk;
   Action action;
+  uint32_t absent = 0;  // members known to be absent; all of them if this is the last contribution
 };
 // Key of a stored message of an operation that is not posted here yet: a contribution (index
 // kUnexpectedContribution) or an eager chunk.
@@ -132,6 +133,7 @@ struct TakeUnexpected {  // uses the kept message of this peer as the chunk `chu
   uint64_t handle;
   Chunk chunk;
   Action action;
+  uint32_t absent = 0;  // as in Land
 };
 struct DropUnexpected {
   PeerId peer;
@@ -145,6 +147,7 @@ struct Unpark {  // the data of a parked operation is here, and the operation be
 struct Combine {
   uint64_t handle;
   Chunk chunk = {};
+  uint32_t absent = 0;  // members
 };
 struct Revoke {
   LaneId lane;
@@ -169,10 +172,12 @@ struct OpProgressed {  // for Task::keep: number of elements, from the start, th
   Epoch epoch;
   OpKey op;
   uint64_t finished = 0;
+  protocol::AbsentRanks absent = {};  // all of them, unless `finished` is 0
 };
 struct OpTransferred {  // all chunks are received and sent
   Epoch epoch;
   OpKey op;
+  protocol::AbsentRanks absent = {};  // of a reduction whose result is here: all of them
 };
 struct OpAgreed {  // the operation is done here and at all other members
   Epoch epoch;

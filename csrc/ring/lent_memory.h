@@ -29,6 +29,8 @@ struct Memory {
   // Memory that is not borrowed: it ends with the operation. Blocks may share it, if what is in
   // them does not matter.
   std::shared_ptr<const void> own = {};
+  // This member is absent: it contributes zeros instead of what the memory holds.
+  bool absent = false;
 };
 
 }  // namespace pccl::ring

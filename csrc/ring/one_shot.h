@@ -32,8 +32,11 @@
 namespace pccl::ring {
 
 // The round of every frame of a one-shot operation. In a contribution, the block is the rank
-// of the sender, and the value is 1 if the contribution was requested.
+// of the sender, and the value says whether the contribution was requested, and whether the sender
+// is absent (csrc/protocol/absent_ranks.h).
 inline constexpr uint16_t kOneShotRound = UINT16_MAX;
+inline constexpr uint64_t kRequested = 1, kAbsent = 2;
+static_assert(protocol::kOneShotMembersMax <= protocol::AbsentRanks::kMax);
 
 // The state of one operation towards each of the other members, by rank.
 class OneShot {

@@ -60,6 +60,13 @@ uint64_t Operation::finished_elements() const {
   return schedule.elements_in(slices);
 }
 
+bool Operation::note_contribution(uint32_t rank, bool is_absent) {
+  if (!is_absent) return true;
+  const auto ranks = protocol::AbsentRanks::of(rank, task.shape.world);
+  note_absent(ranks);
+  return may_be_absent(ranks);
+}
+
 Operation* Operation::from(PeerId peer) {
   if (task.upstream == peer) return this;
   for (const auto& part : parts) {

@@ -71,6 +71,18 @@ struct Operation {
     visit(*this);
     for (const auto& part : parts) visit(std::as_const(*part));
   }
+  // The absent members of the reduction, as far as they are known: this one, and those of which a
+  // frame has told. A result is here only when all are known.
+  protocol::AbsentRanks absent() const { return is_leg() ? whole->known_absent : known_absent; }
+  bool may_be_absent(protocol::AbsentRanks ranks) const {
+    return ranks.fit(row_of(task.shape.pattern).reduces ? task.shape.world : 0);
+  }
+  void note_absent(protocol::AbsentRanks others) {
+    (is_leg() ? whole->known_absent : known_absent).add(others);
+  }
+  // The contribution of this rank comes, which says whether the rank is absent. False if nobody can
+  // be absent here.
+  bool note_contribution(uint32_t rank, bool is_absent);
   void check() const;  // asserts the invariants
 
   const Task task;
@@ -90,7 +102,8 @@ struct Operation {
   bool combined = false;        // one-shot: Combine was emitted
   bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
-  bool voided = false;         // upstream gave up in the middle of a chunk
+  bool voided = false;                               // upstream gave up in the middle of a chunk
+  protocol::AbsentRanks known_absent = task.absent;  // of no leg
   Operation* whole = nullptr;  // of a part: the exchange or the direct all-reduce
   std::vector<std::unique_ptr<Operation>> parts;
 };

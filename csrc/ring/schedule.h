@@ -96,6 +96,10 @@ class Schedule {
   // The action of a received chunk; whether a sent chunk comes from scratch.
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
+  // Whether a sent chunk is what this rank itself contributes to a reduction.
+  bool is_contribution(const Chunk& sent) const {
+    return row_.reduces && (adds_on() ? shape_.rank == 0 : sent.round == 0);
+  }
   // kReduceScatter: the results are one block, apart from the tensor. Its chunks are those of the
   // block of this rank.
   bool scatters() const { return in_ring() && row_.reduces && !row_.gathers; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "csrc/base/ids.h"
+#include "csrc/protocol/absent_ranks.h"
 #include "csrc/ring/shape.h"
 
 namespace pccl::ring {
@@ -39,6 +40,8 @@ struct Task {
   uint32_t what = 0;
   // It only fills the link: it yields to all others, to pulled transfers too.
   bool filler = false;
+  // This member, if it is absent from the reduction.
+  protocol::AbsentRanks absent = {};
 };
 
 // The shape of a part of an exchange that has this shape.

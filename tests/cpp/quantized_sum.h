@@ -1,6 +1,7 @@
 // The result of a quantized all-reduce, computed over whole tensors at once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -9,11 +10,11 @@
 
 namespace pccl {
 
-// `contributions` are those of all ranks, in rank order: more than one, of one size. `pairwise`: of
-// two ranks that exchange them.
+// `contributions` are those of all ranks, in rank order: of one size. `pairwise`: of two ranks that
+// exchange them. `absent`: so many of them are zeros and do not count in an average.
 inline std::vector<std::byte> quantized_sum(
     const WireFormat& format, DType dtype, ReduceOp op,
-    const std::vector<std::vector<std::byte>>& contributions, bool pairwise) {
+    const std::vector<std::vector<std::byte>>& contributions, bool pairwise, size_t absent = 0) {
   using memory::whole;
   const size_t elements = contributions[0].size() / element_bytes(dtype);
   const auto there_and_back = [&](const memory::Quantization& how, DType from_type,
@@ -30,7 +31,8 @@ inline std::vector<std::byte> quantized_sum(
     for (size_t at = 0; at < elements; ++at) sum[at] = rank == 0 ? one[at] : sum[at] + one[at];
   }
   if (op == ReduceOp::kAvg) {
-    for (float& value : sum) value /= static_cast<float>(contributions.size());
+    const size_t divisor = std::max<size_t>(contributions.size() - absent, 1);
+    for (float& value : sum) value /= static_cast<float>(divisor);
   }
   std::vector<std::byte> result(contributions[0].size());
   if (pairwise) {  // both have both contributions

@@ -296,10 +296,10 @@ class World {
   std::vector<PeerId> failed_;
   ring::Engine engine_{
       {.on_transferred =
-           [this](Epoch epoch, OpKey op) {
+           [this](Epoch epoch, OpKey op, protocol::AbsentRanks) {
              transferred_[{epoch, op}] = true;
            },
-       .on_progressed = [](Epoch, OpKey, uint64_t) {},
+       .on_progressed = [](Epoch, OpKey, uint64_t, protocol::AbsentRanks) {},
        .on_agreed = [](Epoch, OpKey) {},
        .on_drained = [this](Epoch, OpKey op) { drained(op); },
        .on_fail_link = [this](PeerId peer, const std::string&) { failed_.push_back(peer); },

@@ -13,6 +13,14 @@ def test_members_go_on(make_open_world: MakeWorld) -> None:
     world.outcomes(60)
 
 
+def test_a_newcomer_is_absent_while_it_fetches(make_open_world: MakeWorld) -> None:
+    world = make_open_world(2)
+    for _ in range(3):
+        world.spawn(work.absent_while_it_fetches)
+    newcomers = [outcome.value["newcomer"] for outcome in world.outcomes(60)]
+    assert sorted(newcomers) == [False, False, True]
+
+
 def test_a_written_tensor_is_named(make_open_world: MakeWorld) -> None:
     make_open_world(3).run(work.a_written_tensor_is_named)
 

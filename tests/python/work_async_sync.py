@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from work_membership import assemble, make_state, same, total
+from work_membership import assemble, make_state, same
 from world import expected, wait_until
 
 import pccl_backend as pccl
@@ -28,7 +28,9 @@ def members_go_on() -> dict[str, bool]:
     assert sync.receives is newcomer
     agreed = sync.revision, sync.hash
     for _ in range(20):
-        total()
+        tensor = torch.ones(1000)
+        dist.all_reduce(tensor)
+        assert (tensor == 1).all(), "the newcomer is absent"
     with expected(pccl.InvalidStateError, "first wait"):
         pccl.are_peers_pending()
     with expected(pccl.InvalidStateError, "first wait"):
@@ -47,6 +49,70 @@ def members_go_on() -> dict[str, bool]:
     assert info.rx_bytes == (weights.nbytes if newcomer else 0)
     state.revision = 2
     pccl.sync_shared_state(state)
+    return {"newcomer": newcomer}
+
+
+def sums(newcomer: bool, count: int, present: int) -> None:
+    """Make every kind of sum and average. Member i gives i + 1, and the newcomer gives NaN."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    total, average = present * (present + 1) / 2, (present + 1) / 2
+
+    def given(size: int = count) -> torch.Tensor:
+        return torch.full((size,), float("nan") if newcomer else rank + 1.0)
+
+    tensor = given()
+    dist.all_reduce(tensor)
+    assert (tensor == total).all()
+    tensor = given()
+    pccl.all_reduce(tensor, op="avg")
+    assert (tensor == average).all()
+    both = [given(), given(3)]
+    dist.group.WORLD.allreduce_coalesced(both).wait()
+    assert all((one == total).all() for one in both)
+    tensor = given()
+    pccl.all_reduce(tensor, op="avg", quantize=pccl.MinMax(bits=8))
+    assert (tensor - average).abs().max() < 0.1
+    half = given().bfloat16()
+    pccl.all_reduce(half, op="avg")
+    assert (half == average).all()
+    block = torch.empty(count)
+    dist.reduce_scatter_tensor(block, given(count * world), op=dist.ReduceOp.AVG)
+    assert (block == average).all()
+    tensor = given()
+    dist.reduce(tensor, 0)
+    if rank == 0:
+        assert (tensor == total).all()
+
+    tensor = given()
+    work = pccl.all_reduce(tensor, op="avg", on_loss="keep", async_op=True)
+    work.wait()
+    assert (tensor == average).all()
+    members = [member["peer"] for member in pccl.run_info()["members"]]
+    (part,) = pccl.contributors(work)
+    assert (part.start, part.stop) == (0, count)
+    assert part.peers == tuple(members[:present])
+
+
+def absent_while_it_fetches() -> dict[str, bool]:
+    """A newcomer takes part in the sums of the others before it has the shared state."""
+    newcomer = dist.get_world_size() > 2
+    weights = torch.full((8 << 20,), float("nan") if newcomer else 3.0)
+    state = pccl.SharedState({"weights": weights}, revision=0 if newcomer else 1)
+    if not newcomer:
+        pccl.sync_shared_state(state)
+        assemble(3)
+    strategy = "receive_only" if newcomer else "enforce_popular"
+    sync = pccl.sync_shared_state(state, strategy, async_op=True)
+    assert sync.receives is newcomer
+    for count in (1, 1000, 1 << 20):
+        sums(newcomer, count, present=2)
+    largest = torch.full((1000,), dist.get_rank() + 1.0)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    assert (largest == 3).all(), "only sums and averages are without the newcomer"
+    sync.wait()
+    assert (weights == 3).all()
+    for count in (1, 1000, 1 << 20):
+        sums(False, count, present=3)
     return {"newcomer": newcomer}
 
 

@@ -10,8 +10,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "csrc/base/ids.h"
 
 namespace pccl::sim {
 
@@ -40,6 +43,9 @@ class Checker {
   void violation(const std::string& what) {
     if (violations_.size() < 10) violations_.push_back(what);
   }
+  // The peer is absent from a reduction.
+  void misses(const std::string& what, PeerId peer) { absent_[what].insert(peer); }
+  const std::set<PeerId>& absent_from(const std::string& what) { return absent_[what]; }
   const std::vector<std::string>& violations() const { return violations_; }
   size_t outcomes() const { return seen_.size(); }
 
@@ -51,6 +57,7 @@ class Checker {
     std::string what, who, outcome;
   };
   std::map<std::string, Seen> seen_;
+  std::map<std::string, std::set<PeerId>> absent_;
   std::vector<Later> later_;
   std::vector<std::string> violations_;
 };

@@ -49,10 +49,11 @@ struct Plant {
   const char* breaks;
 };
 constexpr Plant kPlants[] = {
-    {"early-commit", Bug::kEarlyCommit, "P1"},    {"no-restore", Bug::kNoRestore, "P2"},
-    {"foreign-size", Bug::kForeignSize, "P3"},    {"lost-answer", Bug::kLostAnswer, "P4"},
-    {"told-too-early", Bug::kToldTooEarly, "P6"}, {"any-run", Bug::kAnyRun, "P5"},
-    {"no-forget", Bug::kNoForget, "P4"},          {"hasty-end", Bug::kHastyEnd, "P1"}};
+    {"early-commit", Bug::kEarlyCommit, "P1"}, {"no-restore", Bug::kNoRestore, "P2"},
+    {"foreign-size", Bug::kForeignSize, "P3"}, {"never-absent", Bug::kNeverAbsent, "P3"},
+    {"lost-answer", Bug::kLostAnswer, "P4"},   {"told-too-early", Bug::kToldTooEarly, "P6"},
+    {"any-run", Bug::kAnyRun, "P5"},           {"no-forget", Bug::kNoForget, "P4"},
+    {"hasty-end", Bug::kHastyEnd, "P1"}};
 
 const Plant* find_plant(const std::string& name) {
   for (const Plant& plant : kPlants) {

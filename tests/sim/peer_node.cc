@@ -35,13 +35,15 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
       peer_timeout_(options.peer_timeout),
       core_(std::move(options)),
       engine_({.on_transferred =
-                   [this](Epoch epoch, OpKey op) {
-                     control([this, epoch, op] { step(peer::OpTransferred{epoch, op}); });
+                   [this](Epoch epoch, OpKey op, protocol::AbsentRanks absent) {
+                     control([this, epoch, op, absent] {
+                       step(peer::OpTransferred{epoch, op, absent});
+                     });
                    },
                .on_progressed =
-                   [this](Epoch epoch, OpKey op, uint64_t finished) {
-                     control([this, epoch, op, finished] {
-                       step(peer::OpProgressed{epoch, op, finished});
+                   [this](Epoch epoch, OpKey op, uint64_t finished, protocol::AbsentRanks absent) {
+                     control([this, epoch, op, finished, absent] {
+                       step(peer::OpProgressed{epoch, op, finished, absent});
                      });
                    },
                .on_agreed =
@@ -141,6 +143,9 @@ void PeerNode::step(const peer::Event& event) {
     count_message();
     dismissed_ |= std::holds_alternative<protocol::Farewell>(sent->message);
   }
+  if (const auto* called = std::get_if<peer::OpCalled>(&event))
+    app_->on_called(called->request.handle, fetches_);
+  if (std::holds_alternative<peer::JointConcluded>(event)) fetches_ = false;
   world_.stepping = this;
   core_.step(event, clock(), effects);
   core_.check();
@@ -290,6 +295,11 @@ void PeerNode::apply(peer::FinishJoint& effect) {
     PCCL_ASSERT(shared_call_ == effect.handle && shared_->install(effect.install).ok());
     app_->on_added(shared_->take_added());
   }
+  if (effect.kind == protocol::JointKind::kSyncSharedState) {
+    // It comes before what the application calls next, and draws no random number for its delay.
+    const peer::JointConcluded event{effect.handle};
+    to_control_.post(late(), [this, event] { run([this, event] { step(event); }); });
+  }
   app_->on_joint(effect);
 }
 
@@ -351,6 +361,7 @@ void PeerNode::apply(peer::StartOp& start) {
   const Bug plant = world_.options().plant;
   if (plant == Bug::kNoRestore) memory.save = false;
   if (plant == Bug::kForeignSize && port_ == 1) ++memory.contributors;
+  if (plant == Bug::kNeverAbsent) start.task.absent = {};
   start.task.handle = start.handle;
   data([this, task = start.task, memory = std::move(memory)] { engine_.post(task, memory); });
 }
@@ -370,6 +381,7 @@ void PeerNode::apply(peer::BeginPieces& effect) {
     shared_call_ = effect.handle;
   }
   shared_->begin(effect);
+  fetches_ |= effect.receives;
   if (std::exchange(decided_call_, effect.handle) == effect.handle) return;
   background_ = app_->syncs_in_background();
   if (background_) app_->on_decided(effect.receives);

@@ -132,6 +132,7 @@ class PeerNode {
   std::unique_ptr<Device> device_;               // null: all tensors are on the CPU
   std::shared_ptr<peer::SharedEntries> shared_;  // of the last shared-state call with a plan
   peer::Handle shared_call_ = 0;                 // that call
+  bool fetches_ = false;                         // the shared state, and it is not installed yet
   peer::Handle decided_call_ = 0;                // the last one for which all have voted
   bool background_ = false;                      // it goes on in the background
   std::optional<peer::FinishJoint> unclaimed_;   // its end, for which nobody has waited yet

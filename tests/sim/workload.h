@@ -71,6 +71,7 @@ class Workload : public App {
   bool syncs_in_background() const override { return in_background_; }
   void on_decided(bool receives) override;
   void on_install() override;
+  void on_called(peer::Handle handle, bool fetches) override;
 
   // At the end of its turn it computes for so much longer than usual. `begun`: called then. Zero:
   // not any more, unless it has begun.
@@ -159,13 +160,18 @@ class Workload : public App {
   uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
   void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
   double reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const;
-  bool is_quantized(const Call& call, size_t contributors) const;
-  // Appends the elements from `start` to the end of the part, which are quantized.
+  bool is_quantized(const Call& call, size_t members) const;
+  std::vector<PeerId> members_at(Epoch epoch) const;
+  // Without those that are absent from the call.
+  std::vector<PeerId> present(const Call& call, std::vector<PeerId> members) const;
+  // Appends the elements from `start` to the end of the part, which are quantized. `members`: of
+  // the epoch in which they were reduced.
   void append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
-                        const peer::Part& part) const;
-  // What the span with the number `block` holds after a success.
+                        const peer::Part& part, size_t members) const;
+  // What the span with the number `block` holds after a success, in an epoch of `members` members
+  // (0: all of them are contributors).
   std::vector<std::byte> expected(const Posted& posted, uint32_t block,
-                                  const std::vector<peer::Part>& parts) const;
+                                  const std::vector<peer::Part>& parts, size_t members) const;
   std::string where() const;
 
   PeerNode& node_;

@@ -71,6 +71,32 @@ void Workload::fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call
   append_values(bytes, call.dtype, 0, call.count, [&](uint64_t i) { return input(peer, call, i); });
 }
 
+// What is called while the state is fetched takes zeros from this peer, and an average does not
+// count it: if it is a sum or an average of some elements.
+void Workload::on_called(peer::Handle handle, bool fetches) {
+  const auto found = open_.find(handle);
+  if (!fetches || found == open_.end()) return;
+  const Call& call = found->second.call;
+  const bool adds = call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kAvg;
+  const bool reduces = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce ||
+                       call.kind == OpKind::kReduceScatter;
+  if (adds && reduces && call.count > 0) checker_.misses(call.name, node_.id());
+}
+
+std::vector<PeerId> Workload::members_at(Epoch epoch) const {
+  auto took_part = epochs_.upper_bound(epoch);
+  PCCL_ASSERT(took_part != epochs_.begin());
+  std::vector<PeerId> members;
+  for (const auto& member : (--took_part)->second.members) members.push_back(member.peer);
+  return members;
+}
+
+std::vector<PeerId> Workload::present(const Call& call, std::vector<PeerId> members) const {
+  const std::set<PeerId>& absent = checker_.absent_from(call.name);
+  std::erase_if(members, [&](PeerId peer) { return absent.contains(peer); });
+  return members;
+}
+
 double Workload::reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const {
   double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
   for (const PeerId peer : over) {
@@ -83,7 +109,7 @@ double Workload::reduced(const Call& call, const std::vector<PeerId>& over, uint
       value += one;
   }
   if (call.reduce != ReduceOp::kAvg) return value;
-  return static_cast<float>(value) / static_cast<float>(over.size());
+  return static_cast<float>(value) / static_cast<float>(std::max<size_t>(over.size(), 1));
 }
 
 // Makes a sum or an average of floats travel in a format, if it is one.
@@ -98,23 +124,22 @@ void Workload::quantize(Call& call, Random& random) const {
 }
 
 // Small tensors are not, and the larger the group, the smaller they are (master/epochs.cc).
-bool Workload::is_quantized(const Call& call, size_t contributors) const {
+bool Workload::is_quantized(const Call& call, size_t members) const {
   constexpr size_t kScratchBytes = 512u << 10;
-  if (!call.format.quantizes() || contributors < 2) return false;
+  if (!call.format.quantizes() || members < 2) return false;
   const uint64_t bytes = call.count * element_bytes(call.dtype);
-  return bytes >
-         std::min<size_t>(node_.world().options().one_shot_bytes, kScratchBytes / contributors);
+  return bytes > std::min<size_t>(node_.world().options().one_shot_bytes, kScratchBytes / members);
 }
 
 void Workload::append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
-                                const peer::Part& part) const {
+                                const peer::Part& part, size_t members) const {
   std::vector<std::vector<std::byte>> contributions;
   for (const PeerId peer : part.contributors) {
     append_values(contributions.emplace_back(), call.dtype, start, part.end,
                   [&](uint64_t i) { return input(peer, call, i); });
   }
   const std::vector<std::byte> sum =
-      quantized_sum(call.format, call.dtype, call.reduce, contributions, contributions.size() == 2);
+      quantized_sum(call.format, call.dtype, call.reduce, contributions, members == 2);
   out.insert(out.end(), sum.begin(), sum.end());
 }
 
@@ -177,7 +202,8 @@ Workload::Buffers Workload::outputs_of(const Call& call) const {
 }
 
 std::vector<std::byte> Workload::expected(const Posted& posted, uint32_t block,
-                                          const std::vector<peer::Part>& parts) const {
+                                          const std::vector<peer::Part>& parts,
+                                          size_t members) const {
   const Call& call = posted.call;
   const uint32_t self = topology_.rank;
   switch (call.kind) {
@@ -201,8 +227,9 @@ std::vector<std::byte> Workload::expected(const Posted& posted, uint32_t block,
   uint64_t start = 0;
   for (const peer::Part& part : parts) {
     const uint64_t from = std::exchange(start, part.end);
-    if (is_quantized(call, part.contributors.size())) {
-      append_quantized(bytes, call, from, part);
+    const size_t all = members > 0 ? members : part.contributors.size();
+    if (is_quantized(call, all) && !part.contributors.empty()) {
+      append_quantized(bytes, call, from, part, all);
     } else {
       append_values(bytes, call.dtype, first + from, first + part.end,
                     [&](uint64_t i) { return reduced(call, part.contributors, i); });
@@ -216,28 +243,38 @@ bool Workload::same_on_all(const Call& call) {
          call.kind == OpKind::kAllGather;
 }
 
-// The contributors are the members of the epoch in which the operation ended. A kept operation
-// names the contributors of each part; those of the last part are these same members.
+// The contributors are the members of the epoch in which the operation ended, without those that
+// are absent. A kept operation names the contributors of each part; those of the last part are
+// these same members. Nobody is absent from a part without elements.
 void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
-  auto took_part = epochs_.upper_bound(ended.epoch);
-  PCCL_ASSERT(took_part != epochs_.begin());
-  peer::Part whole{posted.call.count, {}};
-  for (const auto& member : (--took_part)->second.members)
-    whole.contributors.push_back(member.peer);
+  const Call& call = posted.call;
+  const std::vector<PeerId> members = members_at(ended.epoch);
   std::vector<peer::Part> parts = ended.parts;
-  if (!posted.call.keep) parts = {whole};
+  const bool last_is_empty = parts.size() > 1 && parts[parts.size() - 2].end == call.count;
+  const peer::Part whole{call.count, last_is_empty ? members : present(call, members)};
+  if (!call.keep) parts = {whole};
   // Under policy raise the application is not informed of epochs in which only kept operations
   // continue.
-  if (parts.empty() || parts.back().end != posted.call.count ||
-      (rules_.retries && parts.back() != whole))
-    return fail("P3 " + posted.call.name + ": contributors that make no sense");
+  if (parts.empty() || parts.back().end != call.count || (rules_.retries && parts.back() != whole))
+    return fail("P3 " + call.name + ": contributors that make no sense");
+  for (const peer::Part& part : parts) {
+    const bool empty = last_is_empty && &part == &parts.back();
+    if (!empty && part.contributors != present(call, part.contributors))
+      return fail("P3 " + call.name + ": an absent peer is a contributor");
+  }
   if (parts.size() > 1) node_.world().note(node_.name(), posted.call.name + " was kept in part");
   const bool received = posted.call.kind == OpKind::kSend && topology_.rank == posted.call.peer;
   if (ended.source != (received ? static_cast<int32_t>(posted.call.root) : -1))
     fail("P1 " + posted.call.name + ": sent by rank " + std::to_string(ended.source));
+  // If some are absent, the number of members is known of the last epoch alone, and not even of it
+  // under policy raise.
+  const bool absent = !checker_.absent_from(call.name).empty();
+  const bool unknown = parts.size() > 1 || !epochs_.contains(ended.epoch);
+  if (call.format.quantizes() && absent && unknown) return;
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
     const std::vector<std::byte>& result = posted.buffers[block];
-    const std::vector<std::byte> right = expected(posted, block, parts);
+    const std::vector<std::byte> right =
+        expected(posted, block, parts, absent ? members.size() : 0);
     if (!same(result, right)) fail("P3 " + posted.call.name + ": wrong result");
   }
 }

@@ -63,6 +63,9 @@ class App {
   virtual bool syncs_in_background() const { return false; }
   virtual void on_decided(bool /*receives*/) {}
   virtual void on_install() {}  // the tensors are written next
+  // The peer takes a call of the application. The truth value says whether it fetches the shared
+  // state then.
+  virtual void on_called(peer::Handle /*handle*/, bool /*fetches*/) {}
 };
 
 // A bug that the checker must find. There is at least one for each promise that it watches.
@@ -71,6 +74,7 @@ enum class Bug {
   kEarlyCommit,   // P1: the master counts the last member as done before it is
   kNoRestore,     // P2: the bytes that an operation overwrites are not saved
   kForeignSize,   // P3: one peer averages over another number of peers
+  kNeverAbsent,   // P3: a peer that fetches the shared state sends its own tensors
   kLostAnswer,    // P4: some Answers do not arrive, though the connection stays up
   kToldTooEarly,  // P6: the master announces what is not durable yet
   kAnyRun,        // P5: a peer accepts the hello of another run

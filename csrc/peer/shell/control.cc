@@ -79,12 +79,12 @@ ring::Shell::Callbacks Control::data_callbacks() {
           [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
       .on_rate = [this](const protocol::LinkRate& link) { push(Event{RateMeasured{link}}); },
       .on_transferred =
-          [this](Epoch epoch, OpKey op) {
-            push(Event{OpTransferred{epoch, op}});
+          [this](Epoch epoch, OpKey op, protocol::AbsentRanks absent) {
+            push(Event{OpTransferred{epoch, op, absent}});
           },
       .on_progressed =
-          [this](Epoch epoch, OpKey op, uint64_t finished) {
-            push(Event{OpProgressed{epoch, op, finished}});
+          [this](Epoch epoch, OpKey op, uint64_t finished, protocol::AbsentRanks absent) {
+            push(Event{OpProgressed{epoch, op, finished, absent}});
           },
       .on_agreed =
           [this](Epoch epoch, OpKey op) {
@@ -163,6 +163,8 @@ bool Control::joint(JointCalled event, std::shared_ptr<WaitingCall> call) {
 
 void Control::give_up(const std::shared_ptr<WaitingCall>& call) { push(GivenUp{call}); }
 void Control::await(const std::shared_ptr<WaitingCall>& call) { push(Awaited{call}); }
+
+void Control::concluded(Handle call) { push(Event{JointConcluded{call}}); }
 
 void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
 

@@ -73,6 +73,7 @@ class Control {
   bool joint(JointCalled event, std::shared_ptr<WaitingCall> call);
   void give_up(const std::shared_ptr<WaitingCall>& call);
   void await(const std::shared_ptr<WaitingCall>& call);  // see JointAwaited
+  void concluded(Handle call);                           // see JointConcluded
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or

@@ -112,6 +112,7 @@ struct Peer::Impl {
   Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
                             const Interrupted& interrupted, const OnProgress& on_progress = {});
   Result<JointResult> conclude(FinishJoint end, SharedEntries* entries);
+  Result<JointResult> outcome_of(FinishJoint end, SharedEntries* entries);
   void see(const Topology& topology);
   void on_reconfigured(const Topology& topology);
   void look();
@@ -277,7 +278,8 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
   const Status failure = caught([&] { result = call->waiter.wait(interrupted); });
   if (!failure.ok()) {
     control.give_up(call);
-    (void)call->waiter.end();  // until then the tensors are borrowed
+    const FinishJoint end = call->waiter.end();  // until then the tensors are borrowed
+    if (call->entries != nullptr) control.concluded(end.handle);
     return failure;
   }
   if (!result) {
@@ -288,6 +290,7 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
     const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
     result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);
     if (result && result->topology) see(*result->topology);
+    if (result && call->entries != nullptr) control.concluded(result->handle);
     return interrupted_status(what);
   }
   return conclude(std::move(*result), call->entries.get());
@@ -295,6 +298,13 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
 
 // `entries`: null except for sync_shared_state.
 Result<JointResult> Peer::Impl::conclude(FinishJoint end, SharedEntries* entries) {
+  const Handle call = end.handle;
+  Result<JointResult> outcome = outcome_of(std::move(end), entries);
+  if (entries != nullptr) control.concluded(call);
+  return outcome;
+}
+
+Result<JointResult> Peer::Impl::outcome_of(FinishJoint end, SharedEntries* entries) {
   if (!end.status.ok()) return end.status;
   JointResult out;
   out.pending = end.pending;

@@ -39,9 +39,9 @@ class Shell {
     std::function<void(protocol::LinkReport)> on_link;
     // The bytes of the link in a time in which only the network limited it.
     std::function<void(protocol::LinkRate)> on_rate = [](const protocol::LinkRate&) {};
-    std::function<void(Epoch, OpKey)> on_transferred;
+    std::function<void(Epoch, OpKey, protocol::AbsentRanks)> on_transferred;  // see Engine
     // Required if a task has `keep` set.
-    std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
+    std::function<void(Epoch, OpKey, uint64_t finished, protocol::AbsentRanks)> on_progressed = {};
     std::function<void(Epoch, OpKey)> on_agreed = {};  // required if done() is called
     std::function<void(Epoch, OpKey)> on_drained;
     std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine

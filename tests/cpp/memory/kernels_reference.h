@@ -117,8 +117,7 @@ inline uint16_t average_step(Format format, const Reduction& reduction, int held
   const float x = std::ldexp(decode(format, static_cast<uint16_t>(a)), held == 1 ? -exponent : 0),
               y = std::ldexp(decode(format, static_cast<uint16_t>(b)), -exponent);
   if (held + 1 < reduction.contributors) return encode(format, x + y);
-  return encode(format,
-                (x + y) / std::ldexp(static_cast<float>(reduction.contributors), -exponent));
+  return encode(format, (x + y) / std::ldexp(static_cast<float>(divisor_of(reduction)), -exponent));
 }
 
 template <typename T>
@@ -126,11 +125,11 @@ T float_step(const Reduction& reduction, int held, T a, T b) {
   if (reduction.op != ReduceOp::kAvg) return combine_floats(reduction.op, a, b);
   const T sum = combine_floats(ReduceOp::kSum, a, b);
   if (std::isnan(sum) || held + 1 < reduction.contributors) return sum;
-  return sum / static_cast<T>(reduction.contributors);
+  return sum / static_cast<T>(divisor_of(reduction));
 }
 
 inline uint64_t step(const Reduction& reduction, int held, uint64_t a, uint64_t b) {
-  const auto [dtype, op, contributors] = reduction;
+  const auto [dtype, op, contributors, absent] = reduction;
   const auto brief = [&](Format format) {
     if (reduction.op == ReduceOp::kAvg) return average_step(format, reduction, held, a, b);
     const float x = decode(format, static_cast<uint16_t>(a)),

@@ -113,15 +113,15 @@ std::vector<Pair> reducible_pairs() {
 // The steps of a reduction that differ from each other: the first of several, one in the middle,
 // the last, and the only one.
 struct Step {
-  int held, contributors;
+  int held, contributors, absent = 0;
 };
-constexpr Step kSteps[] = {{1, 3}, {2, 4}, {2, 3}, {1, 2}};
+constexpr Step kSteps[] = {{1, 3}, {2, 4}, {2, 3}, {1, 2}, {2, 3, 1}, {1, 2, 1}, {3, 4, 4}};
 
 // destination = destination (op) source, in that step.
 void reduce_into(Pair pair, Step step, std::byte* destination, const std::byte* source,
                  size_t elements) {
-  reduce({pair.dtype, pair.op, step.contributors}, step.held, destination, destination, source,
-         elements);
+  reduce({pair.dtype, pair.op, step.contributors, step.absent}, step.held, destination, destination,
+         source, elements);
 }
 
 std::string name(Pair pair) { return std::string(text(pair.op)) + " of " + text(pair.dtype); }
@@ -149,7 +149,8 @@ TEST_P(Kernels, EveryPairAgreesWithTheReference) {
       size_t wrong = 0;
       for (size_t i = 0; i < count && wrong < 3; ++i) {
         const uint64_t x = element(pair.dtype, a, i), y = element(pair.dtype, b, i);
-        const uint64_t expected = step({pair.dtype, pair.op, at.contributors}, at.held, x, y),
+        const uint64_t expected =
+                           step({pair.dtype, pair.op, at.contributors, at.absent}, at.held, x, y),
                        got = element(pair.dtype, result, i);
         if (expected == got) continue;
         ++wrong;
@@ -237,8 +238,9 @@ TEST_P(Kernels, All16BitFloats) {
     for (uint64_t bits : others) {
       for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax})
         expect_right({dtype, op}, 1, bits);
-      for (const auto [held, contributors] : {Step{1, 2}, Step{1, 3}, Step{2, 3}, Step{6, 7}})
-        expect_right({dtype, ReduceOp::kAvg, contributors}, held, bits);
+      for (const auto& [held, contributors, absent] :
+           {Step{1, 2}, Step{1, 3}, Step{2, 3}, Step{6, 7}, Step{6, 7, 3}})
+        expect_right({dtype, ReduceOp::kAvg, contributors, absent}, held, bits);
     }
   }
 }
@@ -274,8 +276,8 @@ double decoded(DType dtype, const Bytes& data, size_t index) {
 }
 
 // All members' contributions, and the average that the kernels compute of them.
-Bytes average(DType dtype, const std::vector<Bytes>& contributions) {
-  const Reduction reduction{dtype, ReduceOp::kAvg, static_cast<int>(contributions.size())};
+Bytes average(DType dtype, const std::vector<Bytes>& contributions, int absent = 0) {
+  const Reduction reduction{dtype, ReduceOp::kAvg, static_cast<int>(contributions.size()), absent};
   Bytes result = contributions[0];
   for (int held = 1; held < reduction.contributors; ++held) {
     reduce(reduction, held, result.data(), result.data(),
@@ -311,6 +313,24 @@ TEST_P(Kernels, TheAverageOfTheLargestNumberDoesNotOverflow) {
     set_element(dtype, largest, 0, dtype == DType::kFloat16 ? 0x7bff : 0x7f7f);
     for (size_t contributors = 2; contributors <= protocol::kMembersMax; ++contributors)
       expect_close(dtype, std::vector(contributors, largest));
+  }
+}
+
+// One member alone gives its number, and nobody gives 0. All but one stay below an overflow.
+TEST_P(Kernels, AnAverageDoesNotCountAbsentMembers) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Bytes largest(2);
+    set_element(dtype, largest, 0, dtype == DType::kFloat16 ? 0x7bff : 0x7f7f);
+    for (const int members : {2, 3, 7, 128}) {
+      const auto middle = static_cast<size_t>(members / 2);
+      std::vector<Bytes> contributions(static_cast<size_t>(members), Bytes(2));
+      EXPECT_TRUE(average(dtype, contributions, members) == Bytes(2));
+      contributions[middle] = largest;
+      EXPECT_TRUE(average(dtype, contributions, members - 1) == largest);
+      contributions.assign(static_cast<size_t>(members), largest);
+      contributions[middle] = Bytes(2);
+      EXPECT_TRUE(std::isfinite(decoded(dtype, average(dtype, contributions, 1), 0)));
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "csrc/peer/state_sync.h"
 
+#include <numeric>
+
 #include "csrc/protocol/state.h"
 #include "tests/cpp/peer/transcript.h"
 
@@ -420,6 +422,118 @@ TEST_F(AnsweredAfterAReconfiguration, WhatWasFetchedIsInstalled) {
 // Another election has found that this peer needs nothing.
 TEST_F(AnsweredAfterAReconfiguration, WhatWasNotElectedIsNot) {
   EXPECT_EQ(answered_with(offer(1).entries), "finish joint call 5: ok\n");
+}
+
+// ---- Collectives while the state is fetched ----
+
+bool is_absent(const std::string& story) {
+  EXPECT_NE(story.find("start call"), std::string::npos) << story;
+  return story.find(", absent\n") != std::string::npos;
+}
+
+TEST_F(StateSyncTest, WhoFetchesIsAbsentUntilTheApplicationHasTheState) {
+  EXPECT_FALSE(is_absent(t.call(t.all_reduce(6)))) << "the vote is under way";
+  t.hear(fetch());
+  EXPECT_TRUE(is_absent(t.call(t.all_reduce(7))));
+  arrives(1);
+  is_right(1, 0);
+  t.hear(answer());
+  EXPECT_TRUE(is_absent(t.call(t.all_reduce(8)))) << "nothing is installed yet";
+  t.on(JointConcluded{4});
+  EXPECT_TRUE(is_absent(t.call(t.all_reduce(9)))) << "another call was concluded";
+  t.on(JointConcluded{5});
+  EXPECT_FALSE(is_absent(t.call(t.all_reduce(10))));
+}
+
+TEST_F(StateSyncTest, WhoOnlySendsIsPresent) {
+  t.hear(give());
+  EXPECT_FALSE(is_absent(t.call(t.all_reduce(6))));
+}
+
+TEST_F(StateSyncTest, AFailedSyncEndsTheAbsenceWhenTheApplicationHasItsError) {
+  t.hear(fetch());
+  t.hear(answer(Code::kSharedState, "nobody has it"));
+  t.on(OpDrained{epoch_id(1), op(1, 2)});
+  EXPECT_TRUE(is_absent(t.call(t.all_reduce(6))));
+  t.on(JointConcluded{5});
+  EXPECT_FALSE(is_absent(t.call(t.all_reduce(7))));
+}
+
+TEST_F(StateSyncTest, OnlySumsAndAveragesOfSomeElementsAreWithoutWhoFetches) {
+  t.hear(fetch());
+  Handle handle = 6;
+  const auto absent_from = [&](protocol::OpKind kind, ReduceOp reduce, uint64_t count = 8) {
+    OpRequest request = t.kind(handle++, kind, kind == protocol::OpKind::kReduce ? 0 : -1);
+    request.reduce = reduce;
+    request.count = count;
+    return is_absent(t.call(request));
+  };
+  for (const auto kind : {protocol::OpKind::kAllReduce, protocol::OpKind::kReduce,
+                          protocol::OpKind::kReduceScatter}) {
+    EXPECT_TRUE(absent_from(kind, ReduceOp::kSum));
+    EXPECT_TRUE(absent_from(kind, ReduceOp::kAvg));
+    EXPECT_FALSE(absent_from(kind, ReduceOp::kMax));
+    EXPECT_FALSE(absent_from(kind, ReduceOp::kProduct));
+    EXPECT_FALSE(absent_from(kind, ReduceOp::kSum, 0)) << "an empty tensor";
+  }
+  EXPECT_FALSE(absent_from(protocol::OpKind::kAllGather, ReduceOp::kSum));
+}
+
+OpRequest kept(Transcript& t, Handle handle) {
+  OpRequest request = t.all_reduce(handle);
+  request.count = 100;
+  request.keep = true;
+  return request;
+}
+
+TEST_F(StateSyncTest, TheAbsentAreNoContributors) {
+  t.hear(give());
+  t.call(kept(t, 6));
+  t.on(OpTransferred{epoch_id(1), t.key(0), protocol::AbsentRanks::of(2, 3)});
+  EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}),
+            "end #0 committed\nfinish call 6: ok, to 100 over 1.1 1.2\n");
+}
+
+TEST_F(StateSyncTest, WhoCannotSayThatItIsAbsentWaitsForTheStateFirst) {
+  Transcript large;
+  large.register_now();
+  std::vector<uint32_t> peers(66);
+  std::iota(peers.begin(), peers.end(), 1u);
+  large.hear(large.start_of(1, peers));
+  large.on(JointCalled{5, JointKind::kSyncSharedState, offer(1), {}});
+  large.hear(fetch());
+  EXPECT_NE(large.call(large.all_reduce(6))
+                .find("all_reduce: rank 1 of 66 fetches the shared state, and only the last 64"),
+            std::string::npos);
+  OpRequest largest = large.all_reduce(7);
+  largest.reduce = ReduceOp::kMax;
+  EXPECT_FALSE(is_absent(large.call(largest)));
+}
+
+// The tensor was made without the state, though the state is here when the operation starts again.
+TEST_F(StateSyncTest, ACallKeepsItsAbsenceWhenItStartsAgain) {
+  t.hear(fetch());
+  EXPECT_TRUE(is_absent(t.call(kept(t, 6))));
+  arrives(1);
+  is_right(1, 0);
+  t.hear(answer());
+  t.on(JointConcluded{5});
+  t.on(OpProgressed{epoch_id(1), t.key(0), 40, protocol::AbsentRanks::of(1, 3)});
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
+  t.hear(protocol::EpochEnd{epoch_id(1),
+                            {{peer_id(3), ""}},
+                            {},
+                            "peer 1.3 lost",
+                            protocol::Continuation::kEverything,
+                            {{t.key(0), 40}}});
+  protocol::EpochStart start = t.start_of(2, {1, 2});
+  start.generation = epoch_id(1);
+  start.left = {peer_id(3)};
+  t.hear(start);
+  EXPECT_TRUE(is_absent(t.on(OpDrained{epoch_id(1), t.key(0)})));
+  t.on(OpTransferred{epoch_id(2), t.key(0), protocol::AbsentRanks::of(1, 2)});
+  EXPECT_EQ(t.decide(2, 0, {t.committed(t.key(0))}),
+            "end #0 committed\nfinish call 6: ok, to 40 over 1.1 1.3, to 100 over 1.1\n");
 }
 
 TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {

@@ -192,6 +192,7 @@ class Transcript {
     if (what.piece) out += ", " + piece_text(what.piece->what);
     if (what.start > 0) out += ", after " + std::to_string(what.start);
     if (task.parked) out += ", parked";
+    if (task.absent.any()) out += ", absent";
     if (what.probe) out += ", a probe";
     return out;
   }

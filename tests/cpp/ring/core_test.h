@@ -47,7 +47,7 @@ inline std::string text(const Effect& effect) {
     }
     std::string operator()(const SendContribution& e) {
       return "copy " + std::to_string(e.header.op.sequence) +
-             (e.header.value > 0 ? " as asked" : "") + " to " + ring::text(e.lane);
+             ((e.header.value & kRequested) != 0 ? " as asked" : "") + " to " + ring::text(e.lane);
     }
     std::string operator()(const LandUnexpected& e) {
       return "land early " + ring::text(e.unexpected) + " from " + ring::text(e.lane);

@@ -11,32 +11,38 @@
 
 namespace pccl::ring {
 
-inline Bytes reduced(World& world, const Call& call) {
-  if (call.format.quantizes()) {
-    std::vector<Bytes> all;
-    for (uint32_t rank = 0; rank < world.size(); ++rank)
-      all.push_back(world.at(rank, call.key).before[0]);
-    return quantized_sum(call.format, call.dtype, call.reduce, all,
-                         call.pattern == Pattern::kPairwise);
+// Reduces what the ranks contribute. `of(rank)`: what this rank has, if it is not absent.
+inline Bytes reduced(World& world, const Call& call, const auto& of) {
+  std::vector<Bytes> all;
+  int absent = 0;
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    all.push_back(of(rank));
+    if (call.absent.empty() || !call.absent[rank]) continue;
+    all.back() = Bytes(all.back().size());
+    ++absent;
   }
-  Bytes out = world.at(0, call.key).before[0];
-  const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};
+  if (call.format.quantizes() && world.size() > 1) {
+    return quantized_sum(call.format, call.dtype, call.reduce, all,
+                         call.pattern == Pattern::kPairwise, static_cast<size_t>(absent));
+  }
+  Bytes out = all[0];
+  const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size()),
+                                    absent};
   for (uint32_t rank = 1; rank < world.size(); ++rank) {
-    memory::reduce(reduction, static_cast<int>(rank), out.data(), out.data(),
-                   world.at(rank, call.key).before[0].data(), call.count);
+    memory::reduce(reduction, static_cast<int>(rank), out.data(), out.data(), all[rank].data(),
+                   call.count);
   }
   return out;
 }
 
+inline Bytes reduced(World& world, const Call& call) {
+  return reduced(world, call, [&](uint32_t rank) { return world.at(rank, call.key).before[0]; });
+}
+
 // Reduces the blocks that all ranks have for this one.
 inline std::vector<Bytes> scattered(World& world, const Call& call, uint32_t rank) {
-  Bytes out = world.at(0, call.key).inputs[rank];
-  const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};
-  for (uint32_t other = 1; other < world.size(); ++other) {
-    memory::reduce(reduction, static_cast<int>(other), out.data(), out.data(),
-                   world.at(other, call.key).inputs[rank].data(), call.count);
-  }
-  return {out};
+  return {
+      reduced(world, call, [&](uint32_t other) { return world.at(other, call.key).inputs[rank]; })};
 }
 
 inline std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
@@ -46,7 +52,7 @@ inline std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank
     case Pattern::kPairwise:
     case Pattern::kDirect:
       if (call.part) return scattered(world, call, rank);
-      return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
+      return {reduced(world, call)};
     case Pattern::kAllGather: {
       std::vector<Bytes> blocks;
       for (uint32_t other = 0; other < world.size(); ++other) {
@@ -56,7 +62,7 @@ inline std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank
     }
     case Pattern::kReduceScatter: return scattered(world, call, rank);
     case Pattern::kReduce:
-      if (rank != call.root || world.size() == 1) return world.at(rank, call.key).before;
+      if (rank != call.root) return world.at(rank, call.key).before;
       return {reduced(world, call)};
     case Pattern::kOneShotExchange:
     case Pattern::kExchange: {

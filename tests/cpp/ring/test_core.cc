@@ -442,7 +442,8 @@ TEST_F(Core, UnexpectedChunksFailTheLinkOnce) {
         Broken{[](FrameHeader& h) { h.round = 4; }, "is none of it"},
         Broken{[](FrameHeader& h) { ++h.block; }, "is none of it"},
         Broken{[](FrameHeader& h) { ++h.slice; }, "is none of it"},
-        Broken{[](FrameHeader& h) { ++h.length; }, "41 bytes, has 40 bytes"}}) {
+        Broken{[](FrameHeader& h) { ++h.length; }, "41 bytes, has 40 bytes"},
+        Broken{[](FrameHeader& h) { h.value = 1u << 3; }, "tells of absent ranks"}}) {
     FrameHeader frame = chunk(0, 0);
     change(frame);
     core_ = RingCore();

@@ -187,13 +187,10 @@ struct Neighbour {
     header.length = bytes;
     return header;
   }
-  void post(uint32_t sequence) {
+  void post(uint32_t sequence, Pattern pattern = Pattern::kOneShot) {
     Task task{.epoch = kEpoch, .op = {TagId{1}, sequence}, .digest = 7, .shape = {}};
-    task.shape = {.pattern = Pattern::kOneShot,
-                  .world = 2,
-                  .element_bytes = 4,
-                  .count = 16,
-                  .block_bytes = {}};
+    task.shape = {
+        .pattern = pattern, .world = 2, .element_bytes = 4, .count = 16, .block_bytes = {}};
     task.parts = parts_among({PeerId{1}, PeerId{2}}, 64, 7);
     step(OpPosted{task});
   }
@@ -220,8 +217,30 @@ TEST_F(HostileCopies, HaveASizeAndSayWhetherTheyWereAskedFor) {
     EXPECT_TRUE(other.refusal(contribution(0, bytes)).ends_with("is none"));
   }
   protocol::FrameHeader odd = contribution(0);
-  odd.value = 2;
+  odd.value = 4;
   EXPECT_TRUE(refusal(odd).ends_with("is none"));
+}
+
+TEST_F(HostileCopies, OfAnAbsentMemberAreForReductions) {
+  protocol::FrameHeader absent = contribution(0);
+  absent.value = kAbsent;
+  post(0);
+  EXPECT_EQ(refusal(absent), "");
+  for (const bool early : {true, false}) {
+    Neighbour other;
+    if (early) {
+      EXPECT_EQ(other.refusal(absent), "");
+      other.step(ChunkArrived{kLane, true});
+      other.effects.clear();
+    }
+    other.post(0, Pattern::kOneShotExchange);
+    if (!early) {
+      EXPECT_TRUE(other.refusal(absent).ends_with("tells of absent ranks"));
+    }
+    EXPECT_TRUE(std::any_of(other.effects.begin(), other.effects.end(), [](const Effect& effect) {
+      return std::holds_alternative<FailLink>(effect);
+    }));
+  }
 }
 
 TEST_F(HostileCopies, OfAnEpochThatIsNotOpenYet) {

@@ -526,7 +526,7 @@ TEST(Engine, CallbacksAndPortsMayCallBack) {
     tensors[rank].resize(1000);
     engines[rank] = std::make_unique<Engine>(Engine::Callbacks{
         .on_transferred =
-            [&, rank](Epoch, OpKey op) {
+            [&, rank](Epoch, OpKey op, protocol::AbsentRanks) {
               engines[rank]->end({op, Ending::kCommitted});
             },
         .on_drained =
@@ -556,7 +556,7 @@ TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
     net::FrameSink* fresh = nullptr;
     int drained = 0;
     engine = std::make_unique<Engine>(
-        Engine::Callbacks{.on_transferred = [](Epoch, OpKey) { FAIL(); },
+        Engine::Callbacks{.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) { FAIL(); },
                           .on_drained = [&](Epoch, OpKey) { ++drained; },
                           .on_fail_link =
                               [&](PeerId peer, const std::string&) {
@@ -609,20 +609,21 @@ TEST(Engine, WhatFailedAndIsEndedInsideACallbackIsDrainedAfterIt) {
                   .downstream = PeerId{2}},
                  {.spans = {{&nothing, bytes}}, .dtype = DType::kUint8});
   };
-  engine.emplace(Engine::Callbacks{.on_transferred = [](Epoch, OpKey) { FAIL(); },
-                                   .on_drained =
-                                       [&](Epoch, OpKey op) {
-                                         story.push_back("drained " + std::to_string(op.tag.value));
-                                         if (op != key(1)) return;
-                                         post(2, uint64_t{1} << 60);  // never touched
-                                         engine->end({key(2)});
-                                         story.push_back("back");
-                                       },
-                                   .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
-                                   .on_failed =
-                                       [&](Epoch, OpKey op, const Status&) {
-                                         story.push_back("failed " + std::to_string(op.tag.value));
-                                       }});
+  engine.emplace(
+      Engine::Callbacks{.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) { FAIL(); },
+                        .on_drained =
+                            [&](Epoch, OpKey op) {
+                              story.push_back("drained " + std::to_string(op.tag.value));
+                              if (op != key(1)) return;
+                              post(2, uint64_t{1} << 60);  // never touched
+                              engine->end({key(2)});
+                              story.push_back("back");
+                            },
+                        .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
+                        .on_failed =
+                            [&](Epoch, OpKey op, const Status&) {
+                              story.push_back("failed " + std::to_string(op.tag.value));
+                            }});
   engine->begin_epoch(Epoch{1}, {PeerId{2}});
   post(1, 1);
   engine->end({key(1)});
@@ -632,7 +633,7 @@ TEST(Engine, WhatFailedAndIsEndedInsideACallbackIsDrainedAfterIt) {
 TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
   int failed = 0;
   int drained = 0;
-  Engine engine({.on_transferred = [](Epoch, OpKey) { FAIL(); },
+  Engine engine({.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) { FAIL(); },
                  .on_drained = [&](Epoch, OpKey) { ++drained; },
                  .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
                  .on_failed =

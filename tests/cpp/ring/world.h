@@ -52,6 +52,7 @@ struct Call {
   // Its task on a rank, for an all-reduce; the World fills in epoch, key and digest. None: the
   // World makes the task.
   std::function<Task(uint32_t rank)> task = {};
+  std::vector<bool> absent = {};  // by rank; none: nobody is
 };
 
 // The state of a call on one rank.
@@ -64,9 +65,10 @@ struct Posted {
   int drained = 0;
   int failed = 0;
   bool committed = false;
-  uint64_t finished = 0;  // elements that on_progressed reported of the last post
-  uint64_t kept = 0;      // elements that again() has kept
-  bool again = false;     // again() was called, and on_drained has not come yet
+  uint64_t finished = 0;         // elements that on_progressed reported of the last post
+  uint64_t kept = 0;             // elements that again() has kept
+  bool again = false;            // again() was called, and on_drained has not come yet
+  protocol::AbsentRanks absent;  // that were told last
 };
 
 class World {
@@ -76,10 +78,15 @@ class World {
       : random(seed), piece_bytes_max_(piece_bytes_max), nodes_(size) {
     for (uint32_t rank = 0; rank < size; ++rank) {
       nodes_[rank].engine = std::make_unique<Engine>(Engine::Callbacks{
-          .on_transferred = [this, rank](Epoch, OpKey op) { ++at(rank, op).transferred; },
+          .on_transferred =
+              [this, rank](Epoch, OpKey op, protocol::AbsentRanks absent) {
+                ++at(rank, op).transferred;
+                at(rank, op).absent = absent;
+              },
           .on_progressed =
-              [this, rank](Epoch, OpKey op, uint64_t finished) {
+              [this, rank](Epoch, OpKey op, uint64_t finished, protocol::AbsentRanks absent) {
                 EXPECT_GT(finished, std::exchange(at(rank, op).finished, finished));
+                at(rank, op).absent = absent;
               },
           .on_drained = [this, rank](Epoch, OpKey op) { drained(rank, op); },
           .on_fail_link = [this](PeerId, const std::string& why) { failures.push_back(why); },
@@ -292,6 +299,8 @@ class World {
     task.shape.count -= posted.kept;
     task.keep = call.keep;
     task.parked = call.parked;
+    if (!call.absent.empty() && call.absent[rank])
+      task.absent = protocol::AbsentRanks::of(rank, size());
     if (call.task) {
       Task made = call.task(rank);
       task.shape = made.shape;

@@ -53,7 +53,7 @@ class ShellLinkTest : public ::testing::Test {
     return net::eventually(loop_, [&] { return first_frames_ == count; });
   }
 
-  Engine engine_{{.on_transferred = [](Epoch, OpKey) {},
+  Engine engine_{{.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) {},
                   .on_drained = [](Epoch, OpKey) {},
                   .on_fail_link = [this](PeerId, const std::string& why) { failed_ = why; },
                   .on_failed = [](Epoch, OpKey, const Status&) {}}};

@@ -38,7 +38,9 @@ class Member {
                 .on_listening =
                     [this](Result<uint16_t> port) { note([&] { port_ = std::move(port); }); },
                 .on_link = [this](LinkReport report) { note([&] { reports_.push_back(report); }); },
-                .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
+                .on_transferred = [this](
+                                      Epoch, OpKey op,
+                                      protocol::AbsentRanks) { note([&] { ++transferred_[op]; }); },
                 .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
                 .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); },
                 .on_sampled =
