@@ -217,6 +217,29 @@ def feedback_keeps_errors_from_adding_up(rounds: int) -> tuple[float, float]:
     return errors[0], errors[1]
 
 
+def means_of_many_rounds(rounds: int) -> tuple[str, float, float]:
+    """Return a digest of all results of stochastic rounding, and the errors of two means.
+
+    They are relative errors of the mean result of the same tensors: rounded to nearest, and at
+    random.
+    """
+    world, rank, count = dist.get_world_size(), dist.get_rank(), 20_000
+    tensors = [numbers(r, count) for r in range(world)]
+    exact = torch.stack(tensors).double().mean(0)
+    digests = ""
+    errors = []
+    for q in (pccl.MinMax(bits=4), pccl.MinMax(bits=4, rounding="stochastic")):
+        mean = torch.zeros(count, dtype=torch.float64)
+        for _ in range(rounds if q.rounding == "stochastic" else 1):
+            tensor = tensors[rank].clone()
+            pccl.all_reduce(tensor, op="avg", quantize=q)
+            digests += digest(tensor)
+            mean += tensor
+        mean /= rounds if q.rounding == "stochastic" else 1
+        errors.append(((mean - exact).norm() / exact.norm()).item())
+    return hashlib.sha256(digests.encode()).hexdigest(), errors[0], errors[1]
+
+
 def small_tensors_lose_nothing() -> None:
     feedback = ErrorFeedback(pccl.MinMax(bits=4))
     for _ in range(3):

@@ -115,6 +115,8 @@ class Workload : public App {
     Call call;
     Buffers buffers;  // what the operation writes: one per rank, or one
     Buffers before, inputs;
+    Epoch generation = {};
+    uint32_t sequence = 0;  // its number under its tag, unless it is a send
   };
   static Buffers fresh_state();
   static bool same_on_all(const Call& call);  // whether all ranks get the same result
@@ -161,7 +163,7 @@ class Workload : public App {
   double reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const;
   bool is_quantized(const Call& call, size_t contributors) const;
   // Appends the elements from `start` to the end of the part, which are quantized.
-  void append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
+  void append_quantized(std::vector<std::byte>& out, const Posted& posted, uint64_t start,
                         const peer::Part& part) const;
   // What the span with the number `block` holds after a success.
   std::vector<std::byte> expected(const Posted& posted, uint32_t block,
@@ -176,6 +178,7 @@ class Workload : public App {
   std::optional<peer::Topology> next_;      // of the next turn, when a loss has changed it
   std::map<Epoch, peer::Topology> epochs_;  // who took part, since the generation began
   std::map<peer::Handle, Posted> open_;
+  std::map<std::string, uint32_t> called_;  // collectives in this generation, by tag
   std::optional<protocol::JointKind> joint_;
   peer::Handle joint_handle_ = 0;  // of the last call that is no sync
   Instant joint_since_;            // it began then

@@ -14,10 +14,13 @@ namespace pccl::ring {
 inline Bytes reduced(World& world, const Call& call) {
   if (call.format.quantizes()) {
     std::vector<Bytes> all;
-    for (uint32_t rank = 0; rank < world.size(); ++rank)
+    RandomKeys keys{{}, World::kResultKey, 0};
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
       all.push_back(world.at(rank, call.key).before[0]);
+      keys.own.push_back(World::key_of(rank));
+    }
     return quantized_sum(call.format, call.dtype, call.reduce, all,
-                         call.pattern == Pattern::kPairwise);
+                         call.pattern == Pattern::kPairwise, keys);
   }
   Bytes out = world.at(0, call.key).before[0];
   const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size())};
