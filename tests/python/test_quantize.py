@@ -101,6 +101,16 @@ def test_stochastic_rounding_has_no_bias(make_world: MakeWorld, size: int) -> No
         assert stochastic < nearest / 5
 
 
+def test_ddp_goes_on_with_its_own_residual(make_world: MakeWorld, tmp_path: Path) -> None:
+    whole = make_world(3).run(partial(work.ddp_saves_its_residual, 6, None), timeout=60)
+    assert len(set(whole)) == 1
+    folder = str(tmp_path)
+    make_world(3).run(partial(work.ddp_saves_its_residual, 3, folder), timeout=60)
+    resumed = make_world(3).run(partial(work.ddp_resumes, 3, 6, folder, True), timeout=60)
+    assert resumed == whole, "as if nothing had been interrupted"
+    assert make_world(3).run(partial(work.ddp_resumes, 3, 6, folder, False), timeout=60) != whole
+
+
 @pytest.mark.parametrize("hook", [True, False])
 def test_ddp(make_world: MakeWorld, hook: bool) -> None:
     results = make_world(3).run(work.ddp_trains_nearly_alike, hook)
@@ -260,6 +270,7 @@ def test_what_random_bits_do_not_go_with() -> None:
     ):
         with pytest.raises(ValueError, match=r"error feedback is not for MinMax\(bits=4.*nearest"):
             make()
+    assert pccl.QuantizeState(q, error_feedback=False).state_dict()["buckets"] == []
 
 
 def test_seeds_of_random_bits() -> None:

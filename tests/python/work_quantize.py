@@ -286,6 +286,51 @@ def ddp_trains_nearly_alike(hook: bool) -> tuple[str, float]:
     return digest(other), ((other - plain).norm() / (plain - flat(Net())).norm()).item()
 
 
+def _ddp_of_one_bucket(state: pccl.QuantizeState) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Linear(200, 200, bias=False))
+    ddp.register_comm_hook(state, pccl.quantize_hook)
+    return ddp
+
+
+def _train(ddp: DistributedDataParallel, steps: range) -> None:
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in steps:
+        generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
+        optimizer.zero_grad()
+        ddp(torch.randn(8, 200, generator=generator)).square().mean().backward()
+        optimizer.step()
+
+
+def ddp_saves_its_residual(steps: int, folder: str | None) -> str:
+    """Train with error feedback, and save a checkpoint; return the digest of the weights."""
+    state = pccl.QuantizeState(pccl.MinMax(bits=4))
+    ddp = _ddp_of_one_bucket(state)
+    _train(ddp, range(steps))
+    if folder:
+        own = state.state_dict()
+        assert [entry["index"] for entry in own["buckets"]] == [0]
+        checkpoint = {"model": ddp.module.state_dict(), "own": own}
+        torch.save(checkpoint, f"{folder}/{dist.get_rank()}.pt")
+    return digest(flat(ddp))
+
+
+def ddp_resumes(begin: int, end: int, folder: str, with_own: bool) -> str:
+    """Go on from the checkpoint, with what was lost here or without; return the digest."""
+    checkpoint = torch.load(f"{folder}/{dist.get_rank()}.pt")
+    state = pccl.QuantizeState(pccl.MinMax(bits=4))
+    ddp = _ddp_of_one_bucket(state)
+    ddp.module.load_state_dict(checkpoint["model"])
+    if with_own:
+        state.load_state_dict(checkpoint["own"])
+        saved = state.state_dict()
+        assert torch.equal(
+            saved["buckets"][0]["residual"], checkpoint["own"]["buckets"][0]["residual"]
+        )
+    _train(ddp, range(begin, end))
+    return digest(flat(ddp))
+
+
 def diloco(
     q: Format | None, *, error_feedback: bool = False, steps: int = 6, **options: Any
 ) -> tuple[str, torch.Tensor]:
