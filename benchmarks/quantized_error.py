@@ -1,6 +1,7 @@
 """The error of a quantized sum over the number of members, around a ring and direct.
 
     .venv/bin/python benchmarks/quantized_error.py
+    .venv/bin/python benchmarks/quantized_error.py --rounding  # another table: the mean of rounds
 
 This is a model in one process, with the codes of the wire (pccl.quantize_dequantize). Direct is
 what pccl does: each tensor is quantized once, the decoded tensors are added in float32, and so is
@@ -11,6 +12,10 @@ size, both as Euclidean norms.
 Two kinds of tensors: independent normal numbers, and pseudo-gradients, which resemble each other:
 what peers have learned in 12 steps of AdamW from the same start of the GPT of
 examples/06_chargpt_diloco.py, each on batches of its own.
+
+With --rounding, eight members add the same tensors in 64 rounds. The table has the error of one
+sum, and of the mean of all rounds: what rounding to nearest loses is the same in each round, what
+stochastic rounding loses is not, and error feedback sends it in the next round.
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ STEPS = 12
 CONTEXT, BATCH = 64, 8
 COUNT = 1 << 17  # normal numbers of a member
 GOALS = {8: 0.01, 4: 0.035}  # most error of direct sums of the most pseudo-gradients
+ROUNDED_MEMBERS, ROUNDS = 8, 64
+NEAREST, STOCHASTIC, FEEDBACK = "nearest", "stochastic", "nearest, error feedback"
 GROWTH = 1.2  # most error of direct sums of many, as a multiple of that of three
 FLAT = (NORMAL, 8)  # where the growth is looked at
 
@@ -86,6 +93,40 @@ def direct(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
     decoded = [pccl.quantize_dequantize(tensor, q) for tensor in tensors]
     total = sum(decoded[1:], decoded[0])
     return total if len(tensors) == 2 else pccl.quantize_dequantize(total, pccl.MinMax(bits=8))
+
+
+def errors_of_rounds(tensors: Sequence[torch.Tensor], bits: int, way: str) -> tuple[float, float]:
+    """Return the error of the first sum, and of the mean of all rounds."""
+    rounding = STOCHASTIC if way == STOCHASTIC else NEAREST
+    q, result = (pccl.MinMax(bits=b, rounding=rounding) for b in (bits, 8))
+    exact = torch.stack(list(tensors)).double().sum(0)
+    lost = [torch.zeros_like(tensor) for tensor in tensors]
+    mean = torch.zeros_like(exact)
+    errors = []
+    for turn in range(ROUNDS):
+        total = torch.zeros_like(tensors[0])
+        seed = turn * (len(tensors) + 1)
+        for member, tensor in enumerate(tensors):
+            own = tensor + lost[member]
+            decoded = pccl.quantize_dequantize(own, q, seed=seed + member)
+            if way == FEEDBACK:
+                lost[member] = own - decoded
+            total += decoded
+        total = pccl.quantize_dequantize(total, result, seed=seed + len(tensors))
+        mean += total / ROUNDS
+        errors.append(((total.double() - exact).norm() / exact.norm()).item())
+    return errors[0], ((mean - exact).norm() / exact.norm()).item()
+
+
+def print_roundings() -> None:
+    """Print the table of --rounding."""
+    print(f"| | one sum | mean of {ROUNDS} rounds |\n|---|---|---|")
+    for data, make in ((PSEUDO, pseudo_gradients), (NORMAL, normal_numbers)):
+        tensors = make(ROUNDED_MEMBERS)
+        for bits in BITS:
+            for way in (NEAREST, STOCHASTIC, FEEDBACK):
+                one, mean = errors_of_rounds(tensors, bits, way)
+                print(f"| {data}, {bits} bits, {way} | {100 * one:.2f} % | {100 * mean:.3f} % |")
 
 
 def around_the_ring(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
@@ -152,11 +193,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--members", type=at_least_one, nargs="+", default=list(MEMBERS))
+    parser.add_argument("--rounding", action="store_true", help="the table of roundings instead")
     records.add_option(parser)
     given = parser.parse_args()
     if min(given.members) < 2:
         parser.error("--members: 2 or more, because one member adds nothing")
     torch.set_num_threads(1)
+    if given.rounding:
+        print_roundings()
+        return 0
     rows = measure(sorted(given.members))
     print("\n".join([head(sorted(given.members)), *lines(rows)]))
     bad = missed(rows)

@@ -89,3 +89,6 @@ set_tests_properties(scenarios ${plants} sim.loss_at_every_step sim.states
 # For benchmarks/tours.py, which builds it.
 add_executable(pccl-tours EXCLUDE_FROM_ALL benchmarks/tours.cc)
 target_link_libraries(pccl-tours PRIVATE pccl_core)
+# The speed of quantizing: see the head of the file.
+add_executable(pccl-codec EXCLUDE_FROM_ALL benchmarks/codec.cc)
+target_link_libraries(pccl-codec PRIVATE pccl_core)

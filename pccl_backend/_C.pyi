@@ -245,17 +245,22 @@ def shares_with_itself(tensor: Tensor) -> bool:
     """Return whether two elements of the tensor share memory."""
 
 def set_call_options(
-    *, tag: str | None, keep: bool | None, quantize: tuple[int, int, int] | None
-) -> tuple[str, bool, tuple[int, int, int]]:
+    *, tag: str | None, keep: bool | None, quantize: tuple[int, int, int, int] | None
+) -> tuple[str, bool, tuple[int, int, int, int]]:
     """Set this thread's options where they are not None, and return those from before.
 
     `tag`: of its collectives; "" is the default tag. `keep`: whether its all-reduces keep the parts
-    that a loss finds finished. `quantize`: bits, block and bits of the result of those all-reduces
-    that can be quantized; zeros: none.
+    that a loss finds finished. `quantize`: bits, block, bits of the result, and 1 for stochastic
+    rounding, of those all-reduces that can be quantized; zeros: none.
     """
 
-def quantize_dequantize(tensor: Tensor, *, quantize: tuple[int, int, int]) -> Tensor:
-    """Return what all members decode of a contiguous tensor on the CPU, if it is contributed."""
+def quantize_dequantize(
+    tensor: Tensor, *, quantize: tuple[int, int, int, int], seed: int
+) -> Tensor:
+    """Return what all members decode of a contiguous tensor on the CPU, if it is contributed.
+
+    `seed`: below 2**64; of stochastic rounding.
+    """
 
 def ended_before_call(work: Work) -> bool: ...
 def parts(work: Work) -> list[tuple[int, list[str]]]:

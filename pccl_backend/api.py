@@ -557,7 +557,7 @@ def cuda_library() -> str:
 def _call_options(
     tag: str | None = None,
     keep: bool | None = None,
-    quantize: tuple[int, int, int] | None = None,
+    quantize: quantization.Numbers | None = None,
 ) -> Iterator[None]:
     """Set this thread's options for a block of code; None leaves one as it is. Blocks nest."""
     tag_before, keep_before, quantize_before = _C.set_call_options(

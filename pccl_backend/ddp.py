@@ -4,13 +4,17 @@ torch looks at the hook's annotations, and they must be the classes themselves. 
 module does not import `annotations` from __future__.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from pccl_backend import _C, api
 from pccl_backend.feedback import ErrorFeedback
-from pccl_backend.quantization import Format
+from pccl_backend.quantization import Format, check_feedback, required_numbers
 
 __all__ = ["QuantizeState", "ddp_hook", "quantize_hook"]
 
@@ -43,6 +47,20 @@ def ddp_hook(
     return _C.gradient_work(work, gradients).get_future()
 
 
+@dataclass
+class _Bucket:
+    """A bucket of gradients, as it was in its last step.
+
+    Attributes:
+        parameters: whose gradients are in it, by their identities in this process.
+        shapes: of these, in the same order.
+    """
+
+    parameters: tuple[int, ...]
+    shapes: list[list[int]]
+    feedback: ErrorFeedback
+
+
 class QuantizeState:
     """The state of `quantize_hook`: one for each model.
 
@@ -53,11 +71,13 @@ class QuantizeState:
         group: the process group of the model; None is the default group.
 
     Raises:
+        ValueError: error feedback with a format that rounds at random.
         TypeError: it is no format, or `error_feedback` is no bool.
 
     Example:
         >>> state = pccl.QuantizeState(pccl.MinMax(bits=4))
         >>> model.register_comm_hook(state, pccl.quantize_hook)
+        >>> torch.save(state.state_dict(), f"feedback-{name}.pt")  # a file for each member
     """
 
     def __init__(
@@ -67,23 +87,111 @@ class QuantizeState:
         error_feedback: bool = True,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        ErrorFeedback(format)  # checks the format
+        required_numbers(format)
         if not isinstance(error_feedback, bool):
             raise TypeError(f"error_feedback must be a bool, not {type(error_feedback).__name__}")
+        if error_feedback:
+            check_feedback(format)
         self.format = format
         self.error_feedback = error_feedback
         self.group = group
-        self._buckets: dict[int, tuple[torch.Size, ErrorFeedback]] = {}
+        self._buckets: dict[int, _Bucket] = {}
+        self._loaded: dict[int, tuple[list[list[int]], torch.Tensor]] = {}
 
-    def compensate(self, index: int, gradients: torch.Tensor) -> None:
+    def compensate(self, bucket: GradBucket) -> None:
         """Apply the error feedback of a bucket. After its first step torch cuts other buckets."""
         if not self.error_feedback:
             return
-        shape, feedback = self._buckets.get(index, (None, None))
-        if feedback is None or shape != gradients.shape:
+        parameters = bucket.parameters()
+        identities = tuple(id(parameter) for parameter in parameters)
+        index = bucket.index()
+        known = self._buckets.get(index)
+        if known is None or known.parameters != identities:
+            shapes = [list(parameter.shape) for parameter in parameters]
             feedback = ErrorFeedback(self.format, group=self.group)
-            self._buckets[index] = (gradients.shape, feedback)
-        feedback.compensate(gradients)
+            loaded = self._loaded.get(index)
+            if loaded is not None and loaded[0] == shapes:
+                feedback.load_state_dict({"residual": loaded[1]})
+            if known is not None or (loaded is not None and loaded[0] == shapes):
+                self._loaded.pop(index, None)  # the buckets of the first step may be other ones
+            known = self._buckets[index] = _Bucket(identities, shapes, feedback)
+        known.feedback.compensate(bucket.buffer())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was lost at this member, for a checkpoint of its own.
+
+        Load each checkpoint in one member at most, because what was lost must be sent once.
+
+        Returns:
+            "format", and "buckets": for each of torch's buckets that have lost something its
+            "index", the "shapes" of its parameters, and its "residual", a float32 for each gradient
+            in it.
+        """
+        found = {
+            index: (bucket.shapes, bucket.feedback.state_dict()["residual"])
+            for index, bucket in self._buckets.items()
+            if bucket.feedback.state_dict()
+        }
+        return {
+            "format": repr(self.format),
+            "buckets": [
+                {"index": index, "shapes": shapes, "residual": residual}
+                for index, (shapes, residual) in sorted((found | self._loaded).items())
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` has returned; what was lost here before is forgotten.
+
+        A bucket goes on with its residual once its parameters have the shapes from before. torch
+        cuts its final buckets in the second step, so this may be then. If the buckets are other
+        ones now, their residuals are dropped: the rounding of one step is lost.
+
+        Args:
+            state: from a `QuantizeState` with the same format, with error feedback.
+
+        Raises:
+            ValueError: it is from another format or is damaged, or this state has no error
+                feedback. Nothing has changed then.
+        """
+        if not self.error_feedback:
+            raise ValueError(
+                "this QuantizeState has error_feedback=False, so there is nothing to load"
+            )
+        if state.get("format") != repr(self.format):
+            raise ValueError(
+                f"the state is of {state.get('format')}, and this QuantizeState has "
+                f"{self.format!r}: a residual goes with the format that has left it"
+            )
+        loaded = {}
+        for entry in state.get("buckets", ()):
+            index, shapes, residual = _checked(entry)
+            loaded[index] = (shapes, residual)
+        self._loaded = loaded
+        self._buckets.clear()
+
+
+def _checked(entry: Mapping[str, Any]) -> tuple[int, list[list[int]], torch.Tensor]:
+    """Return the parts of a bucket in a state.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    index, shapes, residual = (entry.get(name) for name in ("index", "shapes", "residual"))
+    if type(index) is not int or index < 0 or not isinstance(shapes, list):
+        raise ValueError(f"a bucket of the state has index {index!r} and shapes {shapes!r}")
+    if not isinstance(residual, torch.Tensor) or residual.dtype != torch.float32:
+        kind = getattr(residual, "dtype", type(residual).__name__)
+        raise ValueError(f"the residual of bucket {index} must be a float32 tensor, not {kind}")
+    count = sum(torch.Size(shape).numel() for shape in shapes)
+    if residual.shape != (count,):
+        raise ValueError(
+            f"the residual of bucket {index} has the shape {tuple(residual.shape)}, and its "
+            f"parameters have {count} elements"
+        )
+    if not bool(residual.isfinite().all()):
+        raise ValueError(f"the residual of bucket {index} has numbers that are not finite")
+    return index, [list(shape) for shape in shapes], residual
 
 
 def quantize_hook(state: QuantizeState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -102,6 +210,6 @@ def quantize_hook(state: QuantizeState, bucket: GradBucket) -> torch.futures.Fut
         >>> model.register_comm_hook(state, pccl.quantize_hook)
     """
     gradients = bucket.buffer()
-    state.compensate(bucket.index(), gradients)
+    state.compensate(bucket)
     work = api.all_reduce(gradients, "avg", group=state.group, quantize=state.format, async_op=True)
     return _C.gradient_work(work, gradients).get_future()

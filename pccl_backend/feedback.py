@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from pccl_backend import _world
-from pccl_backend.quantization import Format, check_tensor, quantize_dequantize, required_numbers
+from pccl_backend.quantization import Format, check_feedback, check_tensor, quantize_dequantize
 
 __all__ = ["ErrorFeedback", "is_quantized", "loss_of"]
 
@@ -41,6 +41,7 @@ class ErrorFeedback:
         group: the process group of the all-reduces.
 
     Raises:
+        ValueError: the format rounds at random.
         TypeError: it is no format.
 
     Example:
@@ -52,7 +53,7 @@ class ErrorFeedback:
     """
 
     def __init__(self, format: Format, *, group: dist.ProcessGroup | None = None) -> None:
-        required_numbers(format)
+        check_feedback(format)
         self.format = format
         self._group = group
         self._residual: torch.Tensor | None = None

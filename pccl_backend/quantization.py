@@ -24,6 +24,7 @@ __all__ = ["BFloat16", "Format", "MinMax", "numbers_of", "quantize", "quantize_d
 SUM, AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BLOCKS = {8: 256, 4: 64}
+ROUNDINGS = ("nearest", "stochastic")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class MinMax:
         bits: of an element as its member sends it: 8, or 4.
         block: elements that share a step: a power of two from 32 to 1024. None: 256 for 8 bits, 64
             for 4.
-        rounding: "nearest", the only one there is.
+        rounding: "nearest", or "stochastic": up or down at random, so that the mean of many sums of
+            the same tensors has no bias. An element is then off by a step at most. It is for means
+            over many rounds without error feedback, which is better and goes with "nearest".
         result_bits: of an element of the result: 8, or 16 (bfloat16).
 
     Raises:
@@ -61,13 +64,8 @@ class MinMax:
             raise ValueError(
                 f"block is {self.block!r}; it can be a power of two from {BLOCK_MIN} to {BLOCK_MAX}"
             )
-        if self.rounding == "stochastic":
-            raise ValueError(
-                'rounding="stochastic" does not exist yet: use "nearest", and error feedback '
-                "(pccl.ErrorFeedback) where the errors of many rounds add up"
-            )
-        if self.rounding != "nearest":
-            raise ValueError(f'rounding is {self.rounding!r}; it can be "nearest"')
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f'rounding is {self.rounding!r}; it can be "nearest" or "stochastic"')
         if type(self.result_bits) is not int or self.result_bits not in (8, 16):
             raise ValueError(f"result_bits is {self.result_bits!r}; it can be 8 or 16")
 
@@ -93,25 +91,48 @@ def _is_block(block: object) -> bool:
     )
 
 
-def numbers_of(format: Format | None) -> tuple[int, int, int]:
+Numbers = tuple[int, int, int, int]
+
+
+def numbers_of(format: Format | None) -> Numbers:
     """Return a format as csrc/base/wire_format.h has it.
 
     Raises:
         TypeError: it is no format.
     """
     if format is None:
-        return (0, 0, 0)
+        return (0, 0, 0, 0)
     if isinstance(format, BFloat16):
-        return (16, 0, 16)
+        return (16, 0, 16, 0)
     if not isinstance(format, MinMax):
         raise TypeError(
             f"quantize must be pccl.MinMax(...), pccl.BFloat16() or None, not {format!r}"
         )
     assert format.block is not None, "__post_init__ has chosen it"
-    return (format.bits, format.block, format.result_bits)
+    return (format.bits, format.block, format.result_bits, int(is_random(format)))
 
 
-def required_numbers(format: Format) -> tuple[int, int, int]:
+def is_random(format: Format) -> bool:
+    """Return whether codes of this format are rounded at random."""
+    return isinstance(format, MinMax) and format.rounding == "stochastic"
+
+
+def check_feedback(format: Format) -> None:
+    """Raise what is wrong with a format for error feedback.
+
+    Raises:
+        ValueError: it rounds at random.
+        TypeError: it is no format.
+    """
+    required_numbers(format)
+    if is_random(format):
+        raise ValueError(
+            f"error feedback is not for {format}: it has to know what an all-reduce loses, and "
+            'random bits differ in each; use rounding="nearest", which has no bias with feedback'
+        )
+
+
+def required_numbers(format: Format) -> Numbers:
     """Return the same of a format that has to be given.
 
     Raises:
@@ -136,7 +157,7 @@ def check_tensor(tensor: torch.Tensor, format: Format) -> None:
 
 def numbers_for(
     tensor: torch.Tensor, op: str | dist.ReduceOp.RedOpType, format: Format | None
-) -> tuple[int, int, int] | None:
+) -> Numbers | None:
     """Return the numbers of a format that an all-reduce was given; `op` is as its user gave it.
 
     Raises:
@@ -184,25 +205,32 @@ def quantize(format: Format | None) -> Iterator[None]:
         _C.set_call_options(tag=None, keep=None, quantize=before)
 
 
-def quantize_dequantize(tensor: torch.Tensor, format: Format) -> torch.Tensor:
+def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) -> torch.Tensor:
     """Return what all members decode of this tensor if it is contributed in this format.
 
-    The result has the dtype, the shape and the device of `tensor`. Error feedback needs it.
+    The result has the dtype, the shape and the device of `tensor`. Error feedback needs it. With
+    stochastic rounding it is one of the possible results, that of `seed`: each all-reduce takes
+    random bits of its own.
 
     Args:
         tensor: float32, float16 or bfloat16, of any shape. Blocks are cut in the order of
             `tensor.flatten()`, as in an all-reduce.
         format: `MinMax(...)` or `BFloat16()`.
+        seed: from 0 to 2**64 - 1; of stochastic rounding.
 
     Raises:
-        ValueError: a tensor of another dtype, or one that is not dense.
-        TypeError: it is no format.
+        ValueError: a tensor of another dtype, or one that is not dense; another seed.
+        TypeError: it is no format, or the seed is no int.
 
     Example:
         >>> error = tensor - pccl.quantize_dequantize(tensor, pccl.MinMax(bits=4))
     """
     numbers = required_numbers(format)
     check_tensor(tensor, format)
+    if type(seed) is not int:
+        raise TypeError(f"seed must be an int, not {type(seed).__name__}")
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed is {seed}; it can be from 0 to 2**64 - 1")
     tensor = tensor.detach()
-    decoded = _C.quantize_dequantize(tensor.to("cpu").contiguous(), quantize=numbers)
+    decoded = _C.quantize_dequantize(tensor.to("cpu").contiguous(), quantize=numbers, seed=seed)
     return torch.empty_like(tensor).copy_(decoded.view(tensor.shape))

@@ -25,6 +25,16 @@ bool detect() {
 #endif
 }
 
+bool detect_widest() {
+#if PCCL_X86
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+#else
+  return false;
+#endif
+}
+
 bool detect_aes() {
 #if PCCL_X86
   __builtin_cpu_init();
@@ -38,6 +48,7 @@ bool detect_aes() {
 }
 
 std::atomic<bool> g_wide_allowed{true};
+std::atomic<bool> g_widest_allowed{true};
 std::atomic<bool> g_aes_allowed{true};
 
 }  // namespace
@@ -48,6 +59,15 @@ bool has_wide_vectors() {
 }
 
 void allow_wide_vectors(bool allowed) { g_wide_allowed.store(allowed, std::memory_order_relaxed); }
+
+bool has_widest_vectors() {
+  static const bool present = detect_widest();
+  return present && has_wide_vectors() && g_widest_allowed.load(std::memory_order_relaxed);
+}
+
+void allow_widest_vectors(bool allowed) {
+  g_widest_allowed.store(allowed, std::memory_order_relaxed);
+}
 
 bool has_aes() {
   static const bool present = detect_aes();

@@ -7,6 +7,8 @@
 #define PCCL_X86 1
 // Marks a function that may be called only if has_wide_vectors() is true.
 #define PCCL_WIDE __attribute__((target("avx2,f16c")))
+// The same for has_widest_vectors().
+#define PCCL_WIDEST __attribute__((target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
 #else
 #define PCCL_X86 0
 #endif
@@ -16,6 +18,13 @@ namespace pccl {
 // True if the CPU has AVX2 and F16C (x86-64 since about 2013), unless allow_wide_vectors(false) was
 // called.
 bool has_wide_vectors();
+
+// True if has_wide_vectors() is, and the CPU has AVX-512 (F, BW, DQ and VL: x86-64 servers since
+// about 2017), unless allow_widest_vectors(false) was called.
+bool has_widest_vectors();
+
+// For tests: while `allowed` is false, this machine seems to have no AVX-512.
+void allow_widest_vectors(bool allowed);
 
 // For tests: while `allowed` is false, all kernels run their portable code on every machine.
 void allow_wide_vectors(bool allowed);

@@ -14,13 +14,15 @@ struct WireFormat {
   uint8_t bits = 0;         // of an element of a contribution: 8, 4, or 16 (bfloat16); 0: as it is
   uint16_t block = 0;       // elements that share a step, a power of two; 0 unless bits are 8 or 4
   uint8_t result_bits = 0;  // of an element of the result: 8 or 16 (bfloat16); 0: as it is
+  // Codes are rounded at random (csrc/memory/quantize.h), not to nearest. False if bits are 16.
+  bool stochastic = false;
 
   bool quantizes() const { return bits != 0; }
   bool operator==(const WireFormat&) const = default;
 };
 
 // The name in Python: "MinMax(bits=8, block=256, result_bits=8)", "BFloat16()"; "None" for elements
-// as they are.
+// as they are. The rounding is named if it is not to nearest.
 std::string text(const WireFormat& format);
 
 }  // namespace pccl

@@ -1,6 +1,7 @@
-// The arithmetic of one block is written once, over compiler vectors, and compiled twice: for every
-// machine, and for wide vectors (see csrc/memory/kernels_vector.h). A short block is padded with
-// zeros, which change neither `lo` nor `hi`.
+// The arithmetic of one block is written once, over compiler vectors, and compiled three times: for
+// every machine, and for two widths of vectors that not every machine has (see
+// csrc/memory/kernels_vector.h). A short block is padded with zeros, which change neither `lo` nor
+// `hi`.
 #include "csrc/memory/quantize.h"
 
 #include <algorithm>
@@ -12,17 +13,23 @@
 #include "csrc/base/cpu.h"
 #include "csrc/memory/float_mode.h"
 #include "csrc/memory/kernels_vector.h"
+#include "csrc/memory/threefry.h"
 
 namespace pccl::memory {
 namespace {
 
 using namespace vector;
 
-constexpr size_t kPlainVector = 16, kWideVector = 32;
 constexpr uint16_t kNanStep = 0x7fc0;
 // A float whose last place is 1. Adding it rounds a number below 2^22 to an integer, to even.
 constexpr float kRounder = 0x1.8p23f;
 constexpr int32_t kRounderBits = 0x4b400000;
+
+constexpr size_t kFloatsMax = Quantization::kBlockMax;
+// Room behind a block: the last word may have less than 8 elements, and the last vector less than
+// 16 words.
+constexpr size_t kPadding = 32;
+using Buffer = float[kFloatsMax + kPadding];
 
 struct Scale {
   uint16_t step = 0;  // bfloat16
@@ -96,84 +103,194 @@ PCCL_INLINE void store(DType dtype, const float* from, size_t elements, std::byt
 
 // ---- One block ----------------------------------------------------------------------------------
 
-// `x` has whole vectors.
-template <size_t kBytes>
-PCCL_INLINE Scale scale_of(const float* x, size_t elements, int levels) {
+template <typename T, size_t kBytes>
+PCCL_INLINE T greatest(const Vector<T, kBytes>& v) {
+  if constexpr (kBytes == 16) {
+    return std::max(std::max(v[0], v[1]), std::max(v[2], v[3]));
+  } else {
+    Vector<T, kBytes / 2> a, b;
+    read(a, &v);
+    read(b, reinterpret_cast<const std::byte*>(&v) + kBytes / 2);
+    a = a > b ? a : b;
+    return greatest<T, kBytes / 2>(a);
+  }
+}
+
+// `x` has floats, in whole vectors. The zero point of a block that is rounded at random is rounded
+// up: then no code is below 0.
+template <size_t kBytes, bool kRandom>
+PCCL_INLINE Scale scale_of(const std::byte* x, size_t elements, int levels) {
   using Floats = Vector<float, kBytes>;
   using Signed = Vector<int32_t, kBytes>;
-  constexpr size_t kLanes = kBytes / 4;
   Floats low{}, high{};
   Signed largest{};
-  for (size_t at = 0; at < elements; at += kLanes) {
+  for (size_t at = 0; at < elements; at += kBytes / 4) {
     Floats v;
-    read(v, x + at);
+    read(v, x + 4 * at);
     low = v < low ? v : low;
     high = v > high ? v : high;
     const Signed magnitude = (Signed)v & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
-  float lo = 0, hi = 0;
-  int32_t most = 0;
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    lo = std::min(lo, low[lane]);
-    hi = std::max(hi, high[lane]);
-    most = std::max(most, largest[lane]);
-  }
-  if (most >= 0x7f800000) return {kNanStep, 0};
+  if (greatest<int32_t, kBytes>(largest) >= 0x7f800000) return {kNanStep, 0};
+  const float lo = -greatest<float, kBytes>(-low), hi = greatest<float, kBytes>(high);
   const float part = 1.0f / static_cast<float>(levels);
   const auto bits = std::bit_cast<uint32_t>(hi * part - lo * part);
   const Scale scale{static_cast<uint16_t>((bits + 0xffffu) >> 16), 0};
   if (step_of(scale) < 0x1p-126f) return {};
-  const float zero = -lo * (1.0f / step_of(scale)) + kRounder;
-  return {scale.step, static_cast<uint8_t>(std::bit_cast<int32_t>(zero) - kRounderBits)};
+  const float exact = -lo * (1.0f / step_of(scale));
+  const float zero = exact + kRounder;
+  int32_t code = std::bit_cast<int32_t>(zero) - kRounderBits;
+  if (kRandom && zero - kRounder < exact) ++code;
+  return {scale.step, static_cast<uint8_t>(code)};
+}
+
+// The random numbers of a block. An element that is at bit k * kBits of a word takes 16 of the 64
+// bits that threefry makes from the number of that word in the tensor, and from k / 4.
+struct Draws {
+  ThreefryKey key;
+  uint64_t word = 0;  // number of the block's first word
+};
+
+template <size_t kBytes>
+PCCL_INLINE void draw(const Draws& draws, size_t at, uint32_t part, Block<kBytes>& a,
+                      Block<kBytes>& b) {
+  static constexpr uint32_t kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  read(a, kLane);
+  a += static_cast<uint32_t>(draws.word + at);  // no carry: a block has a power of two words
+  b = Block<kBytes>{};
+  b += static_cast<uint32_t>(draws.word >> 32) << 1 | part;
+  threefry(draws.key, a, b);
+}
+
+// From 2^-16 - 1/2 to 1/2 - 2^-16, evenly. A sum with a number below 2^8 that was an integer, or
+// between two of them, is still rounded to one of them.
+template <size_t kBytes>
+PCCL_INLINE void to_shift(const Block<kBytes>& bits, Vector<float, kBytes>& shift) {
+  using Floats = Vector<float, kBytes>;
+  shift = __builtin_convertvector((Vector<int32_t, kBytes>)(bits | 1u) - 0x8000, Floats) * 0x1p-16f;
+}
+
+// What is made of a block: its codes, what they decode to, or both.
+enum class Makes { kCodes, kNumbers, kBoth };
+
+// What codes are multiplied with. If the step is not finite, all products are the positive quiet
+// NaN, whatever step was sent.
+float factor_of(Scale scale) {
+  return (scale.step & 0x7f80) == 0x7f80 ? std::bit_cast<float>(uint32_t{kNanStep} << 16)
+                                         : step_of(scale);
+}
+
+// Numbers of the vector at word `at` that are elements of a block, and the first one of them is
+// `element`. kWhole: the block has no padding, and each vector is full.
+template <size_t kBytes, bool kWhole>
+PCCL_INLINE size_t count_of(size_t element, size_t at, size_t words, size_t elements) {
+  if constexpr (kWhole) return kBytes / 4;
+  return element < elements ? std::min(words - at, elements - element) : 0;
 }
 
 // Element k * words + i is in word i, at bit k * kBits. So a shift turns a vector of elements into
-// one of words.
-template <size_t kBytes, int kBits>
-PCCL_INLINE void encode_block(const float* x, size_t words, Scale scale, std::byte* to) {
+// one of words. Calls put(element, count, vector) with what the codes decode to. `x` has floats.
+template <size_t kBytes, int kBits, bool kWhole, bool kRandom, Makes kMakes>
+PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words, Scale scale,
+                              const Draws& draws, std::byte* codes, auto& put) {
   using Floats = Vector<float, kBytes>;
   using Signed = Vector<int32_t, kBytes>;
-  const bool plain = scale.step != 0 && scale.step != kNanStep;
-  const float inverse = plain ? 1.0f / step_of(scale) : 0.0f;
-  const int32_t offset = plain ? kRounderBits - scale.zero : kRounderBits;
+  constexpr int32_t kMost = (1 << kBits) - 1;
+  const bool plain = scale.step != 0 && scale.step != kNanStep;  // infinity * 0 is no number
+  const float factor = factor_of(scale), inverse = plain ? 1.0f / factor : 0.0f;
+  const int32_t offset = kRounderBits - scale.zero;
   for (size_t at = 0; at < words; at += kBytes / 4) {
-    Block<kBytes> word{};
+    Block<kBytes> word{}, early{}, late{};  // random bits
+#pragma GCC unroll 8
     for (int k = 0; k < 32 / kBits; ++k) {
+      const size_t element = static_cast<size_t>(k) * words + at;
       Floats v;
-      read(v, x + static_cast<size_t>(k) * words + at);
-      if (!plain) v = Floats{};  // infinity * 0 is no number
-      const Signed code = (Signed)(v * inverse + kRounder) - offset;
-      word |= (Block<kBytes>)code << (kBits * k);
+      read(v, x + 4 * element);
+      if (!plain) v = Floats{};
+      v *= inverse;
+      if constexpr (kRandom) {
+        if (k % 4 == 0) draw<kBytes>(draws, at, static_cast<uint32_t>(k) / 4, early, late);
+        const Block<kBytes>& both = k % 4 < 2 ? early : late;
+        Floats shift;
+        to_shift<kBytes>(k % 2 == 0 ? both & 0xffffu : both >> 16, shift);
+        v += shift;
+      }
+      Signed code = (Signed)(v + kRounder) - offset;
+      if constexpr (kRandom) code = code < kMost ? code : Signed{} + kMost;
+      if constexpr (kMakes != Makes::kNumbers) word |= (Block<kBytes>)code << (kBits * k);
+      if constexpr (kMakes == Makes::kCodes) continue;
+      v = __builtin_convertvector(code - int32_t{scale.zero}, Floats) * factor;
+      put(element, count_of<kBytes, kWhole>(element, at, words, elements), v);
     }
-    copy<kBytes>(to + 4 * at, &word, (words - at) * 4);
+    const size_t here = kWhole ? kBytes : (words - at) * 4;
+    if constexpr (kMakes != Makes::kNumbers) copy<kBytes>(codes + 4 * at, &word, here);
   }
 }
 
-template <size_t kBytes, int kBits>
-PCCL_INLINE void decode_block(const std::byte* from, size_t words, Scale scale, float* x) {
+template <size_t kBytes, int kBits, bool kWhole>
+PCCL_INLINE void decode_block(const std::byte* from, size_t elements, size_t words, Scale scale,
+                              auto& put) {
   using Floats = Vector<float, kBytes>;
   using Signed = Vector<int32_t, kBytes>;
-  const float step = step_of(scale);
+  const float factor = factor_of(scale);
   for (size_t at = 0; at < words; at += kBytes / 4) {
     Block<kBytes> word{};
-    copy<kBytes>(&word, from + 4 * at, (words - at) * 4);
+    copy<kBytes>(&word, from + 4 * at, kWhole ? kBytes : (words - at) * 4);
+#pragma GCC unroll 8
     for (int k = 0; k < 32 / kBits; ++k) {
+      const size_t element = static_cast<size_t>(k) * words + at;
       const auto code = (Signed)((word >> (kBits * k)) & ((1u << kBits) - 1));
-      Floats v = __builtin_convertvector(code - int32_t{scale.zero}, Floats) * step;
-      unify_nan<float>(v);
-      copy<kBytes>(x + static_cast<size_t>(k) * words + at, &v, (words - at) * 4);
+      Floats v = __builtin_convertvector(code - int32_t{scale.zero}, Floats) * factor;
+      put(element, count_of<kBytes, kWhole>(element, at, words, elements), v);
     }
   }
 }
+
+// ---- Where numbers go ---------------------------------------------------------------------------
+
+// A sink takes the numbers of a stretch. It is called with each block: begin(), then with vectors
+// of numbers, whose first `count` are those from an element of the block on; then end().
+
+// Writes floats, or adds them to those that are there.
+template <bool kAdds>
+struct ToFloats {
+  std::byte* to;
+  std::byte* block = nullptr;
+
+  PCCL_INLINE void begin(size_t at, size_t) { block = to + 4 * at; }
+  PCCL_INLINE void operator()(size_t at, size_t count, auto& v) const {
+    if constexpr (kAdds) {
+      std::remove_reference_t<decltype(v)> total{};
+      copy<sizeof v>(&total, block + 4 * at, 4 * count);
+      v += total;
+      unify_nan<float>(v);
+    }
+    copy<sizeof v>(block + 4 * at, &v, 4 * count);
+  }
+  PCCL_INLINE void end() const {}
+};
+
+// Writes 16-bit floats.
+template <size_t kBytes>
+struct ToHalves {
+  PCCL_INLINE ToHalves(DType type, std::byte* where) : dtype(type), to(where) {}
+  DType dtype;
+  std::byte* to;
+  alignas(64) Buffer floats;
+  size_t first = 0, elements = 0;
+
+  PCCL_INLINE void begin(size_t at, size_t here) {
+    first = at;
+    elements = here;
+  }
+  PCCL_INLINE void operator()(size_t at, size_t count, auto& v) {
+    copy<sizeof v>(floats + at, &v, 4 * count);
+  }
+  PCCL_INLINE void end() const { store<kBytes>(dtype, floats, elements, to + 2 * first); }
+};
 
 // ---- The walk over blocks -----------------------------------------------------------------------
-
-constexpr size_t kFloatsMax = Quantization::kBlockMax;
-// Room behind a block: the last word may have less than 8 elements, and the last vector less than 8
-// words.
-constexpr size_t kPadding = 16;
-using Buffer = float[kFloatsMax + kPadding];
 
 size_t words_of(const Quantization& how, size_t elements) {
   const size_t in_word = 32 / how.bits;
@@ -200,30 +317,55 @@ struct Place {
   }
 };
 
-template <size_t kBytes, int kBits>
-PCCL_INLINE void encode(const Quantization& how, DType dtype, const std::byte* from,
-                        Stretch stretch, std::byte* row) {
-  alignas(64) Buffer x;
-  Place<std::byte> place(how, stretch, row);
+// Numbers that are to be encoded.
+struct Input {
+  const Quantization& how;
+  DType dtype;
+  const std::byte* from;
+  Stretch stretch;
+  std::byte* row;  // null: no codes are made
+  const Rounding& rounding;
+};
+
+// A block that is not whole is the last one, or tiny, and takes the narrowest vectors.
+template <size_t kBytes, int kBits, bool kRandom, Makes kMakes>
+PCCL_INLINE void encode(const Input& input, auto& sink) {
+  const auto& [how, dtype, from, stretch, row, rounding] = input;
+  alignas(64) Buffer buffer;
+  std::byte* const none = reinterpret_cast<std::byte*>(buffer);
+  Place<std::byte> place(how, stretch, kMakes == Makes::kNumbers ? none : row);
+  Draws draws{ThreefryKey(rounding.key), 0};
   for (size_t at = 0; at < stretch.count; at += how.block) {
     const size_t here = std::min<size_t>(how.block, stretch.count - at);
     const size_t words = words_of(how, here);
-    load<kBytes>(dtype, from + at * element_bytes(dtype), here, x);
-    std::fill_n(x + here, kPadding, 0.0f);
-    const Scale scale = scale_of<kBytes>(x, here, (1 << kBits) - 2);
-    encode_block<kBytes, kBits>(x, words, scale, place.codes);
+    const std::byte* x = from + at * element_bytes(dtype);
+    const bool whole = here == how.block && words % (kBytes / 4) == 0;
+    if (dtype != DType::kFloat32 || !whole) {
+      load<kBytes>(dtype, x, here, buffer);
+      std::fill_n(buffer + here, kPadding, 0.0f);
+      x = none;
+    }
+    const Scale scale = scale_of<kBytes, kRandom>(x, here, (1 << kBits) - 2);
+    draws.word = (rounding.first + stretch.first + at) / how.block * words_of(how, how.block);
+    if constexpr (kMakes != Makes::kCodes) sink.begin(at, here);
+    if (whole) {
+      encode_block<kBytes, kBits, true, kRandom, kMakes>(x, here, words, scale, draws, place.codes,
+                                                         sink);
+    } else {
+      encode_block<16, kBits, false, kRandom, kMakes>(x, here, words, scale, draws, place.codes,
+                                                      sink);
+    }
+    if constexpr (kMakes != Makes::kCodes) sink.end();
+    if constexpr (kMakes == Makes::kNumbers) continue;
     std::memcpy(place.step, &scale.step, 2);
     std::memcpy(place.zero, &scale.zero, 1);
     place.next(4 * words);
   }
 }
 
-// Calls take(first element, floats, number of elements) for each block. Elements count from the
-// start of the stretch.
 template <size_t kBytes, int kBits>
 PCCL_INLINE void decode(const Quantization& how, const std::byte* row, Stretch stretch,
-                        const auto& take) {
-  alignas(64) Buffer x;
+                        auto& sink) {
   Place<const std::byte> place(how, stretch, row);
   for (size_t at = 0; at < stretch.count; at += how.block) {
     const size_t here = std::min<size_t>(how.block, stretch.count - at);
@@ -231,114 +373,163 @@ PCCL_INLINE void decode(const Quantization& how, const std::byte* row, Stretch s
     Scale scale;
     std::memcpy(&scale.step, place.step, 2);
     std::memcpy(&scale.zero, place.zero, 1);
-    decode_block<kBytes, kBits>(place.codes, words, scale, x);
-    take(at, x, here);
+    sink.begin(at, here);
+    if (here == how.block && words % (kBytes / 4) == 0) {
+      decode_block<kBytes, kBits, true>(place.codes, here, words, scale, sink);
+    } else {
+      decode_block<16, kBits, false>(place.codes, here, words, scale, sink);
+    }
+    sink.end();
     place.next(4 * words);
   }
 }
 
 template <size_t kBytes>
-PCCL_INLINE void decode_bfloat16(const std::byte* from, size_t elements, const auto& take) {
-  alignas(64) Buffer x;
+PCCL_INLINE void decode_bfloat16(const std::byte* from, size_t elements, auto& sink) {
   for (size_t at = 0; at < elements; at += kFloatsMax) {
     const size_t here = std::min(kFloatsMax, elements - at);
-    load<kBytes>(DType::kBfloat16, from + 2 * at, here, x);
-    take(at, x, here);
+    sink.begin(at, here);
+    for (size_t i = 0; i < here; i += kBytes / 4) {
+      Vector<uint16_t, kBytes / 2> half{};
+      copy<kBytes / 2>(&half, from + 2 * (at + i), 2 * (here - i));
+      Vector<float, kBytes> v;
+      Bfloat16<kBytes>::widen(v, __builtin_convertvector(half, Block<kBytes>));
+      sink(i, here - i, v);
+    }
+    sink.end();
   }
 }
 
-template <size_t kBytes>
-PCCL_INLINE void encode_bfloat16(DType dtype, const std::byte* from, size_t elements,
-                                 std::byte* to) {
+template <size_t kBytes, Makes kMakes>
+PCCL_INLINE void encode_bfloat16(const Input& input, auto& sink) {
   alignas(64) Buffer x;
-  for (size_t at = 0; at < elements; at += kFloatsMax) {
-    const size_t here = std::min(kFloatsMax, elements - at);
-    load<kBytes>(dtype, from + at * element_bytes(dtype), here, x);
-    store<kBytes>(DType::kBfloat16, x, here, to + 2 * at);
+  for (size_t at = 0; at < input.stretch.count; at += kFloatsMax) {
+    const size_t here = std::min(kFloatsMax, input.stretch.count - at);
+    load<kBytes>(input.dtype, input.from + at * element_bytes(input.dtype), here, x);
+    if constexpr (kMakes != Makes::kNumbers)
+      store<kBytes>(DType::kBfloat16, x, here, input.row + 2 * (input.stretch.first + at));
+    if constexpr (kMakes == Makes::kCodes) continue;
+    sink.begin(at, here);
+    for (size_t i = 0; i < here; i += kBytes / 4) {
+      Vector<float, kBytes> v;
+      Block<kBytes> bits;
+      read(v, x + i);
+      Bfloat16<kBytes>::narrow(bits, v);
+      Bfloat16<kBytes>::widen(v, bits);
+      sink(i, here - i, v);
+    }
+    sink.end();
   }
 }
 
-template <size_t kBytes>
-PCCL_INLINE void encode_any(const Quantization& how, DType dtype, const std::byte* from,
-                            Stretch stretch, std::byte* row) {
-  if (how.bits == 16)
-    return encode_bfloat16<kBytes>(dtype, from, stretch.count, row + 2 * stretch.first);
-  if (how.bits == 8) return encode<kBytes, 8>(how, dtype, from, stretch, row);
-  encode<kBytes, 4>(how, dtype, from, stretch, row);
+template <size_t kBytes, Makes kMakes>
+PCCL_INLINE void encode_any(const Input& input, auto& sink) {
+  if (input.how.bits == 16) return encode_bfloat16<kBytes, kMakes>(input, sink);
+  if (input.how.bits == 8 && input.rounding.random)
+    return encode<kBytes, 8, true, kMakes>(input, sink);
+  if (input.how.bits == 8) return encode<kBytes, 8, false, kMakes>(input, sink);
+  if (input.rounding.random) return encode<kBytes, 4, true, kMakes>(input, sink);
+  encode<kBytes, 4, false, kMakes>(input, sink);
 }
 
 template <size_t kBytes>
 PCCL_INLINE void decode_any(const Quantization& how, const std::byte* row, Stretch stretch,
-                            const auto& take) {
-  if (how.bits == 16) return decode_bfloat16<kBytes>(row + 2 * stretch.first, stretch.count, take);
-  if (how.bits == 8) return decode<kBytes, 8>(how, row, stretch, take);
-  decode<kBytes, 4>(how, row, stretch, take);
+                            auto& sink) {
+  if (how.bits == 16) return decode_bfloat16<kBytes>(row + 2 * stretch.first, stretch.count, sink);
+  if (how.bits == 8) return decode<kBytes, 8>(how, row, stretch, sink);
+  decode<kBytes, 4>(how, row, stretch, sink);
 }
 
-template <size_t kBytes>
-PCCL_INLINE void decode_into(const Quantization& how, DType dtype, const std::byte* row,
-                             Stretch stretch, std::byte* to) {
-  const size_t width = element_bytes(dtype);
-  const auto take = [&](size_t at, const float* x, size_t here) __attribute__((always_inline)) {
-    store<kBytes>(dtype, x, here, to + at * width);
-  };
-  decode_any<kBytes>(how, row, stretch, take);
-}
+// ---- For each width of vectors ------------------------------------------------------------------
 
 template <size_t kBytes>
-PCCL_INLINE void decode_onto(const Quantization& how, const std::byte* row, Stretch stretch,
-                             float* sum) {
-  using Floats = Vector<float, kBytes>;
-  const auto take = [&](size_t first, const float* x, size_t here) __attribute__((always_inline)) {
-    for (size_t at = 0; at < here; at += kBytes / 4) {
-      Floats total{}, more;
-      copy<kBytes>(&total, sum + first + at, (here - at) * 4);
-      read(more, x + at);
-      total += more;
-      unify_nan<float>(total);
-      copy<kBytes>(sum + first + at, &total, (here - at) * 4);
-    }
-  };
-  decode_any<kBytes>(how, row, stretch, take);
-}
-
-template <size_t kBytes>
-PCCL_INLINE void divide_all(float* sum, size_t elements, float divisor) {
-  using Floats = Vector<float, kBytes>;
-  for (size_t at = 0; at < elements; at += kBytes / 4) {
-    Floats total{};
-    copy<kBytes>(&total, sum + at, (elements - at) * 4);
-    total /= divisor;
-    copy<kBytes>(sum + at, &total, (elements - at) * 4);
+struct Functions {
+  PCCL_INLINE static void make_codes(const Input& input) {
+    ToFloats<false> none{nullptr};
+    encode_any<kBytes, Makes::kCodes>(input, none);
   }
-}
+  PCCL_INLINE static void make_both(const Input& input, float* to) {
+    ToFloats<false> sink{reinterpret_cast<std::byte*>(to)};
+    encode_any<kBytes, Makes::kBoth>(input, sink);
+  }
+  PCCL_INLINE static void make_numbers(const Input& input, float* to, bool adds) {
+    auto* const bytes = reinterpret_cast<std::byte*>(to);
+    ToFloats<false> sets{bytes};
+    ToFloats<true> sums{bytes};
+    if (adds) return encode_any<kBytes, Makes::kNumbers>(input, sums);
+    encode_any<kBytes, Makes::kNumbers>(input, sets);
+  }
+  PCCL_INLINE static void decode(const Quantization& how, DType dtype, const std::byte* row,
+                                 Stretch stretch, std::byte* to) {
+    if (dtype == DType::kFloat32) {
+      ToFloats<false> sink{to};
+      return decode_any<kBytes>(how, row, stretch, sink);
+    }
+    ToHalves<kBytes> sink(dtype, to);
+    decode_any<kBytes>(how, row, stretch, sink);
+  }
+  PCCL_INLINE static void add(const Quantization& how, const std::byte* row, Stretch stretch,
+                              float* sum) {
+    ToFloats<true> sink{reinterpret_cast<std::byte*>(sum)};
+    decode_any<kBytes>(how, row, stretch, sink);
+  }
+  PCCL_INLINE static void divide(float* sum, size_t elements, float divisor) {
+    for (size_t at = 0; at < elements; at += kBytes / 4) {
+      Vector<float, kBytes> total{};
+      copy<kBytes>(&total, sum + at, (elements - at) * 4);
+      total /= divisor;
+      copy<kBytes>(sum + at, &total, (elements - at) * 4);
+    }
+  }
+  PCCL_INLINE static void round(DType dtype, const float* from, size_t elements, std::byte* to) {
+    store<kBytes>(dtype, from, elements, to);
+  }
+};
 
+// The same as functions that have an address.
+#define PCCL_DEFINE_CODEC(Name, target, kBytes)                                                \
+  struct Name {                                                                                \
+    using Do = Functions<kBytes>;                                                              \
+    target static void make_codes(const Input& input) { Do::make_codes(input); }               \
+    target static void make_both(const Input& input, float* to) { Do::make_both(input, to); }  \
+    target static void make_numbers(const Input& input, float* to, bool adds) {                \
+      Do::make_numbers(input, to, adds);                                                       \
+    }                                                                                          \
+    target static void decode(const Quantization& how, DType dtype, const std::byte* row,      \
+                              Stretch stretch, std::byte* to) {                                \
+      Do::decode(how, dtype, row, stretch, to);                                                \
+    }                                                                                          \
+    target static void add(const Quantization& how, const std::byte* row, Stretch stretch,     \
+                           float* sum) {                                                       \
+      Do::add(how, row, stretch, sum);                                                         \
+    }                                                                                          \
+    target static void divide(float* sum, size_t elements, float divisor) {                    \
+      Do::divide(sum, elements, divisor);                                                      \
+    }                                                                                          \
+    target static void round(DType dtype, const float* from, size_t elements, std::byte* to) { \
+      Do::round(dtype, from, elements, to);                                                    \
+    }                                                                                          \
+  }
+
+PCCL_DEFINE_CODEC(Plain, , 16);
 #if PCCL_X86
-PCCL_WIDE void wide_encode(const Quantization& how, DType dtype, const std::byte* from,
-                           Stretch stretch, std::byte* row) {
-  encode_any<kWideVector>(how, dtype, from, stretch, row);
-}
-PCCL_WIDE void wide_decode(const Quantization& how, DType dtype, const std::byte* row,
-                           Stretch stretch, std::byte* to) {
-  decode_into<kWideVector>(how, dtype, row, stretch, to);
-}
-PCCL_WIDE void wide_add(const Quantization& how, const std::byte* row, Stretch stretch,
-                        float* sum) {
-  decode_onto<kWideVector>(how, row, stretch, sum);
-}
-PCCL_WIDE void wide_divide(float* sum, size_t elements, float divisor) {
-  divide_all<kWideVector>(sum, elements, divisor);
-}
-PCCL_WIDE void wide_round(DType dtype, const float* from, size_t elements, std::byte* to) {
-  store<kWideVector>(dtype, from, elements, to);
-}
-#else
-constexpr auto wide_encode = encode_any<kPlainVector>;
-constexpr auto wide_decode = decode_into<kPlainVector>;
-constexpr auto wide_add = decode_onto<kPlainVector>;
-constexpr auto wide_divide = divide_all<kPlainVector>;
-constexpr auto wide_round = store<kPlainVector>;
+PCCL_DEFINE_CODEC(Wide, PCCL_WIDE, 32);
+PCCL_DEFINE_CODEC(Widest, PCCL_WIDEST, 64);
 #endif
+#undef PCCL_DEFINE_CODEC
+
+// The words of a block, which a vector does not exceed.
+size_t vector_of(const Quantization& how) { return how.bits == 16 ? 16 : words_of(how, how.block); }
+
+// Calls run(a codec), the fastest that this machine has for vectors of so many floats at most.
+void with_codec(size_t floats, const auto& run) {
+  const PlainFloatMode mode;
+#if PCCL_X86
+  if (has_widest_vectors() && floats >= 16) return run(Widest());
+  if (has_wide_vectors() && floats >= 8) return run(Wide());
+#endif
+  run(Plain());
+}
 
 void check(const Quantization& how) {
   const bool blocks = std::has_single_bit(how.block) && how.block >= Quantization::kBlockMin &&
@@ -354,6 +545,11 @@ void check(const Quantization& how, Stretch stretch) {
   PCCL_ASSERT(how.bits == 16 || end % how.block == 0 || end == stretch.row);
 }
 
+void check(const Quantization& how, Stretch stretch, const Rounding& rounding) {
+  check(how, stretch);
+  PCCL_ASSERT(how.bits == 16 || !rounding.random || rounding.first % how.block == 0);
+}
+
 }  // namespace
 
 uint64_t quantized_bytes(const Quantization& how, uint64_t elements) {
@@ -365,41 +561,60 @@ uint64_t quantized_bytes(const Quantization& how, uint64_t elements) {
 }
 
 void quantize(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
-              std::byte* row) {
-  check(how, stretch);
+              std::byte* row, const Rounding& rounding) {
+  check(how, stretch, rounding);
   PCCL_ASSERT(is_quantizable(dtype));
-  const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_encode : encode_any<kPlainVector>;
-  run(how, dtype, from, stretch, row);
+  const Input input{how, dtype, from, stretch, row, rounding};
+  with_codec(vector_of(how), [&](auto codec) { codec.make_codes(input); });
+}
+
+void quantize_both(const Quantization& how, const float* from, Stretch stretch, std::byte* row,
+                   float* to, const Rounding& rounding) {
+  check(how, stretch, rounding);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(from);
+  const Input input{how, DType::kFloat32, bytes, stretch, row, rounding};
+  with_codec(vector_of(how), [&](auto codec) { codec.make_both(input, to); });
+}
+
+namespace {
+void make_numbers(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+                  float* to, const Rounding& rounding, bool adds) {
+  check(how, stretch, rounding);
+  PCCL_ASSERT(is_quantizable(dtype));
+  const Input input{how, dtype, from, stretch, nullptr, rounding};
+  with_codec(vector_of(how), [&](auto codec) { codec.make_numbers(input, to, adds); });
+}
+}  // namespace
+
+void set_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+                   float* to, const Rounding& rounding) {
+  make_numbers(how, dtype, from, stretch, to, rounding, false);
+}
+
+void add_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+                   float* sum, const Rounding& rounding) {
+  make_numbers(how, dtype, from, stretch, sum, rounding, true);
 }
 
 void dequantize(const Quantization& how, DType dtype, const std::byte* row, Stretch stretch,
                 std::byte* to) {
   check(how, stretch);
   PCCL_ASSERT(is_quantizable(dtype));
-  const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_decode : decode_into<kPlainVector>;
-  run(how, dtype, row, stretch, to);
+  with_codec(vector_of(how), [&](auto codec) { codec.decode(how, dtype, row, stretch, to); });
 }
 
 void add_dequantized(const Quantization& how, const std::byte* row, Stretch stretch, float* sum) {
   check(how, stretch);
-  const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_add : decode_onto<kPlainVector>;
-  run(how, row, stretch, sum);
+  with_codec(vector_of(how), [&](auto codec) { codec.add(how, row, stretch, sum); });
 }
 
 void divide(float* sum, size_t elements, int divisor) {
-  const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_divide : divide_all<kPlainVector>;
-  run(sum, elements, static_cast<float>(divisor));
+  with_codec(16, [&](auto codec) { codec.divide(sum, elements, static_cast<float>(divisor)); });
 }
 
 void round_to(DType dtype, const float* from, size_t elements, std::byte* to) {
   PCCL_ASSERT(is_quantizable(dtype));
-  const PlainFloatMode mode;
-  const auto run = has_wide_vectors() ? wide_round : store<kPlainVector>;
-  run(dtype, from, elements, to);
+  with_codec(16, [&](auto codec) { codec.round(dtype, from, elements, to); });
 }
 
 }  // namespace pccl::memory

@@ -9,6 +9,10 @@
 // (hi - lo) / step exceeds L by less than 1 part in 2^20. With 16 bits an element is a bfloat16,
 // and there are no blocks.
 //
+// Instead of rint(element / step), which rounds to nearest, the rounding may be at random: to the
+// integer below or above, with a mean that is element / step. `zero` is then rounded up, and codes
+// above the greatest one become that (at most 1 in 2^15, and only at the upper end of a block).
+//
 // On the wire, n elements are the steps of their blocks (2 bytes each, little-endian), the zero
 // points (1 byte each), and the codes, block by block. The codes of a block of m elements are
 // w = ceil(m * bits / 32) words of 32 bits, little-endian: element k * w + i is in word i, at bit
@@ -23,7 +27,8 @@
 //
 // Plain functions over memory of any alignment. They allocate nothing and may be called from any
 // thread. The error of an element is at most (1 + 2^-14) * step / 2, and step is at most
-// (hi - lo) / L * (1 + 2^-7), or (hi - lo) if there is no step.
+// (hi - lo) / L * (1 + 2^-7), or (hi - lo) if there is no step. Rounded at random, the error is at
+// most twice as large.
 #pragma once
 
 #include <cstddef>
@@ -46,10 +51,32 @@ struct Stretch {
 };
 constexpr Stretch whole(size_t row) { return {row, 0, row}; }
 
+// How numbers are rounded to codes: to nearest, or at random. Random bits depend on `key` and on
+// the place of an element in its tensor (csrc/memory/threefry.h). If a whole block has W words,
+// element k * w + i of block b takes part k % 4 of the 64 bits that the counter c = b * W + i and
+// the part p = k / 4 give: counter words c mod 2^32 and 2 * (c / 2^32) + p. A bfloat16 is always
+// rounded to nearest.
+struct Rounding {
+  bool random = false;
+  uint64_t key = 0;
+  uint64_t first = 0;  // element of the tensor with which the row begins; begins a block
+};
+
 // Writes the codes of a stretch, whose elements are at `from`, to their place in the codes of the
 // row, which begin at `row`. REQUIRES: is_quantizable(dtype).
 void quantize(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
-              std::byte* row);
+              std::byte* row, const Rounding& rounding = {});
+
+// Writes the codes of a stretch, and what they decode to to `to`, which may be `from`.
+void quantize_both(const Quantization& how, const float* from, Stretch stretch, std::byte* row,
+                   float* to, const Rounding& rounding = {});
+
+// Writes what the codes of a stretch decode to, or adds it to `sum`; makes no codes. If `dtype` is
+// float32, `to` may be `from`. REQUIRES: is_quantizable(dtype).
+void set_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+                   float* to, const Rounding& rounding = {});
+void add_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
+                   float* sum, const Rounding& rounding = {});
 
 // Writes the elements of a stretch to `to`, rounded to `dtype`. REQUIRES: is_quantizable(dtype).
 void dequantize(const Quantization& how, DType dtype, const std::byte* row, Stretch stretch,

@@ -303,6 +303,12 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.wan = membership.topology().wan;
   task.shape.scratch_bytes = membership.scratch_bytes();
   task.keep = info.keep;
+  if (info.format.stochastic) {
+    const auto key_of = [&](PeerId peer) {
+      return protocol::random_key(membership.generation(), key, peer);
+    };
+    task.shape.random = {key_of(membership.self()), key_of({}), info.start};
+  }
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();
     PCCL_ASSERT(source != (info.receiver == membership.self()));

@@ -55,7 +55,9 @@ void fields(auto& wire, Is<PeerId> auto& id) { wire(id.value); }
 void fields(auto& wire, Is<Epoch> auto& epoch) { wire(epoch.value); }
 void fields(auto& wire, Is<GroupId> auto& group) { wire(group.value); }
 void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
-void fields(auto& wire, Is<WireFormat> auto& m) { wire(m.bits, m.block, m.result_bits); }
+void fields(auto& wire, Is<WireFormat> auto& m) {
+  wire(m.bits, m.block, m.result_bits, m.stochastic);
+}
 void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
 void fields(auto& wire, Is<Key> auto& m) { wire(m.words[0], m.words[1], m.words[2], m.words[3]); }

@@ -22,7 +22,8 @@ std::string lower(std::string text) {
 }
 
 uint64_t word_of(const WireFormat& format) {
-  return format.bits | uint64_t{format.result_bits} << 8 | uint64_t{format.block} << 16;
+  return format.bits | uint64_t{format.result_bits} << 8 | uint64_t{format.block} << 16 |
+         uint64_t{format.stochastic} << 32;
 }
 
 // Whether `count` is that of one of several parts of a tensor.
@@ -58,6 +59,13 @@ uint64_t digest(const OpInfo& info) {
   hash = mix(hash, info.sends.size());
   hash = mix(hash, word_of(info.format));
   return hash == 0 ? 1 : hash;
+}
+
+uint64_t random_key(Epoch generation, OpKey op, PeerId peer) {
+  uint64_t hash = mix(0, generation.value);
+  hash = mix(hash, op.tag.value);
+  hash = mix(hash, op.sequence);
+  return mix(hash, peer.value);
 }
 
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes) {

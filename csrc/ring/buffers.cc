@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/memory/quantize.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
@@ -19,36 +18,17 @@ constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
 // An owner adds pieces of this size, so that a partial sum stays in the cache.
 constexpr size_t kAddedPieceBytes = 16u << 10;
 
-// Adds contributions in codes: a sum of some elements, in float32. It grows by whole blocks.
-struct EncodedSum {
-  static constexpr size_t kElementsMax = kAddedPieceBytes / sizeof(float);
-  static_assert(kElementsMax % memory::Quantization::kBlockMax == 0);
-
-  const memory::Quantization how;
-  alignas(kCacheLine) float sum[kElementsMax];
-  alignas(kCacheLine) std::byte codes[2 * kElementsMax];  // of one contribution, at most
-  bool any = false;
-
-  explicit EncodedSum(const memory::Quantization& encoding) : how(encoding) {}
-  void add(const std::byte* row, memory::Stretch stretch) {
-    if (std::exchange(any, true)) return memory::add_dequantized(how, row, stretch, sum);
-    memory::dequantize(how, DType::kFloat32, row, stretch, reinterpret_cast<std::byte*>(sum));
-  }
-  // Elements that are not encoded yet.
-  void encode_and_add(DType dtype, const std::byte* from, size_t elements) {
-    PCCL_DCHECK(memory::quantized_bytes(how, elements) <= sizeof codes);
-    memory::quantize(how, dtype, from, memory::whole(elements), codes);
-    add(codes, memory::whole(elements));
-  }
-  void average(const memory::Reduction& reduction, size_t elements) {
-    if (reduction.op == ReduceOp::kAvg) memory::divide(sum, elements, divisor_of(reduction));
-  }
+// A piece of a sum of contributions in codes. It has whole blocks.
+constexpr size_t kAddedElements = kAddedPieceBytes / sizeof(float);
+static_assert(kAddedElements % memory::Quantization::kBlockMax == 0);
+struct Sum {
+  alignas(kCacheLine) float at[kAddedElements];
 };
 
 // Calls visit(stretch) for pieces of a row.
 void for_each_piece(size_t row, const auto& visit) {
-  for (size_t first = 0; first < row; first += EncodedSum::kElementsMax)
-    visit(memory::Stretch{row, first, std::min(EncodedSum::kElementsMax, row - first)});
+  for (size_t first = 0; first < row; first += kAddedElements)
+    visit(memory::Stretch{row, first, std::min(kAddedElements, row - first)});
 }
 
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
@@ -216,7 +196,8 @@ std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
     from = old.data();
   }
   memory::quantize(*sent.encoding, memory_.dtype, from,
-                   memory::whole(sent.bytes / element_bytes(memory_.dtype)), made.data());
+                   memory::whole(sent.bytes / element_bytes(memory_.dtype)), made.data(),
+                   rounding(sent, schedule_.shape().random.own));
   return made;
 }
 
@@ -281,21 +262,28 @@ void OpBuffers::decode(const Landing& landing) {
                      memory::whole(chunk.bytes / element_bytes(memory_.dtype)), to);
 }
 
-// A pairwise exchange: the tensor becomes the sum of both contributions.
+memory::Rounding OpBuffers::rounding(const Chunk& chunk, uint64_t key) const {
+  const Shape& shape = schedule_.shape();
+  return {shape.format.stochastic, key, shape.random.first + chunk.offset / shape.element_bytes};
+}
+
+// A pairwise exchange: the tensor becomes the sum of both contributions. The sum of two numbers
+// does not depend on their order.
 void OpBuffers::add_encoded(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   const std::byte* const codes_of_other = landing.where.data();
   const memory::Reduction how = reduction(landing.absent);
   const size_t width = element_bytes(memory_.dtype);
-  const bool own_first = schedule_.shape().rank == 0;
+  const bool in_place = memory_.dtype == DType::kFloat32;
+  const memory::Rounding own = rounding(chunk, schedule_.shape().random.own);
+  Sum sum;
   for_each_piece(chunk.bytes / width, [&](memory::Stretch piece) {
-    std::byte* const own = memory_of(chunk) + piece.first * width;
-    EncodedSum total(*chunk.encoding);
-    if (!own_first) total.add(codes_of_other, piece);
-    total.encode_and_add(memory_.dtype, contributed(own), piece.count);
-    if (own_first) total.add(codes_of_other, piece);
-    total.average(how, piece.count);
-    memory::round_to(memory_.dtype, total.sum, piece.count, own);
+    std::byte* const here = memory_of(chunk) + piece.first * width;
+    float* const total = in_place ? reinterpret_cast<float*>(here) : sum.at;
+    memory::set_quantized(*chunk.encoding, memory_.dtype, contributed(here), piece, total, own);
+    memory::add_dequantized(*chunk.encoding, codes_of_other, piece, total);
+    if (how.op == ReduceOp::kAvg) memory::divide(total, piece.count, divisor_of(how));
+    if (!in_place) memory::round_to(memory_.dtype, total, piece.count, here);
   });
 }
 
@@ -414,26 +402,36 @@ void OpBuffers::combine_owned(const Chunk& result, const memory::Reduction& redu
 
 // Adds the contributions, encodes the sum for all others, and stores what they will decode.
 void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& reduction) {
-  const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
-  const size_t width = element_bytes(memory_.dtype);
-  const memory::Encoding encoding = memory::encoding_of_contributions(schedule_.shape().format);
+  const Shape& shape = schedule_.shape();
+  const size_t width = shape.element_bytes;
+  const memory::Quantization how = *memory::encoding_of_contributions(shape.format);
   std::byte* const to = memory_of(result);
   std::byte* const codes = slot(schedule_.slot_of_result(result.slice));
   if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
+  const bool in_place = memory_.dtype == DType::kFloat32;
+  const memory::Rounding own = rounding(result, shape.random.own);
+  const memory::Rounding of_result = rounding(result, shape.random.result);
+  Sum sum;
   for_each_piece(result.bytes / width, [&](memory::Stretch piece) {
     std::byte* const here = to + piece.first * width;
-    EncodedSum total(*encoding);
-    for (uint32_t rank = 0; rank < world; ++rank) {
-      if (rank == own) {
-        total.encode_and_add(memory_.dtype, contributed(here), piece.count);
+    for (uint32_t rank = 0; rank < shape.world; ++rank) {
+      if (rank == shape.rank) {
+        const auto contribute = rank == 0 ? memory::set_quantized : memory::add_quantized;
+        contribute(how, memory_.dtype, contributed(here), piece, sum.at, own);
+        continue;
+      }
+      const std::byte* const row = slot(schedule_.slot_from(rank, result.slice));
+      if (rank > 0) {
+        memory::add_dequantized(how, row, piece, sum.at);
       } else {
-        total.add(slot(schedule_.slot_from(rank, result.slice)), piece);
+        memory::dequantize(how, DType::kFloat32, row, piece, reinterpret_cast<std::byte*>(sum.at));
       }
     }
-    total.average(reduction, piece.count);
-    memory::quantize(*result.encoding, DType::kFloat32,
-                     reinterpret_cast<const std::byte*>(total.sum), piece, codes);
-    memory::dequantize(*result.encoding, memory_.dtype, codes, piece, here);
+    if (reduction.op == ReduceOp::kAvg)
+      memory::divide(sum.at, piece.count, divisor_of(reduction));
+    float* const back = in_place ? reinterpret_cast<float*>(here) : sum.at;
+    memory::quantize_both(*result.encoding, sum.at, piece, codes, back, of_result);
+    if (!in_place) memory::round_to(memory_.dtype, back, piece.count, here);
   });
 }
 

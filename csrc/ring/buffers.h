@@ -12,8 +12,8 @@
 //      exchange the tensor of rank 0 is the first operand on both ranks. An owner (kDirect) adds
 //      all contributions to a chunk at once, in rank order, when the last one is here.
 //  (4) A chunk of codes is decoded when all of it has landed. The own contribution of this rank
-//      is encoded like those that it sends, and the sum is a float32. If the result is encoded,
-//      every member stores the decoded codes, its owner too.
+//      becomes what the codes that it sends decode to, and the sum is a float32. If the result is
+//      encoded, every member stores the decoded codes, its owner too.
 //  (5) A member that is absent contributes zeros, which are never written to its tensor. The tensor
 //      gets the result.
 // Failure: make() returns kSystem when there is no memory.
@@ -29,6 +29,7 @@
 #include "csrc/base/result.h"
 #include "csrc/memory/kernels.h"
 #include "csrc/memory/pool.h"
+#include "csrc/memory/quantize.h"
 #include "csrc/memory/undo.h"
 #include "csrc/ring/lent_memory.h"
 #include "csrc/ring/schedule.h"
@@ -111,6 +112,7 @@ class OpBuffers {
   void decode(const Landing& landing);
   void add_encoded(const Landing& landing);
   std::byte* slot(uint32_t index) const;
+  memory::Rounding rounding(const Chunk& chunk, uint64_t key) const;
 
   const Schedule schedule_;
   const Memory memory_;

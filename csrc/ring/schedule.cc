@@ -42,16 +42,15 @@ constexpr uint64_t kEagerGrantBytes = 32u << 20;
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
-// Depends only on what all members know, so that all cut alike.
-uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan,
+// Depends only on what all members know, so that all cut alike. `slots`: that a slice takes.
+uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan, uint64_t slots,
                             uint64_t largest_block) {
   const uint64_t per_block = wan ? kChunksPerBlockWan : kChunksPerBlock;
   const uint64_t least = wan ? kChunkBytesWanMin : kChunkBytesMin;
   uint64_t most = wan ? kChunkBytesWan : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
-  const uint32_t waiting = row.travel == Travel::kOwners ? world - 1 : world - 2;
   if ((row.travel == Travel::kRing || row.travel == Travel::kOwners) && row.reduces && world > 2) {
-    const uint64_t slots = uint64_t{Schedule::kDepth} * waiting;
-    most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, least, most);
+    const uint64_t of_slot = kScratchBytesMax / (Schedule::kDepth * slots);
+    most = std::clamp(of_slot / kAlignment * kAlignment, least, most);
   }
   const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
   const uint64_t whole = std::max(round_up(largest_block, kAlignment), kAlignment);
@@ -99,7 +98,7 @@ void Schedule::choose_depth() {
 
 // In the direct pattern, the same for all legs.
 uint32_t Schedule::depth_with(uint64_t scratch) const {
-  const uint64_t step_bytes = by_owners() ? uint64_t{shape_.world - 1} * slot_bytes_
+  const uint64_t step_bytes = by_owners() ? uint64_t{slots_per_slice()} * slot_bytes_
                                           : uint64_t{slots_per_step()} * chunk_bytes_;
   const uint64_t most = by_owners() ? slices_ + 1 : step_count();
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::min(scratch / step_bytes, most), kDepth,
@@ -143,8 +142,15 @@ void Schedule::cut() {
   grain_bytes_ = static_cast<uint32_t>(
       encoding_ ? round_up(memory::grain_of(shape_.format) * width, kAlignment) : kAlignment);
   const uint64_t chosen =
-      smaller * choose_chunk_bytes(row_, shape_.world, shape_.wan, block_stride_ / smaller);
+      smaller * choose_chunk_bytes(row_, shape_.world, shape_.wan,
+                                   by_owners() ? slots_per_slice() : shape_.world - 2,
+                                   block_stride_ / smaller);
   chunk_bytes_ = static_cast<uint32_t>(round_up(chosen, grain_bytes_));
+  if (encoding_ && by_owners()) {
+    const uint64_t slots = uint64_t{kDepth} * slots_per_slice();
+    const uint64_t grains = kScratchBytesMax / slots / slot_bytes_of(grain_bytes_);
+    chunk_bytes_ = std::min(chunk_bytes_, static_cast<uint32_t>(grains) * grain_bytes_);
+  }
   if (is_listed()) {
     for (const uint64_t bytes : shape_.block_bytes) {
       first_steps_.push_back(slices_);
@@ -163,9 +169,14 @@ void Schedule::cut() {
   } else {
     slices_ = divide_up(block_stride_, chunk_bytes_);
   }
-  slot_bytes_ = std::max(memory::wire_bytes(encoding_, chunk_bytes_, width),
-                         memory::wire_bytes(result_encoding_, chunk_bytes_, width));
-  slot_bytes_ = static_cast<uint32_t>(round_up(slot_bytes_, kAlignment));
+  slot_bytes_ = slot_bytes_of(chunk_bytes_);
+}
+
+uint32_t Schedule::slot_bytes_of(uint32_t chunk_bytes) const {
+  const uint32_t most =
+      std::max(memory::wire_bytes(encoding_, chunk_bytes, shape_.element_bytes),
+               memory::wire_bytes(result_encoding_, chunk_bytes, shape_.element_bytes));
+  return static_cast<uint32_t>(round_up(most, kAlignment));
 }
 
 // How the chunk travels.
@@ -325,8 +336,7 @@ bool Schedule::from_scratch(const Chunk& sent) const {
 
 uint32_t Schedule::slot_count() const {
   if (is_one_shot()) return total_bytes_ > 0 ? shape_.world : 0;
-  if (by_owners())
-    return owns() ? slots_of_slices() * (shape_.world - 1 + (holds_results() ? 1 : 0)) : 0;
+  if (by_owners()) return owns() ? slots_of_slices() * slots_per_slice() : 0;
   const bool accumulates = adds_on() ? sends() && receives() : reducing_rounds() > 0;
   return accumulates && rounds_ > 0 ? depth_ * slots_per_step() : 0;
 }

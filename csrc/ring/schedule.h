@@ -185,6 +185,8 @@ class Schedule {
   Chunk chunk_of_leg(uint64_t id) const;
   void encode(Chunk& chunk, const memory::Encoding& encoding) const;
   uint32_t slots_of_slices() const;
+  uint32_t slots_per_slice() const;
+  uint32_t slot_bytes_of(uint32_t chunk_bytes) const;
   uint32_t slots_per_step() const;
 
   Shape shape_;

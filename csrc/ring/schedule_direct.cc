@@ -41,6 +41,10 @@ uint32_t Schedule::slots_of_slices() const {
   return static_cast<uint32_t>(std::min<uint64_t>(depth_, slices_));
 }
 
+// The contributions to a slice of an owner, and its result if that is held. All members count a
+// result if there are codes, so that all cut alike and a leg has the same depth at both ends.
+uint32_t Schedule::slots_per_slice() const { return shape_.world - 1 + (result_encoding_ ? 1 : 0); }
+
 // A slot is used again after depth() slices. Credit sees to it that its sum is computed by then.
 uint32_t Schedule::slot_from(uint32_t rank, uint64_t slice) const {
   PCCL_DCHECK(owns() && rank != shape_.rank);

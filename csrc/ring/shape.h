@@ -40,6 +40,13 @@ struct Shape {
     uint32_t from = 0, to = 0;
   };
   std::optional<Leg> leg = {};
+  // Only if `format` is stochastic: what its random bits depend on. They are the same in each
+  // attempt, and whichever member owns a result.
+  struct Random {
+    uint64_t own = 0, result = 0;  // keys of this member's contribution, and of the results
+    uint64_t first = 0;            // element of the tensor with which this operation begins
+  };
+  Random random = {};
 };
 
 }  // namespace pccl::ring

@@ -268,7 +268,7 @@ void bind(py::module_& m) {
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"),
         py::arg("quantize"));
   m.def("quantize_dequantize", &quantize_dequantize, py::arg("tensor"), py::kw_only(),
-        py::arg("quantize"));
+        py::arg("quantize"), py::arg("seed"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {
     const auto* const ours = dynamic_cast<PcclWork*>(work.get());

@@ -14,9 +14,9 @@ namespace pccl::torch_layer {
 
 // A number that does not fit is none of a format.
 WireFormat format_of(const FormatNumbers& numbers) {
-  const auto [bits, block, result_bits] = numbers;
+  const auto [bits, block, result_bits, stochastic] = numbers;
   const WireFormat format{static_cast<uint8_t>(bits), static_cast<uint16_t>(block),
-                          static_cast<uint8_t>(result_bits)};
+                          static_cast<uint8_t>(result_bits), stochastic == 1};
   Status status = check_quantizable(format, DType::kFloat32, ReduceOp::kSum);
   if (numbers_of(format) != numbers)
     status = {Code::kInvalidArgument, "these are no numbers of a format", {}};
@@ -25,10 +25,11 @@ WireFormat format_of(const FormatNumbers& numbers) {
 }
 
 FormatNumbers numbers_of(const WireFormat& format) {
-  return {format.bits, format.block, format.result_bits};
+  return {format.bits, format.block, format.result_bits, format.stochastic ? 1 : 0};
 }
 
-at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& quantize) {
+at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& quantize,
+                               uint64_t seed) {
   const WireFormat format = format_of(quantize);
   const DType dtype = dtype_of(tensor.scalar_type());
   const Status status = check_quantizable(format, dtype, ReduceOp::kSum);
@@ -39,7 +40,7 @@ at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& qu
   at::Tensor decoded = at::empty_like(tensor);
   std::vector<std::byte> codes(memory::quantized_bytes(how, elements));
   memory::quantize(how, dtype, static_cast<const std::byte*>(tensor.const_data_ptr()),
-                   memory::whole(elements), codes.data());
+                   memory::whole(elements), codes.data(), {format.stochastic, seed, 0});
   memory::dequantize(how, dtype, codes.data(), memory::whole(elements),
                      static_cast<std::byte*>(decoded.mutable_data_ptr()));
   return decoded;

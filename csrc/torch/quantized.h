@@ -10,14 +10,16 @@
 
 namespace pccl::torch_layer {
 
-// Bits, block, bits of the result. All are 0 where nothing is quantized.
-using FormatNumbers = std::tuple<int64_t, int64_t, int64_t>;
+// Bits, block, bits of the result, 1 for stochastic rounding. All are 0 where nothing is quantized.
+using FormatNumbers = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
 WireFormat format_of(const FormatNumbers& numbers);
 FormatNumbers numbers_of(const WireFormat& format);
 
 // A contiguous tensor with what all members decode of this one if it is contributed to an
-// all-reduce: `tensor` has the order of elements of its memory. REQUIRES: on the CPU, contiguous.
-at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& quantize);
+// all-reduce: `tensor` has the order of elements of its memory. `seed`: in place of the key that
+// the all-reduce would have. REQUIRES: on the CPU, contiguous.
+at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& quantize,
+                               uint64_t seed);
 
 }  // namespace pccl::torch_layer

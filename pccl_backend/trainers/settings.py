@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from pccl_backend.quantization import Format, numbers_of
+from pccl_backend.quantization import Format, check_feedback, numbers_of
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
 
 __all__ = ["Mix", "Settings", "Weight", "claim", "owned_optimizers"]
@@ -76,6 +76,8 @@ class Settings:
             raise ValueError(
                 "error_feedback=True is for a trainer that quantizes: give quantize=, too"
             )
+        if self.error_feedback and self.quantize is not None:
+            check_feedback(self.quantize)
 
     @property
     def overlap_steps(self) -> int | None:

@@ -92,6 +92,25 @@ def test_error_feedback(make_world: MakeWorld) -> None:
     world.run(work.small_tensors_lose_nothing)
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_stochastic_rounding_has_no_bias(make_world: MakeWorld, size: int) -> None:
+    results = make_world(size).run(work.means_of_many_rounds, 400, timeout=90)
+    assert len({digest for digest, *_ in results}) == 1, "other bits"
+    for _, nearest, stochastic in results:
+        assert nearest > 0.03, "the same error in each round: a test that can fail"
+        assert stochastic < nearest / 5
+
+
+def test_ddp_goes_on_with_its_own_residual(make_world: MakeWorld, tmp_path: Path) -> None:
+    whole = make_world(3).run(partial(work.ddp_saves_its_residual, 6, None), timeout=60)
+    assert len(set(whole)) == 1
+    folder = str(tmp_path)
+    make_world(3).run(partial(work.ddp_saves_its_residual, 3, folder), timeout=60)
+    resumed = make_world(3).run(partial(work.ddp_resumes, 3, 6, folder, True), timeout=60)
+    assert resumed == whole, "as if nothing had been interrupted"
+    assert make_world(3).run(partial(work.ddp_resumes, 3, 6, folder, False), timeout=60) != whole
+
+
 @pytest.mark.parametrize("hook", [True, False])
 def test_ddp(make_world: MakeWorld, hook: bool) -> None:
     results = make_world(3).run(work.ddp_trains_nearly_alike, hook)
@@ -237,9 +256,32 @@ def test_formats_that_are_none() -> None:
     refused(ValueError, "bits is 2; it can be 8 or 4", bits=2)
     refused(ValueError, "block is 100; it can be a power of two from 32 to 1024", block=100)
     refused(ValueError, "block is 2048", block=2048)
-    refused(ValueError, 'rounding="stochastic" does not exist yet', rounding="stochastic")
-    refused(ValueError, "rounding is 'up'", rounding="up")
+    says = 'rounding is \'up\'; it can be "nearest" or "stochastic"'
+    refused(ValueError, says, rounding="up")
     refused(ValueError, "result_bits is 4; it can be 8 or 16", result_bits=4)
+
+
+def test_what_random_bits_do_not_go_with() -> None:
+    q = pccl.MinMax(bits=4, rounding="stochastic")
+    for make in (
+        lambda: pccl.ErrorFeedback(q),
+        lambda: pccl.QuantizeState(q),
+        lambda: DiLoCo(torch.nn.Linear(2, 2), quantize=q, error_feedback=True),
+    ):
+        with pytest.raises(ValueError, match=r"error feedback is not for MinMax\(bits=4.*nearest"):
+            make()
+    assert pccl.QuantizeState(q, error_feedback=False).state_dict()["buckets"] == []
+
+
+def test_seeds_of_random_bits() -> None:
+    x = torch.randn(5000, generator=torch.Generator().manual_seed(1))
+    q = pccl.MinMax(bits=4, rounding="stochastic")
+    one = pccl.quantize_dequantize(x, q, seed=2**64 - 1)
+    assert torch.equal(one, pccl.quantize_dequantize(x, q, seed=2**64 - 1))
+    assert not torch.equal(one, pccl.quantize_dequantize(x, q))
+    for wrong, error in ((-1, ValueError), (2**64, ValueError), (1.0, TypeError)):
+        with pytest.raises(error, match="seed"):
+            pccl.quantize_dequantize(x, q, seed=wrong)  # type: ignore[arg-type]
 
 
 def test_formats_are_values() -> None:

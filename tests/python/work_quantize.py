@@ -217,6 +217,29 @@ def feedback_keeps_errors_from_adding_up(rounds: int) -> tuple[float, float]:
     return errors[0], errors[1]
 
 
+def means_of_many_rounds(rounds: int) -> tuple[str, float, float]:
+    """Return a digest of all results of stochastic rounding, and the errors of two means.
+
+    They are relative errors of the mean result of the same tensors: rounded to nearest, and at
+    random.
+    """
+    world, rank, count = dist.get_world_size(), dist.get_rank(), 20_000
+    tensors = [numbers(r, count) for r in range(world)]
+    exact = torch.stack(tensors).double().mean(0)
+    digests = ""
+    errors = []
+    for q in (pccl.MinMax(bits=4), pccl.MinMax(bits=4, rounding="stochastic")):
+        mean = torch.zeros(count, dtype=torch.float64)
+        for _ in range(rounds if q.rounding == "stochastic" else 1):
+            tensor = tensors[rank].clone()
+            pccl.all_reduce(tensor, op="avg", quantize=q)
+            digests += digest(tensor)
+            mean += tensor
+        mean /= rounds if q.rounding == "stochastic" else 1
+        errors.append(((mean - exact).norm() / exact.norm()).item())
+    return hashlib.sha256(digests.encode()).hexdigest(), errors[0], errors[1]
+
+
 def small_tensors_lose_nothing() -> None:
     feedback = ErrorFeedback(pccl.MinMax(bits=4))
     for _ in range(3):
@@ -261,6 +284,51 @@ def ddp_trains_nearly_alike(hook: bool) -> tuple[str, float]:
     assert not torch.equal(plain, other)
     torch.manual_seed(0)
     return digest(other), ((other - plain).norm() / (plain - flat(Net())).norm()).item()
+
+
+def _ddp_of_one_bucket(state: pccl.QuantizeState) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Linear(200, 200, bias=False))
+    ddp.register_comm_hook(state, pccl.quantize_hook)
+    return ddp
+
+
+def _train(ddp: DistributedDataParallel, steps: range) -> None:
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for step in steps:
+        generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
+        optimizer.zero_grad()
+        ddp(torch.randn(8, 200, generator=generator)).square().mean().backward()
+        optimizer.step()
+
+
+def ddp_saves_its_residual(steps: int, folder: str | None) -> str:
+    """Train with error feedback, and save a checkpoint; return the digest of the weights."""
+    state = pccl.QuantizeState(pccl.MinMax(bits=4))
+    ddp = _ddp_of_one_bucket(state)
+    _train(ddp, range(steps))
+    if folder:
+        own = state.state_dict()
+        assert [entry["index"] for entry in own["buckets"]] == [0]
+        checkpoint = {"model": ddp.module.state_dict(), "own": own}
+        torch.save(checkpoint, f"{folder}/{dist.get_rank()}.pt")
+    return digest(flat(ddp))
+
+
+def ddp_resumes(begin: int, end: int, folder: str, with_own: bool) -> str:
+    """Go on from the checkpoint, with what was lost here or without; return the digest."""
+    checkpoint = torch.load(f"{folder}/{dist.get_rank()}.pt")
+    state = pccl.QuantizeState(pccl.MinMax(bits=4))
+    ddp = _ddp_of_one_bucket(state)
+    ddp.module.load_state_dict(checkpoint["model"])
+    if with_own:
+        state.load_state_dict(checkpoint["own"])
+        saved = state.state_dict()
+        assert torch.equal(
+            saved["buckets"][0]["residual"], checkpoint["own"]["buckets"][0]["residual"]
+        )
+    _train(ddp, range(begin, end))
+    return digest(flat(ddp))
 
 
 def diloco(

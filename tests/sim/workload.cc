@@ -194,7 +194,8 @@ void Workload::post(const Call& call) {
     }
   }
   const Buffers outputs = outputs_of(call);
-  Posted posted{call, outputs, outputs, inputs_of(call, topology_.rank)};
+  Posted posted{call, outputs, outputs, inputs_of(call, topology_.rank), topology_.generation};
+  if (!sending) posted.sequence = called_[call.tag]++;
   open_.emplace(request.handle, std::move(posted));
   node_.call(peer::OpCalled{request});
 }
@@ -429,6 +430,7 @@ void Workload::new_generation(const peer::Topology& topology) {
   newcomer_ = (joined || newcomer_) && !founding;
   turn_ = 0;
   batch_fold_ = 0;
+  called_.clear();
   failed_ = batch_failed_ = late_is_over_ = optimized_ = false;
   if (!open_.empty())
     checker_.violation("P1 " + where() + ": operations outlived their generation");

@@ -116,6 +116,8 @@ class Workload : public App {
     Call call;
     Buffers buffers;  // what the operation writes: one per rank, or one
     Buffers before, inputs;
+    Epoch generation = {};
+    uint32_t sequence = 0;  // its number under its tag, unless it is a send
   };
   static Buffers fresh_state();
   static bool same_on_all(const Call& call);  // whether all ranks get the same result
@@ -166,7 +168,7 @@ class Workload : public App {
   std::vector<PeerId> present(const Call& call, std::vector<PeerId> members) const;
   // Appends the elements from `start` to the end of the part, which are quantized. `members`: of
   // the epoch in which they were reduced.
-  void append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
+  void append_quantized(std::vector<std::byte>& out, const Posted& posted, uint64_t start,
                         const peer::Part& part, size_t members) const;
   // What the span with the number `block` holds after a success, in an epoch of `members` members
   // (0: all of them are contributors).
@@ -182,6 +184,7 @@ class Workload : public App {
   std::optional<peer::Topology> next_;      // of the next turn, when a loss has changed it
   std::map<Epoch, peer::Topology> epochs_;  // who took part, since the generation began
   std::map<peer::Handle, Posted> open_;
+  std::map<std::string, uint32_t> called_;  // collectives in this generation, by tag
   std::optional<protocol::JointKind> joint_;
   peer::Handle joint_handle_ = 0;  // of the last call that is no sync
   Instant joint_since_;            // it began then

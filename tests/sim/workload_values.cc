@@ -53,7 +53,8 @@ void append_values(std::vector<std::byte>& out, DType dtype, uint64_t start, uin
 
 // Of some calls whose tensors are large enough.
 constexpr uint64_t kCountQuantized[] = {5000, 20000, 40000};
-constexpr WireFormat kFormats[] = {{8, 256, 8}, {4, 64, 8}, {8, 1024, 16}, {16, 0, 16}};
+constexpr WireFormat kFormats[] = {{8, 256, 8}, {4, 64, 8},        {8, 1024, 16},
+                                   {16, 0, 16}, {8, 256, 8, true}, {4, 64, 8, true}};
 
 bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
@@ -131,15 +132,19 @@ bool Workload::is_quantized(const Call& call, size_t members) const {
   return bytes > std::min<size_t>(node_.world().options().one_shot_bytes, kScratchBytes / members);
 }
 
-void Workload::append_quantized(std::vector<std::byte>& out, const Call& call, uint64_t start,
+void Workload::append_quantized(std::vector<std::byte>& out, const Posted& posted, uint64_t start,
                                 const peer::Part& part, size_t members) const {
+  const Call& call = posted.call;
+  const OpKey key{tag_id(call.tag), posted.sequence};
+  RandomKeys keys{{}, protocol::random_key(posted.generation, key, {}), start};
   std::vector<std::vector<std::byte>> contributions;
   for (const PeerId peer : part.contributors) {
     append_values(contributions.emplace_back(), call.dtype, start, part.end,
                   [&](uint64_t i) { return input(peer, call, i); });
+    keys.own.push_back(protocol::random_key(posted.generation, key, peer));
   }
-  const std::vector<std::byte> sum =
-      quantized_sum(call.format, call.dtype, call.reduce, contributions, members == 2);
+  const std::vector<std::byte> sum = quantized_sum(call.format, call.dtype, call.reduce,
+                                                   contributions, members == 2, 0, keys);
   out.insert(out.end(), sum.begin(), sum.end());
 }
 
@@ -229,7 +234,7 @@ std::vector<std::byte> Workload::expected(const Posted& posted, uint32_t block,
     const uint64_t from = std::exchange(start, part.end);
     const size_t all = members > 0 ? members : part.contributors.size();
     if (is_quantized(call, all) && !part.contributors.empty()) {
-      append_quantized(bytes, call, from, part, all);
+      append_quantized(bytes, posted, from, part, all);
     } else {
       append_values(bytes, call.dtype, first + from, first + part.end,
                     [&](uint64_t i) { return reduced(call, part.contributors, i); });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "csrc/base/cpu.h"
+#include "csrc/memory/threefry.h"
 #if PCCL_X86
 #include <immintrin.h>
 #endif
@@ -30,10 +31,21 @@ const std::byte* bytes_of(const std::vector<T>& values) {
 }
 
 template <typename T>
-Bytes encoded(const Quantization& how, DType dtype, const std::vector<T>& values) {
+Bytes encoded(const Quantization& how, DType dtype, const std::vector<T>& values,
+              const Rounding& rounding = {}) {
   Bytes out(quantized_bytes(how, values.size()), std::byte{0xee});
-  quantize(how, dtype, bytes_of(values), whole(values.size()), out.data());
+  quantize(how, dtype, bytes_of(values), whole(values.size()), out.data(), rounding);
   return out;
+}
+
+// Calls run() with each set of instructions, the widest last.
+void with_each_width(const auto& run) {
+  for (const int width : {0, 1, 2}) {
+    allow_wide_vectors(width > 0);
+    allow_widest_vectors(width > 1);
+    SCOPED_TRACE(width);
+    run();
+  }
 }
 
 Floats decoded(const Quantization& how, const Bytes& codes, size_t elements) {
@@ -43,8 +55,9 @@ Floats decoded(const Quantization& how, const Bytes& codes, size_t elements) {
   return out;
 }
 
-Floats there_and_back(const Quantization& how, const Floats& values) {
-  return decoded(how, encoded(how, DType::kFloat32, values), values.size());
+Floats there_and_back(const Quantization& how, const Floats& values,
+                      const Rounding& rounding = {}) {
+  return decoded(how, encoded(how, DType::kFloat32, values, rounding), values.size());
 }
 
 // ---- The definition, element by element ---------------------------------------------------------
@@ -63,7 +76,19 @@ float step_of(const float* x, size_t elements, int bits) {
   return rounded < std::numeric_limits<float>::min() ? 0 : rounded;
 }
 
-Floats reference(const Quantization& how, const Floats& values) {
+// What is added to element i of a block of `elements` before it is rounded to nearest.
+float shift_of(const Quantization& how, const Rounding& rounding, size_t block, size_t i,
+               size_t elements) {
+  const size_t per_word = 32 / how.bits, words = (elements + per_word - 1) / per_word;
+  const uint64_t word = (rounding.first / how.block + block) * (how.block / per_word) + i % words;
+  const auto k = static_cast<uint32_t>(i / words);
+  uint32_t a = static_cast<uint32_t>(word), b = static_cast<uint32_t>(word >> 32) << 1 | k / 4;
+  threefry(ThreefryKey(rounding.key), a, b);
+  const uint32_t number = ((k % 4 < 2 ? a : b) >> (k % 2 * 16)) & 0xffff;
+  return static_cast<float>(static_cast<int>(number | 1) - 0x8000) / 65536;
+}
+
+Floats reference(const Quantization& how, const Floats& values, const Rounding& rounding = {}) {
   Floats out;
   for (size_t at = 0; at < values.size(); at += how.block) {
     const size_t here = std::min<size_t>(how.block, values.size() - at);
@@ -75,8 +100,11 @@ Floats reference(const Quantization& how, const Floats& values) {
         out.push_back(step);
         continue;
       }
-      const float zero = std::nearbyint(-lo * inverse);
-      const float code = std::nearbyint(x[i] * inverse) + zero;
+      const float zero = rounding.random ? std::ceil(-lo * inverse) : std::nearbyint(-lo * inverse);
+      float exact = x[i] * inverse;
+      if (rounding.random) exact += shift_of(how, rounding, at / how.block, i, here);
+      float code = std::nearbyint(exact) + zero;
+      if (rounding.random) code = std::min(code, static_cast<float>((1 << how.bits) - 1));
       EXPECT_TRUE(code >= 0 && code <= static_cast<float>((1 << how.bits) - 1));
       out.push_back((code - zero) * step);
     }
@@ -112,13 +140,118 @@ TEST(Quantize, EveryMachineGivesTheBitsOfTheDefinition) {
   for (const Quantization& how : kFormats) {
     for (size_t elements = 1; elements < 3000; elements += 1 + elements / 9) {
       const Floats values = sample(random, elements);
-      const Bytes codes = encoded(how, DType::kFloat32, values);
-      expect_same_bits(decoded(how, codes, elements), reference(how, values));
-      allow_wide_vectors(false);
-      EXPECT_EQ(encoded(how, DType::kFloat32, values), codes);
-      expect_same_bits(there_and_back(how, values), reference(how, values));
-      allow_wide_vectors(true);
+      const uint64_t first = random() % 2 * how.block << 33;
+      for (const Rounding& rounding : {Rounding{}, Rounding{true, random(), first}}) {
+        const Floats expected = reference(how, values, rounding);
+        const Bytes codes = encoded(how, DType::kFloat32, values, rounding);
+        with_each_width([&] {
+          EXPECT_EQ(encoded(how, DType::kFloat32, values, rounding), codes);
+          expect_same_bits(decoded(how, codes, elements), expected);
+        });
+      }
     }
+  }
+}
+
+// Both shorter ways lead to what the codes decode to.
+TEST(Quantize, NumbersAreThoseThatTheCodesDecodeTo) {
+  std::mt19937 random(6);
+  std::vector<Quantization> formats = kFormats;
+  formats.push_back({16, 256});
+  for (const Quantization& how : formats) {
+    for (const size_t elements : {1u, 31u, 256u, 700u, 2048u, 5001u}) {
+      Floats values = sample(random, elements), before = sample(random, elements);
+      if (elements == 700) values[3] = kInfinity;
+      const Rounding rounding{elements % 2 == 0, random(), 0};
+      const Bytes codes = encoded(how, DType::kFloat32, values, rounding);
+      const Floats expected = decoded(how, codes, elements);
+      with_each_width([&] {
+        Bytes again(codes.size());
+        Floats back(elements), in_place = values, sum = before, other = before;
+        quantize_both(how, values.data(), whole(elements), again.data(), back.data(), rounding);
+        EXPECT_EQ(again, codes);
+        expect_same_bits(back, expected);
+        const std::byte* const from = bytes_of(in_place);
+        set_quantized(how, DType::kFloat32, from, whole(elements), in_place.data(), rounding);
+        expect_same_bits(in_place, expected);
+        add_quantized(how, DType::kFloat32, bytes_of(values), whole(elements), sum.data(),
+                      rounding);
+        add_dequantized(how, codes.data(), whole(elements), other.data());
+        expect_same_bits(sum, other);
+      });
+    }
+  }
+}
+
+// ---- Rounded at random --------------------------------------------------------------------------
+
+// The mean over many keys is the number itself, where a number rounded to nearest is off by up to
+// half a step. All bounds are four standard deviations.
+TEST(Quantize, RandomRoundingHasNoBias) {
+  constexpr int kKeys = 4096;
+  std::mt19937 random(7);
+  for (const Quantization& how : {Quantization{8, 256}, Quantization{4, 64}}) {
+    const size_t elements = how.block + 13;
+    const Floats values = sample(random, elements), near = there_and_back(how, values);
+    std::vector<double> sums(elements);
+    for (uint64_t key = 0; key < kKeys; ++key) {
+      const Floats back = there_and_back(how, values, {true, key, 0});
+      for (size_t at = 0; at < elements; ++at) sums[at] += double{back[at]};
+    }
+    double bias = 0, bias_of_near = 0;
+    for (size_t at = 0; at < elements; ++at) {
+      const size_t first = at / how.block * how.block;
+      const double step = double{
+          step_of(values.data() + first, std::min<size_t>(how.block, elements - first), how.bits)};
+      const double error = (sums[at] / kKeys - double{values[at]}) / step;
+      ASSERT_LE(std::abs(error), 4 * 0.5 / std::sqrt(kKeys)) << at;
+      bias += std::abs(error);
+      bias_of_near += std::abs(double{near[at]} - double{values[at]}) / step;
+    }
+    EXPECT_LT(bias / static_cast<double>(elements), 0.01);
+    EXPECT_GT(bias_of_near / static_cast<double>(elements), 0.2) << "a test that can fail";
+  }
+}
+
+// Each number becomes one of the two multiples of the step beside it, at both ends of a block, too,
+// and a multiple of the step stays as it is.
+TEST(Quantize, RandomRoundingTakesANeighbour) {
+  std::mt19937 random(8);
+  std::uniform_real_distribution<float> part(0, 1);
+  for (const Quantization& how : {Quantization{8, 256}, Quantization{4, 64}}) {
+    const int levels = (1 << how.bits) - 2;
+    int exact = 0;
+    for (uint64_t key = 0; key < 2000; ++key) {
+      const int low = static_cast<int>(random() % static_cast<unsigned>(levels + 1));
+      Floats values;
+      for (size_t i = 0; i < how.block; ++i) {
+        const int whole = static_cast<int>(i) % (levels + 1) - low;
+        const bool between = i % 2 == 1 && whole < levels - low;
+        values.push_back(static_cast<float>(whole) + (between ? part(random) : 0));
+      }
+      const float step = step_of(values.data(), how.block, how.bits);
+      const Floats back = there_and_back(how, values, {true, key, 0});
+      for (size_t i = 0; i < how.block; ++i) {
+        const float number = values[i] / step, code = back[i] / step;
+        ASSERT_TRUE(code == std::floor(number) || code == std::ceil(number))
+            << number << " became " << code;
+      }
+      exact += step == 1;
+    }
+    EXPECT_GT(exact, 20) << "a test of multiples of the step";
+  }
+}
+
+TEST(Quantize, RandomBitsAreThoseOfThePlaceAndTheKey) {
+  std::mt19937 random(9);
+  for (const Quantization& how : {Quantization{8, 256}, Quantization{4, 64}}) {
+    const Floats values = sample(random, 10 * how.block);
+    const Floats all = there_and_back(how, values, {true, 5, 0});
+    const Floats tail(values.begin() + 3 * how.block, values.end());
+    const Floats of_tail(all.begin() + 3 * how.block, all.end());
+    expect_same_bits(there_and_back(how, tail, {true, 5, 3 * how.block}), of_tail);
+    EXPECT_NE(there_and_back(how, tail, {true, 5, 4 * how.block}), of_tail);
+    EXPECT_NE(there_and_back(how, tail, {true, 6, 3 * how.block}), of_tail);
   }
 }
 
@@ -188,13 +321,11 @@ TEST(Quantize, SumsAreThoseOfTheDecodedNumbers) {
     Floats expected = sum;
     for (size_t at = 0; at < elements; ++at) expected[at] += more[at];
     const Bytes codes = encoded(how, DType::kFloat32, second);
-    Floats portable = sum;
-    add_dequantized(how, codes.data(), whole(elements), sum.data());
-    expect_same_bits(sum, expected);
-    allow_wide_vectors(false);
-    add_dequantized(how, codes.data(), whole(elements), portable.data());
-    allow_wide_vectors(true);
-    expect_same_bits(portable, expected);
+    with_each_width([&] {
+      Floats total = sum;
+      add_dequantized(how, codes.data(), whole(elements), total.data());
+      expect_same_bits(total, expected);
+    });
   }
 }
 

@@ -154,7 +154,8 @@ TEST_P(SameBits, WhateverVariesTogether) {
 
 TEST_P(SameBits, OfQuantizedTensorsWhateverVaries) {
   for (const WireFormat format :
-       {WireFormat{8, 256, 8}, WireFormat{4, 64, 8}, WireFormat{16, 0, 16}}) {
+       {WireFormat{8, 256, 8}, WireFormat{4, 64, 8}, WireFormat{16, 0, 16},
+        WireFormat{8, 256, 8, true}, WireFormat{4, 64, 8, true}}) {
     Way base = base_;
     base.format = format;
     const uint64_t expected = hash(world_, kCount, base);

@@ -19,7 +19,7 @@ OpInfo info() {
 }
 
 TEST(Digest, EveryFieldCounts) {
-  std::vector<OpInfo> variants(14, info());
+  std::vector<OpInfo> variants(15, info());
   variants[1].kind = OpKind::kBroadcast;
   variants[2].dtype = DType::kFloat64;
   variants[3].reduce = ReduceOp::kMax;
@@ -33,6 +33,7 @@ TEST(Digest, EveryFieldCounts) {
   variants[11].format = {4, 256, 8};
   variants[12].format = {8, 128, 8};
   variants[13].format = {8, 256, 16};
+  variants[14].format = {8, 256, 8, true};
   std::set<uint64_t> digests;
   for (const OpInfo& variant : variants) digests.insert(digest(variant));
   EXPECT_EQ(digests.size(), variants.size());
@@ -42,6 +43,18 @@ TEST(Digest, EveryFieldCounts) {
 
 // Peers of different builds compare digests, so the function is part of the protocol.
 TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 4043611369909867593u); }
+
+TEST(RandomKey, DependsOnTheOperationAndOnThePeer) {
+  const OpKey op{TagId{1}, 2};
+  const std::set<uint64_t> keys = {random_key(Epoch{3}, op, PeerId{4}),
+                                   random_key(Epoch{3}, op, {}),
+                                   random_key(Epoch{3}, op, PeerId{5}),
+                                   random_key(Epoch{4}, op, PeerId{4}),
+                                   random_key(Epoch{3}, {TagId{2}, 2}, PeerId{4}),
+                                   random_key(Epoch{3}, {TagId{1}, 3}, PeerId{4})};
+  EXPECT_EQ(keys.size(), 6u);
+  EXPECT_TRUE(keys.contains(random_key(Epoch{3}, op, PeerId{4})));
+}
 
 // The sizes of uneven parts differ between the members. The digest of a part has its size.
 TEST(Digest, OfAPartHasItsSize) {

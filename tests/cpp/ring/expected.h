@@ -14,16 +14,18 @@ namespace pccl::ring {
 // Reduces what the ranks contribute. `of(rank)`: what this rank has, if it is not absent.
 inline Bytes reduced(World& world, const Call& call, const auto& of) {
   std::vector<Bytes> all;
+  RandomKeys keys{{}, World::kResultKey, 0};
   int absent = 0;
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     all.push_back(of(rank));
+    keys.own.push_back(World::key_of(rank));
     if (call.absent.empty() || !call.absent[rank]) continue;
     all.back() = Bytes(all.back().size());
     ++absent;
   }
   if (call.format.quantizes() && world.size() > 1) {
     return quantized_sum(call.format, call.dtype, call.reduce, all,
-                         call.pattern == Pattern::kPairwise, static_cast<size_t>(absent));
+                         call.pattern == Pattern::kPairwise, static_cast<size_t>(absent), keys);
   }
   Bytes out = all[0];
   const memory::Reduction reduction{call.dtype, call.reduce, static_cast<int>(world.size()),

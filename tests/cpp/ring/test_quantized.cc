@@ -12,8 +12,9 @@
 namespace pccl::ring {
 namespace {
 
-const std::vector<WireFormat> kFormats = {{8, 256, 8}, {8, 32, 16},  {8, 1024, 8},
-                                          {4, 64, 8},  {4, 512, 16}, {16, 0, 16}};
+const std::vector<WireFormat> kFormats = {{8, 256, 8},       {8, 32, 16},     {8, 1024, 8},
+                                          {4, 64, 8},        {4, 512, 16},    {16, 0, 16},
+                                          {8, 256, 8, true}, {4, 64, 8, true}};
 
 Call call_of(const World& world, const WireFormat& format, uint64_t count) {
   return {.key = {TagId{1}, 0},
@@ -49,20 +50,23 @@ TEST_P(Quantized, EveryFormatTypeAndSizeIsTheSumOfTheDecodedContributions) {
   }
 }
 
-TEST_P(Quantized, WithoutWideVectorsTheBitsAreTheSame) {
+TEST_P(Quantized, EachWidthOfVectorsGivesTheSameBits) {
   for (const WireFormat& format : kFormats) {
     std::vector<Bytes> results;
-    for (const bool wide : {true, false}) {
+    for (const int width : {0, 1, 2}) {
       World world(GetParam(), 3);
       const Call call = call_of(world, format, 5'003);
-      allow_wide_vectors(wide);
+      allow_wide_vectors(width > 0);
+      allow_widest_vectors(width > 1);
       world.post(call);
       world.settle();
       world.end(0, call.key, true);
       allow_wide_vectors(true);
+      allow_widest_vectors(true);
       results.push_back(world.result(0, call.key)[0]);
     }
     EXPECT_TRUE(results[0] == results[1]);
+    EXPECT_TRUE(results[0] == results[2]);
   }
 }
 

@@ -152,6 +152,29 @@ TEST(DirectSchedule, WhatCreditAllowsFitsIntoTheScratch) {
   });
 }
 
+// The results that wait are part of the scratch. Only with the depth that every schedule has may
+// the smallest slice need more.
+TEST(DirectSchedule, ScratchOfAQuantizedOwnerKeepsItsBudget) {
+  constexpr uint64_t kBudget = 32u << 20;
+  for (const WireFormat format : {WireFormat{8, 256, 8}, WireFormat{4, 64, 8},
+                                  WireFormat{4, 32, 16}, WireFormat{16, 0, 16}}) {
+    for (const uint32_t world : {3u, 5u, 8u, 24u, 64u, 128u}) {
+      for (const bool wan : {false, true}) {
+        for (const uint64_t more : {uint64_t{0}, uint64_t{256} << 20}) {
+          Shape all = shape(0, protocol::equal_shares(world), 300'000'000, wan);
+          all.format = format;
+          all.scratch_bytes = more;
+          const Schedule whole(all);
+          const uint64_t scratch = uint64_t{whole.slot_count()} * whole.slot_bytes();
+          EXPECT_LE(scratch, wan && more > 0 ? more : kBudget) << text(format) << " " << world;
+          EXPECT_GE(scratch, wan ? kBudget / 2 : 0) << text(format) << " " << world;
+          EXPECT_EQ(whole.slot_count() % world, 0u) << "one of them for the result";
+        }
+      }
+    }
+  }
+}
+
 TEST(DirectSchedule, CountsWhatIsFinal) {
   const Ends leg(shape(0, {128, 128, 0}, 1'000'000, false), 0, 1);
   auto cursor = leg.end.first();

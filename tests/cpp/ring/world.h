@@ -114,6 +114,10 @@ class World {
     }
   }
 
+  // Of random bits.
+  static uint64_t key_of(uint32_t rank) { return 0xabcdef'00000000u + rank; }
+  static constexpr uint64_t kResultKey = 77;
+
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   Engine& engine(uint32_t rank) { return *nodes_[rank].engine; }
   Posted& at(uint32_t rank, OpKey op) { return nodes_[rank].calls.at(op); }
@@ -297,6 +301,7 @@ class World {
               .digest = call.digest,
               .shape = shape_of(rank, call)};
     task.shape.count -= posted.kept;
+    task.shape.random.first += posted.kept;
     task.keep = call.keep;
     task.parked = call.parked;
     if (!call.absent.empty() && call.absent[rank])
@@ -341,7 +346,8 @@ class World {
                 .count = call.count,
                 .format = call.format,
                 .block_bytes = call.block_bytes,
-                .wan = wan.value_or(call.pattern == Pattern::kPairwise)};
+                .wan = wan.value_or(call.pattern == Pattern::kPairwise),
+                .random = {key_of(rank), kResultKey}};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kReduce) shape.rank = (rank + 2 * size() - call.root - 1) % size();
     if (call.pattern == Pattern::kExchange) shape.count = 0;
