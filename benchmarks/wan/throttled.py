@@ -1,12 +1,15 @@
 """A hop of the ring falls to a tenth of its rate during a training: when does the ring avoid it?
 
-    sudo .venv/bin/python benchmarks/wan/throttled.py benchmarks/wan/unequal.toml
+    sudo .venv/bin/python benchmarks/wan/throttled.py
 
-The ranks are on the hosts of the scenario, in its order. They call optimize_topology after a first
-all-reduce. Then they take outer steps: an all-reduce, and update_topology. When a hop of the ring
-is slowed down, the master learns it from the traffic of the next all-reduce, and the next
-update_topology should change the ring. If the hop is still used after three steps, the ranks call
-optimize_topology once. Later the hop gets its rate back, and they call optimize_topology again.
+There are six hosts, whose paths are equal, so that other rings are as fast as the first one. With a
+scenario (benchmarks/wan/unequal.toml), the ranks are on its hosts, in its order. They call
+optimize_topology after a first all-reduce. Then they take outer steps: an all-reduce, and
+update_topology. When a hop of the ring is slowed down, the master learns it from the traffic of the
+next all-reduce, and the next update_topology should change the ring. If the hop is still used after
+three steps, the ranks call optimize_topology once. Later the hop gets its rate back, and they call
+optimize_topology again.
+
 The status is 1 if the hop was not avoided, or a step without it takes longer than it may (--goal).
 """
 
@@ -35,6 +38,12 @@ PILOTS = 3  # steps after a change that do not count: lanes find their number
 COUNTED = 3
 BUDGET_S = 60.0
 STEP_S = 300.0  # no step takes as long
+
+EQUAL_HOSTS: dict[str, Any] = {
+    "hosts": ["town"] * 6,
+    "default": {"mbit": 60.0, "queue_ms": 40.0, "loss": 0.0},
+    "rtt_ms": {"town-town": 20.0},
+}
 
 WORKER = """
 import json, sys, time, torch, torch.distributed as dist
@@ -149,7 +158,8 @@ def measure(lab: Lab, options: argparse.Namespace) -> bool:
         again = training.settled("after all")
     finally:
         training.close()
-    how = f"after {steps} steps" + (" by traffic alone" if by_traffic else " and a measurement")
+    how = f"after {steps} step{'s' * (steps > 1)}"
+    how += " by traffic alone" if by_traffic else " and a measurement"
     print(
         f"the hop was {'avoided' if avoided else 'NOT avoided'} {how}; an all-reduce took "
         f"{before:.2f} s before, {after:.2f} s without the hop ({after / before:.2f} times as "
@@ -163,7 +173,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("scenario", type=Path)
+    parser.add_argument("scenario", type=Path, nargs="?", default=EQUAL_HOSTS)
     parser.add_argument("--mib", type=at_least_one, default=16, help="of float32 per rank")
     parser.add_argument("--hop", type=at_least_one, default=1, help="of the ring, counted from 0")
     parser.add_argument("--goal", type=float, default=1.3, help="multiple of the time before")
