@@ -301,7 +301,7 @@ void Runs::apply(Run& run, const Persist& effect) {
 }
 
 // A search for many members takes some seconds. It has a thread of its own, which all runs share: a
-// group has one search at a time, after it has measured its links for longer than that.
+// group waits for one search at a time, and kPlanningMax leaves room for those of other runs.
 void Runs::apply(Run& run, const PlanRing& effect) {
   if (!planner_) planner_ = std::make_unique<net::Loop>("pccl-planner");
   auto found = std::make_shared<RingPlanned>(RingPlanned{effect.group, effect.token, {}});
