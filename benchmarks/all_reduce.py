@@ -53,7 +53,7 @@ from processes import (
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 PATTERNS = {"pccl-direct": "direct", "pccl-ring": "ring"}  # with PCCL_PATTERN
-PLANNED = "pccl-planned"  # after optimize_topology
+PLANNED = "pccl-planned"  # optimize_topology follows the first all-reduce
 PLAN_BUDGET_S = 60.0
 PCCL = ("pccl", "pccl-tls", PLANNED, *PATTERNS)  # pccl-tls: encrypted
 KIB, MIB = 1 << 10, 1 << 20
@@ -181,9 +181,8 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         dist.init_process_group("pccl", store=dist.HashStore(), rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world)
-    if backend == PLANNED:
-        plan_routes(rank)
     print("ready", flush=True)
+    planned = backend != PLANNED
     tensors: list[torch.Tensor] = []
     groups: list[dist.ProcessGroup] = []  # one for each part of the tensor
     for line in sys.stdin:
@@ -193,6 +192,8 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         value = float(dist.get_rank() + 1) if loops == 1 else 0.0
         if [t.numel() for t in tensors] != [request["elements"]] * request["tensors"]:
             tensors = [torch.empty(request["elements"]) for _ in range(request["tensors"])]
+        if not planned:
+            planned = plan_routes(rank, request["elements"])
         for tensor in tensors:
             tensor.fill_(value)
         groups += [dist.new_group() for _ in range(len(groups), request["groups"])]
@@ -235,10 +236,17 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
     dist.destroy_process_group()
 
 
-def plan_routes(rank: int) -> None:
-    """Measure the links, change to the best plan, and print it to stderr at rank 0."""
+def plan_routes(rank: int, elements: int) -> bool:
+    """Measure the links, change to the best plan, and print it to stderr at rank 0; return True.
+
+    The plan is for tensors of this size, because the master has seen one.
+    """
+    import torch
+    import torch.distributed as dist
+
     import pccl_backend as pccl
 
+    dist.all_reduce(torch.zeros(elements))
     begin = time.monotonic()
     plan = pccl.optimize_topology(budget=PLAN_BUDGET_S)
     if rank == 0:
@@ -248,6 +256,7 @@ def plan_routes(rank: int) -> None:
             f"{plan.predicted} s/GiB (before: {plan.predicted_before}). {plan.note}"
         )
         print(text, file=sys.stderr, flush=True)
+    return True
 
 
 def format_of(name: str) -> AbstractContextManager[None]:

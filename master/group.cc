@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/dtype.h"
 #include "csrc/protocol/codec.h"
 #include "master/text_format.h"
 
@@ -260,7 +261,16 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
   lateness_.restart(peer);
+  note_size(peer, message.info);
   return status;
+}
+
+// All members begin it, and one of them counts. A small all-reduce does not go by a plan.
+void Group::note_size(PeerId peer, const protocol::OpInfo& info) {
+  if (info.kind != protocol::OpKind::kAllReduce || membership_.members().front() != peer) return;
+  const auto elements = static_cast<double>(info.count);
+  const double bytes = elements * static_cast<double>(element_bytes(info.dtype));
+  if (bytes > context_.options.one_shot_bytes) optimization_.note_size(bytes);
 }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.

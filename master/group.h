@@ -225,6 +225,7 @@ class Group {
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
   void advance_optimization();
+  void note_size(PeerId peer, const protocol::OpInfo& info);
   bool budgets_agree();
   void end_optimization();
   void notify_waiting();

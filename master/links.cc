@@ -11,7 +11,8 @@
 namespace pccl::master {
 namespace {
 
-// Traffic measures a path only roughly: rates that differ by a quarter or less are averaged.
+// Traffic and probes measure a path only roughly: rates that differ by a quarter or less are
+// averaged.
 constexpr uint64_t kNoiseDivisor = 4;
 
 Links::View::State state_of(protocol::LinkState state) {
@@ -91,24 +92,34 @@ Status Links::measured(PeerId from, const protocol::LinkRates& rates) {
   for (const auto& [to, rate] : rates.links) {
     const auto at = links_.find(pair(from, to));
     if (at == links_.end()) continue;
-    uint64_t& known = rate_of(at->second, from, to);
-    const uint64_t difference = std::max(known, rate) - std::min(known, rate);
-    known = difference <= known / kNoiseDivisor ? std::midpoint(known, rate) : rate;
+    speed_of(at->second, from, to).note(rate);
   }
   return {};
 }
 
-void Links::probed(PeerId from, PeerId to, uint64_t rate) {
-  PCCL_ASSERT(from != to && rate > 0);
-  const auto at = links_.find(pair(from, to));
-  if (at != links_.end()) rate_of(at->second, from, to) = rate;
+void Links::Speed::note(uint64_t measured) {
+  const uint64_t difference = std::max(rate, measured) - std::min(rate, measured);
+  rate = difference <= rate / kNoiseDivisor ? std::midpoint(rate, measured) : measured;
 }
 
-uint64_t Links::rate(PeerId from, PeerId to) const {
+void Links::probed(PeerId from, PeerId to, const Probe& probe) {
+  PCCL_ASSERT(from != to && probe.rate > 0);
   const auto at = links_.find(pair(from, to));
-  if (at == links_.end()) return 0;
-  return from < to ? at->second.rate_of_lower : at->second.rate_of_higher;
+  if (at == links_.end()) return;
+  Speed& speed = speed_of(at->second, from, to);
+  speed.note(probe.rate);
+  speed.probe = probe;
 }
+
+Links::Speed Links::speed(PeerId from, PeerId to) const {
+  const auto at = links_.find(pair(from, to));
+  if (at == links_.end()) return {};
+  return from < to ? at->second.of_lower : at->second.of_higher;
+}
+
+Links::Probe Links::probe(PeerId from, PeerId to) const { return speed(from, to).probe; }
+
+uint64_t Links::rate(PeerId from, PeerId to) const { return speed(from, to).rate; }
 
 uint32_t Links::dead_serial(PeerId a, PeerId b) const {
   const auto at = links_.find(pair(a, b));

@@ -58,9 +58,15 @@ class Links {
   // `from` says what its links have carried. kProtocol if one has carried nothing, or leads to
   // `from` itself.
   Status measured(PeerId from, const protocol::LinkRates& rates);
-  // A probe has shown this rate from `from` to `to`. Ignored if the two have no link any more.
-  void probed(PeerId from, PeerId to, uint64_t rate);
-  // In bytes per second; 0: unknown.
+  // A probe has shown this rate from `from` to `to`. The probes of one round ran together. Ignored
+  // if the two have no link any more.
+  struct Probe {
+    uint64_t rate = 0;  // in bytes per second; 0: there was none
+    uint32_t round = 0;
+  };
+  void probed(PeerId from, PeerId to, const Probe& probe);
+  Probe probe(PeerId from, PeerId to) const;  // the last one
+  // What probes and traffic have shown, in bytes per second; 0: unknown.
   uint64_t rate(PeerId from, PeerId to) const;
   // Serial number of the last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
@@ -88,6 +94,12 @@ class Links {
 
  private:
   using Pair = std::pair<PeerId, PeerId>;  // the lower id first
+  // What is known of one direction of a link.
+  struct Speed {
+    uint64_t rate = 0;
+    Probe probe = {};
+    void note(uint64_t measured);
+  };
   // What both sides report about one link.
   struct Views {
     View by_lower, by_higher;
@@ -95,12 +107,13 @@ class Links {
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
     uint32_t rtt = 0;
-    uint64_t rate_of_lower = 0, rate_of_higher = 0;  // from the peer with that id to the other
+    Speed of_lower, of_higher;  // from the peer with that id to the other
     bool up() const { return made > dead; }
     bool down() const { return by_lower.dead() || by_higher.dead(); }
   };
-  uint64_t& rate_of(Views& link, PeerId from, PeerId to) {
-    return from < to ? link.rate_of_lower : link.rate_of_higher;
+  Speed speed(PeerId from, PeerId to) const;
+  static Speed& speed_of(Views& link, PeerId from, PeerId to) {
+    return from < to ? link.of_lower : link.of_higher;
   }
   static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
 

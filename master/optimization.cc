@@ -110,21 +110,34 @@ Status Optimization::on(PeerId peer, const protocol::ProbeReport& report) {
   if (report.bytes > 0) {
     const double rate = 1e3 * static_cast<double>(report.bytes) / report.milliseconds;
     const auto bounded = static_cast<uint64_t>(std::clamp(rate, 1.0, kRateMax));
-    membership_.links.probed(report.peer, peer, bounded);
+    membership_.links.probed(report.peer, peer, {bounded, report.round});
   }
   return {};
 }
 
 // ---- Planning ----
 
+topology::PlanQuestion Optimization::question() const {
+  const std::vector<PeerId>& members = membership_.members();
+  const Links& links = membership_.links;
+  return question_of(guessed_network(links, members), links, members, wish(), sizes_.bytes());
+}
+
 void Optimization::plan() {
   enter(Phase::kPlanning);
   token_ = ++context_.tokens;
   plan_due_ = context_.now + kPlanningMax;
-  const std::vector<PeerId>& members = membership_.members();
-  question_ = std::make_shared<const topology::PlanQuestion>(
-      question_of(guessed_network(membership_.links, members), membership_.links, members, wish()));
-  if (members.size() > 1) context_.emit(PlanRing{group_, token_, question_});
+  question_ = std::make_shared<const topology::PlanQuestion>(question());
+  if (membership_.members().size() > 1) context_.emit(PlanRing{group_, token_, question_});
+}
+
+bool Optimization::is_worth_it(const topology::PlanQuestion& question,
+                               const protocol::EpochStart& now, const topology::Plan& found) {
+  const double seconds = cautious_seconds(question.network, plan_of(now), question.bytes);
+  const double next = cautious_seconds(question.network, found, question.bytes);
+  const topology::Hysteresis::Subject subject{membership_.members(), question.bytes,
+                                              missing_pairs().empty()};
+  return hysteresis_.choose(subject, seconds, next, pause_of(now));
 }
 
 void Optimization::planned(uint64_t token, topology::Plan plan) {
@@ -148,20 +161,15 @@ std::optional<RoutePlan> Optimization::take_plan(const protocol::EpochStart& now
     not_adopted_ = "there is one member, so there is nothing to measure";
     return std::nullopt;
   }
-  const topology::Network& network = question_->network;
-  const topology::Plan present = plan_of(now);
-  before_ = plan_seconds(network, present, topology::kGiB);
+  before_ = plan_seconds(question_->network, plan_of(now), topology::kGiB);
   PCCL_ASSERT(found_.has_value());
   const auto found = std::exchange(found_, std::nullopt);
-  const double seconds = plan_seconds(network, present, topology::kPlannedBytes);
-  const double next = plan_seconds(network, *found, topology::kPlannedBytes);
-  if (!hysteresis_.is_worth_it(seconds, next, pause_of(now))) {
-    if (*found != present) not_adopted_ = "no plan was found that is faster by a tenth or more";
+  if (!is_worth_it(*question_, now, *found)) {
+    if (*found != plan_of(now)) not_adopted_ = "no plan was found that is faster by enough";
     return std::nullopt;
   }
-  planned_ring_ = found->ring;
-  hysteresis_.changed(next);
-  return RoutePlan{members, *found};
+  planned_ = {members, *found};
+  return planned_;
 }
 
 void Optimization::adopt() { enter(Phase::kAdopting); }
@@ -171,13 +179,9 @@ std::optional<RoutePlan> Optimization::better_plan(const protocol::EpochStart& n
   if (members.size() < 3 || members.size() > kPlannedAtOnce || ids(now.members) != members)
     return std::nullopt;
   if (!missing_pairs().empty()) return std::nullopt;
-  const topology::PlanQuestion question =
-      question_of(guessed_network(membership_.links, members), membership_.links, members, wish());
-  const topology::Plan found = fastest_plan(question), present = plan_of(now);
-  const double seconds = plan_seconds(question.network, present, topology::kPlannedBytes);
-  const double next = plan_seconds(question.network, found, topology::kPlannedBytes);
-  if (!hysteresis_.is_worth_it(seconds, next, pause_of(now))) return std::nullopt;
-  hysteresis_.changed(next);
+  const topology::PlanQuestion question = this->question();
+  const topology::Plan found = fastest_plan(question);
+  if (!is_worth_it(question, now, found)) return std::nullopt;
   return RoutePlan{members, found};
 }
 
@@ -223,7 +227,8 @@ protocol::TopologyPlan Optimization::result(const protocol::EpochStart& now) con
   const Links& links = membership_.links;
   protocol::TopologyPlan result;
   result.epoch = now.epoch.value;
-  result.adopted = adopting() && now.ring == planned_ring_ && now.epoch != began_in_;
+  const bool holds = planned_.members == members && planned_.plan == plan_of(now);
+  result.adopted = adopting() && holds && now.epoch != began_in_;
   result.ring = now.ring;
   result.shares = now.shares;
   result.direct = now.direct;
@@ -241,7 +246,8 @@ protocol::TopologyPlan Optimization::result(const protocol::EpochStart& now) con
   result.missing = ranks_of(missing_pairs());
   result.note = what_was_not_measured();
   std::string why = not_adopted_;
-  if (adopting() && !result.adopted) why = "the members changed, so the plan was not adopted";
+  if (adopting() && !result.adopted)
+    why = "the members or their links changed, so the plan was not adopted";
   if (!why.empty()) result.note += (result.note.empty() ? "" : "; ") + why;
   return result;
 }

@@ -21,6 +21,7 @@
 #include "master/membership.h"
 #include "master/routes.h"
 #include "master/topology/hysteresis.h"
+#include "master/topology/size_average.h"
 #include "master/topology/tournament.h"
 
 namespace pccl::master {
@@ -41,6 +42,9 @@ class Optimization {
   bool waits() const { return phase_ == Phase::kWaiting; }
   // It has begun, and the votes for it stand.
   bool under_way() const { return !idle() && !adopting(); }
+
+  // An all-reduce of so many bytes has begun, which goes by the plan.
+  void note_size(double bytes) { sizes_.note(bytes); }
 
   // All have voted. REQUIRES: idle
   void begin(Duration budget);
@@ -81,6 +85,9 @@ class Optimization {
   static constexpr size_t kPlannedAtOnce = 12;
   void enter(Phase next);
   void begin_round();
+  topology::PlanQuestion question() const;
+  bool is_worth_it(const topology::PlanQuestion& question, const protocol::EpochStart& now,
+                   const topology::Plan& found);
   void plan();
   PatternWish wish() const { return {context_.pattern, context_.options.shares}; }
   std::vector<protocol::RankPair> ranks_of(const std::vector<topology::Pair>& pairs) const;
@@ -96,6 +103,7 @@ class Optimization {
   Phase phase_ = Phase::kIdle;
   topology::Tournament tournament_;
   topology::Hysteresis hysteresis_;
+  topology::SizeAverage sizes_;
   bool interrupted_ = false;  // the call goes on
   Duration budget_{0};
   uint64_t token_ = 0;  // of the search
@@ -105,7 +113,7 @@ class Optimization {
   double before_ = 0;        // predicted seconds for 1 GiB before the call
   std::string not_adopted_;  // why
   Epoch began_in_;           // the epoch in which the plan was made
-  std::vector<uint32_t> planned_ring_;
+  RoutePlan planned_;        // the plan that is being adopted
 };
 
 const char* text(Optimization::Phase phase);

@@ -10,6 +10,7 @@
 #include "master/records.h"
 #include "master/topology/pattern_choice.h"
 #include "master/topology/share_search.h"
+#include "master/topology/trunk_guess.h"
 
 namespace pccl::master {
 namespace {
@@ -21,6 +22,26 @@ void for_each_pair(const std::vector<PeerId>& members, auto&& visit) {
   for (size_t rank = 0; rank < members.size(); ++rank) {
     for (size_t other = 0; other < rank; ++other) visit(members[other], members[rank]);
   }
+}
+
+// The trunks that limit this network. The RTT of a pair that is not known is that of the longest.
+std::vector<topology::Network::Trunk> trunks_of(const topology::Network& network,
+                                                const Links& links,
+                                                const std::vector<PeerId>& members) {
+  const uint32_t longest = longest_rtt_in_mesh(links, members);
+  topology::CostTable rtts(members.size());
+  std::vector<topology::Probed> probes;
+  for (uint32_t from = 0; from < members.size(); ++from) {
+    for (uint32_t to = 0; to < members.size(); ++to) {
+      if (from == to) continue;
+      const uint32_t rtt = links.rtt(members[from], members[to]);
+      rtts.at(from, to) = rtt > 0 ? rtt : longest;
+      const Links::Probe probe = links.probe(members[from], members[to]);
+      if (probe.rate > 0)
+        probes.push_back({from, to, static_cast<double>(probe.rate), probe.round});
+    }
+  }
+  return guessed_trunks(network, rtts, probes);
 }
 
 }  // namespace
@@ -72,6 +93,7 @@ std::optional<topology::Network> network_of(const Links& links,
   topology::Network network(std::move(paths));
   network.out = std::move(out);
   network.in = std::move(in);
+  if (size >= 2) network.trunks = trunks_of(network, links, members);
   return network;
 }
 
@@ -137,6 +159,7 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
     if (fastest.out[member] > 0) network.out[member] = fastest.out[member];
     if (fastest.in[member] > 0) network.in[member] = fastest.in[member];
   }
+  if (size >= 2) network.trunks = trunks_of(network, links, members);
   return network;
 }
 
@@ -161,9 +184,10 @@ topology::Plan plan_of(const protocol::EpochStart& start) {
 }
 
 topology::PlanQuestion question_of(topology::Network network, const Links& links,
-                                   const std::vector<PeerId>& members, const PatternWish& wish) {
+                                   const std::vector<PeerId>& members, const PatternWish& wish,
+                                   double bytes) {
   const bool may_be_direct = is_mesh(links, members) && all_ends_are_known(links, members);
-  return {std::move(network), wish.pattern, wish.shares, may_be_direct, {}};
+  return {std::move(network), wish.pattern, wish.shares, may_be_direct, bytes, {}};
 }
 
 namespace {

@@ -26,7 +26,8 @@ std::vector<uint16_t> shares_of(const std::vector<uint16_t>& wanted, size_t memb
 
 // The network between these members, as their links have shown it; nothing if the rate or the RTT
 // of any pair is unknown. The rates of all links of a member at once are not measured. So a member
-// is taken to send in all, and to receive in all, what its fastest link carries alone.
+// is taken to send in all, and to receive in all, what its fastest link carries alone. Trunks are
+// guessed (topology/trunk_guess.h).
 std::optional<topology::Network> network_of(const Links& links, const std::vector<PeerId>& members);
 
 // The same with guesses for what is unknown. The rate of a near path is then unlimited. That of
@@ -47,9 +48,11 @@ struct RoutePlan {
 // The plan that `start` has.
 topology::Plan plan_of(const protocol::EpochStart& start);
 // The direct pattern is out of the question if some members have no link, or nothing is known of
-// what a member sends or receives: it loads all paths.
+// what a member sends or receives: it loads all paths. `bytes`: of the all-reduces for which the
+// plan is made.
 topology::PlanQuestion question_of(topology::Network network, const Links& links,
-                                   const std::vector<PeerId>& members, const PatternWish& wish);
+                                   const std::vector<PeerId>& members, const PatternWish& wish,
+                                   double bytes);
 
 // The inputs of set_routes() that come from the epoch before.
 struct RoutesBefore {

@@ -169,6 +169,9 @@ class Carrier(Protocol):
     def start(self, plan: Plan) -> None:
         """Give each host its device."""
 
+    def change(self, source: int, target: int, mbit: float) -> None:
+        """Change the rate of a path between two hosts."""
+
     def cpu(self) -> float:
         """Return its CPU seconds so far."""
 
@@ -218,6 +221,12 @@ class Emulator:
             yield from (f"cross {source} {target}" for source, target in trunk.paths)
         for slow in plan.slow:
             yield f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}"
+
+    def change(self, source: int, target: int, mbit: float) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"change {source} {target} {mbit}\n")
+        self._process.stdin.flush()
 
     def cpu(self) -> float:
         assert self._process is not None
@@ -319,6 +328,9 @@ class Netem:
             f"qdisc add dev {DEVICE} root stab overhead -{ETHERNET_BYTES} tbf rate {mbit}mbit "
             f"burst {burst} latency {UPLINK_QUEUE_MS}ms"
         )
+
+    def change(self, source: int, target: int, mbit: float) -> None:
+        raise SystemExit("netem keeps the rates of its paths: set WAN_LAB=emulator")
 
     def cpu(self) -> float:
         """Return the seconds of all soft interrupts of this machine (man 5 proc_stat)."""

@@ -135,6 +135,8 @@ class Flips {
 struct Path {
   int device = -1;  // of its end
   Bottleneck rate;
+  // Bytes per second from now on; the main thread may change it.
+  std::shared_ptr<std::atomic<double>> bytes_per_second;
   std::vector<Trunk*> trunks;
   Clock::duration delay{};
   double loss = 0;
@@ -209,6 +211,7 @@ class Network {
   void add_host(const std::string& name_space, const std::string& address, double uplink_mbit);
   void add_path(size_t from, size_t to, double mbit, double delay_ms, double queue_kib, double loss,
                 double flips);
+  void change(size_t from, size_t to, double mbit);  // the rate of a path, at any time
   void slow_down(size_t from, size_t to, uint32_t number, double mbit);
   void add_trunk(double mbit, double queue_kib);
   void cross(size_t from, size_t to);  // the last trunk
@@ -274,10 +277,16 @@ void Network::add_path(size_t from, size_t to, double mbit, double delay_ms, dou
   Path path;
   path.device = hosts[to].device;
   path.rate = {mbit * 125e3, queue_kib * 1024};
+  path.bytes_per_second = std::make_shared<std::atomic<double>>(mbit * 125e3);
   path.delay = std::chrono::duration_cast<Clock::duration>(Seconds(delay_ms / 1e3));
   path.loss = loss;
   path.flips = {flips, seed + 1000 * from + to};
   hosts[from].paths[hosts[to].address] = path;
+}
+
+void Network::change(size_t from, size_t to, double mbit) {
+  if (from >= hosts.size() || to >= hosts.size() || mbit <= 0) die("a change of nothing");
+  hosts[from].paths.at(hosts[to].address).bytes_per_second->store(mbit * 125e3);
 }
 
 void Network::slow_down(size_t from, size_t to, uint32_t number, double mbit) {
@@ -347,6 +356,7 @@ void Carrier::carry(Host& from, const Packet& packet) {
   const auto found = from.paths.find(packet.ip->daddr);
   if (found == from.paths.end()) return;
   Path& path = found->second;
+  path.rate.bytes_per_second = path.bytes_per_second->load();
   Bottleneck* const slow = path.slow_way(packet.tcp);
   const Instant now = Clock::now();
   Instant left{};
@@ -550,7 +560,7 @@ void report(const std::vector<std::unique_ptr<Carrier>>& carriers, Instant start
   std::fflush(stdout);
 }
 
-// Until the input closes.
+// Until the input closes. Its lines change the rates of paths.
 void carry_all(Network& network) {
   const Instant started = Clock::now();
   std::atomic<bool> stopped = false;
@@ -563,7 +573,16 @@ void carry_all(Network& network) {
     threads.emplace_back([&stopped, own = carrier.get()] { own->run(stopped); });
   std::printf("ready\n");
   std::fflush(stdout);
-  while (std::cin.get() != std::istream::traits_type::eof()) {
+  std::string line, what;
+  while (std::getline(std::cin, line)) {
+    size_t from = 0, to = 0;
+    double mbit = 0;
+    if (std::istringstream(line) >> what >> from >> to >> mbit && what == "change") {
+      network.change(from, to, mbit);
+    } else {
+      errno = EINVAL;
+      die(line);
+    }
   }
   stopped = true;
   for (std::thread& thread : threads) thread.join();

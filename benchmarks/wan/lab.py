@@ -122,14 +122,18 @@ class Lab:
 
     congestion = CONGESTION
 
-    def __init__(self, scenario: Path | dict[str, Any]) -> None:
-        """Take a scenario: its file or its contents."""
+    def __init__(self, scenario: Path | dict[str, Any], *, changes: bool = False) -> None:
+        """Take a scenario: its file or its contents.
+
+        Args:
+            changes: whether the rate of a path will change, which only the emulator can do.
+        """
         self.scenario = scenario if isinstance(scenario, dict) else read(scenario)
         self.hosts: list[Host] = []
         if without := missing(NEEDS):
             raise SystemExit(f"a lab needs {', '.join(without)} (tools/debian-packages.sh wan)")
         paths = [self.scenario["default"], *self.scenario.get("paths", [])]
-        special = any(self.scenario.get(name) for name in ("slow", "trunks"))
+        special = changes or any(self.scenario.get(name) for name in ("slow", "trunks"))
         special = special or any("flips" in path for path in paths)
         self._carrier = carrier_of(os.environ.get("WAN_LAB"), needs_emulator=special)
         self._permission: Program | None = None
@@ -174,6 +178,10 @@ class Lab:
             host.inside.close()
         if self._permission is not None:
             self._permission.communicate()  # closes its input, so that it cleans up
+
+    def change(self, source: int, target: int, mbit: float) -> None:
+        """Change the rate of the path from one host to another. Its queue keeps its bytes."""
+        self._carrier.change(source, target, mbit)
 
     def load(self, cpu_before: float, seconds: float) -> float:
         """Return the share of a core that each thread of the carrier has taken.

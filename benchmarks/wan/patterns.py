@@ -8,11 +8,21 @@ it also has these (`pccl master --shares`). The ranks of the plan have called op
 which prints what it has found. Gloo has the order of the hosts. They take turns, call
 by call. The first calls of pccl (--pilots) are not counted: in them, connections are new and lanes
 find their number. If --rival-rounds is lower than --rounds, only pccl runs the remaining rounds.
+
+With --shuffles 5, the hosts of each scenario join in five other orders, one after another, which
+follow from --seed. Each has a network and ranks of its own. Then the ring and the plan take turns:
+
+    sudo .venv/bin/python benchmarks/wan/patterns.py --only ring plan --shuffles 5 \\
+        benchmarks/wan/{both,america,europe}.toml
+
+In the end there is a line for each scenario: how many times faster the plan is than the ring in the
+order in which the hosts have joined, for each order and as the median over the orders.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import sys
 import time
@@ -34,6 +44,8 @@ from worlds import REPORT_BYTES
 RING, BEST_RING, DIRECT, SHARES, GLOO = "ring", "best ring", "direct", "shares", "gloo"
 PLAN = "plan"
 CONTENDERS = (RING, BEST_RING, DIRECT, SHARES, PLAN, GLOO)
+# How many times faster the plan should be than a ring in a random order, as the median.
+PLAN_GOALS = {"both": 1.25, "america": 1.12, "europe": 1.0}
 
 
 @dataclass(kw_only=True)
@@ -41,6 +53,7 @@ class Row:
     """A world.
 
     Attributes:
+        shuffle: number of the order in which the hosts join; 0: that of the scenario.
         wall: seconds of each counted call, by the contender's name.
         emulator_load: share of a core that each thread of the network took in calls.
         emulator: the network's observations.
@@ -48,6 +61,7 @@ class Row:
     """
 
     scenario: str
+    shuffle: int = 0
     hosts: int
     bytes: int
     wall: dict[str, list[float]] = field(default_factory=dict)
@@ -66,13 +80,12 @@ def contenders(scenario: dict[str, Any]) -> list[str]:
     return [name for name in CONTENDERS if only_with.get(name, "hosts") in scenario]
 
 
-def start(lab: Lab, name: str) -> World:
-    """Start the ranks of a contender."""
+def start(lab: Lab, name: str, joined: Sequence[int]) -> World:
+    """Start the ranks of a contender, on the hosts in the order in which they join."""
     backends = {DIRECT: "pccl-direct", SHARES: "pccl-direct", GLOO: "gloo"}
     # Otherwise the master may choose the direct pattern when an epoch begins.
     backends |= {RING: "pccl-ring", BEST_RING: "pccl-ring", PLAN: PLANNED}
-    hosts = range(len(lab.hosts))
-    order: Sequence[int] = lab.scenario["order"] if name == BEST_RING else hosts
+    order: Sequence[int] = lab.scenario["order"] if name == BEST_RING else joined
     places = lab.places()
     return World(
         backends.get(name, "pccl"),
@@ -84,11 +97,25 @@ def start(lab: Lab, name: str) -> World:
     )
 
 
-def measure(scenario: Path, names: Sequence[str], options: argparse.Namespace) -> Row:
-    """Return the row of a scenario, with the contenders of these names that it is for."""
+def joining_order(hosts: int, shuffle: int, seed: int) -> list[int]:
+    """Return the order in which the hosts join; shuffle 0 is that of the scenario."""
+    order = list(range(hosts))
+    if shuffle > 0:
+        random.Random(1000 * seed + shuffle).shuffle(order)
+    return order
+
+
+def measure(scenario: Path, options: argparse.Namespace, shuffle: int = 0) -> Row:
+    """Return the row of a scenario, with the contenders of the options that it is for."""
     lab = Lab(scenario)
     size = int(options.mib * MIB if options.mib else REPORT_BYTES / lab.scenario["scale"])
-    row = Row(scenario=scenario.stem, hosts=len(lab.scenario["hosts"]), bytes=size // 4 * 4)
+    row = Row(
+        scenario=scenario.stem,
+        shuffle=shuffle,
+        hosts=len(lab.scenario["hosts"]),
+        bytes=size // 4 * 4,
+    )
+    order = joining_order(row.hosts, shuffle, options.seed)
     case = Case(name="", tensor_bytes=row.bytes, goals={})
     rivals = options.rounds if options.rival_rounds is None else options.rival_rounds
     worlds: dict[str, World] = {}
@@ -96,8 +123,8 @@ def measure(scenario: Path, names: Sequence[str], options: argparse.Namespace) -
     with lab:
         try:
             for name in contenders(lab.scenario):
-                if name in names:
-                    worlds[name] = start(lab, name)
+                if name in options.only:
+                    worlds[name] = start(lab, name, order)
             for number in range(-options.pilots, options.rounds):
                 for name, world in worlds.items():
                     if name == GLOO and not 0 <= number < rivals:
@@ -126,7 +153,8 @@ HEAD = (
 
 def line(row: Row) -> str:
     """Return a row as one line of a Markdown table."""
-    cells = [f"`{row.scenario}`, {row.hosts} hosts, {records.size_name(row.bytes)}"]
+    order = f", order {row.shuffle}" if row.shuffle else ""
+    cells = [f"`{row.scenario}`{order}, {row.hosts} hosts, {records.size_name(row.bytes)}"]
     for name in CONTENDERS:
         if name not in row.wall:
             cells.append("")
@@ -135,6 +163,19 @@ def line(row: Row) -> str:
         else:
             cells.append(f"{records.spread(row.wall[name])}, {row.gain(name):.2f}x")
     return "| " + " | ".join([*cells, f"{row.emulator_load:.2f} of a core"]) + " |"
+
+
+def gains(rows: Sequence[Row]) -> str:
+    """Return what the plan gains over the rings of all orders of one scenario, as a line."""
+    each = [row.gain(PLAN) for row in rows]
+    name = rows[0].scenario
+    goal = f", goal {PLAN_GOALS[name]:g}" if name in PLAN_GOALS else ""
+    sound = sum(row.sound for row in rows)
+    return (
+        f"{name}: the plan is {statistics.median(each):.2f} times as fast as the ring, as the "
+        f"median over {len(rows)} orders ({', '.join(f'{one:.2f}' for one in each)}){goal}; "
+        f"{sound} of {len(rows)} networks were sound"
+    )
 
 
 def main() -> None:
@@ -148,12 +189,23 @@ def main() -> None:
     parser.add_argument("--pilots", type=at_least_one, default=3, help="calls that do not count")
     parser.add_argument("--mib", type=at_least_one, help="of the tensor (default: the scenario's)")
     add_only(parser, "--only", CONTENDERS, "these contenders")
+    parser.add_argument("--shuffles", type=at_least_one, help="random orders of the hosts")
+    parser.add_argument("--seed", type=at_least_one, default=1, help="of the random orders")
     records.add_option(parser)
     options = parse_with(parser, RING)
+    if options.shuffles and set(options.only) != {RING, PLAN}:
+        parser.error(f'--shuffles: it compares "{RING}" and "{PLAN}": add --only {RING} {PLAN}')
     rows = []
+    summaries = []
     for scenario in options.scenarios:
-        rows.append(measure(scenario, options.only, options))
-        print(f"{HEAD}\n{line(rows[-1])}\n{rows[-1].emulator}", flush=True)
+        own = []
+        for shuffle in range(1, options.shuffles + 1) if options.shuffles else [0]:
+            own.append(measure(scenario, options, shuffle))
+            print(f"{HEAD}\n{line(own[-1])}\n{own[-1].emulator}", flush=True)
+        rows += own
+        if options.shuffles:
+            summaries.append(gains(own))
+    print("\n".join(summaries))
     record = records.Record(congestion=Lab.congestion, rounds=options.rounds, rows=rows)
     records.write(record, options.json)
 

@@ -16,7 +16,7 @@ Plan fastest_plan(const PlanQuestion& question) {
   const size_t members = network.paths.members();
   PCCL_ASSERT(members >= 2);
   Plan plan;
-  plan.ring = fastest_ring(network.paths, kPlannedBytes, question.effort).order;
+  plan.ring = fastest_ring(network.paths, question.bytes, question.effort).order;
   // Two members exchange their tensors, which is faster than both patterns.
   const bool few = members == 2 && question.pattern == PatternChoice::kAny;
   if (question.pattern == PatternChoice::kRing || few || !question.may_be_direct) return plan;
@@ -31,10 +31,22 @@ Plan fastest_plan(const PlanQuestion& question) {
   return plan;
 }
 
+namespace {
+
+bool is_direct(const Plan& plan, double bytes) {
+  return !plan.shares.empty() && plan.direct.contain(static_cast<uint64_t>(bytes));
+}
+
+}  // namespace
+
 double plan_seconds(const Network& network, const Plan& plan, double bytes) {
-  const bool direct = !plan.shares.empty() && plan.direct.contain(static_cast<uint64_t>(bytes));
-  return direct ? direct_seconds(network, plan.shares, bytes)
-                : ring_seconds(network, plan.ring, bytes);
+  return is_direct(plan, bytes) ? direct_seconds(network, plan.shares, bytes)
+                                : ring_seconds(network, plan.ring, bytes);
+}
+
+double cautious_seconds(const Network& network, const Plan& plan, double bytes) {
+  const double excess = is_direct(plan, bytes) ? direct_excess(network.paths.members()) : 1;
+  return excess * plan_seconds(network, plan, bytes);
 }
 
 }  // namespace pccl::master::topology

@@ -14,9 +14,6 @@
 
 namespace pccl::master::topology {
 
-// The size of all-reduces for which a ring is planned, and for which two plans are compared.
-// Trainers reduce buckets and parameters of some tens of MiB at a time.
-constexpr double kPlannedBytes = 64 << 20;
 constexpr double kGiB = 1 << 30;
 
 struct PlanQuestion {
@@ -24,6 +21,7 @@ struct PlanQuestion {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   std::vector<uint16_t> shares;  // that are wanted; empty: the fastest ones
   bool may_be_direct = true;     // without, there is only the ring
+  double bytes = kGiB;           // of the all-reduces for which the ring is planned
   Effort effort;
 };
 
@@ -31,5 +29,9 @@ struct PlanQuestion {
 Plan fastest_plan(const PlanQuestion& question);
 // Seconds that an all-reduce of so many bytes takes.
 double plan_seconds(const Network& network, const Plan& plan, double bytes);
+// To compare plans: the same, but a direct all-reduce is taken to be slower than predicted, as for
+// the choice of the pattern (pattern_choice.h). Otherwise a group would change to the direct
+// pattern as soon as noise makes it the choice.
+double cautious_seconds(const Network& network, const Plan& plan, double bytes);
 
 }  // namespace pccl::master::topology

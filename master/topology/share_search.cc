@@ -33,11 +33,13 @@ double busiest_of(const Network& network, const std::vector<uint16_t>& shares, u
   }
   for (const Network::Trunk& trunk : network.trunks) {
     if (!trunk.from[member] && !trunk.to[member]) continue;
-    double load = 0;
-    for (uint32_t from = 0; from < members; ++from) {
-      for (uint32_t to = 0; to < members; ++to)
-        load += trunk.from[from] && trunk.to[to] ? shares[from] + shares[to] : 0.0;
+    // Each pair across it carries the shares of both.
+    double senders = 0, receivers = 0, share_of_senders = 0, share_of_receivers = 0;
+    for (uint32_t one = 0; one < members; ++one) {
+      if (trunk.from[one]) ++senders, share_of_senders += shares[one];
+      if (trunk.to[one]) ++receivers, share_of_receivers += shares[one];
     }
+    const double load = share_of_senders * receivers + share_of_receivers * senders;
     longest = std::max(longest, load / trunk.rate);
   }
   return longest;

@@ -96,7 +96,9 @@ std::optional<Tournament::Round> Tournament::next(const Rtt& rtt, Instant now) {
     return std::nullopt;
   }
   budget_left_ -= length;
-  UnderWay under_way{{++rounds_, length, best}, now, now + length + 2 * longest + kLate, {}, {}};
+  const Duration slack = 2 * longest + kLate;
+  UnderWay under_way{
+      {++rounds_, length, best}, now + length + slack, now + kLongest * length + slack, {}, {}};
   for (const Pair& pair : best) {
     tried_.insert(pair);
     under_way.awaited[pair] = {pair.low, pair.high};
@@ -136,10 +138,7 @@ void Tournament::lose(PeerId peer) {
 bool Tournament::end_if_over(Instant now) {
   if (!round_ || (!round_->awaited.empty() && now < round_->late_at)) return false;
   for (const auto& [pair, ends] : round_->awaited) round_->good.erase(pair);
-  if (!round_->awaited.empty()) {  // the wait for them was time of the call, too
-    const Duration late = now - round_->begun - round_->round.length;
-    budget_left_ -= std::min(budget_left_, late);
-  }
+  if (now > round_->due) budget_left_ -= std::min(budget_left_, now - round_->due);
   for (const Pair& pair : round_->good) {
     measured_.insert(pair);
     last_[pair] = now;

@@ -7,7 +7,8 @@
 // It is pure: it gets the time, and sends nothing.
 // Invariants:
 // 1. The pairs of a round are disjoint, and both ends are members.
-// 2. A round lasts until all its reports have come, or until its deadline.
+// 2. A round lasts until all its reports have come, or until its deadline. The time in which it
+//    waits for late ones is time of the call, too.
 // 3. One call has at most one round for each pair.
 // Failure: a pair that does not report in time, or reports that its probe has failed, is not
 // measured. It gets its turn again in the next call.
@@ -44,8 +45,11 @@ class Tournament {
   // which does not count. Near paths need some time, too: the processes at both ends start.
   static constexpr Duration kRoundMin = std::chrono::milliseconds(800);
   static constexpr int64_t kRoundTrips = 12;
-  // How long a round waits for late reports, beyond its length and two round trips.
+  // A report that comes this much later than its length and two round trips is late.
   static constexpr Duration kLate = std::chrono::seconds(1);
+  // A probe takes at most so many times its length (csrc/peer/link_probe.h): its lanes may open
+  // late, and so may its first byte come. A late report counts.
+  static constexpr int kLongest = 3;
 
   struct Round {
     uint32_t number = 0;
@@ -88,7 +92,7 @@ class Tournament {
  private:
   struct UnderWay {
     Round round;
-    Instant begun, late_at;
+    Instant due, late_at;                      // when its reports should be here; its deadline
     std::map<Pair, std::set<PeerId>> awaited;  // the ends that have yet to report
     std::set<Pair> good;                       // a good report has come from each end so far
   };

@@ -271,6 +271,20 @@ def test_contenders_are_those_that_a_scenario_is_for() -> None:
     assert "1.75 s (1.60-2.00), 2.00x" in patterns.line(pattern_row())
 
 
+def test_what_a_plan_gains_over_orders_of_the_hosts() -> None:
+    assert patterns.joining_order(6, 0, 1) == [0, 1, 2, 3, 4, 5]
+    orders = [patterns.joining_order(6, shuffle, 1) for shuffle in (1, 2, 3)]
+    assert all(sorted(order) == [0, 1, 2, 3, 4, 5] for order in orders)
+    assert orders == [patterns.joining_order(6, shuffle, 1) for shuffle in (1, 2, 3)]
+    assert len({*map(tuple, orders), (0, 1, 2, 3, 4, 5)}) == 4
+    rows = [pattern_row(), pattern_row(), pattern_row(sound=False)]
+    for row, seconds in zip(rows, (2.0, 3.5, 2.5), strict=True):
+        row.scenario, row.wall["plan"] = "america", [seconds]
+    text = patterns.gains(rows)
+    assert "1.40 times as fast as the ring, as the median over 3 orders (1.75, 1.00, 1.40)" in text
+    assert "goal 1.12; 2 of 3 networks were sound" in text
+
+
 def calls_of_an_ocean() -> list[throughput.Row]:
     return [
         throughput.Row(run=1, backend=backend, name="first", seconds=2.0, cpu=1.5)

@@ -120,6 +120,15 @@ def test_paths_share_a_trunk(allowed: None) -> None:
     assert seconds > 0.95 * 2 * (1 << 20) * 8 / 8e6
 
 
+def test_a_path_gets_another_rate(allowed: None) -> None:
+    network = lab.Lab({**SCENARIO, "uplink_mbit": 0, "paths": []}, changes=True)
+    with network:
+        network.change(0, 1, 4.0)
+        assert transfer(network, 0, 1)[1] < 1.1 * 4.0
+        network.change(0, 1, 100.0)
+        assert transfer(network, 0, 1)[1] > 1.1 * 4.0
+
+
 @pytest.mark.parametrize("name", ["home", "ocean", "unequal", "mixed"])
 def test_scenarios_in_the_tree(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(lab, "NEEDS", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import torch
@@ -60,3 +61,27 @@ def info_after(budget: float) -> dict[str, Any]:
     assert info["plan"]["epoch"] == plan["epoch"]
     assert tuple(info["ring"]) == plan["ring"]
     return info
+
+
+def adoptions(calls: int) -> dict[str, Any]:
+    """Return what all-reduces have summed that were in flight when other plans were adopted.
+
+    Sums of random numbers have other last bits in another order of the ring.
+    """
+    random = torch.Generator().manual_seed(dist.get_rank())
+    sums = hashlib.sha256()
+    adopted = 0
+    rings = set()
+    for _ in range(calls):
+        tensors = [torch.rand(size, generator=random) for size in (300_000, 1000, 70_000)]
+        totals = torch.tensor([float(tensor.double().sum()) for tensor in tensors])
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in (*tensors, totals)]
+        plan = pccl.optimize_topology(budget=0)
+        for work in works:
+            work.wait()
+        for tensor, total in zip(tensors, totals.tolist(), strict=True):
+            assert abs(float(tensor.double().sum()) - total) < 1e-4 * total
+            sums.update(tensor.numpy().tobytes())
+        adopted += plan.adopted
+        rings.add(plan.ring)
+    return {"sums": sums.hexdigest(), "adopted": adopted, "rings": sorted(rings)}

@@ -213,9 +213,14 @@ TEST(Links, SmallDifferencesOfRatesAreAveraged) {
   EXPECT_EQ(measured(1200), 1100u);
   EXPECT_EQ(measured(1000), 1050u);
   EXPECT_EQ(measured(500), 500u) << "that is a change";
-  links.probed({1}, {2}, 550);
-  EXPECT_EQ(links.rate({1}, {2}), 550u) << "nothing else was under way";
-  links.probed({1}, {9}, 550);
+  links.probed({1}, {2}, {550, 3});
+  EXPECT_EQ(links.rate({1}, {2}), 525u) << "a probe is not exact either";
+  EXPECT_EQ(links.probe({1}, {2}).rate, 550u);
+  EXPECT_EQ(links.probe({1}, {2}).round, 3u);
+  EXPECT_EQ(links.probe({2}, {1}).rate, 0u);
+  links.probed({1}, {2}, {800, 4});
+  EXPECT_EQ(links.rate({1}, {2}), 800u);
+  links.probed({1}, {9}, {550, 4});
   EXPECT_EQ(links.rate({1}, {9}), 0u);
 }
 

@@ -95,7 +95,7 @@ TEST_F(OptimizationTest, APeerThatDoesNotReportCostsItsPair) {
     for (const std::string& name : names_) {
       if (name != "d" && is_probing(name)) report(name);
     }
-    h.tick_with(names_, 4);
+    h.tick_with(names_, 8);
   }
   EXPECT_EQ(answer().code, Code::kOk);
   EXPECT_EQ(plan().measured, (std::vector<RankPair>{{0, 1}, {0, 2}, {1, 2}}));

@@ -23,7 +23,7 @@ PlanQuestion one_good_ring(const Tour& order, double fast, double slow) {
   }
   for (size_t place = 0; place < members; ++place)
     paths.rate.at(order[place], order[(place + 1) % members]) = fast;
-  return {Network(std::move(paths)), PatternChoice::kAny, {}, true, {}};
+  return {Network(std::move(paths)), PatternChoice::kAny, {}, true, 64 << 20, {}};
 }
 
 TEST(Planner, TakesTheRingWhereItsPathsAreFast) {
@@ -46,6 +46,15 @@ TEST(Planner, TakesTheDirectPatternWhereAnUplinkIsSlow) {
   const Plan ring{plan.ring, {}, {}};
   EXPECT_GE(plan_seconds(question.network, ring, kGiB),
             1.35 * plan_seconds(question.network, plan, kGiB));
+}
+
+TEST(Planner, IsCautiousAboutTheDirectPattern) {
+  PlanQuestion question = one_good_ring({0, 1, 2, 3}, 100 * kMillion, 100 * kMillion);
+  question.network.out[2] = 6 * kMillion;
+  const Plan plan = fastest_plan(question), ring{plan.ring, {}, {}};
+  const auto& network = question.network;
+  EXPECT_DOUBLE_EQ(cautious_seconds(network, plan, kGiB), 1.3 * plan_seconds(network, plan, kGiB));
+  EXPECT_EQ(cautious_seconds(network, ring, kGiB), plan_seconds(network, ring, kGiB));
 }
 
 TEST(Planner, ObeysTheWishForAPattern) {

@@ -76,7 +76,7 @@ TEST(Tournament, ARoundLastsTwelveRoundTripsOfItsLongestPath) {
   const auto round = tournament.next(rtt, {});
   ASSERT_TRUE(round.has_value());
   EXPECT_EQ(round->length, milliseconds(1800));
-  EXPECT_EQ(tournament.deadline(), Instant{} + milliseconds(1800 + 300) + Tournament::kLate);
+  EXPECT_EQ(tournament.deadline(), Instant{} + milliseconds(3 * 1800 + 300) + Tournament::kLate);
 }
 
 // The next call begins with the pairs that had no turn, then come the oldest.
@@ -127,7 +127,8 @@ TEST(Tournament, ALatePairIsCut) {
   EXPECT_FALSE(tournament.end_if_over({deadline.since_start - milliseconds(1)}));
   EXPECT_TRUE(tournament.end_if_over(deadline));
   EXPECT_EQ(tournament.failed(), std::set<Pair>{late});
-  EXPECT_EQ(tournament.budget_left(), seconds(10) - (deadline - Instant{}));
+  EXPECT_EQ(deadline - Instant{}, 3 * round->length + milliseconds(1020));
+  EXPECT_EQ(tournament.budget_left(), seconds(10) - 3 * round->length) << "so long it was awaited";
   EXPECT_FALSE(tournament.measured().contains(late));
   EXPECT_FALSE(tournament.expects(late.high, late.low, round->number)) << "it comes too late";
   const auto second = tournament.next(ten_ms, deadline);
@@ -141,6 +142,19 @@ TEST(Tournament, ALatePairIsCut) {
     tournament.end_if_over(*tournament.deadline());
   }
   EXPECT_EQ(turns, 1u) << "in the next call";
+}
+
+// Its lanes may take as long as the probe, and its first byte may, too.
+TEST(Tournament, AProbeThatBeginsLateCounts) {
+  Tournament tournament;
+  tournament.begin(peers(2), seconds(10));
+  const auto round = tournament.next(ten_ms, {});
+  const Instant late{3 * round->length};
+  EXPECT_FALSE(tournament.end_if_over(late));
+  all_report(tournament, *round);
+  EXPECT_TRUE(tournament.end_if_over(late));
+  EXPECT_EQ(tournament.measured().size(), 1u);
+  EXPECT_EQ(tournament.budget_left(), seconds(10) - 3 * round->length + milliseconds(1020));
 }
 
 TEST(Tournament, AFailedProbeIsNotMeasured) {

@@ -1,0 +1,33 @@
+// trunk_guess: which shared paths limit the members, by what probes have shown that ran at the same
+// time. A trunk, such as an ocean cable or the uplink of a site, is shared by all pairs of members
+// on its two sides. A probe of one pair alone does not show it. But the probes of one round of the
+// tournament run together, and so does the sum of those that cross from one side to the other.
+//
+// The sides are guessed from the RTTs: a set of members that are near to each other, and far from
+// all others, may be at one end of a trunk. The most that its probes have carried together in one
+// round is what the trunk is taken to carry. That is too little if no round has many pairs that
+// cross. It is still no less than what the members of the smaller side could send if each of their
+// paths, and their uplinks, had the same rate: a round has as many crossing pairs as the mean, or
+// more. So equal hosts without a trunk never seem to have one. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "master/topology/pattern_time.h"
+
+namespace pccl::master::topology {
+
+// What a probe has shown. Probes with the same round ran at the same time.
+struct Probed {
+  uint32_t from = 0, to = 0;
+  double rate = 0;  // bytes per second
+  uint32_t round = 0;
+};
+
+// The trunks that would limit direct all-reduces with equal shares, the slowest first. A trunk that
+// would not is no use to a plan. `rtt`: of each pair, in any unit. REQUIRES: two members or more.
+std::vector<Network::Trunk> guessed_trunks(const Network& network, const CostTable& rtt,
+                                           const std::vector<Probed>& probes);
+
+}  // namespace pccl::master::topology
