@@ -486,7 +486,8 @@ struct Functions {
   }
 };
 
-// The same as functions that have an address.
+// The same, compiled for one set of instructions. An attribute cannot be in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define PCCL_DEFINE_CODEC(Name, target, kBytes)                                                \
   struct Name {                                                                                \
     using Do = Functions<kBytes>;                                                              \
@@ -510,6 +511,7 @@ struct Functions {
       Do::round(dtype, from, elements, to);                                                    \
     }                                                                                          \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 PCCL_DEFINE_CODEC(Plain, , 16);
 #if PCCL_X86
