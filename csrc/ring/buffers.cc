@@ -427,8 +427,7 @@ void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& re
         memory::dequantize(how, DType::kFloat32, row, piece, reinterpret_cast<std::byte*>(sum.at));
       }
     }
-    if (reduction.op == ReduceOp::kAvg)
-      memory::divide(sum.at, piece.count, divisor_of(reduction));
+    if (reduction.op == ReduceOp::kAvg) memory::divide(sum.at, piece.count, divisor_of(reduction));
     float* const back = in_place ? reinterpret_cast<float*>(here) : sum.at;
     memory::quantize_both(*result.encoding, sum.at, piece, codes, back, of_result);
     if (!in_place) memory::round_to(memory_.dtype, back, piece.count, here);

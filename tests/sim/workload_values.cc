@@ -143,8 +143,8 @@ void Workload::append_quantized(std::vector<std::byte>& out, const Posted& poste
                   [&](uint64_t i) { return input(peer, call, i); });
     keys.own.push_back(protocol::random_key(posted.generation, key, peer));
   }
-  const std::vector<std::byte> sum = quantized_sum(call.format, call.dtype, call.reduce,
-                                                   contributions, members == 2, 0, keys);
+  const std::vector<std::byte> sum =
+      quantized_sum(call.format, call.dtype, call.reduce, contributions, members == 2, 0, keys);
   out.insert(out.end(), sum.begin(), sum.end());
 }
 

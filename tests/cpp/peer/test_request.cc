@@ -192,9 +192,8 @@ TEST_F(RequestTest, LegsOnWanPathsThatCarryMuchTakeSeveralLanes) {
   exchange.sends = {1 << 20, 0, 0, 0};
   exchange.receives = {0, 0, 1 << 20, 10};
   const Membership membership = seen_by(2, 39, 4, 1000);
-  EXPECT_EQ(
-      wide_legs(task_of(info_of(exchange, membership), key(), 9, membership), membership),
-      (std::vector<PeerId>{peer_id(1), peer_id(3)}));
+  EXPECT_EQ(wide_legs(task_of(info_of(exchange, membership), key(), 9, membership), membership),
+            (std::vector<PeerId>{peer_id(1), peer_id(3)}));
   const OpRequest plain = request(OpKind::kAllReduce);
   EXPECT_EQ(wide_legs(task_of(info_of(plain, membership), key(), 9, membership), membership),
             (std::vector<PeerId>{}))
