@@ -263,10 +263,10 @@ def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
 
 
 def test_options_of_calls_nest() -> None:
-    def options() -> tuple[str, bool, tuple[int, int, int]]:
+    def options() -> tuple[str, bool, tuple[int, int, int, int]]:
         return _C.set_call_options(tag=None, keep=None, quantize=None)
 
-    eight, none = (8, 256, 8), (0, 0, 0)
+    eight, none = (8, 256, 8, 0), (0, 0, 0, 0)
     with pccl.tag("outer"):
         _C.set_call_options(tag=None, keep=True, quantize=None)
         with api._call_options(tag="inner", keep=False, quantize=eight):
