@@ -94,9 +94,8 @@ def train(url: str, world: int, full: bool, mib: int, sleep: float) -> None:
         dist.all_reduce(fetches, op=dist.ReduceOp.MAX)
         later += not bool(fetches)
         start = time.monotonic()
-        # The computation of an outer step, of a fixed length: the rest of the measured time is
-        # communication, which a join may slow. Nothing waits for an event here.
-        time.sleep(sleep)
+        # The rest of the measured time is communication, which a join may slow.
+        time.sleep(sleep)  # is the computation of the outer step: a load of exactly this length
         dist.all_reduce(pseudo_gradient)
         steps.append((time.monotonic() - start, bool(fetches)))
     sync.wait()

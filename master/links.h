@@ -66,7 +66,7 @@ class Links {
   };
   void probed(PeerId from, PeerId to, const Probe& probe);
   Probe probe(PeerId from, PeerId to) const;  // the last one
-  // What probes and traffic have shown, in bytes per second; 0: unknown.
+  // Rates that probes and traffic have shown, in bytes per second; 0: unknown.
   uint64_t rate(PeerId from, PeerId to) const;
   // Serial number of the last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
@@ -94,7 +94,7 @@ class Links {
 
  private:
   using Pair = std::pair<PeerId, PeerId>;  // the lower id first
-  // What is known of one direction of a link.
+  // One direction of a link, as far as it is known.
   struct Speed {
     uint64_t rate = 0;
     Probe probe = {};

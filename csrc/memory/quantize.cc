@@ -171,10 +171,10 @@ PCCL_INLINE void to_shift(const Block<kBytes>& bits, Vector<float, kBytes>& shif
   shift = __builtin_convertvector((Vector<int32_t, kBytes>)(bits | 1u) - 0x8000, Floats) * 0x1p-16f;
 }
 
-// What is made of a block: its codes, what they decode to, or both.
+// The output for a block: its codes, the numbers that they decode to, or both.
 enum class Makes { kCodes, kNumbers, kBoth };
 
-// What codes are multiplied with. If the step is not finite, all products are the positive quiet
+// The factor of codes. If the step is not finite, all products are the positive quiet
 // NaN, whatever step was sent.
 float factor_of(Scale scale) {
   return (scale.step & 0x7f80) == 0x7f80 ? std::bit_cast<float>(uint32_t{kNanStep} << 16)

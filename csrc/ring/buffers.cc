@@ -33,8 +33,8 @@ void for_each_piece(size_t row, const auto& visit) {
 
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
 
-// What absent members contribute to a chunk or to a part. Nobody writes to it, so it takes no
-// memory: all its pages are one page of zeros.
+// The zeros of absent members, for a chunk or a part. Nobody writes to them, so they take no
+// memory: all their pages are one page of zeros.
 alignas(kCacheLine) std::byte zeros[protocol::kChunkBytesMax];
 static_assert(sizeof zeros >= protocol::kOneShotBytesMax);
 

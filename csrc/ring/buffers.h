@@ -93,7 +93,7 @@ class OpBuffers {
   uint64_t saved_at(const Chunk& chunk) const;
   std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
   const std::byte* operand_of(const Chunk& chunk) const;  // what it is reduced with, or sent from
-  // What this member contributes instead of what is at `own`.
+  // The contribution of this member: `own`, or zeros if it is absent.
   const std::byte* contributed(const std::byte* own) const;
   memory::Reduction reduction(uint32_t absent) const;
   std::span<std::byte> place(const Chunk& chunk, Action action, std::span<std::byte> spare);

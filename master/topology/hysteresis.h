@@ -26,7 +26,7 @@ class Hysteresis {
   static constexpr int kOperations = 100;        // that should make up for the change
   static constexpr double kOtherSize = 2;        // sizes that differ by this factor are news
 
-  // What a choice is about.
+  // A choice holds for one subject; another subject is a new choice.
   struct Subject {
     std::vector<PeerId> members;  // in rank order
     double bytes = 0;             // of the operations

@@ -18,7 +18,7 @@
 
 namespace pccl::master::topology {
 
-// What a probe has shown. Probes with the same round ran at the same time.
+// The result of a probe. Probes with the same round ran at the same time.
 struct Probed {
   uint32_t from = 0, to = 0;
   double rate = 0;  // bytes per second

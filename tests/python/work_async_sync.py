@@ -15,17 +15,25 @@ from world import expected, wait_until
 import pccl_backend as pccl
 
 
-def members_go_on() -> dict[str, bool]:
-    """A newcomer fetches 32 MiB while all ranks make collectives."""
-    newcomer = dist.get_world_size() > 1
+def fetched_in_background(
+    members: int,
+) -> tuple[bool, torch.Tensor, pccl.SharedState, pccl.StateSync]:
+    """Let a newcomer of so many members fetch 32 MiB; return whether this is it, and its sync."""
+    newcomer = dist.get_world_size() > members
     weights = torch.full((8 << 20,), float("nan") if newcomer else 3.0)
     state = pccl.SharedState({"weights": weights}, revision=0 if newcomer else 1)
     if not newcomer:
         pccl.sync_shared_state(state)
-        assemble(2)
+        assemble(members + 1)
     strategy = "receive_only" if newcomer else "enforce_popular"
     sync = pccl.sync_shared_state(state, strategy, async_op=True)
     assert sync.receives is newcomer
+    return newcomer, weights, state, sync
+
+
+def members_go_on() -> dict[str, bool]:
+    """A newcomer fetches 32 MiB while all ranks make collectives."""
+    newcomer, weights, state, sync = fetched_in_background(members=1)
     agreed = sync.revision, sync.hash
     for _ in range(20):
         tensor = torch.ones(1000)
@@ -95,15 +103,7 @@ def sums(newcomer: bool, count: int, present: int) -> None:
 
 def absent_while_it_fetches() -> dict[str, bool]:
     """A newcomer takes part in the sums of the others before it has the shared state."""
-    newcomer = dist.get_world_size() > 2
-    weights = torch.full((8 << 20,), float("nan") if newcomer else 3.0)
-    state = pccl.SharedState({"weights": weights}, revision=0 if newcomer else 1)
-    if not newcomer:
-        pccl.sync_shared_state(state)
-        assemble(3)
-    strategy = "receive_only" if newcomer else "enforce_popular"
-    sync = pccl.sync_shared_state(state, strategy, async_op=True)
-    assert sync.receives is newcomer
+    newcomer, weights, _, sync = fetched_in_background(members=2)
     for count in (1, 1000, 1 << 20):
         sums(newcomer, count, present=2)
     largest = torch.full((1000,), dist.get_rank() + 1.0)

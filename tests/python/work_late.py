@@ -62,7 +62,7 @@ def wait_until(there: Path) -> None:
     deadline = time.monotonic() + WAIT_MAX_S
     while not there.exists():
         assert time.monotonic() < deadline, "the others did not go on"
-        time.sleep(0.05)  # leaves the core to the others between two looks at the file
+        time.sleep(0.05)  # a process that must not call pccl has no event to wait for
 
 
 def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:

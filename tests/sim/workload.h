@@ -170,7 +170,7 @@ class Workload : public App {
   // the epoch in which they were reduced.
   void append_quantized(std::vector<std::byte>& out, const Posted& posted, uint64_t start,
                         const peer::Part& part, size_t members) const;
-  // What the span with the number `block` holds after a success, in an epoch of `members` members
+  // The bytes of the span with the number `block` after a success, in an epoch of `members` members
   // (0: all of them are contributors).
   std::vector<std::byte> expected(const Posted& posted, uint32_t block,
                                   const std::vector<peer::Part>& parts, size_t members) const;

@@ -72,8 +72,8 @@ void Workload::fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call
   append_values(bytes, call.dtype, 0, call.count, [&](uint64_t i) { return input(peer, call, i); });
 }
 
-// What is called while the state is fetched takes zeros from this peer, and an average does not
-// count it: if it is a sum or an average of some elements.
+// A sum or an average of some elements that is called while the state is fetched takes zeros from
+// this peer, and the average does not count it.
 void Workload::on_called(peer::Handle handle, bool fetches) {
   const auto found = open_.find(handle);
   if (!fetches || found == open_.end()) return;

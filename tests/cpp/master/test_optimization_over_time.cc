@@ -174,7 +174,7 @@ TEST(OptimizationOverTime, ManyMembersAvoidASlowHopAtTheNextOptimizeTopology) {
   EXPECT_GE(group.slowest() * 1.3, before);
 }
 
-// What has recovered is used again if that makes an all-reduce faster by a fifth.
+// A hop that has recovered is used again if that makes an all-reduce faster by a fifth.
 TEST(OptimizationOverTime, AHopThatHasRecoveredIsUsedAgain) {
   OverTime group(1);
   group.found(5, [] { return 50.0; });

@@ -76,7 +76,7 @@ float step_of(const float* x, size_t elements, int bits) {
   return rounded < std::numeric_limits<float>::min() ? 0 : rounded;
 }
 
-// What is added to element i of a block of `elements` before it is rounded to nearest.
+// The number that is added to element i of a block of `elements`, before rounding to nearest.
 float shift_of(const Quantization& how, const Rounding& rounding, size_t block, size_t i,
                size_t elements) {
   const size_t per_word = 32 / how.bits, words = (elements + per_word - 1) / per_word;
