@@ -1,11 +1,13 @@
 // Hysteresis: whether a plan is so much faster than the present one that a group changes to it. A
-// change costs the group a pause, and rates are never exact. So a plan must be faster by a tenth,
-// and in two cases by a fifth:
-// - after a change that has turned out slower than predicted;
-// - if a plan was chosen before, of the same members, when all was known that is known now. Nothing
-//   is new then but the noise. If each rate is wrong by up to a tenth either way, the better of two
-//   equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other: no such noise
-//   alone makes a group change.
+// change costs the group a pause, and rates are never exact. So a plan must be faster by a tenth.
+// There are exceptions:
+// - The first plan of a run must be faster by 3 %. The order in which members have joined is
+//   arbitrary, so noise makes no plan worse than it on average.
+// - A plan must be faster by a fifth after a change that has turned out slower than predicted.
+// - Likewise if a plan was chosen before, of the same members, when all was known that is known
+//   now. Nothing is new then but the noise. If each rate is wrong by up to a tenth either way, the
+//   better of two equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other: no
+//   such noise alone makes a group change.
 // Plain values.
 #pragma once
 
@@ -21,7 +23,8 @@ namespace pccl::master::topology {
 class Hysteresis {
  public:
   static constexpr double kFaster = 0.90;        // of the present time
-  static constexpr double kMuchFaster = 0.80;    // likewise, in the two cases
+  static constexpr double kMuchFaster = 0.80;    // likewise, in the two last cases
+  static constexpr double kFirstFaster = 0.97;   // likewise, for the first plan
   static constexpr double kDisappointing = 1.2;  // of the predicted time
   static constexpr int kOperations = 100;        // that should make up for the change
   static constexpr double kOtherSize = 2;        // sizes that differ by this factor are news
@@ -45,7 +48,9 @@ class Hysteresis {
  private:
   bool is_worth_it(const Subject& subject, double now, double next, double pause) const {
     const bool disappointed = expected_ > 0 && now > kDisappointing * expected_;
-    const double needed = disappointed || was_chosen(subject) ? kMuchFaster : kFaster;
+    double needed = kFaster;
+    if (chosen_.members.empty()) needed = kFirstFaster;
+    if (disappointed || was_chosen(subject)) needed = kMuchFaster;
     return next < needed * now && kOperations * (now - next) > pause;
   }
   bool was_chosen(const Subject& subject) const {

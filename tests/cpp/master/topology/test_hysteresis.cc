@@ -12,10 +12,18 @@ bool choose(const Hysteresis::Subject& subject, double now, double next, double 
   return Hysteresis().choose(subject, now, next, pause);
 }
 
-TEST(Hysteresis, APlanMustBeFasterByATenth) {
-  EXPECT_TRUE(choose(kKnown, 1, 0.89));
-  EXPECT_FALSE(choose(kKnown, 1, 0.9));
+TEST(Hysteresis, TheFirstPlanMustBeFasterByThreePercent) {
+  EXPECT_TRUE(choose(kKnown, 1, 0.96));
+  EXPECT_FALSE(choose(kKnown, 1, 0.97));
   EXPECT_FALSE(choose(kKnown, 1, 1.5));
+}
+
+TEST(Hysteresis, ALaterPlanMustBeFasterByATenth) {
+  for (const double next : {0.89, 0.91}) {
+    Hysteresis hysteresis;
+    hysteresis.choose(kGuessed, 1, 0.98, 0);
+    EXPECT_EQ(hysteresis.choose(kGuessed, 1, next, 0), next < 0.9);
+  }
 }
 
 TEST(Hysteresis, AChangeMustMakeUpForItsPause) {
@@ -33,7 +41,7 @@ TEST(Hysteresis, AfterADisappointmentItMustBeFasterByAFifth) {
 
 TEST(Hysteresis, ASecondChoiceOfTheSameNeedsAFifth) {
   Hysteresis hysteresis;
-  EXPECT_FALSE(hysteresis.choose(kGuessed, 1, 0.95, 0));
+  EXPECT_FALSE(hysteresis.choose(kGuessed, 1, 0.98, 0));
   EXPECT_FALSE(hysteresis.choose(kKnown, 1, 0.95, 0));
   EXPECT_FALSE(hysteresis.choose(kKnown, 1, 0.85, 0)) << "nothing is new";
   EXPECT_FALSE(hysteresis.choose(kKnown, 1.1, 0.9, 0)) << "the noise of equal plans";
@@ -46,11 +54,11 @@ TEST(Hysteresis, WhatIsNewNeedsATenth) {
   larger.bytes *= 2;
   for (const auto& subject : {others, larger}) {
     Hysteresis hysteresis;
-    EXPECT_FALSE(hysteresis.choose(kKnown, 1, 0.95, 0));
+    EXPECT_FALSE(hysteresis.choose(kKnown, 1, 0.98, 0));
     EXPECT_TRUE(hysteresis.choose(subject, 1, 0.89, 0));
   }
   Hysteresis hysteresis;
-  EXPECT_FALSE(hysteresis.choose(kGuessed, 1, 0.95, 0));
+  EXPECT_FALSE(hysteresis.choose(kGuessed, 1, 0.98, 0));
   EXPECT_TRUE(hysteresis.choose(kKnown, 1, 0.89, 0)) << "all is known for the first time";
 }
 
