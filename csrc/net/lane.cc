@@ -19,6 +19,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/net/address.h"
 #include "csrc/net/handle.h"
+#include "csrc/net/kept_window.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::net {
@@ -37,25 +38,6 @@ static_assert(Tls::kRecordBytesMax <= kAwaitedBytes);
 // call with less room than kBusyPollBytesMin causes no busy polling.
 constexpr Duration kBusyPoll = std::chrono::microseconds(500);
 constexpr size_t kBusyPollBytesMin = 128u << 10;
-// The shortest pause that counts as an idle period. Linux may restart congestion control after a
-// retransmission timeout, which is at least 200 ms; this is less.
-constexpr Duration kSilence = std::chrono::milliseconds(150);
-// Round trips after an idle period in which everything is sent by send_after_silence(). Linux
-// halves a window that was not full for a retransmission timeout, unless acknowledgements come or
-// the socket has more to send. So a send before the first acknowledgement could still lose the
-// window.
-constexpr int kRoundTripsKept = 2;
-// After the window was kept, chunks leave at most kFaster times as fast as before, for
-// kRoundTripsPaced round trips. By then congestion control has found out whether the window still
-// fits (HyStart). At its own pace, two windows in a round trip, it would lose a third of the first
-// window.
-constexpr double kFaster = 1.25;
-constexpr int kRoundTripsPaced = 4;
-// But at least this share of the window leaves in a round trip, and at least kStretchBytesMin: the
-// rate before may have been low because there was little to send.
-constexpr double kWindowShareMin = 0.5;
-// Bytes of a stretch below which its rate is not known.
-constexpr double kStretchBytesMin = 64u << 10;
 
 }  // namespace
 
@@ -75,8 +57,6 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
   bool write_once(size_t& budget);
   ssize_t send_now(const msghdr& message, size_t bytes);
   void note_established();
-  void chunk_leaves(Instant now);
-  void pace_at_first(Instant now);
   void note_large(size_t bytes);
   std::optional<Progress> find_progress();
   void fail(Status status);
@@ -98,19 +78,7 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
   bool announced;  // whether on_established is over, or will not come
   size_t awaited = 1;
   uint64_t received_before = 0;  // bytes, at the last take_received()
-  bool keeps_window = false;
-  // For a lane that keeps its window.
-  Instant last_sent;
-  Instant kept_until;  // until then everything is sent by send_after_silence()
-  // The latest period in which chunks left without an idle period between them.
-  struct Stretch {
-    Instant begin, end;
-    uint64_t bytes_before = 0;
-    double rate = 0;        // bytes per second in an earlier stretch; 0: not known
-    bool unproven = false;  // the window was kept, and no chunk has left since
-    bool paced = false;
-    Instant paced_until;
-  } stretch;
+  std::optional<KeptWindow> kept_window;
   // Bytes sent before the first call that gave the socket more than a small packet, and before the
   // first call that gave it a full packet. Such a packet leaves right after these bytes, since no
   // byte waits for more (NODELAY).
@@ -234,56 +202,22 @@ bool Lane::Impl::write_once(size_t& budget) {
 
 ssize_t Lane::Impl::send_now(const msghdr& message, size_t bytes) {
   const Socket& socket = channel.socket();
-  bool after_silence = false;
-  if (keeps_window) {
-    const Instant now = monotonic_now();
-    if (now - last_sent >= kSilence && socket.would_begin_anew()) {
-      kept_until = now + kRoundTripsKept * socket.path().smoothed;
-      stretch.unproven = true;
-    }
-    last_sent = now;
-    after_silence = now < kept_until;
+  bool keep = false;
+  if (kept_window) {
     // An encrypted chunk may have left the writer before its last bytes leave here.
     const bool ciphertext = channel.encrypted() && bytes > protocol::kSmallPacketBytes;
-    if (writer.chunk_pending() || ciphertext) {
-      chunk_leaves(now);
-      kept_until = now;  // a chunk fills the socket, and so its window is used
-    }
+    const bool of_chunk = writer.chunk_pending() || ciphertext;
+    const auto how = kept_window->sends(monotonic_now(), of_chunk, channel.counters().bytes_sent);
+    // On loopback, half a window in a minimum RTT of a microsecond is faster than every network.
+    if (how.pace)
+      socket.pace(*how.pace == 0 ? Socket::kPaceAny : std::min(*how.pace, Socket::kPaceAny - 1));
+    keep = how.keep;
   }
   ssize_t sent = 0;
   do {
-    sent = after_silence ? socket.send_after_silence(message)
-                         : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+    sent = keep ? socket.send_after_silence(message) : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   return sent;
-}
-
-void Lane::Impl::chunk_leaves(Instant now) {
-  if (now - stretch.end >= kSilence) {
-    const auto bytes = static_cast<double>(channel.counters().bytes_sent - stretch.bytes_before);
-    const Duration took = stretch.end - stretch.begin + channel.socket().path().least;
-    if (bytes >= kStretchBytesMin && took > Duration{0}) stretch.rate = bytes / to_seconds(took);
-    stretch.begin = now;
-    stretch.bytes_before = channel.counters().bytes_sent;
-  }
-  stretch.end = now;
-  if (std::exchange(stretch.unproven, false)) {
-    pace_at_first(now);
-  } else if (stretch.paced && now >= stretch.paced_until) {
-    channel.socket().pace(Socket::kPaceAny);
-    stretch.paced = false;
-  }
-}
-
-void Lane::Impl::pace_at_first(Instant now) {
-  const PathInfo path = channel.socket().path();
-  if (stretch.rate == 0 || path.least <= Duration{0}) return;
-  const double share =
-      std::max(kWindowShareMin * static_cast<double>(path.window), kStretchBytesMin);
-  const double pace = std::max(kFaster * stretch.rate, share / to_seconds(path.least));
-  channel.socket().pace(static_cast<uint64_t>(pace));
-  stretch.paced = true;
-  stretch.paced_until = now + kRoundTripsPaced * path.least;
 }
 
 void Lane::Impl::note_large(size_t bytes) {
@@ -365,8 +299,11 @@ void Lane::set_alone(bool alone) {
 void Lane::keep_window() {
   impl_->loop->assert_on_loop();
   if (impl_->dead || impl_->channel.socket().paces_itself()) return;
-  impl_->keeps_window = true;
-  impl_->last_sent = impl_->stretch.begin = impl_->stretch.end = monotonic_now();
+  Impl* const impl = impl_.get();
+  KeptWindow::Source source{
+      .restarts = [impl] { return impl->channel.socket().would_begin_anew(); },
+      .path = [impl] { return impl->channel.socket().path(); }};
+  impl->kept_window.emplace(std::move(source), monotonic_now());
 }
 
 void Lane::send(const FrameHeader& header) {

@@ -181,6 +181,9 @@ struct PacedLink : Link {
       return 0;
     });
   }
+  uint64_t window() {
+    return on(a.loop, [&] { return a.lane->socket().path().window; });
+  }
   uint64_t pace() {
     return on(a.loop, [&] {
       uint64_t rate = 0;
@@ -189,26 +192,7 @@ struct PacedLink : Link {
       return rate;
     });
   }
-  // Time until the window would restart (Socket::would_begin_anew).
-  milliseconds time_left() {
-    return on(a.loop, [&] {
-      tcp_info info{};
-      socklen_t length = sizeof info;
-      getsockopt(a.lane->socket().fd(), IPPROTO_TCP, TCP_INFO, &info, &length);
-      return milliseconds(static_cast<int>(info.tcpi_rto / 1000) - 20 -
-                          static_cast<int>(info.tcpi_last_data_sent));
-    });
-  }
   // True if the window would have restarted.
-  bool ping() {
-    const bool anew = on(a.loop, [&] {
-      const bool would = a.lane->socket().would_begin_anew();
-      a.lane->send(control(++pings));
-      return would;
-    });
-    EXPECT_TRUE(eventually(b.loop, [&] { return b.frames.size() == pings; }));
-    return anew;
-  }
   bool send(size_t bytes) {
     const bool anew = on(a.loop, [&] {
       const bool would = a.lane->socket().would_begin_anew();
@@ -220,56 +204,22 @@ struct PacedLink : Link {
     EXPECT_TRUE(eventually(b.loop, [&] { return b.valid_count == now; }));
     return anew;
   }
-  size_t pings = 0;
   int chunks = 0;
 };
 
-TEST(Lane, AfterASilenceItSendsLittleFasterThanBeforeForAWhile) {
+// When and how far it is paced is tested without sockets (test_kept_window.cc). On a busy machine
+// each pause may be long enough to restart the window, so only a pause that must is tested.
+TEST(Lane, KeepsItsWindowAfterAnIdlePeriodAndPacesTheFirstChunks) {
   PacedLink link;
   link.send(3'000'000);
-  EXPECT_GE(link.pace(), Socket::kPaceAny);
-  std::this_thread::sleep_for(milliseconds(400));
+  const uint64_t before = link.window();
+  std::this_thread::sleep_for(milliseconds(400));  // longer than a retransmission timeout
   if (!link.send(10'000)) GTEST_SKIP() << "windows do not begin anew on this machine";
+  EXPECT_GE(link.window(), before);
   EXPECT_LT(link.pace(), Socket::kPaceAny);
-  EXPECT_GT(link.pace(), 3'000'000u);
-  std::this_thread::sleep_for(milliseconds(20));  // more than four round trips
-  link.send(10'000);
-  EXPECT_EQ(link.pace(), Socket::kPaceAny);
-}
-
-TEST(Lane, NeitherAPauseNorAPingIsASilenceThatIsOver) {
-  PacedLink link;
-  link.send(3'000'000);
-  std::this_thread::sleep_for(milliseconds(155));  // shorter than a retransmission timeout
-  const Instant begun = monotonic_now();
-  const milliseconds left = link.time_left();
-  const bool anew = link.send(10'000);
-  // On a busy machine the rest of that time may have passed before the send.
-  const bool known = anew || monotonic_now() - begun + milliseconds(10) < left;
-  EXPECT_TRUE(!known || (link.pace() < Socket::kPaceAny) == anew);
-  std::this_thread::sleep_for(milliseconds(400));
-  const uint64_t before = link.pace();
-  if (!link.ping()) GTEST_SKIP() << "windows do not begin anew on this machine";
-  EXPECT_EQ(link.pace(), before);
-  link.send(10'000);
-  EXPECT_LT(link.pace(), Socket::kPaceAny);
-}
-
-// A lane that carried small chunks with pauses between them is not limited to that low rate.
-TEST(Lane, AfterASilenceItSendsHalfAWindowInARoundTripAtLeast) {
-  PacedLink link;
-  for (int i = 0; i < 10; ++i) {
-    link.send(70'000);
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  std::this_thread::sleep_for(milliseconds(400));
-  const auto [window, way] = on(link.a.loop, [&] {
-    const PathInfo path = link.a.lane->socket().path();
-    return std::pair(static_cast<double>(path.window), to_seconds(path.least));
-  });
-  if (!link.send(10'000)) GTEST_SKIP() << "windows do not begin anew on this machine";
-  ASSERT_LT(link.pace(), Socket::kPaceAny);
-  EXPECT_GE(static_cast<double>(link.pace()), 0.4 * std::max(window, 64e3) / way);
+  const Instant late = monotonic_now() + std::chrono::seconds(20);
+  while (link.pace() < Socket::kPaceAny && monotonic_now() < late) link.send(10'000);
+  EXPECT_EQ(link.pace(), Socket::kPaceAny) << "the limit ends a few round trips later";
 }
 
 TEST(Lane, LetsOtherHandlesRunWhileItIsBusy) {

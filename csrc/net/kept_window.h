@@ -1,0 +1,68 @@
+// KeptWindow: decides how a lane sends after an idle period, when TCP would restart with a small
+// congestion window. The window is kept, and the first chunks are paced: the path may carry less by
+// now. It is pure: it knows no clock, and learns about the connection from its source.
+// Invariant: a limit of the pace ends with the first chunk kRoundTripsPaced round trips later.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/path_info.h"
+
+namespace pccl::net {
+
+class KeptWindow {
+ public:
+  // The shortest pause that counts as an idle period. Linux may restart congestion control after a
+  // retransmission timeout, which is at least 200 ms; this is less.
+  static constexpr Duration kIdle = std::chrono::milliseconds(150);
+  // Round trips after an idle period in which all sends keep the window. Linux halves a window that
+  // was not full for a retransmission timeout, unless acknowledgements come or the socket has more
+  // to send. So a send before the first acknowledgement could still lose the window.
+  static constexpr int kRoundTripsKept = 2;
+  // After the window was kept, chunks leave at most kFaster times as fast as before, for
+  // kRoundTripsPaced round trips. By then congestion control has found out whether the window still
+  // fits (HyStart). At its own pace, two windows in a round trip, it would lose a third of the
+  // first window.
+  static constexpr double kFaster = 1.25;
+  static constexpr int kRoundTripsPaced = 4;
+  // But at least this share of the window leaves in a round trip, and at least kStretchBytesMin:
+  // the rate before may have been low because there was little to send.
+  static constexpr double kWindowShareMin = 0.5;
+  // Bytes of a stretch below which its rate is not known.
+  static constexpr double kStretchBytesMin = 64u << 10;
+
+  struct Source {
+    std::function<bool()> restarts;  // whether congestion control restarts with the next send
+    std::function<PathInfo()> path;
+  };
+  struct How {
+    bool keep = false;             // the call that sends must keep the window
+    std::optional<uint64_t> pace;  // the new limit, in bytes per second; 0: no limit
+  };
+
+  KeptWindow(Source source, Instant now);
+  // Bytes leave now: those of a chunk, or only small frames. `sent`: the bytes that left before.
+  How sends(Instant now, bool chunk, uint64_t sent);
+
+ private:
+  std::optional<uint64_t> chunk_leaves(Instant now, uint64_t sent);
+  std::optional<uint64_t> first_pace(const PathInfo& path) const;
+
+  Source source_;
+  Instant last_sent_;
+  Instant kept_until_{};
+  // The latest period in which chunks left without an idle period between them.
+  struct Stretch {
+    Instant begin, end;
+    uint64_t sent_before = 0;
+    double rate = 0;  // bytes per second in an earlier stretch; 0: not known
+  } stretch_;
+  bool unproven_ = false;  // the window was kept, and no chunk has left since
+  std::optional<Instant> paced_until_;
+};
+
+}  // namespace pccl::net
