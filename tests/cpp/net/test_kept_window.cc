@@ -133,7 +133,7 @@ TEST_F(Kept, TheRateIsThatOfTheLatestStretchWithEnoughBytes) {
   EXPECT_NEAR(static_cast<double>(*how.pace), 12.5e6, 1);
 }
 
-// The system may restart congestion control while a chunk waits, for example in a suspended process.
+// The system may restart congestion control while a chunk waits, as in a suspended process.
 TEST_F(Kept, ALongPauseWithinAChunkIsAnIdlePeriod) {
   stream(10'000'000, seconds(1));
   now = now + seconds(3);
