@@ -454,8 +454,8 @@ void LinkCore::on(const LanesWanted& event) {
   const Duration rtt = at->second.rtt;
   const auto share = static_cast<uint32_t>(
       std::max(kNeighboursOfAll * options_.lanes_max / links_.size(), size_t{1}));
-  open_lanes(event.peer, at->second,
-             std::min({lanes_at_first(event.peer, rtt), lanes_open(rtt), share}));
+  const uint32_t wanted = event.measured ? share : lanes_at_first(event.peer, rtt);
+  open_lanes(event.peer, at->second, std::min({wanted, lanes_open(rtt), share}));
 }
 
 // If the peer is a neighbour.

@@ -24,7 +24,7 @@ std::optional<uint64_t> KeptWindow::chunk_leaves(Instant now, uint64_t sent) {
   if (now - stretch_.end >= kIdle) {
     const auto bytes = static_cast<double>(sent - stretch_.sent_before);
     const Duration took = stretch_.end - stretch_.begin + source_.path().least;
-    if (bytes >= kStretchBytesMin && took > Duration{0}) stretch_.rate = bytes / to_seconds(took);
+    if (bytes >= kInitialWindow && took > Duration{0}) stretch_.rate = bytes / to_seconds(took);
     stretch_.begin = now;
     stretch_.sent_before = sent;
   }
@@ -42,8 +42,7 @@ std::optional<uint64_t> KeptWindow::chunk_leaves(Instant now, uint64_t sent) {
 
 std::optional<uint64_t> KeptWindow::first_pace(const PathInfo& path) const {
   if (stretch_.rate == 0 || path.least <= Duration{0}) return {};
-  const double share =
-      std::max(kWindowShareMin * static_cast<double>(path.window), kStretchBytesMin);
+  const double share = std::max(kWindowShareMin * static_cast<double>(path.window), kInitialWindow);
   return static_cast<uint64_t>(std::max(kFaster * stretch_.rate, share / to_seconds(path.least)));
 }
 

@@ -29,11 +29,11 @@ class KeptWindow {
   // first window.
   static constexpr double kFaster = 1.25;
   static constexpr int kRoundTripsPaced = 4;
-  // But at least this share of the window leaves in a round trip, and at least kStretchBytesMin:
-  // the rate before may have been low because there was little to send.
+  // But at least this share of the window leaves in a round trip, and at least kInitialWindow: the
+  // rate before may have been low because there was little to send.
   static constexpr double kWindowShareMin = 0.5;
-  // Bytes of a stretch below which its rate is not known.
-  static constexpr double kStretchBytesMin = 64u << 10;
+  // Ten segments, with which TCP itself begins. The rate of a stretch with fewer bytes is unknown.
+  static constexpr double kInitialWindow = 10 * 1460;
 
   struct Source {
     std::function<bool()> restarts;  // whether congestion control restarts with the next send

@@ -299,8 +299,9 @@ struct StartOp {
   std::vector<uint32_t> order;  // ranks by the index that the task uses, for arrange()
   bool probe = false;           // its memory is that of probe_memory()
 };
-struct OpenLanes {  // those with which the transfer of much data to or from this peer begins
+struct OpenLanes {  // see link::LanesWanted
   PeerId peer;
+  bool measured = false;
 };
 struct SampleLink {  // LinkSampled follows
   PeerId peer;

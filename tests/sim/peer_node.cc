@@ -248,7 +248,7 @@ void PeerNode::apply(peer::BeginEpoch& effect) {
 }
 
 void PeerNode::apply(peer::OpenLanes& effect) {
-  data([this, peer = effect.peer] { links_.step(link::LanesWanted{peer}); });
+  data([this, effect] { links_.step(link::LanesWanted{effect.peer, effect.measured}); });
 }
 
 void PeerNode::apply(peer::SampleLink& effect) {

@@ -139,7 +139,7 @@ class Control {
   void apply(ForgetPeer& effect);
   void apply(BeginEpoch& effect);
   void apply(StartOp& effect);
-  void apply(OpenLanes& effect) { data_->open_lanes(effect.peer); }
+  void apply(OpenLanes& effect) { data_->open_lanes(effect.peer, effect.measured); }
   void apply(SampleLink& effect) { data_->sample(effect.peer); }
   void apply(UnparkOp& effect) { data_->staged(effect.op); }
   void apply(EndOp& effect);

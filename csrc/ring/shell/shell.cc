@@ -547,8 +547,10 @@ void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<Peer
       });
 }
 
-void Shell::open_lanes(PeerId peer) {
-  impl_->loop.post([impl = impl_.get(), peer] { impl->step(link::LanesWanted{peer}); });
+void Shell::open_lanes(PeerId peer, bool measured) {
+  impl_->loop.post([impl = impl_.get(), peer, measured] {
+    impl->step(link::LanesWanted{peer, measured});
+  });
 }
 
 void Shell::sample(PeerId peer) {

@@ -80,7 +80,7 @@ class Shell {
   // `neighbours`: those of `peers` that are next to this peer in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
   // The link to this peer is about to carry much: see link::LanesWanted.
-  void open_lanes(PeerId peer);
+  void open_lanes(PeerId peer, bool measured);
   void sample(PeerId peer);  // on_sampled follows
   void post(Task task, Memory memory);
   void staged(OpKey op);

@@ -458,6 +458,13 @@ TEST_F(LinkCoreTest, ALinkThatIsToCarryMuchGetsTheLanesWithWhichThatBegins) {
   EXPECT_EQ(step(NeighboursKnown{{kLow}}).size(), 1u) << "a neighbour has all four";
 }
 
+TEST_F(LinkCoreTest, ALinkThatIsToBeMeasuredGetsAllLanesThatItCanHave) {
+  link(kLow);
+  step(LanesLearnt{kLow, 2});
+  EXPECT_EQ(step(LanesWanted{kLow}).size(), 1u) << "two pay";
+  EXPECT_EQ(step(LanesWanted{kLow, true}).size(), 2u) << "four are the most";
+}
+
 TEST_F(LinkCoreTest, APathOfWhichOnlyTheRttIsKnownGetsLanesByThat) {
   link(kLow);
   EXPECT_EQ(step(LanesWanted{kLow}).size(), 3u) << "five, but this process can afford four";
@@ -471,7 +478,7 @@ TEST_F(LinkCoreTest, ManyLinksShareTheLanesThatArePreparedForThem) {
     step(HelloReceived{{number + 1}, first, milliseconds(20)});
   }
   ASSERT_EQ(core.links().size(), 11u);
-  EXPECT_EQ(step(LanesWanted{kLow}), Lines{}) << "one for each: 16 lanes are for all";
+  EXPECT_EQ(step(LanesWanted{kLow, true}), Lines{}) << "one for each: 16 lanes are for all";
 }
 
 TEST_F(LinkCoreTest, AFurtherLaneIsOfTheLinkThatIsUp) {

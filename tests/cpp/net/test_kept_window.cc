@@ -95,7 +95,7 @@ TEST_F(Kept, AChunkUsesTheWindowSoThatNothingHasToKeepIt) {
 
 TEST_F(Kept, WithoutAKnownRateNothingIsPaced) {
   now = now + seconds(5);
-  KeptWindow::How how = send(true, static_cast<uint64_t>(KeptWindow::kStretchBytesMin) - 1);
+  KeptWindow::How how = send(true, static_cast<uint64_t>(KeptWindow::kInitialWindow) - 1);
   EXPECT_TRUE(how.keep);
   EXPECT_FALSE(how.pace) << "the first chunk";
   now = now + seconds(5);
@@ -117,7 +117,7 @@ TEST_F(Kept, HalfAWindowLeavesInARoundTripAtLeast) {
   now = now + seconds(5);
   const KeptWindow::How how = send(true, 1000);
   ASSERT_TRUE(how.pace);
-  EXPECT_GE(static_cast<double>(*how.pace), KeptWindow::kStretchBytesMin / to_seconds(kRoundTrip));
+  EXPECT_GE(static_cast<double>(*how.pace), KeptWindow::kInitialWindow / to_seconds(kRoundTrip));
 }
 
 // An idle period of less than kIdle between two chunks belongs to the stretch, and a short stretch

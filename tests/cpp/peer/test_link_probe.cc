@@ -48,7 +48,7 @@ class LinkProbeTest : public testing::Test {
 };
 
 TEST_F(LinkProbeTest, WhatComesAfterAThirdOfTheTimeCounts) {
-  EXPECT_EQ(probe(), "open lanes to 1.3\nlook at 1.3\n");
+  EXPECT_EQ(probe(), "open lanes to 1.3, to measure\nlook at 1.3\n");
   EXPECT_EQ(come(7), posted);
   pass(0.1);
   EXPECT_EQ(come(7), "") << "nothing of it has come";
@@ -166,7 +166,8 @@ TEST_F(LinkProbeTest, ARepeatedProbeChangesNothing) {
 
 TEST_F(LinkProbeTest, ALaterProbeEndsTheOneBefore) {
   begin(1);
-  EXPECT_EQ(probe(2, 1), ended + "open lanes to 1.1\nlook at 1.1\n") << "and there is no report";
+  EXPECT_EQ(probe(2, 1), ended + "open lanes to 1.1, to measure\nlook at 1.1\n")
+      << "and there is no report";
   EXPECT_EQ(come(5'000), "") << "of the other link";
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), here()}), "");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), there()}), "") << "it has crossed the end";
@@ -189,7 +190,7 @@ TEST_F(LinkProbeTest, ANewEpochHasRoundsOfItsOwn) {
   begin(7);
   t.go_on(1);
   t.reconfigure(2);
-  EXPECT_EQ(probe(1), "open lanes to 1.3\nlook at 1.3\n");
+  EXPECT_EQ(probe(1), "open lanes to 1.3, to measure\nlook at 1.3\n");
 }
 
 TEST_F(LinkProbeTest, LeavingWaitsUntilItIsDrained) {

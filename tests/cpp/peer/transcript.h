@@ -196,7 +196,9 @@ class Transcript {
     if (what.probe) out += ", a probe";
     return out;
   }
-  static std::string line(const OpenLanes& what) { return "open lanes to " + text(what.peer); }
+  static std::string line(const OpenLanes& what) {
+    return "open lanes to " + text(what.peer) + (what.measured ? ", to measure" : "");
+  }
   static std::string line(const SampleLink& what) { return "look at " + text(what.peer); }
   static std::string line(const UnparkOp& what) { return "unpark " + text(what.op); }
   static std::string line(const EndOp& what) {
