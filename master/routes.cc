@@ -238,19 +238,20 @@ std::optional<topology::Plan> direct_plan(const protocol::EpochStart& start, con
                                           const std::vector<PeerId>& members,
                                           const PatternWish& wish, const RoutesBefore& before) {
   topology::Plan plan = plan_of(start);
-  const bool any = wish.pattern == protocol::PatternChoice::kAny;
-  const auto network = any ? network_of(links, members) : std::nullopt;
-  if (any && !network) {
-    const bool same = before.start != nullptr && ids(before.start->members) == members;
-    if (!same || before.start->shares.empty()) return std::nullopt;
+  if (wish.pattern != protocol::PatternChoice::kAny) {
+    plan.shares = shares_of(wish.shares, members.size());
+    return plan;
+  }
+  const bool same = before.start != nullptr && ids(before.start->members) == members;
+  if (same && !before.start->shares.empty()) {
     plan.shares = before.start->shares;
     plan.direct = before.start->direct;
     return plan;
   }
+  const auto network = network_of(links, members);
+  if (!network) return std::nullopt;
   const bool wanted = protocol::are_shares(wish.shares, members.size());
-  plan.shares =
-      any && !wanted ? topology::fastest_shares(*network) : shares_of(wish.shares, members.size());
-  if (!any) return plan;
+  plan.shares = wanted ? wish.shares : topology::fastest_shares(*network);
   const auto sizes = direct_sizes(*network, plan.ring, plan.shares);
   if (!sizes) return std::nullopt;
   plan.direct = *sizes;
