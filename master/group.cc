@@ -270,7 +270,7 @@ void Group::note_size(PeerId peer, const protocol::OpInfo& info) {
   if (info.kind != protocol::OpKind::kAllReduce || membership_.members().front() != peer) return;
   const auto elements = static_cast<double>(info.count);
   const double bytes = elements * static_cast<double>(element_bytes(info.dtype));
-  if (bytes > context_.options.one_shot_bytes) optimization_.note_size(bytes);
+  if (bytes > epochs_.start_of_epoch().one_shot_bytes) optimization_.note_size(bytes);
 }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.

@@ -143,6 +143,11 @@ const Links::View& Links::view(PeerId from, PeerId to) const {
   return from < to ? at->second.by_lower : at->second.by_higher;
 }
 
+int Links::down_ticks(PeerId a, PeerId b) const {
+  const auto at = links_.find(pair(a, b));
+  return at == links_.end() ? 0 : at->second.down_ticks;
+}
+
 void Links::tick(const std::function<bool(PeerId, PeerId)>& counts) {
   for (auto& [pair, link] : links_) {
     if (link.down() && counts(pair.first, pair.second)) ++link.down_ticks;

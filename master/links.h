@@ -74,6 +74,8 @@ class Links {
   bool dials(PeerId from, PeerId to) const;
   // The view that `from` has of its link to `to`.
   const View& view(PeerId from, PeerId to) const;
+  // Ticks for which the link has been down; 0 if it is not down.
+  int down_ticks(PeerId a, PeerId b) const;
 
   // A tick has passed. A down link counts the tick if `counts(a, b)` is true.
   void tick(const std::function<bool(PeerId, PeerId)>& counts);

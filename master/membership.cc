@@ -14,6 +14,9 @@ namespace {
 // Ticks that a link may be down before one of its members is lost. If nothing is received on a
 // link, it is down after half the peer timeout. The other half is for re-establishing it.
 constexpr int kLinkDownTicks = 10;
+// A process that ends closes its links together with its connection to the master. A link that has
+// been down for so many ticks went down before.
+constexpr int kDownBeforeTicks = 2;
 // Ticks until a newcomer is refused. An attempt without an answer takes at most ten ticks, so each
 // side has failed and tried again by then.
 constexpr int kRefusedTicks = 15;
@@ -324,8 +327,10 @@ bool Membership::cannot_be_linked(PeerId newcomer, const Links::Dead& link) cons
 bool Membership::lost_at_once(PeerId peer) const {
   const Peer* about = find(peer);
   if (about == nullptr || !is_member(peer) || about->connected) return false;
-  return std::any_of(members_.begin(), members_.end(),
-                     [&](PeerId other) { return other != peer && links.view(other, peer).dead(); });
+  return std::any_of(members_.begin(), members_.end(), [&](PeerId other) {
+    return other != peer && links.view(other, peer).dead() &&
+           links.down_ticks(other, peer) < kDownBeforeTicks;
+  });
 }
 
 // ---- Text formatting ----

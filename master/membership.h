@@ -129,7 +129,8 @@ class Membership {
     std::string refusal = {};
   };
   std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
-  // Rule 1: a member that is not connected, and another member reports its link to it as down.
+  // Rule 1: a member that is not connected, and another member reports its link to it as down,
+  // since lately.
   bool lost_at_once(PeerId peer) const;
 
   // ---- Text formatting ----

@@ -15,8 +15,13 @@
 namespace pccl::master {
 namespace {
 
-// Bytes of a chunk (csrc/ring/schedule.cc).
-constexpr double kChunkBytesWan = 64 << 10, kChunkBytesNear = 256 << 10;
+// Seconds that a chunk takes from one member to the next. `rtt`: of their path. `longest_rtt`: of
+// all paths, in microseconds likewise.
+double hop_seconds(uint32_t rtt, double rate, uint32_t longest_rtt) {
+  const bool wan = std::chrono::microseconds(longest_rtt) >= protocol::kWanRttMin;
+  const uint64_t bytes = wan ? protocol::kChunkBytesWan : protocol::kChunkBytesNear;
+  return rtt / 2e6 + static_cast<double>(bytes) / rate;
+}
 
 void for_each_pair(const std::vector<PeerId>& members, auto&& visit) {
   for (size_t rank = 0; rank < members.size(); ++rank) {
@@ -74,8 +79,7 @@ std::vector<uint16_t> shares_of(const std::vector<uint16_t>& wanted, size_t memb
 std::optional<topology::Network> network_of(const Links& links,
                                             const std::vector<PeerId>& members) {
   const auto size = static_cast<uint32_t>(members.size());
-  const bool wan =
-      std::chrono::microseconds(longest_rtt_in_mesh(links, members)) >= protocol::kWanRttMin;
+  const uint32_t longest = longest_rtt_in_mesh(links, members);
   topology::Paths paths(size);
   std::vector<double> out(size), in(size);
   for (uint32_t from = 0; from < size; ++from) {
@@ -85,7 +89,7 @@ std::optional<topology::Network> network_of(const Links& links,
       const uint32_t rtt = links.rtt(members[from], members[to]);
       if (rate == 0 || rtt == 0) return std::nullopt;
       paths.rate.at(from, to) = rate;
-      paths.hop.at(from, to) = rtt / 2e6 + (wan ? kChunkBytesWan : kChunkBytesNear) / rate;
+      paths.hop.at(from, to) = hop_seconds(rtt, rate, longest);
       out[from] = std::max(out[from], rate);
       in[to] = std::max(in[to], rate);
     }
@@ -139,7 +143,6 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
   const auto size = static_cast<uint32_t>(members.size());
   const Fastest fastest(links, members);
   const uint32_t longest = std::max(longest_rtt_in_mesh(links, members), kRttOfNothing);
-  const bool wan = std::chrono::microseconds(longest) >= protocol::kWanRttMin;
   topology::Paths paths(size);
   for (uint32_t from = 0; from < size; ++from) {
     for (uint32_t to = 0; to < size; ++to) {
@@ -150,8 +153,7 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
       if (rate == 0) rate = kGuessed * fastest.any;
       if (!links.linked(members[from], members[to])) rate = kNoRate;
       paths.rate.at(from, to) = rate;
-      paths.hop.at(from, to) =
-          (rtt > 0 ? rtt : longest) / 2e6 + (wan ? kChunkBytesWan : kChunkBytesNear) / rate;
+      paths.hop.at(from, to) = hop_seconds(rtt > 0 ? rtt : longest, rate, longest);
     }
   }
   topology::Network network(std::move(paths));
@@ -236,19 +238,20 @@ std::optional<topology::Plan> direct_plan(const protocol::EpochStart& start, con
                                           const std::vector<PeerId>& members,
                                           const PatternWish& wish, const RoutesBefore& before) {
   topology::Plan plan = plan_of(start);
-  const bool any = wish.pattern == protocol::PatternChoice::kAny;
-  const auto network = any ? network_of(links, members) : std::nullopt;
-  if (any && !network) {
-    const bool same = before.start != nullptr && ids(before.start->members) == members;
-    if (!same || before.start->shares.empty()) return std::nullopt;
+  if (wish.pattern != protocol::PatternChoice::kAny) {
+    plan.shares = shares_of(wish.shares, members.size());
+    return plan;
+  }
+  const bool same = before.start != nullptr && ids(before.start->members) == members;
+  if (same && !before.start->shares.empty()) {
     plan.shares = before.start->shares;
     plan.direct = before.start->direct;
     return plan;
   }
+  const auto network = network_of(links, members);
+  if (!network) return std::nullopt;
   const bool wanted = protocol::are_shares(wish.shares, members.size());
-  plan.shares =
-      any && !wanted ? topology::fastest_shares(*network) : shares_of(wish.shares, members.size());
-  if (!any) return plan;
+  plan.shares = wanted ? wish.shares : topology::fastest_shares(*network);
   const auto sizes = direct_sizes(*network, plan.ring, plan.shares);
   if (!sizes) return std::nullopt;
   plan.direct = *sizes;

@@ -64,7 +64,9 @@ struct RoutesBefore {
 // - Otherwise the order of the ring before stays. It leaves out the lost. Newcomers follow in rank
 //   order; if the ring had another order, each comes where it makes the hops least longer.
 // - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and it
-//   is predicted to be faster. If some are unknown, the same members keep their shares.
+//   is predicted to be faster by enough (pattern_choice.h). Members that use it already keep their
+//   shares and sizes: what seems faster by the noise of the rates would change them at each new
+//   link. Only a plan for these members changes them, which hysteresis.h has found worth it.
 void set_routes(protocol::EpochStart& start, const Links& links, const PatternWish& wish,
                 const RoutesBefore& before = {});
 

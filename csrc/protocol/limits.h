@@ -127,6 +127,13 @@ inline constexpr size_t kFrameHeaderBytes = 64;
 inline constexpr size_t kFrameTrailerBytes = 8;
 // Payload bytes of one chunk. A larger chunk would leave the cache before it is reduced.
 inline constexpr size_t kChunkBytesMax = 4u << 20;
+// The same for more than two members, in memory: on wan paths and on others. A lane of a wan path
+// that is slow for a while holds its current chunk, and at the end all ranks wait for that chunk.
+// The chunks of several ranks on one machine share its caches. The master predicts with these sizes
+// how long a chunk takes from one member to the next.
+inline constexpr uint64_t kChunkBytesWan = 64u << 10;
+inline constexpr uint64_t kChunkBytesNear = 256u << 10;
+static_assert(kChunkBytesWan <= kChunkBytesMax && kChunkBytesNear <= kChunkBytesMax);
 // The largest part of a one-shot operation (section 6), in bytes, and the most members that use it.
 // Each member keeps the tensors of all others, and sends its own tensor to each of them.
 inline constexpr uint32_t kOneShotBytesMax = 64u << 10;

@@ -14,13 +14,11 @@ namespace {
 constexpr uint64_t kAlignment = 64;
 
 // On a small machine, two ranks have a core each, and larger system calls move more bytes. More
-// ranks share caches, so they use smaller chunks.
+// ranks share caches, so they use smaller chunks (kChunkBytesNear).
 constexpr uint64_t kChunkBytesPair = 1u << 20;
-constexpr uint64_t kChunkBytesMany = 256u << 10;
-// Wan paths. A lane that is slow for a while holds its current chunk, and at the end all ranks wait
-// for that chunk. A chunk of a small tensor fits into what a new connection sends at once, ten
-// segments (RFC 6928).
-constexpr uint64_t kChunkBytesWan = 64u << 10;
+static_assert(kChunkBytesPair <= protocol::kChunkBytesMax);
+// Wan paths. A chunk of a small tensor fits into what a new connection sends at once, ten segments
+// (RFC 6928).
 constexpr uint64_t kChunkBytesWanMin = 14u << 10;
 constexpr uint64_t kChunksPerBlockWan = 64;
 // A block of several chunks keeps several ranks busy at once. Below the minimum size, a chunk costs
@@ -29,8 +27,6 @@ constexpr uint64_t kChunksPerBlock = 8;
 constexpr uint64_t kChunkBytesMin = 64u << 10;
 // Scratch of one operation, for any number of ranks.
 constexpr uint64_t kScratchBytesMax = 32u << 20;
-static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
-              kChunkBytesMany <= protocol::kChunkBytesMax);
 
 // Wan paths: this much scratch limits the steps in flight, unless the shape asks for more. With
 // this much, more steps than kDepthMax would only wait.
@@ -47,7 +43,9 @@ uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan, uin
                             uint64_t largest_block) {
   const uint64_t per_block = wan ? kChunksPerBlockWan : kChunksPerBlock;
   const uint64_t least = wan ? kChunkBytesWanMin : kChunkBytesMin;
-  uint64_t most = wan ? kChunkBytesWan : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
+  uint64_t most = wan          ? protocol::kChunkBytesWan
+                  : world <= 2 ? kChunkBytesPair
+                               : protocol::kChunkBytesNear;
   if ((row.travel == Travel::kRing || row.travel == Travel::kOwners) && row.reduces && world > 2) {
     const uint64_t of_slot = kScratchBytesMax / (Schedule::kDepth * slots);
     most = std::clamp(of_slot / kAlignment * kAlignment, least, most);

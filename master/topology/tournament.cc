@@ -177,6 +177,7 @@ std::vector<Pair> Tournament::left_over() const {
 void Tournament::forget(PeerId peer) {
   lose(peer);
   const auto of_peer = [peer](const Pair& pair) { return pair.has(peer); };
+  std::erase(members_, peer);
   std::erase_if(tried_, of_peer);
   std::erase_if(measured_, of_peer);
   std::erase_if(last_, [&](const auto& at) { return of_peer(at.first); });

@@ -91,10 +91,31 @@ bool Cluster::holds(PeerNode& peer) {
 bool Cluster::spared(const PeerNode& peer) const {
   const Group& group = groups_[peer.group().value];
   if (group.quiet || group.immortal == &peer) return true;
-  if (rules_.mortal || group.immortal != nullptr) return false;
+  if (rules_.mortal) return false;
+  if (group.immortal != nullptr) return is_witness(peer);
   // All peers that could be chosen as immortal are at risk. Until that is over, nobody else may be.
   const auto members = of_group(peer.group().value);
   return std::any_of(members.begin(), members.end(), [](PeerNode* one) { return holds(*one); });
+}
+
+void Cluster::cut_off(const PeerNode& peer, Duration until) {
+  cut_off_[&peer] = world_.event_loop().now() + until;
+}
+
+std::vector<PeerNode*> Cluster::sure_others(const PeerNode& peer) const {
+  std::vector<PeerNode*> found = others(peer);
+  std::erase_if(found, [this](PeerNode* one) { return !one->is_member() || unsure(*one); });
+  return found;
+}
+
+bool Cluster::is_witness(const PeerNode& peer) const {
+  constexpr size_t kWitnesses = 2;
+  const auto others = this->others(peer);
+  const bool needed = std::any_of(others.begin(), others.end(), [&](const PeerNode* one) {
+    const auto at = cut_off_.find(one);
+    return at != cut_off_.end() && at->second > world_.event_loop().now();
+  });
+  return needed && peer.is_member() && sure_others(peer).size() < kWitnesses;
 }
 
 bool Cluster::may_lose(const PeerNode& peer) const {

@@ -60,6 +60,12 @@ class Cluster {
   static bool holds(PeerNode& peer);
   // Whether no fault may cost this peer its membership.
   bool spared(const PeerNode& peer) const;
+  // For the duration `until` the others cannot reach this peer, which answers the master. If two
+  // members cannot reach each other, either may be lost. So two sure members stay as long as the
+  // peer does: each has one dead link, and the peer has two.
+  void cut_off(const PeerNode& peer, Duration until);
+  // The other members of its group that stay if nothing else happens.
+  std::vector<PeerNode*> sure_others(const PeerNode& peer) const;
   // Whether enough members of its group are left if this peer is lost.
   bool may_lose(const PeerNode& peer) const;
   // Marks the peer: for the duration `until` a fault may cost its membership, or it is lost
@@ -86,6 +92,8 @@ class Cluster {
   void choose_immortals();
 
  private:
+  // Whether a member is cut off, and without this one too few would show which member that is.
+  bool is_witness(const PeerNode& peer) const;
   // Whether a peer in `members` makes no mistake and was already compared with others.
   static bool has_judge(const std::vector<PeerNode*>& members);
   bool excused(const PeerNode& peer) const;
@@ -104,7 +112,7 @@ class Cluster {
   Checker& checker_;
   const Rules rules_;
   std::vector<Group> groups_;
-  std::map<const PeerNode*, Instant> at_risk_;
+  std::map<const PeerNode*, Instant> at_risk_, cut_off_;
   uint64_t disturbances_ = 0, mistakes_checked_ = 0, late_checked_ = 0;
 };
 

@@ -590,15 +590,14 @@ PeerNode* Faults::to_cut_off() {
 }
 
 // All links of the peer are dead, while each other member has only one dead link. That needs two
-// other members: if just two members cannot reach each other, either may be lost.
+// other members, which stay meanwhile (Cluster::cut_off).
 bool Faults::cut_off_from_peers() {
   PeerNode* const peer = to_cut_off();
   if (peer == nullptr) return false;
-  const auto others = cluster_.others(*peer);
-  const auto members = std::count_if(others.begin(), others.end(),
-                                     [](const PeerNode* other) { return other->is_member(); });
-  if (members < 2) return false;
-  cut_off(*peer, outage(false));
+  if (cluster_.sure_others(*peer).size() < 2) return false;
+  const Duration duration = outage(false);
+  cut_off(*peer, duration);
+  cluster_.cut_off(*peer, duration + kPeerTimeout + kAftermath);
   return true;
 }
 

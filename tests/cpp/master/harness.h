@@ -77,6 +77,8 @@ class Harness {
   PeerId id(const std::string& name) const { return ids_.at(name); }
   bool hold_persists = false;
   bool hold_searches = false;
+  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;          // of founders
+  const std::vector<PlanRing>& searches() const { return searches_; }  // that are held
   size_t held() const { return held_.size(); }
   Instant now() const { return now_; }
   // The master's process is paused for this time.
@@ -196,6 +198,7 @@ class Harness {
     for (uint32_t rank = 0; rank < size; ++rank) {
       protocol::Hello founder = hello(size, static_cast<int32_t>(rank), group);
       if (min_peers > 0) founder.min_peers = min_peers;
+      founder.policy = policy;
       enlist(names[rank], founder);
     }
     link_all();

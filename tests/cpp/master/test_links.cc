@@ -148,6 +148,7 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   links.tick(always);
   links.tick([](PeerId a, PeerId b) { return !(a == kA && b == kC); });
   EXPECT_TRUE(links.dead(2).empty());
+  EXPECT_EQ(links.down_ticks(kC, kA), 1);
   links.tick(always);
   ASSERT_EQ(links.dead(2).size(), 1u);
   EXPECT_EQ(links.dead(2)[0].text, "reset");
@@ -155,6 +156,8 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   EXPECT_EQ(links.dead_count(kA, {kB}), 0u);
   say(kA, kC, LinkState::kUp, 2);
   EXPECT_TRUE(links.dead(1).empty());
+  EXPECT_EQ(links.down_ticks(kA, kC), 0);
+  EXPECT_EQ(links.down_ticks(kB, kC), 0) << "there is no such link";
 }
 
 // The other side only sees that its connections are closed.

@@ -110,6 +110,22 @@ TEST_F(MembershipTest, KilledMeansBothConnectionsAreClosed) {
   EXPECT_FALSE(group.lost_at_once({9})) << "nobody";
 }
 
+// The first is cut off from the others. The third loses its connection to the master meanwhile.
+TEST_F(MembershipTest, ALinkThatWasDownBeforeIsNoSignOfADeath) {
+  for (uint64_t i = 1; i <= 3; ++i) enlist(i);
+  group.admit(peers({1, 2, 3}));
+  down(1, 3);
+  EXPECT_TRUE(lost().empty());
+  group.set_connected({3}, false);
+  EXPECT_TRUE(group.lost_at_once({3})) << "both went down within two ticks";
+  group.set_connected({3}, true);
+  EXPECT_TRUE(lost().empty());
+  group.set_connected({3}, false);
+  EXPECT_FALSE(group.lost_at_once({3}));
+  down(2, 3);
+  EXPECT_TRUE(group.lost_at_once({3})) << "another link of it went down with the connection";
+}
+
 TEST_F(MembershipTest, WhoIsAwayTooLongIsLost) {
   for (uint64_t i = 1; i <= 2; ++i) enlist(i);
   group.admit(peers({1, 2}));

@@ -194,6 +194,7 @@ TEST(Tournament, APeerThatDiesInARoundDoesNotStopIt) {
   EXPECT_TRUE(tournament.end_if_over({}));
   EXPECT_FALSE(tournament.measured().contains(cut));
   tournament.forget(cut.high);
+  EXPECT_EQ(tournament.left_over().size(), 2u) << "the pairs of the others alone";
   std::vector<PeerId> left = peers(4);
   std::erase(left, cut.high);
   tournament.resume(left);
