@@ -4,8 +4,9 @@
 
 The ranks are on the hosts of the scenario. They call optimize_topology after a first all-reduce, as
 a run does. When they have ended, iperf3 measures some pairs, both ways at once, with several
-streams. The table has the rate of each direction by both, and their ratio. The exit status is 1 if
-a ratio is further from 1 than --tolerance, or if the emulator did not keep up.
+streams. The table has the rate that the emulator gives each direction, those by both measurements,
+and the ratio of these. The exit status is 1 if a ratio is further from 1 than --tolerance, or if
+the emulator did not keep up.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def probed(lab: Lab) -> list[list[float | None]]:
 def measure(lab: Lab, options: argparse.Namespace) -> list[float]:
     """Print the table; return the ratio of each direction."""
     rates = probed(lab)
+    regions = lab.scenario["hosts"]
     pairs = list(combinations(range(len(rates)), 2))
     random.Random(options.seed).shuffle(pairs)
     ratios = []
@@ -81,9 +83,10 @@ def measure(lab: Lab, options: argparse.Namespace) -> list[float]:
         for source, target, mbit in zip((low, high), (high, low), by_iperf, strict=True):
             rate = (rates[source][target] or 0.0) * 8e-6
             ratios.append(rate / mbit)
-            cells = (f"{rate:.0f}", f"{mbit:.0f}", f"{rate / mbit:.2f}")
+            shaped = lab.path(regions[source], regions[target]).mbit
+            cells = (f"{shaped:g}", f"{rate:.0f}", f"{mbit:.0f}", f"{rate / mbit:.2f}")
             rows.append([f"{source} to {target}", *cells])
-    head = ["path", "optimize_topology, Mbit/s", f"iperf3, {options.streams} streams", "ratio"]
+    head = ["path", "has, Mbit/s", "optimize_topology", f"iperf3, {options.streams} streams", "ratio"]
     print(table(head, rows))
     print(
         f"ratios: median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}; "

@@ -314,7 +314,7 @@ TEST(Shell, ALinkThatIsToCarryMuchGetsMoreLanes) {
   one.shell().begin_epoch(Epoch{1}, {id(1)}, {});
   other.shell().begin_epoch(Epoch{1}, {id(0)}, {});
   expect_lanes(one, 1);
-  one.shell().open_lanes(id(1));
+  one.shell().open_lanes(id(1), false);
   one.shell().sample(id(1));
   const uint32_t first = link::LaneController::first(Duration{0});
   EXPECT_EQ(one.sampled().opening, first - 1);
