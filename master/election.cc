@@ -25,7 +25,7 @@ bool same_content(const Offer& a, const Offer& b) {
 }
 
 const std::vector<StateEntry>& entries_of(const OfferOf& one) {
-  return one.entries != nullptr ? *one.entries : one.offer->entries;
+  return one.entries != nullptr ? one.entries->all() : one.offer->entries;
 }
 
 std::string layout_text(const StateEntry& entry) {
@@ -317,7 +317,8 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   const Offer& offer = *offers[*elected].offer;
   election.agreed = as_agreed(offer);
   PCCL_ASSERT(!recorded || election.agreed.revision >= recorded->revision);
-  election.entries = entries_of(offers[*elected]);
+  const protocol::EntryList* const list = offers[*elected].entries;
+  election.entries = list != nullptr ? *list : protocol::EntryList(offer.entries);
   plan_pieces(offers, election);
   election.refusal = refuse_size(election);
   return election;

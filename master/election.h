@@ -29,7 +29,7 @@ struct OfferOf {
   bool trained = false;
   std::string name = {};  // of the peer
   // The entries of an offer that has only a digest. They may be missing if all offer the same.
-  const std::vector<protocol::StateEntry>* entries = nullptr;
+  const protocol::EntryList* entries = nullptr;
 };
 
 // The hash of the state that is offered.
@@ -38,8 +38,8 @@ uint64_t digest_of(const protocol::Offer& offer);
 struct Election {
   std::string refusal;  // why nothing can be agreed on, for all voters; empty: agreed
   AgreedState agreed;
-  std::vector<protocol::StateEntry> entries;  // layout and hashes of the elected state
-  std::vector<uint32_t> keys;                 // that some receiver lacks, ascending
+  protocol::EntryList entries;  // layout and hashes of the elected state
+  std::vector<uint32_t> keys;   // that some receiver lacks, ascending
   // In rank order. Receivers lack entries. Sources have the whole state, and were trained here if
   // any such peer was: a newcomer that says that it has it may be wrong.
   std::vector<PeerId> sources, receivers;

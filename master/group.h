@@ -237,7 +237,7 @@ class Group {
   std::string why_hindered(PeerId member) const;
   std::string why_members_are_awaited() const;
   std::string why_no_founding() const;
-  std::string absence_of(uint32_t rank) const;
+  std::string last_call_of(uint32_t rank) const;
   bool is_in_last_call(PeerId member) const;  // it has no outcome yet
   bool is_in_joint_call(PeerId member) const;
   bool blocks(uint32_t rank) const;

@@ -1,4 +1,4 @@
-// The part of a Group that says for whom its members wait. The sentences are those of absence.h,
+// The part of a Group that says for whom its members wait. The sentences are those of last_call.h,
 // and wait_report.h decides who is told when.
 
 #include <algorithm>
@@ -13,8 +13,8 @@ std::string Group::missing_text(const std::vector<uint32_t>& ranks) const {
   const size_t named = std::min(ranks.size(), protocol::kRanksNamedMax);
   std::string out;
   for (size_t i = 0; i < named; ++i) {
-    out +=
-        (i == 0 ? "" : "; for ") + membership_.ranks_text({ranks[i]}) + ", " + absence_of(ranks[i]);
+    out += (i == 0 ? "" : "; for ") + membership_.ranks_text({ranks[i]}) + ", " +
+           last_call_of(ranks[i]);
     if (blocks(ranks[i]))
       out += " and waits in turn (all ranks must make the same calls, in the same order)";
   }
@@ -42,13 +42,13 @@ std::optional<PeerId> Group::member_at(uint32_t rank) const {
   return at == members.end() ? std::nullopt : std::optional(*at);
 }
 
-std::string Group::absence_of(uint32_t rank) const {
+std::string Group::last_call_of(uint32_t rank) const {
   const std::optional<PeerId> peer = member_at(rank);
   if (!peer) return "which is lost";
   const Membership::Peer& about = *membership_.find(*peer);
   const bool receives = about.connected && epochs_.operations().asks_for_sends(*peer);
   if (receives && !is_in_last_call(*peer)) return "which waits for a send from any rank";
-  return absence_text(about.last_call, {about.connected, is_in_last_call(*peer)}, context_.now);
+  return last_call_text(about.last_call, {about.connected, is_in_last_call(*peer)}, context_.now);
 }
 
 bool Group::is_in_last_call(PeerId member) const {

@@ -22,7 +22,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/protocol/messages.h"
-#include "master/absence.h"
+#include "master/last_call.h"
 #include "master/links.h"
 #include "master/records.h"
 #include "master/text_format.h"

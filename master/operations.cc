@@ -287,10 +287,10 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
     return {};
   }
   std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
-  auto absent = ranks_at(op, At::kNothing);
+  auto idle = ranks_at(op, At::kNothing);
   const auto unfinished = ranks_at(op, At::kBegun);
   std::vector<uint32_t> repeating;
-  std::erase_if(absent, [&](uint32_t rank) {
+  std::erase_if(idle, [&](uint32_t rank) {
     const auto before = begun_before_.find(request.op);
     const bool again = before != begun_before_.end() && before->second.contains(members_[rank]);
     if (again) repeating.push_back(rank);
@@ -299,18 +299,18 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
-  if (!absent.empty()) {
+  if (!idle.empty()) {
     const std::string faced = facing_text(op);
     text += "; it waited for " + (!faced.empty() ? faced
-                                  : missing      ? missing(absent)
-                                                 : ranks_text(absent, names_));
+                                  : missing      ? missing(idle)
+                                                 : ranks_text(idle, names_));
     if (!faced.empty()) mark_faced(op);
   }
   if (!repeating.empty()) {
     text += "; " + ranks_text(repeating, names_) + has(repeating) +
             " called it and not begun to repeat it, after a connection between peers was lost";
   }
-  if (!unfinished.empty() && absent.empty() && repeating.empty()) {
+  if (!unfinished.empty() && idle.empty() && repeating.empty()) {
     text += "; " + ranks_text(unfinished, names_) + has(unfinished) + " called it and not finished";
   }
   settle(at, protocol::Outcome::kAborted, request.code, text);
@@ -387,10 +387,10 @@ void Operations::drain() {
   for (auto at = table_.begin(); at != table_.end();) {
     const auto here = at++;
     const Op& op = here->second;
-    const auto absent = ranks_at(op, At::kNothing);
-    if (op.settled || absent.empty()) continue;
+    const auto idle = ranks_at(op, At::kNothing);
+    if (op.settled || idle.empty()) continue;
     settle(here, protocol::Outcome::kAborted, Code::kMembershipChanged,
-           name(op, here->first) + " was ended by update_topology: " + ranks_text(absent, names_) +
+           name(op, here->first) + " was ended by update_topology: " + ranks_text(idle, names_) +
                " had not called it before; call it again");
   }
 }

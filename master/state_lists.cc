@@ -43,14 +43,14 @@ std::set<PeerId> StateLists::awaited() const {
   return peers;
 }
 
-std::string StateLists::take(PeerId peer, std::vector<protocol::StateEntry> entries) {
+std::string StateLists::take(PeerId peer, const protocol::EntryList& entries) {
   const auto at = asked_.find(peer);
   PCCL_ASSERT(at != asked_.end());
   if (!protocol::is_sensible(entries))
     return "its list of entries is not sorted by key, or has senseless shapes";
   if (protocol::state_hash(entries) != at->second)
     return "its list of entries is not the one that it has offered";
-  known_[at->second] = std::move(entries);
+  known_[at->second] = entries;
   asked_.erase(at);
   return {};
 }

@@ -25,7 +25,7 @@ class StateLists {
   std::set<PeerId> awaited() const;
   bool awaits_any() const { return !asked_.empty(); }
   // Why the list is not the one that the peer has offered; empty if it is. REQUIRES: awaits(peer).
-  std::string take(PeerId peer, std::vector<protocol::StateEntry> entries);
+  std::string take(PeerId peer, const protocol::EntryList& entries);
   void add_to(std::vector<OfferOf>& offers) const;  // to those without a list, as far as known
   void forget();                                    // the call is over
 
@@ -33,7 +33,7 @@ class StateLists {
 
  private:
   std::map<PeerId, uint64_t> asked_;  // for the list with this digest
-  std::map<uint64_t, std::vector<protocol::StateEntry>> known_;
+  std::map<uint64_t, protocol::EntryList> known_;
 };
 
 }  // namespace pccl::master

@@ -7,6 +7,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/cpu.h"
+#include "csrc/base/little_endian.h"
 
 #if PCCL_X86
 #include <immintrin.h>
@@ -38,15 +39,8 @@ uint64_t merge(uint64_t a, uint64_t b) { return mix(mix(a) ^ b); }
 
 uint64_t settle(uint64_t s) { return mix(mix(mix(s ^ kSettle))); }
 
-uint64_t load_word(const std::byte* at) {
-  uint64_t word;
-  std::memcpy(&word, at, sizeof word);
-  if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
-  return word;
-}
-
-// The 32 lanes of a tile take rows and are merged into the tile's value. The code exists twice: for
-// every machine, and for wide vectors.
+// The 32 lanes of a tile take rows and are merged into the tile's value. The code exists three
+// times: for every machine, for wide vectors, and for the widest.
 struct Lanes {
   alignas(32) uint64_t at[kLanes];
 };
@@ -66,7 +60,7 @@ void take_rows(Lanes& lanes, const std::byte* rows, size_t count) {
     for (size_t row = 0; row < count; ++row, from += kRowBytes) {
 #pragma GCC unroll 8
       for (size_t j = 0; j < kTogether; ++j)
-        lane[j] = mix(lane[j] ^ load_word(from + j * sizeof(uint64_t)));
+        lane[j] = mix(lane[j] ^ load_little_endian<uint64_t>(from + j * sizeof(uint64_t)));
     }
     std::copy_n(lane, kTogether, lanes.at + first);
   }
@@ -139,6 +133,8 @@ PCCL_WIDE uint64_t wide_merge_lanes(Lanes& lanes) {
   return merge_lanes(lanes, kVectorBytes / sizeof(uint64_t) / 2);
 }
 
+using Four = std::array<std::span<const std::byte>, 4>;
+
 PCCL_WIDE inline __m256i column(const uint64_t (&rows)[4][4], size_t at) {
   return _mm256_set_epi64x(static_cast<int64_t>(rows[3][at]), static_cast<int64_t>(rows[2][at]),
                            static_cast<int64_t>(rows[1][at]), static_cast<int64_t>(rows[0][at]));
@@ -146,8 +142,7 @@ PCCL_WIDE inline __m256i column(const uint64_t (&rows)[4][4], size_t at) {
 
 // The hashes of four entries that have one tile each. The end of each hash is a chain of steps that
 // wait for each other, so the four chains share their vectors.
-PCCL_WIDE void wide_hash_four(const std::array<std::span<const std::byte>, 4>& entries,
-                              std::array<uint64_t, 4>& hashes) {
+PCCL_WIDE void wide_hash_four(const Four& entries, std::array<uint64_t, 4>& hashes) {
   static constexpr Lanes kStart = first_lanes(0);
   alignas(32) uint64_t lane[4][4];
   alignas(32) uint64_t size[4];
@@ -173,10 +168,113 @@ PCCL_WIDE void wide_hash_four(const std::array<std::span<const std::byte>, 4>& e
   const __m256i hash = wide_settle(wide_merge(value, bytes));
   std::memcpy(hashes.data(), &hash, sizeof hash);
 }
+
+// The same with AVX-512: 32 lanes are four vectors.
+constexpr size_t kWidestVectors = 4;
+constexpr size_t kWidestBytes = kRowBytes / kWidestVectors;
+using WidestLanes = __m512i[kWidestVectors];
+// Some instructions are given a mask of all lanes: for their forms without a mask, GCC 12 warns of
+// a variable in its own header.
+constexpr __mmask8 kWords = 0xFF;
+constexpr __mmask16 kHalves = 0xFFFF;
+
+PCCL_WIDEST inline __m512i widest_mix(__m512i s) {
+  constexpr __mmask16 kHighHalves = 0xAAAA;
+  for (const uint32_t k : {kTurn1, kTurn2}) {
+    const __m512i product = _mm512_maskz_mul_epu32(kWords, s, _mm512_set1_epi64(k));
+    // The low half of hi(s) << 32 is zero, so no carry passes from a low half to a high one.
+    const __m512i turned = _mm512_mask_add_epi32(product, kHighHalves, product, s);
+    s = _mm512_maskz_shuffle_epi32(kHalves, turned,
+                                   _MM_PERM_CDAB);  // swaps the halves of each word
+  }
+  return s;
+}
+
+PCCL_WIDEST inline __m512i widest_merge(__m512i a, __m512i b) {
+  return widest_mix(_mm512_xor_si512(widest_mix(a), b));
+}
+
+PCCL_WIDEST inline __m512i widest_settle(__m512i s) {
+  s = _mm512_xor_si512(s, _mm512_set1_epi64(static_cast<int64_t>(kSettle)));
+  return widest_mix(widest_mix(widest_mix(s)));
+}
+
+// Brings `next`, which has as many rows, into the cache.
+PCCL_WIDEST inline void widest_take_rows(WidestLanes& lane, const std::byte* rows, size_t count,
+                                         const std::byte* next) {
+  const std::byte* const end = rows + count * kRowBytes;
+  for (; rows < end; rows += kRowBytes, next += kRowBytes) {
+#pragma GCC unroll 4
+    for (size_t i = 0; i < kWidestVectors; ++i) {
+      _mm_prefetch(reinterpret_cast<const char*>(next + i * kWidestBytes), _MM_HINT_T0);
+      const __m512i words = _mm512_loadu_si512(rows + i * kWidestBytes);
+      lane[i] = widest_mix(_mm512_xor_si512(lane[i], words));
+    }
+  }
+}
+
+// Takes the rows of one tile, and merges the lanes until one vector is left.
+PCCL_WIDEST inline __m512i widest_lanes(const Lanes& start, std::span<const std::byte> tile,
+                                        const std::byte* next) {
+  WidestLanes lane;
+  std::memcpy(lane, start.at, sizeof lane);
+  widest_take_rows(lane, tile.data(), tile.size() / kRowBytes, next);
+  if (const size_t rest = tile.size() % kRowBytes; rest > 0) {
+    std::byte row[kRowBytes] = {};
+    std::memcpy(row, tile.data() + (tile.size() - rest), rest);
+    widest_take_rows(lane, row, 1, row);
+  }
+  return widest_merge(widest_merge(lane[0], lane[2]), widest_merge(lane[1], lane[3]));
+}
+
+PCCL_WIDEST uint64_t widest_tile_value(std::span<const std::byte> tile, uint64_t number) {
+  Lanes lanes = first_lanes(number);
+  const __m512i merged = widest_lanes(lanes, tile, tile.data() + tile.size());
+  std::memcpy(lanes.at, &merged, sizeof merged);
+  return settle(merge_lanes(lanes, kWidestBytes / sizeof(uint64_t) / 2));
+}
+
+// See wide_hash_four(). In the end each entry has two words of a vector, which are equal. The
+// entries of `next` are hashed after these: they come from memory meanwhile.
+PCCL_WIDEST void widest_hash_four(const Four& entries, const Four& next,
+                                  std::array<uint64_t, 4>& hashes) {
+  static constexpr Lanes kStart = first_lanes(0);
+  constexpr int kFirstHalf = 0x44, kLastHalf = 0xEE, kEvenPairs = 0x88, kOddPairs = 0xDD;
+  __m512i lane[4];
+  alignas(64) uint64_t words[8];
+  for (size_t i = 0; i < 4; ++i) {
+    lane[i] = widest_lanes(kStart, entries[i], next[i].data());
+    words[2 * i] = words[2 * i + 1] = entries[i].size();
+  }
+  __m512i four[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const __m512i one = lane[2 * i], other = lane[2 * i + 1];
+    four[i] = widest_merge(_mm512_maskz_shuffle_i64x2(kWords, one, other, kFirstHalf),
+                           _mm512_maskz_shuffle_i64x2(kWords, one, other, kLastHalf));
+  }
+  const __m512i two = widest_merge(_mm512_maskz_shuffle_i64x2(kWords, four[0], four[1], kEvenPairs),
+                                   _mm512_maskz_shuffle_i64x2(kWords, four[0], four[1], kOddPairs));
+  const __m512i value = widest_settle(widest_merge(_mm512_maskz_unpacklo_epi64(kWords, two, two),
+                                                   _mm512_maskz_unpackhi_epi64(kWords, two, two)));
+  const __m512i hash = widest_settle(widest_merge(value, _mm512_load_si512(words)));
+  _mm512_store_si512(words, hash);
+  for (size_t i = 0; i < 4; ++i) hashes[i] = words[2 * i];
+}
 #endif
 
+enum class Vectors { kNone, kWide, kWidest };
+
+Vectors vectors() {
+  if (has_widest_vectors()) return Vectors::kWidest;
+  return has_wide_vectors() ? Vectors::kWide : Vectors::kNone;
+}
+
 uint64_t tile_value(const std::byte* data, size_t bytes, uint64_t tile,
-                    [[maybe_unused]] bool wide) {
+                    [[maybe_unused]] Vectors how) {
+#if PCCL_X86
+  if (how == Vectors::kWidest) return widest_tile_value({data, bytes}, tile);
+  const bool wide = how == Vectors::kWide;
+#endif
   Lanes lanes = first_lanes(tile);
   const auto take = [&](const std::byte* rows, size_t count) {
 #if PCCL_X86
@@ -206,14 +304,14 @@ uint64_t state_hash(const std::byte* data, size_t bytes) {
 
 uint64_t state_sum(std::span<const std::byte> part, uint64_t offset) {
   PCCL_ASSERT(offset % kTileBytes == 0);
-  const bool wide = has_wide_vectors();
+  const Vectors how = vectors();
   const std::byte* const data = part.data();
   const size_t bytes = part.size();
   const size_t tiles = bytes / kTileBytes + (bytes % kTileBytes != 0);
   const uint64_t first = offset / kTileBytes;
   const auto value = [&](size_t tile) {
     const size_t at = tile * kTileBytes;
-    return tile_value(data + at, std::min(kTileBytes, bytes - at), first + tile, wide);
+    return tile_value(data + at, std::min(kTileBytes, bytes - at), first + tile, how);
   };
   uint64_t sum = 0;
   if (tiles < kParallelTiles) {
@@ -234,10 +332,10 @@ std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>
   std::vector<size_t> small;
   small.reserve(entries.size());
   [[maybe_unused]] size_t small_bytes = 0;  // OpenMP decides by it
-  [[maybe_unused]] const bool wide = PCCL_X86 && has_wide_vectors();
+  [[maybe_unused]] const Vectors how = vectors();
   for (size_t at = 0; at < entries.size(); ++at) {
     const std::span<const std::byte> entry = entries[at];
-    if (wide && !entry.empty() && entry.size() <= kTileBytes) {
+    if (how != Vectors::kNone && !entry.empty() && entry.size() <= kTileBytes) {
       small.push_back(at);
       small_bytes += entry.size();
     } else {
@@ -249,12 +347,21 @@ std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>
 #pragma omp parallel for schedule(static) if (small_bytes >= kParallelTiles * kTileBytes)
 #endif
   for (size_t first = 0; first < small.size(); first += 4) {
-    std::array<std::span<const std::byte>, 4> group;
+    // The last group is filled up with the last entry.
+    const auto four_from = [&](size_t at) {
+      Four four;
+      for (size_t i = 0; i < 4; ++i) four[i] = entries[small[std::min(at + i, small.size() - 1)]];
+      return four;
+    };
+    const Four group = four_from(first);
     std::array<uint64_t, 4> of_group;
-    const size_t count = std::min<size_t>(4, small.size() - first);
-    for (size_t i = 0; i < 4; ++i) group[i] = entries[small[first + std::min(i, count - 1)]];
-    wide_hash_four(group, of_group);
-    for (size_t i = 0; i < count; ++i) hashes[small[first + i]] = of_group[i];
+    if (how == Vectors::kWidest) {
+      widest_hash_four(group, four_from(first + 4), of_group);
+    } else {
+      wide_hash_four(group, of_group);
+    }
+    for (size_t i = 0; i < std::min<size_t>(4, small.size() - first); ++i)
+      hashes[small[first + i]] = of_group[i];
   }
 #endif
   return hashes;

@@ -1,19 +1,16 @@
 #include "csrc/net/framing.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/little_endian.h"
 
 namespace pccl::net {
 namespace {
 
 using protocol::kFrameHeaderBytes;
 using protocol::kFrameTrailerBytes;
-
-static_assert(std::endian::native == std::endian::little,
-              "fields are copied as they lie in memory");
 
 // The offset of each field in a header, in bytes (PROTOCOL.md, section 6).
 constexpr uint32_t kMagic = 0x314c6350;  // "PcL1"
@@ -38,17 +35,6 @@ constexpr size_t kSumAheadBytes = 256u << 10;
 constexpr size_t kForgottenBytes = 256u << 10;
 // The capacity that an empty queue keeps. A larger one is freed.
 constexpr size_t kQueueKeptBytes = 4u << 20;
-
-template <typename T>
-void put(std::byte* to, T value) {
-  std::memcpy(to, &value, sizeof value);
-}
-template <typename T>
-T get(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
 
 Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
 
@@ -94,44 +80,46 @@ std::optional<protocol::LaneHello> hello_in(FrameType type, const FrameHeader& h
 HeaderBytes encode_header(const FrameHeader& header) {
   PCCL_DCHECK(header.type == FrameType::kChunk || header.length == 0);
   HeaderBytes bytes{};
-  put(bytes.data(), kMagic);
-  put(bytes.data() + kTypeAt, header.type);
-  put(bytes.data() + kRoundAt, header.round);
-  put(bytes.data() + kEpochAt, header.epoch.value);
-  put(bytes.data() + kTagAt, header.op.tag.value);
-  put(bytes.data() + kSequenceAt, header.op.sequence);
-  put(bytes.data() + kBlockAt, header.block);
-  put(bytes.data() + kDigestAt, header.digest);
-  put(bytes.data() + kSliceAt, header.slice);
-  put(bytes.data() + kLengthAt, header.length);
-  put(bytes.data() + kValueAt, header.value);
-  put(bytes.data() + kSumAt, checksum(std::span(bytes).first<kSumAt>()));
+  store_little_endian(bytes.data(), kMagic);
+  store_little_endian(bytes.data() + kTypeAt, static_cast<uint8_t>(header.type));
+  store_little_endian(bytes.data() + kRoundAt, header.round);
+  store_little_endian(bytes.data() + kEpochAt, header.epoch.value);
+  store_little_endian(bytes.data() + kTagAt, header.op.tag.value);
+  store_little_endian(bytes.data() + kSequenceAt, header.op.sequence);
+  store_little_endian(bytes.data() + kBlockAt, header.block);
+  store_little_endian(bytes.data() + kDigestAt, header.digest);
+  store_little_endian(bytes.data() + kSliceAt, header.slice);
+  store_little_endian(bytes.data() + kLengthAt, header.length);
+  store_little_endian(bytes.data() + kValueAt, header.value);
+  store_little_endian(bytes.data() + kSumAt, checksum(std::span(bytes).first<kSumAt>()));
   return bytes;
 }
 
 Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> bytes) {
   const std::byte* from = bytes.data();
-  if (get<uint32_t>(from) != kMagic) return refusal("no pccl lane speaks like this");
-  if (get<uint32_t>(from + kSumAt) != checksum(bytes.first<kSumAt>())) {
+  if (load_little_endian<uint32_t>(from) != kMagic) return refusal("no pccl lane speaks like this");
+  if (load_little_endian<uint32_t>(from + kSumAt) != checksum(bytes.first<kSumAt>())) {
     return refusal("the checksum of its header does not match");
   }
-  const auto type = get<uint8_t>(from + kTypeAt);
+  const auto type = load_little_endian<uint8_t>(from + kTypeAt);
   if (type < static_cast<uint8_t>(FrameType::kHello) ||
       type > static_cast<uint8_t>(FrameType::kDone)) {
     return refusal("unknown type " + std::to_string(type));
   }
-  if (get<uint8_t>(from + kTypeAt + 1) != 0 || get<uint32_t>(from + kZeroAt) != 0) {
+  if (load_little_endian<uint8_t>(from + kTypeAt + 1) != 0 ||
+      load_little_endian<uint32_t>(from + kZeroAt) != 0) {
     return refusal("a reserved field is not zero");
   }
   FrameHeader header{static_cast<FrameType>(type),
-                     get<uint16_t>(from + kRoundAt),
-                     get<uint32_t>(from + kBlockAt),
-                     Epoch{get<uint64_t>(from + kEpochAt)},
-                     OpKey{TagId{get<uint64_t>(from + kTagAt)}, get<uint32_t>(from + kSequenceAt)},
-                     get<uint64_t>(from + kDigestAt),
-                     get<uint32_t>(from + kSliceAt),
-                     get<uint32_t>(from + kLengthAt),
-                     get<uint64_t>(from + kValueAt)};
+                     load_little_endian<uint16_t>(from + kRoundAt),
+                     load_little_endian<uint32_t>(from + kBlockAt),
+                     Epoch{load_little_endian<uint64_t>(from + kEpochAt)},
+                     OpKey{TagId{load_little_endian<uint64_t>(from + kTagAt)},
+                           load_little_endian<uint32_t>(from + kSequenceAt)},
+                     load_little_endian<uint64_t>(from + kDigestAt),
+                     load_little_endian<uint32_t>(from + kSliceAt),
+                     load_little_endian<uint32_t>(from + kLengthAt),
+                     load_little_endian<uint64_t>(from + kValueAt)};
   const size_t length_max = header.type == FrameType::kChunk ? protocol::kChunkBytesMax : 0;
   if (header.length > length_max) {
     return refusal("a payload of " + std::to_string(header.length) + " bytes, at most " +
@@ -226,8 +214,8 @@ void FrameReader::payload_arrived(size_t bytes) {
 
 void FrameReader::parse_trailer(std::span<const std::byte, kFrameTrailerBytes> bytes) {
   PCCL_DCHECK(at_ == length_);
-  const auto sum = get<uint32_t>(bytes.data());
-  const auto mark = get<uint32_t>(bytes.data() + sizeof sum);
+  const auto sum = load_little_endian<uint32_t>(bytes.data());
+  const auto mark = load_little_endian<uint32_t>(bytes.data() + sizeof sum);
   expects_ = Expects::kHeader;
   if (mark != kValid && mark != kVoid) {
     refused_ = refusal("a chunk ends in neither valid nor void");
@@ -285,8 +273,8 @@ void FrameWriter::push_copy(const FrameHeader& header, std::span<const std::byte
   PCCL_ASSERT(payload.size() <= protocol::kChunkBytesMax);
   const HeaderBytes bytes = encode_header(header);
   Trailer trailer;
-  put(trailer.data(), checked_ ? checksum(payload) : uint32_t{0});
-  put(trailer.data() + 4, kValid);
+  store_little_endian(trailer.data(), checked_ ? checksum(payload) : uint32_t{0});
+  store_little_endian(trailer.data() + 4, kValid);
   forget_what_has_left();
   control_.insert(control_.end(), bytes.begin(), bytes.end());
   control_.insert(control_.end(), payload.begin(), payload.end());
@@ -304,8 +292,8 @@ void FrameWriter::push_chunk(const FrameHeader& header, std::span<const std::byt
   chunk_.length = payload.size();
   chunk_.at = 0;
   chunk_.summed = 0;
-  put(chunk_.trailer.data(), uint32_t{0});
-  put(chunk_.trailer.data() + 4, kValid);
+  store_little_endian(chunk_.trailer.data(), uint32_t{0});
+  store_little_endian(chunk_.trailer.data() + 4, kValid);
   sum_.reset();
 }
 
@@ -321,8 +309,8 @@ void FrameWriter::withdraw() {
     cut_.payload = {};
     cut_.checked = false;
     if (cut_.at <= cut_.total() - kFrameTrailerBytes) {
-      put(cut_.trailer.data(), uint32_t{0});
-      put(cut_.trailer.data() + 4, kVoid);
+      store_little_endian(cut_.trailer.data(), uint32_t{0});
+      store_little_endian(cut_.trailer.data() + 4, kVoid);
     }
   }
   chunk_ = {};
@@ -385,7 +373,7 @@ size_t FrameWriter::sum_ahead(Chunk& chunk, size_t payload_at) {
     const size_t bytes = std::min(kSumAheadBytes, chunk.length - payload_at);
     sum_.add(chunk.payload.subspan(payload_at, bytes));
     chunk.summed += bytes;
-    if (chunk.summed == chunk.length) put(chunk.trailer.data(), sum_.value());
+    if (chunk.summed == chunk.length) store_little_endian(chunk.trailer.data(), sum_.value());
   }
   return chunk.summed;
 }

@@ -128,7 +128,7 @@ struct JointCalled {
   uint32_t budget_ms = 0;  // kOptimizeTopology: see Vote
   // The entries, if this is a sync_shared_state whose offer has only their digest. The master may
   // ask for them.
-  std::shared_ptr<const std::vector<protocol::StateEntry>> entries = {};
+  protocol::EntryList entries = {};
   bool background = false;  // as in Vote
 };
 struct JointAwaited {  // the application waits for its end; ignored if unknown or finished
@@ -356,9 +356,8 @@ struct FinishJoint {  // ends a join or a joint call
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
   // `install`: keys of which verified pieces are to be copied into the tensors before the call
-  // returns. `entries`: the elected state.
+  // returns.
   std::vector<uint32_t> install;
-  std::vector<protocol::StateEntry> entries;
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
 // An epoch has begun after a loss without update_topology (policy retry). The application sees this

@@ -78,8 +78,11 @@ void Joint::describe(protocol::Resume& resume) const {
 // A request for another call has crossed the end of that call.
 Status Joint::list(const protocol::ListRequest& request) const {
   const bool waits = waits_for(protocol::JointKind::kSyncSharedState);
-  if (waits && request.number == open_->vote.number)
-    context_.send(protocol::StateList{request.number, membership_.epoch(), open_->entries()});
+  if (waits && request.number == open_->vote.number) {
+    const protocol::EntryList entries =
+        open_->list.empty() ? protocol::EntryList(open_->entries()) : open_->list;
+    context_.send(protocol::StateList{request.number, membership_.epoch(), entries});
+  }
   return {};
 }
 

@@ -24,13 +24,13 @@ class Joint {
     Duration timeout{0};
     protocol::Vote vote;
     std::optional<Instant> deadline;
-    bool given_up = false;                                               // JointAbort was sent
-    std::shared_ptr<const std::vector<protocol::StateEntry>> list = {};  // see JointCalled
+    bool given_up = false;          // JointAbort was sent
+    protocol::EntryList list = {};  // see JointCalled
     // set when settled; borrowed tensors are still being drained
     std::optional<FinishJoint> result;
 
     const std::vector<protocol::StateEntry>& entries() const {
-      return list != nullptr ? *list : vote.offer.entries;
+      return list.empty() ? vote.offer.entries : list.all();
     }
   };
 

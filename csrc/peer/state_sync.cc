@@ -8,7 +8,10 @@
 #include "csrc/peer/state_sync.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <functional>
+#include <limits>
 #include <set>
 
 #include "csrc/base/transitions.h"
@@ -53,6 +56,12 @@ bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
 
 bool contains(const std::vector<PeerId>& peers, PeerId peer) {
   return std::find(peers.begin(), peers.end(), peer) != peers.end();
+}
+
+void append_number(std::string& text, uint32_t number) {
+  std::array<char, std::numeric_limits<uint32_t>::digits10 + 1> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  text.append(digits.data(), end);
 }
 
 bool is_piece(uint32_t what) { return (what & ~kSpare) < kManifest; }
@@ -159,7 +168,7 @@ void StateSync::start() {
 uint64_t StateSync::digest_of(const protocol::SyncPlan& plan) {
   std::string all = std::to_string(plan.number) + " " + std::to_string(plan.revision) + " " +
                     std::to_string(protocol::state_hash(plan.entries));
-  for (const uint32_t key : plan.keys) all += " " + std::to_string(key);
+  for (const uint32_t key : plan.keys) append_number(all += ' ', key);
   return tag_id(all).value;
 }
 
@@ -604,13 +613,10 @@ FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answ
   result.status = status;
   if (status.ok() && verified_) {
     result.install = std::move(wanted_keys_);
-    result.entries = std::move(plan_->entries);
   } else if (status.ok() && kept_ && kept_->complete && kept_->revision == answer.revision &&
              protocol::state_hash(kept_->entries) == answer.state_hash) {
     result.install = std::move(kept_->wanted);
-    result.entries = std::move(kept_->entries);
   }
-  PCCL_ASSERT(result.install.size() <= result.entries.size());
   kept_.reset();
   sent_bytes_ = logged_sent_ = 0;
   checking_ = 0;  // the memory of this call is of no use any more

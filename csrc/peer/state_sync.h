@@ -98,7 +98,7 @@ class StateSync {
   // The verified pieces of a plan that is void, because its epoch has ended.
   struct Kept {
     uint64_t revision = 0;
-    std::vector<protocol::StateEntry> entries;
+    protocol::EntryList entries;
     std::vector<uint32_t> keys;    // of the layout
     std::vector<uint32_t> wanted;  // the keys that this peer lacks
     Bits here;

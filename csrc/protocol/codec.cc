@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "csrc/base/little_endian.h"
 #include "csrc/protocol/wire.h"
 
 namespace pccl::protocol {
@@ -45,11 +46,7 @@ static_assert(numbered_once(), "every message has a number of its own in kKind")
 
 Status refusal(std::string why) { return {Code::kProtocol, std::move(why)}; }
 
-uint32_t read_length(const std::byte* from) {
-  uint32_t length = 0;
-  for (size_t i = 0; i < kPrefixBytes; ++i) length |= static_cast<uint32_t>(from[i]) << (8 * i);
-  return length;
-}
+uint32_t read_length(const std::byte* from) { return load_little_endian<uint32_t>(from); }
 
 }  // namespace
 
@@ -60,8 +57,7 @@ void encode(const Message& message, std::vector<std::byte>& out) {
   std::visit([&write](const auto& content) { fields(write, content); }, message);
   const size_t length = out.size() - start - kPrefixBytes;
   PCCL_ASSERT(length <= kMessageBytesMax);
-  for (size_t i = 0; i < kPrefixBytes; ++i)
-    out[start + i] = static_cast<std::byte>(length >> (8 * i));
+  store_little_endian(out.data() + start, static_cast<uint32_t>(length));
   PCCL_DCHECK(read_length(out.data() + start) == length);
 }
 

@@ -19,6 +19,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
+#include "csrc/base/shared_list.h"
 #include "csrc/base/wire_format.h"
 #include "csrc/protocol/joint_kind.h"
 #include "csrc/protocol/plan.h"
@@ -452,6 +453,7 @@ struct StateEntry {
   uint8_t subtype = 0;
   bool operator==(const StateEntry&) const = default;
 };
+using EntryList = SharedList<StateEntry>;
 
 // Entries are sorted by key. Keys are unique.
 struct Offer {
@@ -534,7 +536,7 @@ struct ProbeReport {
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;
-  std::vector<StateEntry> entries;  // of the elected state
+  EntryList entries;  // of the elected state
   // Indices into the entries, ascending: those that some receiver lacks. The pieces cover them.
   std::vector<uint32_t> keys;
   std::vector<PeerId> sources, receivers;  // in rank order
@@ -569,7 +571,7 @@ struct ListRequest {
 struct StateList {
   uint32_t number = 0;
   Epoch epoch;
-  std::vector<StateEntry> entries;
+  EntryList entries;
   bool operator==(const StateList&) const = default;
 };
 

@@ -2,25 +2,58 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/ids.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::protocol {
 
+namespace {
+
 // FNV-1a over 64-bit words. Most of the words are hashes already.
+constexpr uint64_t kNoWords = 0xcbf29ce484222325;
+
+void mix(uint64_t& hash, uint64_t word) {
+  hash = (hash ^ word) * 0x100000001b3;
+  hash ^= hash >> 29;
+}
+
+// The words of an entry that come before its hash.
+void for_each_word(const StateEntry& entry, auto&& take) {
+  take(tag_id(entry.key).value);
+  take(entry.key.size());
+  take(static_cast<uint64_t>(entry.dtype));
+  take(entry.shape.size());
+  for (const int64_t size : entry.shape) take(static_cast<uint64_t>(size));
+}
+
+}  // namespace
+
 uint64_t state_hash(const StateEntries& entries) {
-  uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&hash](uint64_t word) {
-    hash = (hash ^ word) * 0x100000001b3;
-    hash ^= hash >> 29;
-  };
+  uint64_t hash = kNoWords;
   for (const StateEntry& entry : entries) {
-    mix(tag_id(entry.key).value);
-    mix(entry.key.size());
-    mix(static_cast<uint64_t>(entry.dtype));
-    mix(entry.shape.size());
-    for (const int64_t size : entry.shape) mix(static_cast<uint64_t>(size));
-    mix(entry.hash);
+    for_each_word(entry, [&hash](uint64_t word) { mix(hash, word); });
+    mix(hash, entry.hash);
+  }
+  return hash;
+}
+
+LayoutWords::LayoutWords(const StateEntries& entries) {
+  counts_.reserve(entries.size());
+  for (const StateEntry& entry : entries) {
+    const size_t before = words_.size();
+    for_each_word(entry, [this](uint64_t word) { words_.push_back(word); });
+    counts_.push_back(static_cast<uint32_t>(words_.size() - before));
+  }
+}
+
+uint64_t LayoutWords::state_hash(std::span<const uint64_t> hashes) const {
+  PCCL_ASSERT(hashes.size() == counts_.size());
+  uint64_t hash = kNoWords;
+  const uint64_t* word = words_.data();
+  for (size_t at = 0; at < hashes.size(); ++at) {
+    for (uint32_t left = counts_[at]; left > 0; --left) mix(hash, *word++);
+    mix(hash, hashes[at]);
   }
   return hash;
 }
@@ -51,6 +84,7 @@ bool same_layout(const StateEntry& a, const StateEntry& b) {
 }
 
 bool same_layouts(const StateEntries& a, const StateEntries& b) {
+  if (&a == &b) return true;
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_layout);
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/little_endian.h"
 #include "csrc/base/text.h"
 #include "csrc/protocol/fields.h"
 #include "csrc/protocol/limits.h"
@@ -53,10 +53,9 @@ class Writer {
  private:
   template <std::integral T>
   void put(T value) {
-    std::array<std::byte, sizeof(T)> bytes;
-    const auto bits = static_cast<uint64_t>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<std::byte>(bits >> (8 * i));
-    out_.insert(out_.end(), bytes.begin(), bytes.end());
+    const size_t at = out_.size();
+    out_.resize(at + sizeof(T));
+    store_little_endian(out_.data() + at, value);
   }
   template <typename E>
   requires std::is_enum_v<E>
@@ -80,6 +79,10 @@ class Writer {
     PCCL_ASSERT(list.content.size() <= list.max);
     put(static_cast<uint32_t>(list.content.size()));
     for (const T& entry : list.content) put(entry);
+  }
+  template <typename T>
+  void put(const Bounded<const SharedList<T>>& list) {
+    put(Bounded<const std::vector<T>>{list.content.all(), list.max});
   }
   template <typename S>
   requires std::is_class_v<S>
@@ -177,9 +180,7 @@ class Reader {
   requires(!std::same_as<T, bool>) void get(T& value) {
     const std::byte* from = take(sizeof(T));
     if (from == nullptr) return;
-    uint64_t bits = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(from[i]) << (8 * i);
-    value = static_cast<T>(bits);
+    value = load_little_endian<T>(from);
   }
   void get(bool& value) {
     uint8_t number = 0;
@@ -241,6 +242,12 @@ class Reader {
       if (!reading()) return;
       get(entry);
     }
+  }
+  template <typename T>
+  void get(Bounded<SharedList<T>> list) {
+    std::vector<T> entries;
+    get(Bounded<std::vector<T>>{entries, list.max});
+    list.content = std::move(entries);
   }
   template <typename S>
   requires std::is_class_v<S>

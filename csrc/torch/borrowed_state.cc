@@ -15,6 +15,20 @@ uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
+constexpr size_t kFetchedAhead = 8;  // tensors
+
+// Asks for this object's memory, without waiting for it.
+template <typename T>
+void fetch(const T* object) {
+  constexpr size_t kCacheLineBytes = 64;
+  const char* const memory = reinterpret_cast<const char*>(object);
+  for (size_t at = 0; at < sizeof(T); at += kCacheLineBytes) __builtin_prefetch(memory + at);
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
 // The dtype of an entry that is only moved. Nothing if this torch does not know it: bytes.
 std::optional<at::ScalarType> moved_type(const peer::AddedEntry& entry) {
   const auto type = static_cast<at::ScalarType>(entry.subtype);
@@ -38,15 +52,24 @@ BorrowedState::BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may
   spans_ = std::move(made.value());
 }
 
+// What torch knows of many thousand tensors is not in the cache: the next ones come from memory
+// meanwhile.
 bool BorrowedState::fits() const {
   if (!reusable_) return false;
+  const int64_t* sizes = sizes_.data();
   for (size_t at = 0; at < entries_.size(); ++at) {
+    if (at + 2 * kFetchedAhead < entries_.size())
+      fetch(entries_[at + 2 * kFetchedAhead].tensor.unsafeGetTensorImpl());
+    if (at + kFetchedAhead < entries_.size())
+      fetch(storage_of(entries_[at + kFetchedAhead].tensor));
     const at::Tensor& tensor = entries_[at].tensor;
     const Lent& lent = lent_[at];
     // mutable_data_ptr() gives a lazy clone its own memory.
     const bool same = is_plain(tensor) && tensor.scalar_type() == lent.dtype &&
-                      tensor.mutable_data_ptr() == lent.data && tensor.sizes() == lent.shape;
+                      tensor.mutable_data_ptr() == lent.data &&
+                      tensor.sizes() == at::IntArrayRef(sizes, lent.dimensions);
     if (!same) return false;
+    sizes += lent.dimensions;
   }
   return true;
 }
@@ -78,7 +101,8 @@ peer::StateSpan BorrowedState::lend(const NamedTensor& entry) {
   reusable_ = reusable_ && plain && device.is_cpu();
   if (device.is_cpu()) {
     span.bytes = borrowed.lend(tensor, Use::kUpdate);
-    lent_.push_back({span.bytes.data(), tensor.scalar_type(), tensor.sizes().vec()});
+    lent_.push_back({span.bytes.data(), tensor.scalar_type(), static_cast<uint32_t>(tensor.dim())});
+    sizes_.insert(sizes_.end(), tensor.sizes().begin(), tensor.sizes().end());
   } else {
     span.device = &device_of(device);
     span.on_device = std::make_shared<TensorBytes>(tensor);

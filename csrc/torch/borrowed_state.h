@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/reusable.h"
 #include "csrc/peer/shell/state_spans.h"
 #include "csrc/torch/borrowed_tensors.h"
 
@@ -41,7 +42,7 @@ class BorrowedState {
   struct Lent {
     const void* data = nullptr;
     at::ScalarType dtype = at::kByte;
-    std::vector<int64_t> shape;
+    uint32_t dimensions = 0;
   };
   peer::StateSpan lend(const NamedTensor& entry);
 
@@ -49,6 +50,7 @@ class BorrowedState {
   std::map<std::string, BorrowedTensors> borrowed_;  // by device
   bool reusable_ = true;                             // all is plain host memory
   std::vector<Lent> lent_;                           // likewise, by entry
+  std::vector<int64_t> sizes_;                       // of all entries, one after another
   std::shared_ptr<peer::StateSpans> spans_;
   std::vector<uint32_t> versions_;
 };
@@ -65,16 +67,16 @@ class BoundState {
   // The entries that the last call was lent, if it is over and they still fit.
   std::shared_ptr<BorrowedState> lend() {
     const std::lock_guard lock(mutex_);
-    const bool free = lent_ != nullptr && lent_.use_count() == 1;
-    if (!free || !lent_->fits()) lent_ = std::make_shared<BorrowedState>(entries_, may_add_);
-    return lent_;
+    const BorrowedState* const before = state_.idle();
+    if (before == nullptr || !before->fits()) state_.emplace(entries_, may_add_);
+    return state_.lend();
   }
 
  private:
   const std::vector<NamedTensor> entries_;
   const BorrowedState::MayAdd may_add_;
   std::mutex mutex_;
-  std::shared_ptr<BorrowedState> lent_;
+  Reusable<BorrowedState> state_;
 };
 
 }  // namespace pccl::torch_layer

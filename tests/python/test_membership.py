@@ -40,6 +40,10 @@ def test_views_are_gathered_and_scattered(make_open_world: MakeWorld, async_op: 
     make_open_world(2).run(work.views, async_op)
 
 
+def test_a_tensor_that_has_moved_is_noticed(make_open_world: MakeWorld) -> None:
+    make_open_world(2).run(work.moved)
+
+
 def test_tied_weights_are_shared_once_and_tied_by_all(make_open_world: MakeWorld) -> None:
     make_open_world(2).run(work.ties)
 

@@ -184,6 +184,40 @@ def views(async_op: bool) -> None:
     assert pccl.sync_shared_state(state).rx_bytes == 0
 
 
+def moved() -> None:
+    """From one sync to the next, tensors of one state get other values, memory or shapes."""
+    rank = dist.get_rank()
+    tensors = {f"layer.{number:02}": torch.full((6,), float(number)) for number in range(60)}
+    state = pccl.SharedState(tensors)
+    pccl.sync_shared_state(state)
+
+    def sync(name: str, value: float) -> None:
+        """Rank 0 has a new revision, in which all elements of this tensor have one value."""
+        if rank == 0:
+            tensors[name].fill_(value)
+            state.revision += 1
+        info = pccl.sync_shared_state(state)
+        assert info.rx_bytes == (0 if rank == 0 else tensors[name].nbytes)
+        assert (tensors[name] == value).all()
+        assert pccl.sync_shared_state(state).rx_bytes == 0
+
+    sync("layer.00", 100.0)
+    for turn, name in enumerate(("layer.00", "layer.31", "layer.59")):
+        before = tensors[name].detach()
+        tensors[name].data = torch.zeros(6)
+        sync(name, 200.0 + turn)
+        assert (before != 200.0 + turn).all(), "the old memory was written"
+        tensors[name].set_(torch.zeros(6))  # type: ignore[call-overload]
+        sync(name, 300.0 + turn)
+        tensors[name].resize_(2, 3)  # the same memory
+        sync(name, 400.0 + turn)
+        tensors[name].resize_(6000)
+        sync(name, 500.0 + turn)
+    tensors["layer.40"].data = torch.zeros(12)[::2]
+    sync("layer.40", 600.0)
+    sync("layer.40", 601.0)
+
+
 def same(left: pccl.SharedState, right: pccl.SharedState) -> bool:
     return all(left[key].equal(right[key]) for key in left)
 

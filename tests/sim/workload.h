@@ -170,10 +170,16 @@ class Workload : public App {
   // the epoch in which they were reduced.
   void append_quantized(std::vector<std::byte>& out, const Posted& posted, uint64_t start,
                         const peer::Part& part, size_t members) const;
-  // The bytes of the span with the number `block` after a success, in an epoch of `members` members
-  // (0: all of them are contributors).
-  std::vector<std::byte> expected(const Posted& posted, uint32_t block,
-                                  const std::vector<peer::Part>& parts, size_t members) const;
+  // The bytes of the span with the number `block` after a success; nothing if they are a reduction.
+  std::optional<std::vector<std::byte>> moved(const Posted& posted, uint32_t block) const;
+  // The elements from `start` to the end of the part, reduced in an epoch of `members` members.
+  std::vector<std::byte> reduced_part(const Posted& posted, uint64_t start, const peer::Part& part,
+                                      size_t members) const;
+  // How many members the epoch may have had in which the part was reduced. `known`: so many.
+  std::vector<size_t> member_counts(const Call& call, const peer::Part& part,
+                                    std::optional<size_t> known) const;
+  bool is_right(const Posted& posted, uint32_t block, const std::vector<peer::Part>& parts,
+                std::optional<size_t> members) const;
   std::string where() const;
 
   PeerNode& node_;

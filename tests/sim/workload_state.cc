@@ -79,10 +79,9 @@ void Workload::offer_state() {
 // Some peers offer a digest alone, as those with many entries do.
 void Workload::call_sync(peer::JointCalled call) {
   if (node_.id().value % 3 != 0) {
-    call.entries =
-        std::make_shared<const std::vector<protocol::StateEntry>>(std::move(call.offer.entries));
+    call.entries = std::move(call.offer.entries);
     call.offer.entries.clear();
-    call.offer.digest = protocol::state_hash(*call.entries);
+    call.offer.digest = protocol::state_hash(call.entries);
   }
   node_.call(std::move(call));
 }

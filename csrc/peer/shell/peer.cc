@@ -358,7 +358,7 @@ namespace {
 JointCalled call_of(const SharedEntries& shared, uint64_t revision, protocol::SyncStrategy strategy,
                     Duration timeout) {
   JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.offer(), timeout, {}};
-  event.entries = shared.list();
+  event.entries = protocol::EntryList(shared.list());
   event.offer.revision = revision;
   event.offer.strategy = shared.failure().ok() ? strategy : protocol::SyncStrategy::kReceiveOnly;
   return event;

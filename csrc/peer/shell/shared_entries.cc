@@ -13,9 +13,9 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <numeric>
 #include <utility>
 
+#include "csrc/base/little_endian.h"
 #include "csrc/memory/state_hash.h"
 #include "csrc/peer/shell/pinned_pieces.h"
 #include "csrc/protocol/state.h"
@@ -23,20 +23,15 @@
 namespace pccl::peer {
 namespace {
 
-// Little-endian words.
 void store_words(const std::vector<uint64_t>& words, std::byte* to) {
-  for (size_t at = 0; at < words.size(); ++at) {
-    for (size_t byte = 0; byte < sizeof(uint64_t); ++byte)
-      to[at * sizeof(uint64_t) + byte] = static_cast<std::byte>(words[at] >> (8 * byte));
-  }
+  for (size_t at = 0; at < words.size(); ++at)
+    store_little_endian(to + at * sizeof(uint64_t), words[at]);
 }
 
 std::vector<uint64_t> load_words(const std::byte* from, size_t count) {
   std::vector<uint64_t> words(count);
-  for (size_t at = 0; at < count; ++at) {
-    for (size_t byte = 0; byte < sizeof(uint64_t); ++byte)
-      words[at] |= std::to_integer<uint64_t>(from[at * sizeof(uint64_t) + byte]) << (8 * byte);
-  }
+  for (size_t at = 0; at < count; ++at)
+    words[at] = load_little_endian<uint64_t>(from + at * sizeof(uint64_t));
   return words;
 }
 
@@ -63,7 +58,7 @@ std::shared_ptr<SharedEntries> SharedEntries::make(std::shared_ptr<StateSpans> s
   if (made->list_->size() <= protocol::kStateListedMax) {
     made->offer_.entries = *made->list_;
   } else {
-    made->offer_.digest = protocol::state_hash(*made->list_);
+    made->offer_.digest = made->spans_->words().state_hash(made->hashes_);
   }
   return made;
 }
@@ -106,37 +101,28 @@ Status SharedEntries::error_of(const Group& group, const Status& why) const {
 // ---- Hashes ----
 
 void SharedEntries::hash(const Interrupted& interrupted) {
-  std::vector<uint32_t> all(spans_->all().size());
-  std::iota(all.begin(), all.end(), 0u);
-  std::vector<Group> groups = on_devices(all);
-  for (protocol::StateEntry& entry : *list_) entry.hash = 0;
+  const StateSpans::ByKind& by_kind = spans_->by_kind(options_.piece_bytes);
+  hashes_.assign(spans_->all().size(), 0);
+  std::vector<Group> groups = on_devices(by_kind.on_devices);
   failure_ = hash_on_devices(groups, interrupted);
-  hash_on_host(all);
+  hash_on_host(by_kind);
   for (Group& group : groups) {
     if (group.hashes == nullptr) continue;
     const Status status = finish_hash(group);
     if (failure_.ok()) failure_ = status;
   }
+  for (size_t key = 0; key < hashes_.size(); ++key) (*list_)[key].hash = hashes_[key];
 }
 
 // Small entries are hashed together, by all threads of the team.
-void SharedEntries::hash_on_host(const std::vector<uint32_t>& keys) {
-  std::vector<uint32_t> small;
-  std::vector<std::span<const std::byte>> bytes;
-  small.reserve(keys.size());
-  bytes.reserve(keys.size());
-  for (const uint32_t key : keys) {
-    const StateSpan& span = entry(key);
-    if (span.device != nullptr && span.size() > 0) continue;
-    if (span.bytes.size() > options_.piece_bytes) {
-      hash_parts(key);
-    } else {
-      small.push_back(key);
-      bytes.push_back(span.bytes);
-    }
+void SharedEntries::hash_on_host(const StateSpans::ByKind& entries) {
+  for (const uint32_t key : entries.large) hash_parts(key);
+  std::vector<uint64_t> hashes = memory::state_hashes(entries.bytes);
+  if (hashes.size() == hashes_.size()) {
+    hashes_ = std::move(hashes);
+    return;
   }
-  const std::vector<uint64_t> hashes = memory::state_hashes(bytes);
-  for (size_t at = 0; at < small.size(); ++at) (*list_)[small[at]].hash = hashes[at];
+  for (size_t at = 0; at < hashes.size(); ++at) hashes_[entries.small[at]] = hashes[at];
 }
 
 // The sums of the parts of a large entry come with its hash.
@@ -150,7 +136,7 @@ void SharedEntries::hash_parts(uint32_t key) {
     sums.push_back(hasher.sum() - before);
     before = hasher.sum();
   }
-  (*list_)[key].hash = hasher.value();
+  hashes_[key] = hasher.value();
 }
 
 // Begins to hash wherever a device can, and hashes the rest. All marks come first: they are about
@@ -187,7 +173,7 @@ Status SharedEntries::finish_hash(Group& group) {
   if (!status.ok()) return error_of(group, status);
   const std::vector<uint64_t> values = group.hashes->values();
   PCCL_ASSERT(values.size() == group.keys.size());
-  for (size_t i = 0; i < values.size(); ++i) (*list_)[group.keys[i]].hash = values[i];
+  for (size_t i = 0; i < values.size(); ++i) hashes_[group.keys[i]] = values[i];
   return {};
 }
 
@@ -198,7 +184,7 @@ Status SharedEntries::hash_copies(const Group& group) {
       memory_of(group),
       [&](size_t which, size_t, std::span<std::byte> bytes) { hashers[which].add(bytes); });
   if (!outcome.status.ok()) return error_of(group, outcome.first, outcome.last, outcome.status);
-  for (size_t i = 0; i < hashers.size(); ++i) (*list_)[group.keys[i]].hash = hashers[i].value();
+  for (size_t i = 0; i < hashers.size(); ++i) hashes_[group.keys[i]] = hashers[i].value();
   return {};
 }
 

@@ -84,7 +84,7 @@ class SharedEntries {
   Status error_of(const Group& group, size_t first, size_t last, const Status& why) const;
   Status error_of(const Group& group, const Status& why) const;
   void hash(const Interrupted& interrupted);
-  void hash_on_host(const std::vector<uint32_t>& keys);
+  void hash_on_host(const StateSpans::ByKind& entries);
   void hash_parts(uint32_t key);
   Status hash_on_devices(std::vector<Group>& groups, const Interrupted& interrupted);
   Status start_hash(Group& group, const Interrupted& interrupted);
@@ -113,8 +113,9 @@ class SharedEntries {
   Status failure_;
   Status refusal_;  // why the plan cannot be carried out here
   protocol::Offer offer_;
+  std::vector<uint64_t> hashes_;                    // of the entries that are offered
   std::map<uint32_t, std::vector<uint64_t>> sums_;  // of the parts of large entries on the host
-  std::vector<protocol::StateEntry> elected_;
+  protocol::EntryList elected_;
   PieceLayout layout_;
   std::vector<uint64_t> manifest_;  // of the plan; empty: not here yet
   Buffers staging_;                 // by piece

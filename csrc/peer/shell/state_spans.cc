@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "csrc/protocol/limits.h"
-#include "csrc/protocol/state.h"
 
 namespace pccl::peer {
 namespace {
@@ -68,16 +67,38 @@ Result<std::shared_ptr<StateSpans>> StateSpans::make(std::vector<StateSpan> entr
   auto made = std::make_shared<StateSpans>();
   made->entries_ = std::move(entries);
   made->may_add_ = std::move(may_add);
+  made->words_ = protocol::LayoutWords(*made->list());
   return made;
 }
 
-std::shared_ptr<StateSpans::List> StateSpans::list() {
-  if (list_ != nullptr && list_.use_count() == 1) return list_;
-  list_ = std::make_shared<List>();
-  list_->reserve(entries_.size());
+StateSpans::List StateSpans::describe() const {
+  List list;
+  list.reserve(entries_.size());
   for (const StateSpan& entry : entries_)
-    list_->push_back({entry.key, entry.dtype, entry.shape, 0, entry.subtype});
-  return list_;
+    list.push_back({entry.key, entry.dtype, entry.shape, 0, entry.subtype});
+  return list;
+}
+
+std::shared_ptr<StateSpans::List> StateSpans::list() {
+  if (list_.idle() == nullptr) list_.emplace(describe());
+  return list_.lend();
+}
+
+const StateSpans::ByKind& StateSpans::by_kind(uint64_t piece_bytes) {
+  if (by_kind_ && by_kind_->piece_bytes == piece_bytes) return *by_kind_;
+  by_kind_.emplace().piece_bytes = piece_bytes;
+  for (uint32_t key = 0; key < entries_.size(); ++key) {
+    const StateSpan& entry = entries_[key];
+    if (entry.device != nullptr && entry.size() > 0) {
+      by_kind_->on_devices.push_back(key);
+    } else if (entry.bytes.size() > piece_bytes) {
+      by_kind_->large.push_back(key);
+    } else {
+      by_kind_->small.push_back(key);
+      by_kind_->bytes.push_back(entry.bytes);
+    }
+  }
+  return *by_kind_;
 }
 
 }  // namespace pccl::peer

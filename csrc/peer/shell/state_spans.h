@@ -1,6 +1,6 @@
 // StateSpans: the entries of a shared state in this process, checked and sorted by key. They serve
 // any number of sync_shared_state calls, so that a call of many entries does not describe each of
-// them again. One thread at a time may use it.
+// them again. One thread at a time may use it. What it has lent may be given back on any thread.
 // Failure: kInvalidArgument for entries that cannot be offered: a duplicate key, a shape that does
 // not match the number of bytes, more than the limits allow.
 #pragma once
@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "csrc/base/result.h"
+#include "csrc/base/reusable.h"
 #include "csrc/memory/device.h"
 #include "csrc/protocol/messages.h"
+#include "csrc/protocol/state.h"
 
 namespace pccl::peer {
 
@@ -56,14 +58,29 @@ class StateSpans {
 
   const std::vector<StateSpan>& all() const { return entries_; }
   const std::optional<MayAdd>& may_add() const { return may_add_; }
+  const protocol::LayoutWords& words() const { return words_; }
   // Their descriptions, in the same order. The hashes are any; the caller sets them. The list is
   // the one of an earlier call if nobody has that one any more.
   std::shared_ptr<List> list();
 
+  // Which entries are hashed in which way, by their numbers.
+  struct ByKind {
+    std::vector<uint32_t> on_devices;               // not the empty ones
+    std::vector<uint32_t> large;                    // in memory of the host: above `piece_bytes`
+    std::vector<uint32_t> small;                    // the others
+    std::vector<std::span<const std::byte>> bytes;  // of the small ones
+    uint64_t piece_bytes = 0;
+  };
+  const ByKind& by_kind(uint64_t piece_bytes);
+
  private:
+  List describe() const;
+
   std::vector<StateSpan> entries_;
   std::optional<MayAdd> may_add_;
-  std::shared_ptr<List> list_;
+  protocol::LayoutWords words_;
+  Reusable<List> list_;
+  std::optional<ByKind> by_kind_;
 };
 
 }  // namespace pccl::peer

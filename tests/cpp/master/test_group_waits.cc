@@ -96,7 +96,7 @@ TEST_F(GroupWaitsTest, TwoSendsThatFaceEachOtherTimeOutForOneReason) {
   }
 }
 
-TEST_F(GroupWaitsTest, AMemberIsAbsentSinceTheEndOfItsLastCall) {
+TEST_F(GroupWaitsTest, AMemberIsIdleSinceTheEndOfItsLastCall) {
   begin("a", op(0), all_reduce(1));
   begin("b", op(0), all_reduce(1));
   wait(20);
@@ -110,7 +110,7 @@ TEST_F(GroupWaitsTest, AMemberIsAbsentSinceTheEndOfItsLastCall) {
       << told("b");
 }
 
-TEST_F(GroupWaitsTest, AMemberIsAbsentSinceTheAnswerToItsJointCall) {
+TEST_F(GroupWaitsTest, AMemberIsIdleSinceTheAnswerToItsJointCall) {
   h.vote("a", epoch(1), 0);
   wait(20);
   h.say("a", protocol::JointAbort{0, epoch(1)});

@@ -83,15 +83,31 @@ void swap_spans(Bytes& data, size_t a, size_t b, size_t size) {
   std::swap_ranges(&data[a], &data[a] + size, &data[b]);
 }
 
-// Runs each test with the vector code of this machine and with the portable code.
-class StateHash : public testing::TestWithParam<bool> {
+enum class Variant { kWidest, kWide, kPortable };
+
+// Runs each test with the vector code of this machine, with that of a machine without AVX-512, and
+// with the portable code.
+class StateHash : public testing::TestWithParam<Variant> {
  protected:
-  void SetUp() override { allow_wide_vectors(GetParam()); }
-  void TearDown() override { allow_wide_vectors(true); }
+  void SetUp() override {
+    allow_widest_vectors(GetParam() == Variant::kWidest);
+    allow_wide_vectors(GetParam() != Variant::kPortable);
+  }
+  void TearDown() override {
+    allow_widest_vectors(true);
+    allow_wide_vectors(true);
+  }
 };
-INSTANTIATE_TEST_SUITE_P(Code, StateHash, testing::Values(true, false), [](const auto& code) {
-  return std::string(code.param ? "wide" : "portable");
-});
+INSTANTIATE_TEST_SUITE_P(All, StateHash,
+                         testing::Values(Variant::kWidest, Variant::kWide, Variant::kPortable),
+                         [](const auto& variant) {
+                           switch (variant.param) {
+                             case Variant::kWidest: return "widest";
+                             case Variant::kWide: return "wide";
+                             case Variant::kPortable: return "portable";
+                           }
+                           return "";
+                         });
 
 // These values identify the shared state of past runs. A program in another language computed them
 // from the header's definition. A change here is a change of the format.
@@ -133,6 +149,7 @@ TEST_P(StateHash, ManyEntriesAtOnceHaveTheirOwnHashes) {
   std::mt19937_64 random(7);
   std::vector<Bytes> entries;
   for (int i = 0; i < 300; ++i) entries.emplace_back(random() % 20000);
+  for (size_t rows : {1, 4, 64}) entries.emplace_back(rows * kRow);  // no row is short
   entries.emplace_back(0);
   entries.emplace_back((size_t{3} << 20) + 5);  // the team shares it
   std::vector<std::span<const std::byte>> spans;
@@ -144,6 +161,13 @@ TEST_P(StateHash, ManyEntriesAtOnceHaveTheirOwnHashes) {
   ASSERT_EQ(hashes.size(), entries.size());
   for (size_t i = 0; i < entries.size(); ++i)
     EXPECT_EQ(hashes[i], state_hash(entries[i].data(), entries[i].size())) << i;
+  for (size_t count = 0; count < 9; ++count) {  // of four at a time, some are left
+    const std::vector<std::span<const std::byte>> few(
+        spans.begin(), spans.begin() + static_cast<ptrdiff_t>(count));
+    EXPECT_EQ(state_hashes(few),
+              std::vector(hashes.begin(), hashes.begin() + static_cast<ptrdiff_t>(count)))
+        << count;
+  }
 }
 
 TEST_P(StateHash, SameForAnyPieces) {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "csrc/protocol/state.h"
+#include "tests/cpp/change_list.h"
 #include "tests/cpp/peer/transcript.h"
 
 namespace pccl::peer {
@@ -32,7 +33,9 @@ class StateSyncTest : public testing::Test {
   static protocol::SyncPlan fetch(const std::vector<uint32_t>& keys = {0, 2},
                                   std::vector<PeerId> receivers = {peer_id(2)}) {
     protocol::SyncPlan plan{0, 7, offer(1).entries, keys, {peer_id(1)}, std::move(receivers), ""};
-    for (const uint32_t key : keys) plan.entries[key].hash = 2;
+    change_list(plan.entries, [&keys](auto& entries) {
+      for (const uint32_t key : keys) entries[key].hash = 2;
+    });
     return plan;
   }
   // It has everything, and 1.3 lacks the keys.
@@ -107,8 +110,8 @@ TEST_F(StateSyncTest, TheMasterMayAskForTheEntries) {
 TEST_F(StateSyncTest, AnOfferMayHaveADigestAlone) {
   t.hear(answer());
   JointCalled call{6, JointKind::kSyncSharedState, {}, std::chrono::seconds(5), {}};
-  call.entries = std::make_shared<const std::vector<protocol::StateEntry>>(offer(1).entries);
-  call.offer.digest = protocol::state_hash(*call.entries);
+  call.entries = offer(1).entries;
+  call.offer.digest = protocol::state_hash(call.entries);
   t.on(call);
   EXPECT_EQ(t.hear(protocol::ListRequest{1}), "tell StateList 1 of 1.1: 4 entries\n");
   protocol::SyncPlan plan = fetch();
@@ -125,7 +128,7 @@ TEST_F(StateSyncTest, APartialOfferTakesEntriesThatItLacks) {
   call.offer.entries.erase(call.offer.entries.begin() + 1);
   t.on(call);
   protocol::SyncPlan plan{1, 7, offer(1).entries, {1}, {peer_id(1)}, {peer_id(2)}, ""};
-  plan.entries.erase(plan.entries.begin());
+  change_list(plan.entries, [](auto& entries) { entries.erase(entries.begin()); });
   EXPECT_NE(refusal(plan), "") << "an offered entry is not there";
 }
 
@@ -136,7 +139,7 @@ TEST_F(StateSyncTest, APartialOfferTakesNoSenselessEntries) {
   call.offer.partial = true;
   t.on(call);
   protocol::SyncPlan plan{1, 7, offer(1).entries, {0, 1, 2, 3}, {peer_id(1)}, {peer_id(2)}, ""};
-  plan.entries[3].shape = {int64_t{1} << 62};
+  change_list(plan.entries, [](auto& entries) { entries[3].shape = {int64_t{1} << 62}; });
   EXPECT_NE(refusal(plan).find("its entries make no sense"), std::string::npos);
 }
 
@@ -625,7 +628,7 @@ TEST_F(StateSyncTest, PlansThatMakeNoSense) {
       {"no such call is open here", [](auto& plan) { plan.number = 1; }},
       {"its entries are not those that were offered",
        [](auto& plan) {
-         plan.entries[1].shape = {1 << 20, 1 << 20};
+         change_list(plan.entries, [](auto& entries) { entries[1].shape = {1 << 20, 1 << 20}; });
        }},
       {"a peer that is not of this epoch takes part",
        [](auto& plan) { plan.sources = {peer_id(9)}; }},

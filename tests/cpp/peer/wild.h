@@ -19,6 +19,7 @@
 #include "csrc/peer/request.h"
 #include "csrc/protocol/shares.h"
 #include "tests/cpp/chance.h"
+#include "tests/cpp/change_list.h"
 #include "tests/cpp/peer/transcript.h"
 #include "tests/cpp/protocol/random_message.h"
 
@@ -288,9 +289,11 @@ class Wild {
     planned_ = true;
     fetched_ = false;
     const bool receives = below(2) == 0;
-    for (protocol::StateEntry& entry : plan.entries) {
-      if (entry.key != "w1") entry.hash += receives ? 1 : 0;
-    }
+    change_list(plan.entries, [receives](auto& entries) {
+      for (protocol::StateEntry& entry : entries) {
+        if (entry.key != "w1") entry.hash += receives ? 1 : 0;
+      }
+    });
     plan.sources = {receives ? other : peer_id(2)};
     plan.receivers = {receives ? peer_id(2) : other};
     return plan;

@@ -58,6 +58,12 @@ class Randomizer {
     list.content.resize(length(list.max));
     for (T& entry : list.content) fill(entry);
   }
+  template <typename T>
+  void fill(Bounded<SharedList<T>> list) {
+    std::vector<T> entries;
+    fill(Bounded<std::vector<T>>{entries, list.max});
+    list.content = std::move(entries);
+  }
   template <typename S>
   requires std::is_class_v<S>
   void fill(S& structure) { fields(*this, structure); }

@@ -26,6 +26,17 @@ TEST(State, ItsHashIsOverKeysTypesShapesAndHashes) {
   EXPECT_NE(state_hash(base), state_hash(changed));
 }
 
+TEST(State, TheWordsOfALayoutGiveTheHashOfEachContent) {
+  Entries entries = {{"a", DType::kFloat32, {2, 3}, 1},
+                     {"a name of many letters", DType::kInt64, {}, 2},
+                     {"b", DType::kUint8, {7}, 3}};
+  const LayoutWords words(entries);
+  EXPECT_EQ(words.state_hash(std::vector<uint64_t>{1, 2, 3}), state_hash(entries));
+  entries[1].hash = 9;
+  EXPECT_EQ(words.state_hash(std::vector<uint64_t>{1, 9, 3}), state_hash(entries));
+  EXPECT_EQ(LayoutWords().state_hash({}), state_hash({}));
+}
+
 TEST(State, ASenselessShapeHasNoSize) {
   EXPECT_EQ(bytes_of(StateEntry{"a", DType::kFloat32, {2, 3}, 0}), 24u);
   EXPECT_EQ(bytes_of(StateEntry{"a", DType::kFloat32, {}, 0}), 4u);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "csrc/memory/state_hash.h"
+#include "tests/cpp/change_list.h"
 #include "tests/cpp/peer/shell/device_memory.h"
 
 namespace pccl::peer {
@@ -45,7 +46,9 @@ BeginPieces plan(const SharedEntries& entries, const std::vector<uint32_t>& keys
   BeginPieces begin;
   begin.plan.entries = entries.offer().entries;
   begin.plan.keys = keys;
-  for (size_t i = 0; i < hashes.size(); ++i) begin.plan.entries[keys[i]].hash = hashes[i];
+  change_list(begin.plan.entries, [&](auto& elected) {
+    for (size_t i = 0; i < hashes.size(); ++i) elected[keys[i]].hash = hashes[i];
+  });
   return begin;
 }
 OpKey op(uint32_t number = 0) { return {tag_id("state"), number}; }
@@ -162,7 +165,7 @@ TEST_F(AddedTest, APlanThatIsTooLargeFailsTheFirstTransfer) {
   const auto lent = entries->lend(op(), {true, 0});
   ASSERT_FALSE(lent.ok());
   EXPECT_EQ(lent.status().code, Code::kSharedState);
-  begin.plan.entries.pop_back();
+  change_list(begin.plan.entries, [](auto& elected) { elected.pop_back(); });
   begin.plan.keys = {0};
   entries->begin(begin);
   EXPECT_TRUE(entries->lend(op(1), {true, 0}).ok()) << "another state may fit";

@@ -33,6 +33,19 @@ TEST(StateSpans, AListThatNobodyHasIsUsedAgain) {
   EXPECT_EQ(spans->list().get(), second);
 }
 
+TEST(StateSpans, ItsEntriesAreSortedByHowTheyAreHashed) {
+  std::vector<float> a(4), b(2), none;
+  const auto spans = StateSpans::make({entry("a", a), entry("b", b), entry("none", none)}).value();
+  const auto& all = spans->by_kind(16);
+  EXPECT_EQ(all.small, (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(all.bytes.size(), 3u);
+  EXPECT_TRUE(all.large.empty() && all.on_devices.empty());
+  const auto& other = spans->by_kind(8);
+  EXPECT_EQ(other.small, (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(other.bytes[0].data(), reinterpret_cast<const std::byte*>(b.data()));
+  EXPECT_EQ(other.large, std::vector<uint32_t>{0});
+}
+
 TEST(StateSpans, AKeyThatIsThereTwiceIsRefused) {
   std::vector<float> a(4);
   const auto made = StateSpans::make({entry("a", a), entry("a", a)});

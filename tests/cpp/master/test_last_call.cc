@@ -1,4 +1,4 @@
-#include "master/absence.h"
+#include "master/last_call.h"
 
 #include <gtest/gtest.h>
 
@@ -10,43 +10,43 @@ namespace {
 const Instant kCalled{std::chrono::seconds(10)};
 const Instant kNow{std::chrono::seconds(22)};
 
-TEST(Absence, SaysInWhichCallAMemberWaits) {
-  EXPECT_EQ(absence_text({protocol::JointKind::kUpdateTopology, kCalled}, {true, true}, kNow),
+TEST(LastCall, SaysInWhichCallAMemberWaits) {
+  EXPECT_EQ(last_call_text({protocol::JointKind::kUpdateTopology, kCalled}, {true, true}, kNow),
             "which has been in update_topology for 12 s");
   const LastCall call = last_call(kA, op(3, "t"), all_reduce(1, "t"), kCalled);
-  EXPECT_EQ(absence_text(call, {true, true}, kNow),
+  EXPECT_EQ(last_call_text(call, {true, true}, kNow),
             "which has been in all_reduce (t, #3) for 12 s");
 }
 
-TEST(Absence, SaysWhatAMemberCalledLast) {
-  EXPECT_EQ(absence_text(last_call(kA, op(3), all_reduce(1), kCalled), {true, false}, kNow),
+TEST(LastCall, SaysWhatAMemberCalledLast) {
+  EXPECT_EQ(last_call_text(last_call(kA, op(3), all_reduce(1), kCalled), {true, false}, kNow),
             "which has not called anything for 12 s, since all_reduce (#3)");
-  EXPECT_EQ(absence_text({LastCall::Nothing{}, kCalled}, {true, false}, kNow),
+  EXPECT_EQ(last_call_text({LastCall::Nothing{}, kCalled}, {true, false}, kNow),
             "which has not called anything since it was admitted, 12 s ago");
-  EXPECT_EQ(absence_text({LastCall::Unknown{}, {}}, {true, false}, kNow),
+  EXPECT_EQ(last_call_text({LastCall::Unknown{}, {}}, {true, false}, kNow),
             "which has not called anything since the master was started again");
 }
 
-TEST(Absence, CountsFromTheEndOfTheLastCall) {
+TEST(LastCall, CountsFromTheEndOfTheLastCall) {
   LastCall call = last_call(kA, op(3), all_reduce(1), kCalled);
   call.ended = kCalled + std::chrono::seconds(5);
-  EXPECT_EQ(absence_text(call, {true, false}, kNow),
+  EXPECT_EQ(last_call_text(call, {true, false}, kNow),
             "which has not called anything for 7 s, since all_reduce (#3)");
-  EXPECT_EQ(absence_text(call, {true, true}, kNow), "which has been in all_reduce (#3) for 12 s");
+  EXPECT_EQ(last_call_text(call, {true, true}, kNow), "which has been in all_reduce (#3) for 12 s");
 }
 
-TEST(Absence, SaysThatAMemberIsNotConnected) {
-  EXPECT_EQ(absence_text({protocol::JointKind::kUpdateTopology, kCalled}, {false, true}, kNow),
+TEST(LastCall, SaysThatAMemberIsNotConnected) {
+  EXPECT_EQ(last_call_text({protocol::JointKind::kUpdateTopology, kCalled}, {false, true}, kNow),
             "which has lost its connection to the master");
 }
 
-TEST(Absence, ATransferIsARecvAtItsReceiver) {
+TEST(LastCall, ATransferIsARecvAtItsReceiver) {
   protocol::OpInfo info;
   info.kind = protocol::OpKind::kSend;
   info.root = kA;
   info.receiver = kB;
   const auto text = [&](PeerId peer) {
-    return absence_text(last_call(peer, op(0), info, kCalled), {true, true}, kNow);
+    return last_call_text(last_call(peer, op(0), info, kCalled), {true, true}, kNow);
   };
   EXPECT_EQ(text(kA), "which has been in send (#0) for 12 s");
   EXPECT_EQ(text(kB), "which has been in recv (#0) for 12 s");

@@ -1,6 +1,6 @@
-// absence: says what a member does instead of making the call that others wait for. Every text
-// about a missing member uses it: the notice while others wait, and the error when they give up.
-// Pure values and functions.
+// last_call: the last call of a member, and the clause that says what the member does instead of
+// making the call that others wait for. Every text about a missing member uses the clause: the
+// notice while others wait, and the error when they give up. Pure values and functions.
 #pragma once
 
 #include <string>
@@ -30,13 +30,13 @@ struct LastCall {
 // The last call of `peer`, as this Begin describes it.
 LastCall last_call(PeerId peer, OpKey key, const protocol::OpInfo& info, Instant now);
 
-struct Presence {
+struct Situation {
   bool connected = true;  // to the master
   bool waits = false;     // the last call has no outcome yet
 };
 
 // A clause about the member: "which has been in update_topology for 12 s", "which has not called
 // anything for 40 s, since all_reduce (#6)".
-std::string absence_text(const LastCall& last, Presence presence, Instant now);
+std::string last_call_text(const LastCall& last, Situation situation, Instant now);
 
 }  // namespace pccl::master

@@ -1,4 +1,4 @@
-#include "master/absence.h"
+#include "master/last_call.h"
 
 #include <algorithm>
 
@@ -19,9 +19,9 @@ LastCall last_call(PeerId peer, OpKey key, const protocol::OpInfo& info, Instant
   return {LastCall::Operation{key, receives ? protocol::OpKind::kRecv : info.kind, info.tag}, now};
 }
 
-std::string absence_text(const LastCall& last, Presence presence, Instant now) {
-  if (!presence.connected) return "which has lost its connection to the master";
-  const std::string since = text(now - (presence.waits ? last.at : std::max(last.at, last.ended)));
+std::string last_call_text(const LastCall& last, Situation situation, Instant now) {
+  if (!situation.connected) return "which has lost its connection to the master";
+  const std::string since = text(now - (situation.waits ? last.at : std::max(last.at, last.ended)));
   struct Clause {
     const std::string& since;
     bool waits;
@@ -38,7 +38,7 @@ std::string absence_text(const LastCall& last, Presence presence, Instant now) {
                    : "which has not called anything for " + since + ", since " + call;
     }
   };
-  return std::visit(Clause{since, presence.waits}, last.call);
+  return std::visit(Clause{since, situation.waits}, last.call);
 }
 
 }  // namespace pccl::master

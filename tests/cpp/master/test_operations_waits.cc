@@ -8,7 +8,7 @@ namespace {
 
 using Peers = std::set<PeerId>;
 
-struct AbsenceOfOperations : testing::Test {
+struct WaitsForOperations : testing::Test {
   void begin(PeerId peer, uint32_t sequence) {
     EXPECT_TRUE(table.begin(peer, op(sequence), all_reduce(8)).ok());
   }
@@ -24,7 +24,7 @@ struct AbsenceOfOperations : testing::Test {
   Operations table{epoch(5), {kA, kB, kC}};
 };
 
-TEST_F(AbsenceOfOperations, AMemberIsInAnOperationUntilItIsSettled) {
+TEST_F(WaitsForOperations, AMemberIsInAnOperationUntilItIsSettled) {
   EXPECT_FALSE(table.is_in_any(kA));
   for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
   EXPECT_TRUE(table.done(kA, op(0)).ok());
@@ -35,7 +35,7 @@ TEST_F(AbsenceOfOperations, AMemberIsInAnOperationUntilItIsSettled) {
   (void)table.take_settled();
 }
 
-TEST_F(AbsenceOfOperations, WhatAMemberWasInItHasToRepeat) {
+TEST_F(WaitsForOperations, WhatAMemberWasInItHasToRepeat) {
   begin(kA, 0);
   table = table.reconfigured(epoch(6), {kA, kB, kC});
   EXPECT_TRUE(table.is_to_repeat(kA));
@@ -45,19 +45,19 @@ TEST_F(AbsenceOfOperations, WhatAMemberWasInItHasToRepeat) {
   EXPECT_FALSE(table.is_to_repeat(kA)) << "it was committed";
 }
 
-TEST_F(AbsenceOfOperations, ASendToALostMemberIsNotRepeated) {
+TEST_F(WaitsForOperations, ASendToALostMemberIsNotRepeated) {
   begin_send_to_b();
   EXPECT_TRUE(table.reconfigured(epoch(6), {kA, kB}).is_to_repeat(kA));
   EXPECT_FALSE(table.reconfigured(epoch(6), {kA, kC}).is_to_repeat(kA));
 }
 
-TEST_F(AbsenceOfOperations, AskingForASendIsACall) {
+TEST_F(WaitsForOperations, AskingForASendIsACall) {
   EXPECT_TRUE(table.await_send(kB, {epoch(5), "t", 1}).ok());
   EXPECT_TRUE(table.is_in_any(kB));
   EXPECT_FALSE(table.is_in_any(kA));
 }
 
-TEST_F(AbsenceOfOperations, ThoseWhoWaitAreCountedOverAllOperations) {
+TEST_F(WaitsForOperations, ThoseWhoWaitAreCountedOverAllOperations) {
   begin(kA, 3);
   begin(kB, 4);
   const auto awaited = table.awaited(kC, {});
@@ -67,14 +67,14 @@ TEST_F(AbsenceOfOperations, ThoseWhoWaitAreCountedOverAllOperations) {
   EXPECT_EQ(table.awaited(kC, {kB}).by, (Peers{kA})) << "without newcomers";
 }
 
-TEST_F(AbsenceOfOperations, NobodyWaitsForWhomNothingConcerns) {
+TEST_F(WaitsForOperations, NobodyWaitsForWhomNothingConcerns) {
   begin_send_to_b();
   EXPECT_EQ(table.awaited(kB, {}).by, (Peers{kA}));
   EXPECT_EQ(table.awaited(kC, {}).by, Peers{});
   EXPECT_EQ(table.awaited(kC, {}).call, "");
 }
 
-TEST_F(AbsenceOfOperations, OneThatAllHaveBegunIsUnderWay) {
+TEST_F(WaitsForOperations, OneThatAllHaveBegunIsUnderWay) {
   begin(kA, 0);
   begin(kB, 0);
   EXPECT_EQ(table.under_way(), "") << "one has not begun it";
