@@ -222,7 +222,11 @@ void Operations::begin(OpKey key, Op& op) {
   op.absent_ranks = {};
   op.info.world_size = membership_.world_size();
   context_.send(protocol::Begin{membership_.epoch(), key, op.info});
-  if (!op.request) return start(key, op);
+  if (!op.request) {
+    Status unfit = check_format(op.info, membership_);
+    if (unfit.ok()) return start(key, op);
+    op.request = abort_request(key, unfit.code, std::move(unfit.message));
+  }
   op.request->epoch = membership_.epoch();
   context_.send(*op.request);
 }

@@ -590,6 +590,29 @@ TEST(Operation, WrongCallsTakeNoNumber) {
   EXPECT_EQ(t.call(t.kind(6, OpKind::kBroadcast, 0)).substr(0, 14), "tell Begin #0 ");
 }
 
+// A call that is right in a smaller group takes its number, so that all members count alike.
+TEST(Operation, AFormatTooCoarseForTheRingIsAbortedForAll) {
+  Options options = Transcript::default_options();
+  options.pattern = protocol::PatternChoice::kRing;
+  Transcript t(options);
+  t.become_member();
+  OpRequest request = t.all_reduce(5);
+  request.format = {4, 64, 8};
+  EXPECT_EQ(t.call(request),
+            "tell Begin #0 all_reduce(sum, float32, 8 elements, "
+            "quantize=MinMax(bits=4, block=64, result_bits=8), world size 3)\n"
+            "tell AbortRequest #0, invalid argument: all_reduce: quantize=MinMax(bits=4, block=64, "
+            "result_bits=8) does not go around a ring of 3 members (PCCL_PATTERN=ring): each of "
+            "its 2 hops would round the sum to 4 bits once more; use bits=8 or BFloat16(), or set "
+            "another PCCL_PATTERN on all peers\n");
+  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0), Code::kInvalidArgument, "too coarse")}),
+            "end #0 aborted\nfinish call 5: invalid argument: too coarse\n");
+  request.handle = 6;
+  request.format = {8, 256, 8};
+  EXPECT_NE(t.call(request).find("start call 6 as #1: 1 of 3, from 1.1, to 1.3"),
+            std::string::npos);
+}
+
 TEST(Operation, AsManyAsTheLimitAndNoMore) {
   Transcript t;
   t.become_member();
