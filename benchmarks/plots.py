@@ -222,7 +222,7 @@ def _columns(rows: Sequence[quality.Row], which: int) -> Iterator[list[float]]:
 
 
 def errors(rows: Sequence[quantized_error.Row], path: Path) -> None:
-    """Draw the error over the number of members: around a ring dashed, direct solid."""
+    """Draw the error over the number of members: ring per hop dashed, direct solid."""
     with _picture(path) as axes:
         kinds = list(dict.fromkeys((row.data, row.bits) for row in rows))
         for (data, bits), colour in zip(kinds, LINES, strict=False):

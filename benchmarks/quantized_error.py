@@ -3,11 +3,11 @@
     .venv/bin/python benchmarks/quantized_error.py
     .venv/bin/python benchmarks/quantized_error.py --rounding  # another table: the mean of rounds
 
-This is a model in one process, with the codes of the wire (pccl.quantize_dequantize). Direct is
-what pccl does: each tensor is quantized once, the decoded tensors are added in float32, and so is
-the sum quantized once, in 8 bits (not between two members). The ring is what pccl does not do: each
-hop quantizes the partial sum again, with the same blocks. The error is that of the sum against its
-size, both as Euclidean norms.
+This is a model in one process, with the codes of the wire (pccl.quantize_dequantize). Direct: each
+tensor is quantized once, the decoded tensors are added in float32, and so is the sum quantized
+once, in 8 bits (not between two members). The ring per hop (PCCL_PATTERN=ring): each tensor is
+quantized once, too, and each hop quantizes the partial sum again. pccl refuses 4 bits there, and
+two members never take it. The error is that of the sum against its size, both as Euclidean norms.
 
 Two kinds of tensors: independent normal numbers, and pseudo-gradients, which resemble each other:
 what peers have learned in 12 steps of AdamW from the same start of the GPT of
@@ -33,7 +33,7 @@ import pccl_backend as pccl
 from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
 from pccl_backend.demo.model import CharGpt, loss_of
 
-RING, DIRECT = "ring", "direct"
+RING, DIRECT = "ring per hop", "direct"
 MEMBERS = (2, 3, 4, 6, 8, 12, 18)
 PSEUDO, NORMAL = "pseudo-gradients", "normal numbers"
 BITS = (8, 4)
@@ -130,12 +130,13 @@ def print_roundings() -> None:
 
 
 def around_the_ring(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
-    """Return the sum of which each partial one was quantized."""
+    """Return the sum that pccl gives around a ring: each partial one was quantized."""
     q = pccl.MinMax(bits=bits)
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = pccl.quantize_dequantize(total, q) + tensor
-    return pccl.quantize_dequantize(total, q)
+    decoded = [pccl.quantize_dequantize(tensor, q) for tensor in tensors]
+    total = decoded[0]
+    for tensor in decoded[1:-1]:
+        total = pccl.quantize_dequantize(total + tensor, q)
+    return pccl.quantize_dequantize(total + decoded[-1], pccl.MinMax(bits=8))
 
 
 def measure(members: Sequence[int]) -> list[Row]:

@@ -226,10 +226,11 @@ def quantized(machine: Machine, results: Results) -> Body:
     rows: list[quantized_error.Row] = results["quantized"].record.rows
     members = sorted({row.members for row in rows})
     parts = [
-        "A model in one process, with the codes of the wire. Direct is what pccl does: each tensor "
-        "is quantized once, and\nso is the sum, in 8 bits (not between two members). Ring is what "
-        "it would be if each hop quantized the partial sum\nagain. The error is that of the sum "
-        "against its size. The pseudo-gradients are those of a GPT after 12 steps of each\npeer.\n",
+        "A model in one process, with the codes of the wire. Direct: each tensor is quantized "
+        "once, and so is the sum, in 8 bits\n(not between two members). Ring per hop "
+        "(`PCCL_PATTERN=ring`): each hop quantizes the partial sum again. pccl refuses\n4 bits "
+        "there, and two members never take it. The error is that of the sum against its size. The "
+        "pseudo-gradients are\nthose of a GPT after 12 steps of each peer.\n",
         "\n".join([quantized_error.head(members), *quantized_error.lines(rows)]) + "\n",
         picture("quantized_error.png", "Error of a quantized sum over the number of members"),
     ]

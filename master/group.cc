@@ -265,12 +265,14 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   return status;
 }
 
-// All members begin it, and one of them counts. A small all-reduce does not go by a plan.
+// All members begin it, and one of them counts. A small all-reduce does not go by a plan. The time
+// of another one depends on its bytes on the wire.
 void Group::note_size(PeerId peer, const protocol::OpInfo& info) {
   if (info.kind != protocol::OpKind::kAllReduce || membership_.members().front() != peer) return;
   const auto elements = static_cast<double>(info.count);
-  const double bytes = elements * static_cast<double>(element_bytes(info.dtype));
-  if (bytes > epochs_.start_of_epoch().one_shot_bytes) optimization_.note_size(bytes);
+  const uint64_t width = element_bytes(info.dtype);
+  if (elements * static_cast<double>(width) > epochs_.start_of_epoch().one_shot_bytes)
+    optimization_.note_size(elements * bits_on_wire(info.format, width) / 8);
 }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.

@@ -287,7 +287,8 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
     return {};
   }
   std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
-  auto idle = ranks_at(op, At::kNothing);
+  const bool waited = request.code != Code::kInvalidArgument;  // otherwise the call is wrong
+  auto idle = waited ? ranks_at(op, At::kNothing) : std::vector<uint32_t>();
   const auto unfinished = ranks_at(op, At::kBegun);
   std::vector<uint32_t> repeating;
   std::erase_if(idle, [&](uint32_t rank) {
@@ -310,7 +311,7 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
     text += "; " + ranks_text(repeating, names_) + has(repeating) +
             " called it and not begun to repeat it, after a connection between peers was lost";
   }
-  if (!unfinished.empty() && idle.empty() && repeating.empty()) {
+  if (waited && !unfinished.empty() && idle.empty() && repeating.empty()) {
     text += "; " + ranks_text(unfinished, names_) + has(unfinished) + " called it and not finished";
   }
   settle(at, protocol::Outcome::kAborted, request.code, text);

@@ -9,7 +9,7 @@
 namespace pccl {
 
 struct WireFormat {
-  static constexpr uint16_t kBlockMin = 32, kBlockMax = 1024;
+  static constexpr uint16_t kBlockMin = 32, kBlockMax = 1024, kResultBlock = 256;
 
   uint8_t bits = 0;         // of an element of a contribution: 8, 4, or 16 (bfloat16); 0: as it is
   uint16_t block = 0;       // elements that share a step, a power of two; 0 unless bits are 8 or 4
@@ -18,11 +18,17 @@ struct WireFormat {
   bool stochastic = false;
 
   bool quantizes() const { return bits != 0; }
+  // Elements of a block of a result of 8 bits. Contributions of 4 bits have smaller blocks.
+  uint16_t result_block() const { return bits == 8 ? block : kResultBlock; }
   bool operator==(const WireFormat&) const = default;
 };
 
 // The name in Python: "MinMax(bits=8, block=256, result_bits=8)", "BFloat16()"; "None" for elements
 // as they are. The rounding is named if it is not to nearest.
 std::string text(const WireFormat& format);
+
+// Bits on the wire of an element that has `width` bytes in memory: on average over contributions
+// and results, with what describes their blocks (3 bytes each).
+double bits_on_wire(const WireFormat& format, uint64_t width);
 
 }  // namespace pccl

@@ -7,9 +7,6 @@
 namespace pccl::memory {
 namespace {
 
-// The block of a result of 8 bits, if the contributions have 4.
-constexpr uint32_t kResultBlock = 256;
-
 uint32_t block_of(const Encoding& encoding) {
   return encoding && encoding->bits != 16 ? encoding->block : 1;
 }
@@ -18,12 +15,12 @@ uint32_t block_of(const Encoding& encoding) {
 
 Encoding encoding_of_contributions(const WireFormat& format) {
   if (!format.quantizes()) return {};
-  return Quantization{format.bits, format.bits == 16 ? kResultBlock : format.block};
+  return Quantization{format.bits, format.bits == 16 ? format.result_block() : format.block};
 }
 
 Encoding encoding_of_result(const WireFormat& format) {
   if (!format.quantizes()) return {};
-  return Quantization{format.result_bits, format.bits == 8 ? format.block : kResultBlock};
+  return Quantization{format.result_bits, format.result_block()};
 }
 
 uint32_t grain_of(const WireFormat& format) {

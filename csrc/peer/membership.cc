@@ -264,16 +264,15 @@ std::vector<PeerId> Membership::neighbours() const {
 }
 
 // A slice takes half of an RTT for each hop around the ring, and steps are granted in their order.
-// So a hop carries as many chunks in half of an RTT as there are steps of scratch, and a step has
-// world - 2 chunks of it. All bytes that come here leave on the path to downstream, so the rate of
-// that path is enough.
-uint64_t Membership::scratch_bytes() const {
+// So a hop carries as many chunks in half of an RTT as there are steps of scratch. All bytes that
+// come here leave on the path to downstream, so the rate of that path is enough.
+uint64_t Membership::scratch_bytes(uint32_t slots) const {
   if (!topology_.wan || world_size() < 3) return 0;
   const auto link = links_.find(peer_at(ring_index_of(topology_.rank) + 1));
   if (link == links_.end()) return 0;
   const double per_hop = static_cast<double>(link->second.rate) * to_seconds(topology_.rtt) / 2;
   const double most = static_cast<double>(context_.options.scratch_bytes_max);
-  return static_cast<uint64_t>(std::min(per_hop * (world_size() - 2), most));
+  return static_cast<uint64_t>(std::min(per_hop * slots, most));
 }
 
 void Membership::look(Epoch epoch) {

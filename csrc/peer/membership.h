@@ -110,8 +110,11 @@ class Membership {
   // the owners and those that contribute to this one's.
   std::vector<PeerId> neighbours() const;
 
-  // Scratch of an operation, in bytes; 0: the standard (ring::Shape).
-  uint64_t scratch_bytes() const;
+  // Scratch of an operation around the ring, in bytes, if a step of it takes `slots` slots; 0: the
+  // standard (ring::Shape).
+  uint64_t scratch_bytes(uint32_t slots) const;
+  // The peers of the run have asked for the ring, for all large all-reduces.
+  bool rings_only() const { return context_.options.pattern == protocol::PatternChoice::kRing; }
 
   // Links: the peers that the master wants to be dialled, and the result.
   Status dial(const protocol::Dial& dial);

@@ -98,22 +98,30 @@ std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
   return parts;
 }
 
-// Chooses the pattern, and makes the parts if it has any. All members take the same form. A
-// quantized all-reduce does not go around the ring: there each hop would quantize once more, and
-// the result would depend on the ring.
+// A quantized all-reduce that is not small goes around the ring only if the run asks for it: there
+// each hop quantizes once more, and the result depends on the ring.
+bool quantizes_each_hop(const protocol::OpInfo& info, const Membership& membership) {
+  return info.format.quantizes() && membership.world_size() > 2 && membership.rings_only();
+}
+
+bool is_small(const protocol::OpInfo& info, const Membership& membership) {
+  // A quantized tensor stays quantized, however little of it is left after its kept part.
+  const bool quantizes = info.format.quantizes() && membership.world_size() > 1;
+  const std::optional<uint64_t> largest = largest_part(info);
+  const uint64_t elements = quantizes ? info.count : largest.value_or(0);
+  return largest && elements * element_bytes(info.dtype) <= membership.topology().one_shot_bytes;
+}
+
+// Chooses the pattern, and makes the parts if it has any. All members take the same form.
 void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership& membership) {
   const Topology& topology = membership.topology();
   const uint32_t world = membership.world_size();
   const bool all_reduces = info.kind == OpKind::kAllReduce;
   const bool quantizes = info.format.quantizes() && world > 1;
-  const std::optional<uint64_t> largest = largest_part(info);
-  // A quantized tensor stays quantized, however little of it is left after its kept part.
-  const uint64_t elements = quantizes ? info.count : largest.value_or(0);
-  const uint64_t bytes = elements * task.shape.element_bytes;
-  const bool small = largest && bytes <= topology.one_shot_bytes;
-  if (small) {
+  const uint64_t bytes = task.shape.count * task.shape.element_bytes;
+  if (is_small(info, membership)) {
     task.shape.pattern = one_shot_pattern_of(info.kind);
-    task.shape.count = *largest;
+    task.shape.count = *largest_part(info);
   } else if (!info.sends.empty() || task.shape.pattern == ring::Pattern::kExchange) {
     task.shape.pattern = ring::Pattern::kExchange;
     task.shape.count = 0;
@@ -121,6 +129,10 @@ void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership&
     task.shape.pattern = ring::Pattern::kPairwise;
     task.shape.rank = topology.rank;
     task.shape.format = info.format;
+    return;
+  } else if (quantizes_each_hop(info, membership)) {
+    task.shape.format = info.format;
+    task.shape.scratch_bytes = membership.scratch_bytes(2 * world - 3);
     return;
   } else if (all_reduces &&
              (quantizes || (!topology.shares.empty() && topology.direct.contain(bytes)))) {
@@ -284,6 +296,19 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
   return changed;
 }
 
+Status check_format(const protocol::OpInfo& info, const Membership& membership) {
+  const bool each_hop = quantizes_each_hop(info, membership) && !is_small(info, membership);
+  if (!each_hop || info.format.bits != 4) return {};
+  const uint32_t world = membership.world_size();
+  return {Code::kInvalidArgument,
+          std::string(text(info.kind)) + ": quantize=" + text(info.format) +
+              " does not go around a ring of " + std::to_string(world) +
+              " members (PCCL_PATTERN=ring): each of its " + std::to_string(world - 1) +
+              " hops would round the sum to 4 bits once more; use bits=8 or BFloat16(), or set "
+              "another PCCL_PATTERN on all peers",
+          {}};
+}
+
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership) {
   PCCL_ASSERT(info.kind != OpKind::kBarrier);
@@ -301,13 +326,17 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.element_bytes = element_bytes(info.dtype);
   task.shape.count = info.count - info.start;
   task.shape.wan = membership.topology().wan;
-  task.shape.scratch_bytes = membership.scratch_bytes();
+  task.shape.scratch_bytes = membership.scratch_bytes(world - std::min(world, 2u));
   task.keep = info.keep;
   if (info.format.stochastic) {
-    const auto key_of = [&](PeerId peer) {
-      return protocol::random_key(membership.generation(), key, peer);
+    const auto key_of = [&](PeerId peer, protocol::Rounded what) {
+      return protocol::random_key(membership.generation(), key, peer, what);
     };
-    task.shape.random = {key_of(membership.self()), key_of({}), info.start};
+    const PeerId self = membership.self();
+    task.shape.random = {.own = key_of(self, protocol::Rounded::kWhole),
+                         .result = key_of({}, protocol::Rounded::kWhole),
+                         .partial = key_of(self, protocol::Rounded::kPartialSum),
+                         .first = info.start};
   }
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();

@@ -41,8 +41,13 @@ std::vector<PeerId> present(protocol::AbsentRanks absent, const Membership& memb
 // kInvalidState if this member cannot be absent. It has to wait for the shared state first.
 Status check_absent(const OpRequest& request, const Membership& membership);
 
-// REQUIRES: not a barrier, which moves no data; root and receiver are members; a send is from or to
-// this peer.
+// kInvalidArgument if this format is too coarse for the way that the tensors take in this epoch.
+// The call itself may be right: in a smaller group they take another way. All members of the epoch
+// have the same answer.
+Status check_format(const protocol::OpInfo& info, const Membership& membership);
+
+// REQUIRES: check_format() is ok; not a barrier, which moves no data; root and receiver are
+// members; a send is from or to this peer.
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
 

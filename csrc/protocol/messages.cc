@@ -61,11 +61,12 @@ uint64_t digest(const OpInfo& info) {
   return hash == 0 ? 1 : hash;
 }
 
-uint64_t random_key(Epoch generation, OpKey op, PeerId peer) {
+uint64_t random_key(Epoch generation, OpKey op, PeerId peer, Rounded what) {
   uint64_t hash = mix(0, generation.value);
   hash = mix(hash, op.tag.value);
   hash = mix(hash, op.sequence);
-  return mix(hash, peer.value);
+  hash = mix(hash, peer.value);
+  return what == Rounded::kWhole ? hash : mix(hash, static_cast<uint64_t>(what));
 }
 
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes) {

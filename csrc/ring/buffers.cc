@@ -165,8 +165,8 @@ std::byte* OpBuffers::slot(uint32_t index) const {
 std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
   PCCL_DCHECK(copy_bytes(sent) == 0);
   if (sent.bytes == 0) return {};
+  if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.wire_bytes};
   if (sent.encoding) return {slot(schedule_.slot_of_result(sent.slice)), sent.wire_bytes};
-  if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
   const std::byte* const from = operand_of(sent);
   return {schedule_.is_contribution(sent) ? contributed(from) : from, sent.bytes};
 }
@@ -174,7 +174,7 @@ std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
 size_t OpBuffers::copy_bytes(const Chunk& sent) const {
   if (!sent.encoding) return schedule_.overtakes() && !memory_.absent ? sent.bytes : 0;
   if (schedule_.overtakes()) return size_t{sent.wire_bytes} + sent.bytes;
-  return schedule_.action(sent) == Action::kGather ? sent.wire_bytes : 0;
+  return schedule_.is_contribution(sent) ? sent.wire_bytes : 0;
 }
 
 std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
@@ -217,6 +217,7 @@ std::span<std::byte> OpBuffers::place(const Chunk& chunk, Action action,
     case Action::kGather: return {slot(chunk.slot), chunk.wire_bytes};
     case Action::kStore: break;
   }
+  if (schedule_.passes_codes(chunk)) return {slot(schedule_.slot(chunk)), chunk.wire_bytes};
   if (chunk.encoding) return spare.first(chunk.wire_bytes);
   std::byte* const target = memory_of(chunk);
   if (saves_) undo_.save(index, saved_at(chunk), target, chunk.bytes);
@@ -255,9 +256,11 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
 // All codes have landed.
 void OpBuffers::decode(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
+  if (landing.action == Action::kAccumulate) return add_and_encode(landing);
   std::byte* const to = memory_of(chunk);
   if (saves_) undo_.save(schedule_.index_written(chunk), saved_at(chunk), to, chunk.bytes);
-  if (landing.action == Action::kFinish) return add_encoded(landing);
+  if (landing.action == Action::kFinish)
+    return schedule_.overtakes() ? add_encoded(landing) : finish_encoded(landing);
   memory::dequantize(*chunk.encoding, memory_.dtype, landing.where.data(),
                      memory::whole(chunk.bytes / element_bytes(memory_.dtype)), to);
 }
@@ -285,6 +288,56 @@ void OpBuffers::add_encoded(const Landing& landing) {
     if (how.op == ReduceOp::kAvg) memory::divide(total, piece.count, divisor_of(how));
     if (!in_place) memory::round_to(memory_.dtype, total, piece.count, here);
   });
+}
+
+// A hop of the ring: the codes of the partial sum become those of the sum with this rank's
+// contribution, which counts as what its own codes would decode to.
+void OpBuffers::add_and_encode(const Landing& landing) {
+  const Chunk& chunk = landing.chunk;
+  const memory::Quantization how = *chunk.encoding;
+  const size_t width = element_bytes(memory_.dtype);
+  const memory::Rounding own = rounding(chunk, schedule_.shape().random.own);
+  const memory::Rounding passed = rounding(chunk, schedule_.shape().random.partial);
+  std::byte* const codes = landing.where.data();
+  Sum sum;
+  auto* const sum_bytes = reinterpret_cast<std::byte*>(sum.at);
+  for_each_piece(chunk.bytes / width, [&](memory::Stretch piece) {
+    const std::byte* const here = contributed(memory_of(chunk) + piece.first * width);
+    memory::dequantize(how, DType::kFloat32, codes, piece, sum_bytes);
+    memory::add_quantized(how, memory_.dtype, here, piece, sum.at, own);
+    memory::quantize(how, DType::kFloat32, sum_bytes, piece, codes, passed);
+  });
+}
+
+// The last hop: the codes of the result wait in the slot in which a passed chunk would land.
+void OpBuffers::finish_encoded(const Landing& landing) {
+  const Chunk& chunk = landing.chunk;
+  const size_t width = element_bytes(memory_.dtype);
+  const memory::Reduction reduction = this->reduction(landing.absent);
+  const memory::Rounding own = rounding(chunk, schedule_.shape().random.own);
+  std::byte* const codes = slot(schedule_.slot(chunk));
+  Sum sum;
+  for_each_piece(chunk.bytes / width, [&](memory::Stretch piece) {
+    const std::byte* const here = contributed(memory_of(chunk) + piece.first * width);
+    memory::dequantize(*chunk.encoding, DType::kFloat32, landing.where.data(), piece,
+                       reinterpret_cast<std::byte*>(sum.at));
+    memory::add_quantized(*chunk.encoding, memory_.dtype, here, piece, sum.at, own);
+    store_encoded(chunk, piece, reduction, sum.at, codes);
+  });
+}
+
+// A piece of the sum, which is complete, becomes codes of the result, and the tensor what these
+// decode to.
+void OpBuffers::store_encoded(const Chunk& result, memory::Stretch piece,
+                              const memory::Reduction& how, float* sum, std::byte* codes) const {
+  const Shape& shape = schedule_.shape();
+  std::byte* const here = memory_of(result) + piece.first * shape.element_bytes;
+  const bool in_place = memory_.dtype == DType::kFloat32;
+  float* const back = in_place ? reinterpret_cast<float*>(here) : sum;
+  if (how.op == ReduceOp::kAvg) memory::divide(sum, piece.count, divisor_of(how));
+  memory::quantize_both(*memory::encoding_of_result(shape.format), sum, piece, codes, back,
+                        rounding(result, shape.random.result));
+  if (!in_place) memory::round_to(memory_.dtype, back, piece.count, here);
 }
 
 // ---- What does not travel as chunks ----
@@ -408,9 +461,7 @@ void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& re
   std::byte* const to = memory_of(result);
   std::byte* const codes = slot(schedule_.slot_of_result(result.slice));
   if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
-  const bool in_place = memory_.dtype == DType::kFloat32;
   const memory::Rounding own = rounding(result, shape.random.own);
-  const memory::Rounding of_result = rounding(result, shape.random.result);
   Sum sum;
   for_each_piece(result.bytes / width, [&](memory::Stretch piece) {
     std::byte* const here = to + piece.first * width;
@@ -427,10 +478,7 @@ void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& re
         memory::dequantize(how, DType::kFloat32, row, piece, reinterpret_cast<std::byte*>(sum.at));
       }
     }
-    if (reduction.op == ReduceOp::kAvg) memory::divide(sum.at, piece.count, divisor_of(reduction));
-    float* const back = in_place ? reinterpret_cast<float*>(here) : sum.at;
-    memory::quantize_both(*result.encoding, sum.at, piece, codes, back, of_result);
-    if (!in_place) memory::round_to(memory_.dtype, back, piece.count, here);
+    store_encoded(result, piece, reduction, sum.at, codes);
   });
 }
 

@@ -13,7 +13,8 @@
 //      all contributions to a chunk at once, in rank order, when the last one is here.
 //  (4) A chunk of codes is decoded when all of it has landed. The own contribution of this rank
 //      becomes what the codes that it sends decode to, and the sum is a float32. If the result is
-//      encoded, every member stores the decoded codes, its owner too.
+//      encoded, every member stores the decoded codes, its owner too. Around a ring, the partial
+//      sum becomes codes again, and those of the result are passed on as they came.
 //  (5) A member that is absent contributes zeros, which are never written to its tensor. The tensor
 //      gets the result.
 // Failure: make() returns kSystem when there is no memory.
@@ -70,8 +71,9 @@ class OpBuffers {
     uint32_t absent = 0;  // members that are, if this is the last contribution
   };
   // Whether the chunk lands in the lane's own scratch.
-  static bool lands_apart(const Chunk& chunk, Action action) {
-    return action == Action::kFinish || (action == Action::kStore && chunk.encoding);
+  bool lands_apart(const Chunk& chunk, Action action) const {
+    if (action == Action::kFinish) return true;
+    return action == Action::kStore && chunk.encoding && !schedule_.passes_codes(chunk);
   }
   // Begins a landing, and saves what a kStore chunk will overwrite. `spare` is the lane's scratch
   // for a chunk that lands apart: it has at least the bytes of the chunk, and belongs to the
@@ -111,6 +113,10 @@ class OpBuffers {
   void combine_encoded(const Chunk& result, const memory::Reduction& reduction);
   void decode(const Landing& landing);
   void add_encoded(const Landing& landing);
+  void add_and_encode(const Landing& landing);
+  void finish_encoded(const Landing& landing);
+  void store_encoded(const Chunk& result, memory::Stretch piece, const memory::Reduction& how,
+                     float* sum, std::byte* codes) const;
   std::byte* slot(uint32_t index) const;
   memory::Rounding rounding(const Chunk& chunk, uint64_t key) const;
 

@@ -130,7 +130,7 @@ class Engine::Impl::OneLane : public Engine::Lane {
   // False if there is no memory.
   bool land(OpBuffers& memory, const Land& how) {
     const Chunk& chunk = how.chunk;
-    if (OpBuffers::lands_apart(chunk, how.action) && !landed_.fit(chunk.wire_bytes)) return false;
+    if (memory.lands_apart(chunk, how.action) && !landed_.fit(chunk.wire_bytes)) return false;
     lands_ = true;
     landing_in_ = &memory;
     landing_ = memory.land(chunk, how.action, landed_.bytes(), how.absent);

@@ -67,7 +67,7 @@ Schedule::Schedule(Shape shape)
   PCCL_ASSERT(!is_listed() || shape_.world == 2);
   PCCL_ASSERT(row_.travel != Travel::kParts || shape_.count == 0);
   PCCL_ASSERT(!by_owners() || shape_.shares.size() == shape_.world);
-  PCCL_ASSERT(!shape_.format.quantizes() || by_owners() || overtakes());
+  PCCL_ASSERT(!shape_.format.quantizes() || by_owners() || overtakes() || is_sliced());
   PCCL_ASSERT(!shape_.leg || (by_owners() && shape_.leg->from != shape_.leg->to &&
                               (shape_.leg->from == shape_.rank || shape_.leg->to == shape_.rank)));
   lay_out();
@@ -96,8 +96,8 @@ void Schedule::choose_depth() {
 
 // In the direct pattern, the same for all legs.
 uint32_t Schedule::depth_with(uint64_t scratch) const {
-  const uint64_t step_bytes = by_owners() ? uint64_t{slots_per_slice()} * slot_bytes_
-                                          : uint64_t{slots_per_step()} * chunk_bytes_;
+  const uint64_t step_bytes =
+      uint64_t{by_owners() ? slots_per_slice() : slots_per_step()} * slot_bytes_;
   const uint64_t most = by_owners() ? slices_ + 1 : step_count();
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::min(scratch / step_bytes, most), kDepth,
                                                     kDepthMax * (scratch / kScratchBytesWan)));
@@ -139,14 +139,12 @@ void Schedule::cut() {
   const uint64_t smaller = encoding_ && shape_.wan ? 8 * width / encoding_->bits : 1;
   grain_bytes_ = static_cast<uint32_t>(
       encoding_ ? round_up(memory::grain_of(shape_.format) * width, kAlignment) : kAlignment);
+  const uint64_t slots = by_owners() ? slots_per_slice() : slots_of_rounds();
   const uint64_t chosen =
-      smaller * choose_chunk_bytes(row_, shape_.world, shape_.wan,
-                                   by_owners() ? slots_per_slice() : shape_.world - 2,
-                                   block_stride_ / smaller);
+      smaller * choose_chunk_bytes(row_, shape_.world, shape_.wan, slots, block_stride_ / smaller);
   chunk_bytes_ = static_cast<uint32_t>(round_up(chosen, grain_bytes_));
-  if (encoding_ && by_owners()) {
-    const uint64_t slots = uint64_t{kDepth} * slots_per_slice();
-    const uint64_t grains = kScratchBytesMax / slots / slot_bytes_of(grain_bytes_);
+  if (recodes() || (encoding_ && by_owners())) {
+    const uint64_t grains = kScratchBytesMax / (kDepth * slots) / slot_bytes_of(grain_bytes_);
     chunk_bytes_ = std::min(chunk_bytes_, static_cast<uint32_t>(grains) * grain_bytes_);
   }
   if (is_listed()) {
@@ -159,7 +157,8 @@ void Schedule::cut() {
     const uint64_t slice_bytes = uint64_t{shape_.world} * chunk_bytes_;
     slices_ = divide_up(total_bytes_, slice_bytes);
     const uint64_t last = total_bytes_ - (std::max(slices_, uint64_t{1}) - 1) * slice_bytes;
-    last_chunk_bytes_ = static_cast<uint32_t>(round_up(divide_up(last, shape_.world), kAlignment));
+    last_chunk_bytes_ =
+        static_cast<uint32_t>(round_up(divide_up(last, shape_.world), grain_bytes_));
   } else if (is_shared()) {
     cut_ = Cut(total_bytes_, shape_.shares, chunk_bytes_, grain_bytes_);
     chunk_bytes_ = cut_.block_bytes_max();
@@ -299,7 +298,7 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
   }
   chunk.offset = std::min(start, end);
   chunk.bytes = static_cast<uint32_t>(std::min(width, end - chunk.offset));
-  encode(chunk, encoding_);
+  encode(chunk, in_ring() && chunk.round >= reducing_rounds() ? result_encoding_ : encoding_);
   return chunk;
 }
 
@@ -329,7 +328,7 @@ Action Schedule::action(const Chunk& received) const {
 
 bool Schedule::from_scratch(const Chunk& sent) const {
   if (adds_on()) return shape_.rank > 0;
-  return sent.round >= 1 && sent.round < reducing_rounds();
+  return sent.round >= 1 && (recodes() || sent.round < reducing_rounds());
 }
 
 uint32_t Schedule::slot_count() const {
@@ -339,15 +338,22 @@ uint32_t Schedule::slot_count() const {
   return accumulates && rounds_ > 0 ? depth_ * slots_per_step() : 0;
 }
 
-// The accumulating rounds of one step are consecutive, and at most as many as there are slices.
-// Modulo that number they never share a slot.
+// Received rounds whose chunks wait in a slot: all but the last in codes, otherwise those that
+// accumulate.
+uint32_t Schedule::slots_of_rounds() const {
+  const uint32_t around = shape_.world - 1;
+  return recodes() ? 2 * around - 1 : around - 1;
+}
+
+// These rounds of one step are consecutive, and at most as many as there are slices. Modulo that
+// number they never share a slot.
 uint32_t Schedule::slots_per_step() const {
   if (in_chain()) return 1;
-  return static_cast<uint32_t>(std::min<uint64_t>(shape_.world - 2, slices_));
+  return static_cast<uint32_t>(std::min<uint64_t>(slots_of_rounds(), slices_));
 }
 
 uint32_t Schedule::slot(const Chunk& received) const {
-  PCCL_DCHECK(action(received) == Action::kAccumulate);
+  PCCL_DCHECK(action(received) == Action::kAccumulate || passes_codes(received));
   return static_cast<uint32_t>(received.step % depth_) * slots_per_step() +
          received.round % slots_per_step();
 }

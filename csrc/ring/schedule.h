@@ -21,6 +21,10 @@
 // first carries the chunk that has made the fewest rounds: each chunk makes all rounds, and the
 // last one to finish ends the operation.
 //
+// A quantized all-reduce around the ring has the same rounds. Each member adds what its own codes
+// decode to, and encodes the partial sum again. The codes of the result travel as they are. So all
+// that a rank passes on waits in scratch, as codes.
+//
 // The direct pattern has the same slices and steps with two rounds: contributions to an owner, then
 // the results. Its own schedule has no chunks; it only says how the tensor is cut, and where
 // contributions wait. Each leg (Shape::leg) has a schedule for the chunks that take it. If one of
@@ -96,6 +100,11 @@ class Schedule {
   // The action of a received chunk; whether a sent chunk comes from scratch.
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
+  // Around a ring, in codes: whether what becomes of a received chunk waits in scratch until it is
+  // sent. The last chunk that a rank receives of a slice goes no further.
+  bool passes_codes(const Chunk& received) const {
+    return recodes() && received.round + 1u < rounds_;
+  }
   // Whether a sent chunk is what this rank itself contributes to a reduction.
   bool is_contribution(const Chunk& sent) const {
     return row_.reduces && (adds_on() ? shape_.rank == 0 : sent.round == 0);
@@ -114,9 +123,10 @@ class Schedule {
   }
   // Scratch: slots of slot_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
-  // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot operation each member has a
-  // slot, numbered by its rank. In a direct all-reduce each other member has depth() slots,
-  // or as many as there are slices. So have the results of this member if they are held.
+  // chunk. A kFinish chunk lands in scratch of its lane. If passes_codes(received), the slot has
+  // the codes that will be sent. In a one-shot operation each member has a slot, numbered by its
+  // rank. In a direct all-reduce each other member has depth() slots, or as many as there are
+  // slices. So have the results of this member if they are held.
   uint32_t slot_count() const;
   uint32_t slot(const Chunk& received) const;
   uint32_t slot_sent(const Chunk& sent) const;
@@ -175,6 +185,8 @@ class Schedule {
   bool is_shared() const { return row_.layout == Layout::kShared; }
   bool in_chain() const { return row_.travel == Travel::kChain; }
   bool adds_on() const { return in_chain() && row_.reduces; }  // what passes is reduced on its way
+  // Around the ring, with codes in place of elements: kAllReduce.
+  bool recodes() const { return in_ring() && encoding_ && shape_.world > 1; }
   uint32_t reducing_rounds() const;  // kRing: they come first, then those that gather
   void lay_out();
   void cut();
@@ -188,6 +200,7 @@ class Schedule {
   uint32_t slots_per_slice() const;
   uint32_t slot_bytes_of(uint32_t chunk_bytes) const;
   uint32_t slots_per_step() const;
+  uint32_t slots_of_rounds() const;
 
   Shape shape_;
   PatternRow row_;

@@ -22,7 +22,7 @@ struct Shape {
   // Elements of the whole tensor; for kAllGather and kReduceScatter, elements of one block; for a
   // one-shot operation, elements of the largest part; 0 for kExchange.
   uint64_t count = 0;
-  WireFormat format = {};             // kPairwise, kDirect: how the tensors travel
+  WireFormat format = {};             // kAllReduce, kPairwise, kDirect: how the tensors travel
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
   bool wan = false;
@@ -44,6 +44,7 @@ struct Shape {
   // attempt, and whichever member owns a result.
   struct Random {
     uint64_t own = 0, result = 0;  // keys of this member's contribution, and of the results
+    uint64_t partial = 0;          // kAllReduce: key of the partial sums that this member sends
     uint64_t first = 0;            // element of the tensor with which this operation begins
   };
   Random random = {};

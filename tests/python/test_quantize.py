@@ -20,6 +20,7 @@ from pccl_backend import quantization
 from pccl_backend.trainers import DiLoCo
 
 DIRECT = {"PCCL_PATTERN": "direct"}
+RING = {"PCCL_PATTERN": "ring"}
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -31,7 +32,7 @@ def test_results_are_those_of_the_reference(make_world: MakeWorld, size: int) ->
     assert set(flushed) == set(hashes), "set_flush_denormal does not matter"
 
 
-def test_the_pattern_of_the_run_does_not_matter(make_world: MakeWorld) -> None:
+def test_the_choice_of_the_master_does_not_matter(make_world: MakeWorld) -> None:
     hashes = [
         make_world(3, environment=environment).run(work.equals_the_reference, [40_000], timeout=90)
         for environment in ({}, DIRECT, {"PCCL_LANES": "3"})
@@ -54,15 +55,39 @@ def test_errors_do_not_grow_with_the_world(make_world: MakeWorld) -> None:
     assert max(two[2], five[2]) <= 0.003
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_special_values(make_world: MakeWorld, size: int) -> None:
-    make_world(size).run(work.special_values, timeout=60)
+@pytest.mark.parametrize("size", [3, 5])
+def test_hops_of_a_ring_keep_to_their_bound(make_world: MakeWorld, size: int) -> None:
+    world = make_world(size, environment=RING)
+    found = world.run(work.sums_around_a_ring, 300_007, timeout=90)
+    assert len({digest for digest, _ in found}) == 1, "other bits"
+    for ratio in found[0][1]:
+        assert 0.1 < ratio <= 1, found[0][1]
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_run_info_counts_what_was_on_the_wire(make_world: MakeWorld, size: int) -> None:
-    count = 1 << 22
-    for wire, tensors in make_world(size).run(work.bytes_are_counted, count):
+def test_four_bits_are_refused_around_a_ring(make_world: MakeWorld) -> None:
+    texts = make_world(3, environment=RING).run(work.four_bits_around_a_ring, 60_000, timeout=60)
+    assert set(texts) == {
+        "all_reduce: quantize=MinMax(bits=4, block=64, result_bits=8) does not go around a ring of "
+        "3 members (PCCL_PATTERN=ring): each of its 2 hops would round the sum to 4 bits once "
+        "more; use bits=8 or BFloat16(), or set another PCCL_PATTERN on all peers"
+    }
+
+
+def test_two_members_exchange_four_bits_whatever_the_pattern(make_world: MakeWorld) -> None:
+    make_world(2, environment=RING).run(work.equals_the_reference, [40_000], timeout=60)
+
+
+@pytest.mark.parametrize(("size", "environment"), [(2, {}), (3, {}), (3, RING)])
+def test_special_values(make_world: MakeWorld, size: int, environment: dict[str, str]) -> None:
+    make_world(size, environment=environment).run(work.special_values, timeout=60)
+
+
+@pytest.mark.parametrize(("size", "environment"), [(2, {}), (3, {}), (3, RING)])
+def test_run_info_counts_what_was_on_the_wire(
+    make_world: MakeWorld, size: int, environment: dict[str, str]
+) -> None:
+    count, world = 1 << 22, make_world(size, environment=environment)
+    for wire, tensors in world.run(work.bytes_are_counted, count):
         assert tensors == pytest.approx((1 if size == 2 else 4 / 3) * 4 * count, rel=0.01)
         assert tensors / wire == pytest.approx(4, rel=0.02)
 

@@ -7,10 +7,11 @@ import os
 import signal
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import world as worlds
-from reference_quantized import all_reduced, bound
+from reference_quantized import all_reduced, bound, bound_around_a_ring
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from world import expected
@@ -75,6 +76,59 @@ def errors_are_within_the_bound(count: int) -> float:
             ratio = (tensor.double() - exact).abs() / bound(tensors, op, q)
             highest = max(highest, ratio.max().item())
     return highest
+
+
+RING_FORMATS = [
+    pccl.MinMax(),
+    pccl.MinMax(bits=8, block=1024, result_bits=16),
+    pccl.MinMax(bits=8, rounding="stochastic"),
+]
+
+
+def sums_around_a_ring(count: int) -> tuple[str, list[float]]:
+    """Return a digest of all results, and the largest error of each as a part of the bound."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    digests, ratios = "", []
+    tensors = [numbers(r, count) for r in range(world)]
+    exact = torch.stack([t.double() for t in tensors]).sum(0)
+    for q in RING_FORMATS:
+        for op, divisor in (("sum", 1), ("avg", world)):
+            tensor = tensors[rank].clone()
+            pccl.all_reduce(tensor, op=op, quantize=q)
+            error = (tensor.double() - exact / divisor).abs()
+            ratios.append((error / bound_around_a_ring(tensors, op, q)).max().item())
+            digests += digest(tensor)
+    tensor = tensors[rank].clone()
+    pccl.all_reduce(tensor, quantize=pccl.BFloat16())
+    assert 0 < (tensor.double() - exact).norm() / exact.norm() < 0.003 * world**0.5
+    for dtype in (torch.bfloat16, torch.float16):
+        narrow = numbers(rank, count, dtype)
+        pccl.all_reduce(narrow, quantize=pccl.MinMax())
+        digests += digest(narrow)
+    return digests + digest(tensor), ratios
+
+
+def four_bits_around_a_ring(count: int) -> str:
+    """Have 4 bits refused on all ranks, at once or while one of them has yet to call.
+
+    Return the text of the errors.
+    """
+    rank, texts = dist.get_rank(), set()
+    for late in (False, True):
+        tensor = numbers(rank, count)
+        if late and rank == 1:
+            dist.recv(torch.empty(1), 0)  # the others have their errors by then
+        with pytest.raises(ValueError, match="4 bits") as caught:
+            pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=4))
+        if late and rank == 0:
+            dist.send(torch.ones(1), 1)
+        assert torch.equal(tensor, numbers(rank, count))
+        texts.add(str(caught.value))
+    small = numbers(rank, 100)
+    pccl.all_reduce(small, quantize=pccl.MinMax(bits=4))  # not quantized
+    pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=8))
+    (text,) = texts
+    return text
 
 
 def relative_error_of_normal_numbers(count: int) -> list[float]:

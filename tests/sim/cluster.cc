@@ -41,6 +41,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
       .ranks_give_up = !rules_.gentle,
       .retries = rules_.retries,
       .shares_state = !rules_.mortal,
+      .rings_only = rules_.pattern == protocol::PatternChoice::kRing,
       .joins = joins,
       .mistake = mistake,
       .excused = [this, &node] { return excused(node); },

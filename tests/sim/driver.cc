@@ -87,7 +87,11 @@ Plan plan_of(const RunOptions& options) {
   plan.rules.gentle = random.once_in(4);
   plan.rules.retries = random.once_in(3);
   Random others(options.seed ^ 0xd12ec7);
-  if (others.once_in(2)) plan.rules.pattern = protocol::PatternChoice::kDirect;
+  if (others.once_in(2)) {
+    plan.rules.pattern = protocol::PatternChoice::kDirect;
+  } else if (others.once_in(2)) {
+    plan.rules.pattern = protocol::PatternChoice::kRing;
+  }
   Random more(options.seed ^ 0x1a7e);
   if (more.once_in(2)) plan.rules.call_timeout = kLateAfter;
   plan.rules.mortal = !plan.rules.gentle && random.once_in(5);

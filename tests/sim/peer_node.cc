@@ -241,6 +241,8 @@ void PeerNode::apply(peer::ForgetPeer& effect) {
 
 void PeerNode::apply(peer::BeginEpoch& effect) {
   member_ = true;
+  members_ = effect.peers;
+  members_.insert(members_.begin() + effect.rank, id_);
   data([this, begin = effect] {
     engine_.begin_epoch(begin.epoch, begin.peers);
     links_.step(link::NeighboursKnown{begin.neighbours});
@@ -354,6 +356,9 @@ void PeerNode::apply(peer::StartOp& start) {
     auto arranged = peer::arrange(std::move(memory), start.task, start.start, start.order);
     PCCL_ASSERT(arranged.ok());
     memory = std::move(arranged.value());
+    std::vector<PeerId> order;
+    for (const uint32_t rank : start.order) order.push_back(members_.at(rank));
+    app_->on_started(start, std::move(order));
   }
   memory.dtype = start.dtype;
   memory.reduce = start.reduce;

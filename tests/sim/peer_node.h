@@ -137,6 +137,7 @@ class PeerNode {
   bool background_ = false;                      // it goes on in the background
   std::optional<peer::FinishJoint> unclaimed_;   // its end, for which nobody has waited yet
   std::map<OpKey, Epoch> unposted_;              // transfers for which nothing was lent
+  std::vector<PeerId> members_;                  // of the present epoch, in rank order
   Fifo to_control_, to_data_;
   std::deque<std::function<void()>> backlog_;
   std::shared_ptr<World::Connection> connection_;

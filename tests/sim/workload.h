@@ -44,6 +44,7 @@ class Workload : public App {
     bool ranks_give_up = true;      // ranks of the run may give up are_peers_pending
     bool retries = false;           // policy retry: only obsolete operations may fail
     bool shares_state = true;       // false: it never syncs
+    bool rings_only = false;        // the run asks for the ring, for quantized tensors too
     bool joins = true;              // false: it does nothing at all
     // The only thing that it ever calls, unless it founds its group.
     Mistake mistake = Mistake::kNone;
@@ -72,6 +73,7 @@ class Workload : public App {
   void on_decided(bool receives) override;
   void on_install() override;
   void on_called(peer::Handle handle, bool fetches) override;
+  void on_started(const peer::StartOp& start, std::vector<PeerId> order) override;
 
   // At the end of its turn it computes for so much longer than usual. `begun`: called then. Zero:
   // not any more, unless it has begun.
@@ -112,12 +114,19 @@ class Workload : public App {
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate, kOptimize };
   using Buffers = std::vector<std::vector<std::byte>>;
+  struct Attempt {  // to carry out an operation, in one epoch
+    ring::Shape shape;
+    std::vector<PeerId> order;  // the members, as in on_started()
+  };
   struct Posted {
     Call call;
     Buffers buffers;  // what the operation writes: one per rank, or one
     Buffers before, inputs;
     Epoch generation = {};
     uint32_t sequence = 0;  // its number under its tag, unless it is a send
+    // If it may be quantized around a ring, by its first element: each attempt began with the first
+    // element that was not kept.
+    std::map<uint64_t, Attempt> attempts = {};
   };
   static Buffers fresh_state();
   static bool same_on_all(const Call& call);  // whether all ranks get the same result
@@ -180,6 +189,10 @@ class Workload : public App {
                                     std::optional<size_t> known) const;
   bool is_right(const Posted& posted, uint32_t block, const std::vector<peer::Part>& parts,
                 std::optional<size_t> members) const;
+  // For a run that asks for the ring: all elements, as the attempts have reduced them.
+  std::vector<std::byte> reduced_around(const Posted& posted) const;
+  std::vector<std::byte> quantized_around(const Posted& posted, uint64_t start,
+                                          const Attempt& attempt) const;
   std::string where() const;
 
   PeerNode& node_;

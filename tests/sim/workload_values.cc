@@ -12,6 +12,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/base/reducible.h"
 #include "tests/cpp/quantized_sum.h"
+#include "tests/cpp/ring_blocks.h"
 #include "tests/sim/workload.h"
 
 namespace pccl::sim {
@@ -124,6 +125,7 @@ void Workload::quantize(Call& call, Random& random) const {
   if (call.kind != protocol::OpKind::kAllReduce ||
       !check_quantizable(call.format, call.dtype, call.reduce).ok())
     call.format = {};
+  if (rules_.rings_only && call.format.bits == 4) call.format.bits = 8;  // 4 are refused there
   if (!call.format.quantizes() || call.count > kCountQuantized[0]) return;
   const bool fast = node_.world().options().wire.fast();
   call.count = kCountQuantized[fast ? random.below(std::size(kCountQuantized)) : 0];
@@ -151,6 +153,61 @@ void Workload::append_quantized(std::vector<std::byte>& out, const Posted& poste
   const std::vector<std::byte> sum =
       quantized_sum(call.format, call.dtype, call.reduce, contributions, members == 2, 0, keys);
   out.insert(out.end(), sum.begin(), sum.end());
+}
+
+void Workload::on_started(const peer::StartOp& start, std::vector<PeerId> order) {
+  Posted& posted = open_.at(start.handle);
+  const bool quantizes = posted.call.kind == OpKind::kAllReduce && posted.call.format.quantizes();
+  if (!rules_.rings_only || !quantizes) return;
+  posted.attempts.insert_or_assign(start.start, Attempt{start.task.shape, std::move(order)});
+}
+
+std::vector<std::byte> Workload::reduced_around(const Posted& posted) const {
+  const Call& call = posted.call;
+  std::vector<std::byte> out;
+  for (auto at = posted.attempts.begin(); at != posted.attempts.end(); ++at) {
+    const auto& [start, attempt] = *at;
+    const uint64_t end = std::next(at) == posted.attempts.end() ? call.count : std::next(at)->first;
+    const std::vector<PeerId> over = present(call, attempt.order);
+    const size_t members = attempt.order.size();
+    if (!is_quantized(call, members) || over.empty()) {
+      append_values(out, call.dtype, start, end,
+                    [&](uint64_t i) { return reduced(call, over, i); });
+    } else if (members == 2) {
+      append_quantized(out, posted, start, {end, over}, members);
+    } else {
+      const std::vector<std::byte> sum = quantized_around(posted, start, attempt);
+      const auto bytes = static_cast<ptrdiff_t>((end - start) * element_bytes(call.dtype));
+      out.insert(out.end(), sum.begin(), sum.begin() + bytes);
+    }
+  }
+  return out;
+}
+
+// From its first element to the end of the tensor. An absent peer contributes zeros.
+std::vector<std::byte> Workload::quantized_around(const Posted& posted, uint64_t start,
+                                                  const Attempt& attempt) const {
+  using protocol::random_key;
+  const Call& call = posted.call;
+  const OpKey key{tag_id(call.tag), posted.sequence};
+  RandomKeys keys{{}, random_key(posted.generation, key, {}), start};
+  const std::set<PeerId>& absent = checker_.absent_from(call.name);
+  Buffers contributions;
+  size_t missing = 0;
+  for (const PeerId peer : attempt.order) {
+    const bool zeros = absent.contains(peer);
+    missing += zeros ? 1 : 0;
+    append_values(contributions.emplace_back(), call.dtype, start, call.count,
+                  [&](uint64_t i) { return zeros ? 0 : input(peer, call, i); });
+    keys.own.push_back(random_key(posted.generation, key, peer));
+    keys.partial.push_back(
+        random_key(posted.generation, key, peer, protocol::Rounded::kPartialSum));
+  }
+  ring::Shape shape = attempt.shape;
+  PCCL_ASSERT(shape.pattern == ring::Pattern::kAllReduce && shape.world == attempt.order.size());
+  shape.rank = 0;
+  return quantized_ring_sum(call.format, call.dtype, call.reduce, contributions,
+                            ring_blocks(ring::Schedule(shape)), missing, keys);
 }
 
 // The elements that pass from one rank to another one, or stay with it.
@@ -264,6 +321,7 @@ bool Workload::is_right(const Posted& posted, uint32_t block, const std::vector<
                         std::optional<size_t> members) const {
   std::span<const std::byte> rest = posted.buffers[block];
   if (const auto right = moved(posted, block)) return same(posted.buffers[block], *right);
+  if (!posted.attempts.empty()) return same(posted.buffers[block], reduced_around(posted));
   uint64_t start = 0;
   for (const peer::Part& part : parts) {
     const size_t bytes = (part.end - start) * element_bytes(posted.call.dtype);

@@ -66,6 +66,9 @@ class App {
   // The peer takes a call of the application. The truth value says whether it fetches the shared
   // state then.
   virtual void on_called(peer::Handle /*handle*/, bool /*fetches*/) {}
+  // The operation begins, or begins again, with the members in the order of the ring indices or
+  // ranks that its task uses.
+  virtual void on_started(const peer::StartOp& /*start*/, std::vector<PeerId> /*members*/) {}
 };
 
 // A bug that the checker must find. There is at least one for each promise that it watches.

@@ -86,6 +86,15 @@ TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
   EXPECT_TRUE(table.take_settled().empty());
 }
 
+TEST_F(OperationsTest, AWrongCallHasWaitedForNobody) {
+  begin(kA, 0);
+  begin(kB, 0);
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kInvalidArgument, "too coarse"}).ok());
+  const protocol::Verdict what = verdict();
+  EXPECT_EQ(what.code, Code::kInvalidArgument);
+  EXPECT_EQ(what.text, "too coarse");
+}
+
 TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreProposedToAbort) {
   for (const PeerId peer : {kA, kB}) {
     begin(peer, 0);

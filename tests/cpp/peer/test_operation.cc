@@ -269,82 +269,6 @@ TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
             "end #0 aborted\n");
 }
 
-// ---- Reconfiguration ----
-
-TEST(Operation, WhatIsNotDoneBeginsAgainInAReconfigurationOnceItIsDrained) {
-  Transcript t;
-  t.become_member();
-  for (Handle handle = 5; handle < 8; ++handle) t.call(t.all_reduce(handle));
-  t.on(OpTransferred{epoch_id(1), t.key(0)});
-  t.on(OpTransferred{epoch_id(1), t.key(1)});
-  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
-            "info: epoch 1.1 is ending: nobody is lost: there is a new link or plan, or the master "
-            "is about to end\n"
-            "tell StateReport, #0 done, #1 done, #2 not done\n");
-  EXPECT_EQ(t.call(t.all_reduce(8)), "") << "it waits for the next epoch";
-  EXPECT_EQ(t.go_on(1, {t.key(0)}),
-            "end #0 committed\nfinish call 5: ok\nend #1 again\nend #2 again\n");
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}), "") << "the next epoch is not there yet";
-  EXPECT_EQ(t.reconfigure(2),
-            "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2 begins: this process is rank 1 of 3\n"
-            "tell Begin #1 " +
-                kReduce +
-                "\nstart call 6 as #1: 1 of 3, from 1.1, to 1.3\n"
-                "tell Begin #3 " +
-                kReduce + "\nstart call 8 as #3: 1 of 3, from 1.1, to 1.3\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(2)}), "") << "of the epoch that is over";
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(2)}),
-            "tell Begin #2 " + kReduce + "\nstart call 7 as #2: 1 of 3, from 1.1, to 1.3\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(2), t.key(1)}), "tell Done #1\n");
-  EXPECT_EQ(t.decide(2, 0, {t.committed(t.key(1))}), "end #1 committed\nfinish call 6: ok\n");
-  EXPECT_EQ(t.call(t.all_reduce(9)).substr(0, 14), "tell Begin #4 ") << "numbers go on";
-}
-
-TEST(Operation, WhatCannotBeRestoredIsNotRepeated) {
-  Options options = Transcript::default_options();
-  options.restore = false;
-  Transcript t(options);
-  t.become_member();
-  t.call(t.all_reduce(5));
-  t.call(t.kind(6, OpKind::kBroadcast, 0));  // it overwrites nothing that it needs
-  t.go_on(1);
-  t.on(OpDrained{epoch_id(1), t.key(0)});
-  t.on(OpDrained{epoch_id(1), t.key(1)});
-  const std::string story = t.reconfigure(2);
-  EXPECT_NE(story.find("tell AbortRequest #0, peer lost"), std::string::npos) << story;
-  EXPECT_NE(story.find("PCCL_RESTORE=off"), std::string::npos) << story;
-  EXPECT_EQ(story.find("start call 5"), std::string::npos) << story;
-  EXPECT_NE(story.find("start call 6"), std::string::npos) << story;
-}
-
-TEST(Operation, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {
-  Transcript t;
-  t.become_member();
-  t.call(t.all_reduce(5));
-  t.call(t.kind(6, OpKind::kAllGather));
-  t.call(t.kind(7, OpKind::kBroadcast, 2));  // from the member that will be lost
-  t.call(t.kind(8, OpKind::kSend, 2));
-  t.go_on(1);
-  for (uint32_t i = 0; i < 3; ++i) t.on(OpDrained{epoch_id(1), t.key(i)});
-  t.on(OpDrained{epoch_id(1), transfer(2, 3)});
-  protocol::EpochStart start = t.start_of(2, {1, 2});
-  start.generation = epoch_id(1);
-  start.left = {peer_id(3)};
-  const std::string story = t.hear(start);
-  const auto has = [&](const std::string& line) {
-    EXPECT_NE(story.find(line), std::string::npos) << line << " in\n" << story;
-  };
-  has("reconfigured in epoch 1.2: rank 1 of 2\n");
-  has("tell Begin #0 all_reduce(sum, float32, 8 elements, world size 2)\nstart call 5");
-  has("tell AbortRequest #1, membership changed");
-  has("tell AbortRequest #2, membership changed");
-  has("finish call 8: membership changed");
-  // Ranks keep their meaning until the application has seen the new topology.
-  EXPECT_EQ(t.call(t.kind(9, OpKind::kBroadcast, 2)).find("start"), std::string::npos);
-  t.on(TopologySeen{epoch_id(2)});
-  EXPECT_NE(t.call(t.kind(10, OpKind::kBroadcast, 2)).find("no rank 2"), std::string::npos);
-}
-
 // ---- Kept results ----
 
 const std::string kKeep = "all_reduce(sum, float32, 100 elements, world size 3, on_loss keep)";
@@ -664,6 +588,29 @@ TEST(Operation, WrongCallsTakeNoNumber) {
       t.call(t.kind(5, OpKind::kBroadcast, 3)),
       "finish call 5: invalid argument: broadcast: there is no rank 3: the world size is 3\n");
   EXPECT_EQ(t.call(t.kind(6, OpKind::kBroadcast, 0)).substr(0, 14), "tell Begin #0 ");
+}
+
+// A call that is right in a smaller group takes its number, so that all members count alike.
+TEST(Operation, AFormatTooCoarseForTheRingIsAbortedForAll) {
+  Options options = Transcript::default_options();
+  options.pattern = protocol::PatternChoice::kRing;
+  Transcript t(options);
+  t.become_member();
+  OpRequest request = t.all_reduce(5);
+  request.format = {4, 64, 8};
+  EXPECT_EQ(t.call(request),
+            "tell Begin #0 all_reduce(sum, float32, 8 elements, "
+            "quantize=MinMax(bits=4, block=64, result_bits=8), world size 3)\n"
+            "tell AbortRequest #0, invalid argument: all_reduce: quantize=MinMax(bits=4, block=64, "
+            "result_bits=8) does not go around a ring of 3 members (PCCL_PATTERN=ring): each of "
+            "its 2 hops would round the sum to 4 bits once more; use bits=8 or BFloat16(), or set "
+            "another PCCL_PATTERN on all peers\n");
+  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0), Code::kInvalidArgument, "too coarse")}),
+            "end #0 aborted\nfinish call 5: invalid argument: too coarse\n");
+  request.handle = 6;
+  request.format = {8, 256, 8};
+  EXPECT_NE(t.call(request).find("start call 6 as #1: 1 of 3, from 1.1, to 1.3"),
+            std::string::npos);
 }
 
 TEST(Operation, AsManyAsTheLimitAndNoMore) {

@@ -1,5 +1,7 @@
 #include "csrc/peer/request.h"
 
+#include <set>
+
 #include "tests/cpp/peer/transcript.h"
 
 namespace pccl::peer {
@@ -172,6 +174,50 @@ TEST_F(RequestTest, AQuantizedAllReduceDoesNotGoAroundTheRing) {
   const ring::Task small = task_in(seen_by(2, 40));
   EXPECT_EQ(small.shape.pattern, ring::Pattern::kOneShot);
   EXPECT_FALSE(small.shape.format.quantizes());
+}
+
+TEST_F(RequestTest, WhereTheRunAsksForTheRingAQuantizedAllReduceGoesAroundIt) {
+  context_.options.pattern = protocol::PatternChoice::kRing;
+  OpRequest quantized = request(OpKind::kAllReduce);
+  quantized.format = {8, 256, 8, true};
+  const auto task_in = [&](const Membership& membership) {
+    return task_of(info_of(quantized, membership), key(), 9, membership);
+  };
+  const Membership membership = seen_by(2, 39);
+  const ring::Task four = task_in(membership);
+  EXPECT_EQ(four.shape.pattern, ring::Pattern::kAllReduce);
+  EXPECT_EQ(four.shape.format, quantized.format);
+  EXPECT_TRUE(four.parts.empty());
+  EXPECT_EQ(four.upstream, peer_id(3)) << "the ring is 0 2 1 3";
+  EXPECT_EQ(four.downstream, peer_id(4));
+  EXPECT_EQ(task_in(seen_by(1, 39, 2)).shape.pattern, ring::Pattern::kPairwise);
+  EXPECT_EQ(task_in(seen_by(2, 40)).shape.pattern, ring::Pattern::kOneShot);
+  // A hop has its own random bits: those of a contribution, of a partial sum and of the result
+  // differ, and so do those of two members.
+  const ring::Shape::Random random = four.shape.random;
+  const ring::Shape::Random others = task_in(seen_by(3, 39)).shape.random;
+  const std::set<uint64_t> keys = {random.own, random.partial, random.result, others.own,
+                                   others.partial};
+  EXPECT_EQ(keys.size(), 5u);
+  EXPECT_EQ(random.result, others.result);
+}
+
+TEST_F(RequestTest, FourBitsDoNotGoAroundARing) {
+  OpRequest quantized = request(OpKind::kAllReduce);
+  quantized.format = {4, 64, 8};
+  const auto checked = [&](const Membership& membership) {
+    return check_format(info_of(quantized, membership), membership).message;
+  };
+  EXPECT_EQ(checked(seen_by(1, 39)), "");
+  context_.options.pattern = protocol::PatternChoice::kRing;
+  EXPECT_EQ(checked(seen_by(1, 39)),
+            "all_reduce: quantize=MinMax(bits=4, block=64, result_bits=8) does not go around a "
+            "ring of 4 members (PCCL_PATTERN=ring): each of its 3 hops would round the sum to 4 "
+            "bits once more; use bits=8 or BFloat16(), or set another PCCL_PATTERN on all peers");
+  EXPECT_EQ(checked(seen_by(1, 40)), "") << "a small tensor is not quantized";
+  EXPECT_EQ(checked(seen_by(1, 39, 2)), "") << "two members exchange their tensors";
+  quantized.format = {8, 256, 8};
+  EXPECT_EQ(checked(seen_by(1, 39)), "");
 }
 
 TEST_F(RequestTest, LegsOnWanPathsThatCarryMuchTakeSeveralLanes) {

@@ -29,10 +29,12 @@ struct Way {
   uint32_t one_shot_bytes = 0;
   uint32_t rtt = 0;
   WireFormat format = {};
+  bool rings_only = false;
 };
 
 ring::Task task_in(uint32_t rank, uint32_t world, uint64_t count, const Way& way) {
   Context context;
+  if (way.rings_only) context.options.pattern = protocol::PatternChoice::kRing;
   Effects effects;
   context.effects = &effects;
   Membership membership(context);
@@ -205,6 +207,23 @@ TEST(SameBitsOfTheRing, DependOnItsOrder) {
   const Way other{.ring = {3, 1, 4, 0, 2}, .shares = {}};
   EXPECT_NE(hash(5, kCount, one, 1, Pattern::kAllReduce),
             hash(5, kCount, other, 1, Pattern::kAllReduce));
+}
+
+TEST(SameBitsOfTheRing, OfQuantizedTensorsDependOnItsOrderAlone) {
+  for (const WireFormat format :
+       {WireFormat{8, 256, 8}, WireFormat{16, 0, 16}, WireFormat{8, 256, 8, true}}) {
+    const Way base{.ring = {0, 1, 2, 3, 4}, .shares = {}, .format = format, .rings_only = true};
+    const uint64_t expected = hash(5, kCount, base, 1, Pattern::kAllReduce);
+    for (uint64_t lanes = 1; lanes <= 8; ++lanes) {
+      Way way = base;
+      way.lanes = lanes;
+      way.retried = lanes % 2 == 0;
+      EXPECT_EQ(hash(5, kCount, way, lanes, Pattern::kAllReduce), expected) << lanes << " lanes";
+    }
+    Way other = base;
+    other.ring = {3, 1, 4, 0, 2};
+    EXPECT_NE(hash(5, kCount, other, 1, Pattern::kAllReduce), expected);
+  }
 }
 
 }  // namespace

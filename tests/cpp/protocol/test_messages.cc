@@ -51,8 +51,10 @@ TEST(RandomKey, DependsOnTheOperationAndOnThePeer) {
                                    random_key(Epoch{3}, op, PeerId{5}),
                                    random_key(Epoch{4}, op, PeerId{4}),
                                    random_key(Epoch{3}, {TagId{2}, 2}, PeerId{4}),
-                                   random_key(Epoch{3}, {TagId{1}, 3}, PeerId{4})};
-  EXPECT_EQ(keys.size(), 6u);
+                                   random_key(Epoch{3}, {TagId{1}, 3}, PeerId{4}),
+                                   random_key(Epoch{3}, op, PeerId{4}, Rounded::kPartialSum),
+                                   random_key(Epoch{3}, op, PeerId{5}, Rounded::kPartialSum)};
+  EXPECT_EQ(keys.size(), 8u);
   EXPECT_TRUE(keys.contains(random_key(Epoch{3}, op, PeerId{4})));
 }
 

@@ -8,6 +8,7 @@
 #include "csrc/memory/kernels.h"
 #include "tests/cpp/quantized_sum.h"
 #include "tests/cpp/ring/world.h"
+#include "tests/cpp/ring_blocks.h"
 
 namespace pccl::ring {
 
@@ -19,11 +20,17 @@ inline Bytes reduced(World& world, const Call& call, const auto& of) {
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     all.push_back(of(rank));
     keys.own.push_back(World::key_of(rank));
+    keys.partial.push_back(World::partial_key_of(rank));
     if (call.absent.empty() || !call.absent[rank]) continue;
     all.back() = Bytes(all.back().size());
     ++absent;
   }
   if (call.format.quantizes() && world.size() > 1) {
+    if (call.pattern == Pattern::kAllReduce) {
+      return quantized_ring_sum(call.format, call.dtype, call.reduce, all,
+                                ring_blocks(world.schedule_of(call)), static_cast<size_t>(absent),
+                                keys);
+    }
     return quantized_sum(call.format, call.dtype, call.reduce, all,
                          call.pattern == Pattern::kPairwise, static_cast<size_t>(absent), keys);
   }

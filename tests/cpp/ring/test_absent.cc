@@ -47,6 +47,8 @@ std::vector<Call> forms(uint32_t world) {
     all.push_back(call(world == 2 ? Pattern::kPairwise : Pattern::kDirect, 100'003));
     all.back().format = format;
   }
+  all.push_back(call(Pattern::kAllReduce, 100'003));
+  if (world > 1) all.back().format = {8, 256, 8};
   return all;
 }
 

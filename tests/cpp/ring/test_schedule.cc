@@ -1,18 +1,13 @@
-// Runs the schedule with symbols instead of bytes. All ranks of a world run it against each other
-// in random order, and chunks in flight overtake one another. A symbol is the set of ranks whose
-// contribution it contains.
+// The schedule on paper (paper_world.h), and what it says of sizes, places and credit.
 
 #include "csrc/ring/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <numeric>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,169 +15,12 @@
 
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/eager.h"
-#include "csrc/ring/progress.h"
+#include "tests/cpp/ring/paper_world.h"
 
 namespace pccl::ring {
 namespace {
 
-using Ranks = uint32_t;                          // a set with one bit per rank
-using Place = std::pair<uint32_t, uint64_t>;     // block and offset
 using Stretches = std::map<uint64_t, uint64_t>;  // the end of each, by its start
-
-struct OnTheWay {
-  Chunk chunk;
-  Ranks symbol = 0;
-};
-
-// One rank: its tensor, its scratch buffer and its progress.
-struct PaperRank {
-  explicit PaperRank(const Shape& shape) : schedule(shape), progress(schedule) {
-    slots.assign(schedule.slot_count(), 0);
-  }
-  Schedule schedule;
-  Progress progress;
-  std::map<Place, Ranks> tensor;  // an absent entry is the rank's own contribution
-  std::vector<Ranks> slots;       // 0: free
-  std::deque<OnTheWay> inbox;
-  uint64_t allowed = 0;
-  // Only if chunks overtake: the chunks that have left, and by step modulo the depth the last chunk
-  // that was kept.
-  std::set<uint64_t> left;
-  std::map<uint64_t, uint64_t> kept;
-};
-
-class PaperWorld {
- public:
-  PaperWorld(Shape shape, uint64_t seed) : random_(seed) {
-    for (shape.rank = 0; shape.rank < shape.world; ++shape.rank)
-      members_.push_back(std::make_unique<PaperRank>(shape));
-    shape_ = shape;
-  }
-
-  // Again and again, one rank pauses until the others can do nothing more, so that they run as far
-  // ahead of it as they ever can. Returns true if all have finished.
-  bool run() {
-    for (bool moved = true; moved;) {
-      const uint32_t stopped = static_cast<uint32_t>(random_() % shape_.world);
-      while (move_all_but(stopped)) {
-      }
-      moved = false;
-      for (uint32_t rank = 0; rank < shape_.world; ++rank) moved |= send(rank) || receive(rank);
-    }
-    for (const auto& member : members_) {
-      if (!member->progress.finished() || !member->inbox.empty()) return false;
-    }
-    return true;
-  }
-
-  PaperRank& member(uint32_t rank) { return *members_[rank]; }
-  Ranks all() const { return (Ranks{1} << shape_.world) - 1; }
-
- private:
-  Ranks own(uint32_t rank, uint32_t block) const {
-    switch (shape_.pattern) {
-      case Pattern::kPairwise:
-      case Pattern::kAllReduce: return Ranks{1} << rank;
-      case Pattern::kAllGather: return block == rank ? Ranks{1} << rank : 0;
-      default: return rank == 0 ? 1 : 0;
-    }
-  }
-  Ranks& at(uint32_t rank, const Chunk& chunk) {
-    return members_[rank]
-        ->tensor.try_emplace({chunk.block, chunk.offset}, own(rank, chunk.block))
-        .first->second;
-  }
-
-  // Moves ranks in random order, each a few times. Returns false if none could do anything.
-  bool move_all_but(uint32_t stopped) {
-    bool moved = false;
-    for (uint32_t turn = 0; turn < 2 * shape_.world; ++turn) {
-      const uint32_t rank = static_cast<uint32_t>(random_() % shape_.world);
-      if (rank != stopped) moved |= random_() % 2 != 0 ? send(rank) : receive(rank);
-    }
-    for (uint32_t rank = 0; rank < shape_.world && !moved; ++rank)
-      moved = rank != stopped && (send(rank) || receive(rank));
-    return moved;
-  }
-
-  bool send(uint32_t rank) {
-    PaperRank& me = *members_[rank];
-    const PaperRank& downstream = *members_[(rank + 1) % shape_.world];
-    // A credit from downstream arrives now.
-    const Progress& there = downstream.progress;
-    me.allowed = std::max(me.allowed,
-                          downstream.schedule.credit(there.sent_until(), there.received_until()));
-    if (!me.progress.can_send(me.allowed)) return false;
-    const Chunk chunk = me.schedule.chunk_sent_for(me.progress.take());
-    EXPECT_LT(chunk.step, me.allowed);
-    OnTheWay leaving{chunk, 0};
-    if (me.schedule.from_scratch(chunk)) {
-      Ranks& slot = me.slots[me.schedule.slot_sent(chunk)];
-      EXPECT_NE(slot, 0u) << "sent from an empty slot";
-      leaving.symbol = std::exchange(slot, 0);
-    } else if (me.schedule.overtakes()) {
-      leaving.symbol = own(rank, chunk.block);  // the data from before anything landed
-    } else {
-      leaving.symbol = at(rank, chunk);
-    }
-    me.left.insert(chunk.id);
-    EXPECT_NE(leaving.symbol, 0u);
-    me.progress.sent(chunk.id);
-    members_[(rank + 1) % shape_.world]->inbox.push_back(leaving);
-    return true;
-  }
-
-  bool receive(uint32_t rank) {
-    PaperRank& me = *members_[rank];
-    if (me.inbox.empty()) return false;
-    const auto next = me.inbox.begin() + static_cast<ptrdiff_t>(random_() % me.inbox.size());
-    const auto [sent, symbol] = *next;
-    me.inbox.erase(next);
-    EXPECT_EQ(me.schedule.find(sent.round, sent.block, sent.slice), sent.id);
-    EXPECT_TRUE(me.progress.expects(sent.id));
-    me.progress.arriving(sent.id);
-    const Chunk chunk = me.schedule.chunk_received(sent.id);
-    EXPECT_EQ(chunk, sent);
-    Ranks& tensor = at(rank, chunk);
-    switch (me.schedule.action(chunk)) {
-      case Action::kAccumulate: {
-        Ranks& slot = me.slots.at(me.schedule.slot(chunk));
-        EXPECT_EQ(slot, 0u) << "a slot is overwritten before it has left";
-        EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
-        slot = symbol | tensor;
-        break;
-      }
-      case Action::kGather: ADD_FAILURE() << "of an exchange"; break;
-      case Action::kFinish:
-        EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
-        tensor |= symbol;
-        EXPECT_EQ(tensor, all());
-        if (me.schedule.overtakes() && !shape_.restored) keep(me, chunk);
-        break;
-      case Action::kStore:
-        EXPECT_TRUE(shape_.pattern != Pattern::kAllReduce || symbol == all());
-        EXPECT_EQ(me.tensor[Place(chunk.block, chunk.offset)], own(rank, chunk.block))
-            << "stored twice";
-        tensor = symbol;
-        break;
-    }
-    me.progress.arrived(chunk.id);
-    return true;
-  }
-
-  // Overwritten data is kept only for as many steps as upstream may be ahead.
-  static void keep(PaperRank& me, const Chunk& chunk) {
-    const uint64_t at = chunk.step % me.schedule.depth();
-    const auto before = me.kept.find(at);
-    EXPECT_TRUE(before == me.kept.end() || me.left.contains(before->second))
-        << "overwritten before it has left";
-    me.kept[at] = chunk.id;
-  }
-
-  std::mt19937_64 random_;
-  Shape shape_;
-  std::vector<std::unique_ptr<PaperRank>> members_;
-};
 
 std::vector<uint64_t> interesting_counts(uint64_t world) {
   return {0,
@@ -243,6 +81,8 @@ Stretches one_stretch(uint64_t start, uint64_t end) {
   return stretches;
 }
 
+constexpr WireFormat kBfloat16{16, 0, 16};
+
 class AllWorlds : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Schedule, AllWorlds, ::testing::Range(1u, 10u));
 
@@ -268,6 +108,36 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
   }
 }
 
+// Codes wait in scratch in all rounds but the last, and each chunk has whole blocks.
+TEST_P(AllWorlds, CodesAreReducedOncePassedOnAndFreed) {
+  const uint32_t world = GetParam();
+  for (const WireFormat& format : {WireFormat{8, 256, 8}, WireFormat{8, 32, 16}, kBfloat16}) {
+    for (const uint64_t count : interesting_counts(world)) {
+      for (const bool wan : {false, true}) {
+        SCOPED_TRACE(std::to_string(count) + " elements in " + text(format));
+        PaperWorld ranks({.world = world,
+                          .element_bytes = 4,
+                          .count = count,
+                          .format = format,
+                          .block_bytes = {},
+                          .wan = wan},
+                         count + world);
+        ASSERT_TRUE(ranks.run()) << "it stands still";
+        for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
+          PaperRank& member = ranks.member(rank);
+          EXPECT_EQ(bytes_written(member.schedule), one_stretch(0, count * 4));
+          for (const auto& [at, symbol] : member.tensor) {
+            EXPECT_EQ(symbol, ranks.all());
+            EXPECT_TRUE(format.block == 0 || at.second % (4 * format.block) == 0 ||
+                        at.second == count * 4);
+          }
+          for (const Ranks slot : member.slots) EXPECT_EQ(slot, 0u);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   const uint32_t world = GetParam();
   const uint64_t count =
@@ -275,8 +145,13 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
       uint64_t{world} * (64 << 10) * 11 + 3;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const bool wan = seed % 4 == 3;
-    PaperWorld ranks(
-        {.world = world, .element_bytes = 1, .count = count, .block_bytes = {}, .wan = wan}, seed);
+    PaperWorld ranks({.world = world,
+                      .element_bytes = 1,
+                      .count = count,
+                      .format = seed % 3 == 0 ? WireFormat{8, 256, 8} : WireFormat{},
+                      .block_bytes = {},
+                      .wan = wan},
+                     seed);
     ASSERT_TRUE(ranks.run()) << "seed " << seed;
   }
 }
@@ -459,6 +334,27 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
   EXPECT_EQ(
       Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(),
       256u << 10);
+}
+
+TEST(Schedule, ScratchOfCodesKeepsItsBudget) {
+  constexpr uint64_t kBudget = 32u << 20;
+  for (const WireFormat& format : {WireFormat{8, 256, 8}, WireFormat{8, 1024, 16}, kBfloat16}) {
+    for (const uint32_t world : {3u, 6u, 24u, 128u}) {
+      for (const bool wan : {false, true}) {
+        const Schedule schedule({.world = world,
+                                 .element_bytes = 4,
+                                 .count = 300'000'000,
+                                 .format = format,
+                                 .block_bytes = {},
+                                 .wan = wan});
+        const uint64_t scratch = uint64_t{schedule.slot_count()} * schedule.slot_bytes();
+        EXPECT_LE(scratch, kBudget) << text(format) << " " << world;
+        EXPECT_GE(scratch, wan ? kBudget / 2 : 0) << text(format) << " " << world;
+        const uint64_t waiting = std::min<uint64_t>(2 * world - 3, schedule.slices());
+        EXPECT_EQ(schedule.slot_count(), schedule.depth() * waiting) << "all rounds but the last";
+      }
+    }
+  }
 }
 
 TEST(Schedule, ATensorThatIsExchangedFitsIntoItsSlot) {

@@ -48,7 +48,7 @@ struct Call {
   // kOneShot that is not in place. `count` is the largest.
   std::function<uint64_t(uint32_t from, uint32_t to)> part = {};
   std::vector<uint16_t> shares = {};  // kDirect; none: equal ones
-  WireFormat format = {};             // kPairwise, kDirect
+  WireFormat format = {};             // kAllReduce, kPairwise, kDirect
   // Its task on a rank, for an all-reduce; the World fills in epoch, key and digest. None: the
   // World makes the task.
   std::function<Task(uint32_t rank)> task = {};
@@ -116,6 +116,7 @@ class World {
 
   // Of random bits.
   static uint64_t key_of(uint32_t rank) { return 0xabcdef'00000000u + rank; }
+  static uint64_t partial_key_of(uint32_t rank) { return 0x123456'00000000u + rank; }
   static constexpr uint64_t kResultKey = 77;
 
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
@@ -208,6 +209,9 @@ class World {
     }
     engine(rank).link_down(PeerId{other + 1});
   }
+
+  // That of rank 0.
+  Schedule schedule_of(const Call& call) const { return Schedule(shape_of(0, call)); }
 
   bool takes_part(uint32_t rank, const Call& call) const {
     return call.pattern != Pattern::kTransfer || rank == call.root ||
@@ -347,7 +351,7 @@ class World {
                 .format = call.format,
                 .block_bytes = call.block_bytes,
                 .wan = wan.value_or(call.pattern == Pattern::kPairwise),
-                .random = {key_of(rank), kResultKey}};
+                .random = {key_of(rank), kResultKey, partial_key_of(rank)}};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kReduce) shape.rank = (rank + 2 * size() - call.root - 1) % size();
     if (call.pattern == Pattern::kExchange) shape.count = 0;
