@@ -329,13 +329,13 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.scratch_bytes = membership.scratch_bytes(world - std::min(world, 2u));
   task.keep = info.keep;
   if (info.format.stochastic) {
-    const auto key_of = [&](PeerId peer, protocol::Rounded what) {
+    const auto key_of = [&](PeerId peer, Rounded what) {
       return protocol::random_key(membership.generation(), key, peer, what);
     };
     const PeerId self = membership.self();
-    task.shape.random = {.own = key_of(self, protocol::Rounded::kWhole),
-                         .result = key_of({}, protocol::Rounded::kWhole),
-                         .partial = key_of(self, protocol::Rounded::kPartialSum),
+    task.shape.random = {.own = key_of(self, Rounded::kWhole),
+                         .result = key_of({}, Rounded::kWhole),
+                         .partial = key_of(self, Rounded::kPartialSum),
                          .first = info.start};
   }
   if (info.kind == OpKind::kSend) {

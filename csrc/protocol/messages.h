@@ -664,8 +664,6 @@ inline bool agreed_among_members(const OpInfo& info) {
 uint64_t digest(const OpInfo& info);
 // The digest of the part of an operation that passes between two members.
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
-// Numbers that are rounded: those of a contribution or a result, or of a partial sum in a ring.
-enum class Rounded : uint8_t { kWhole = 0, kPartialSum = 1 };
 // The key of the random bits of what a peer contributes to a quantized all-reduce, or passes on;
 // without a peer, of its result. A peer passes a block on once at most, so it names the hop. The
 // key does not depend on epochs, so that an attempt after a loss has the same bits.

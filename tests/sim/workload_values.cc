@@ -200,8 +200,7 @@ std::vector<std::byte> Workload::quantized_around(const Posted& posted, uint64_t
     append_values(contributions.emplace_back(), call.dtype, start, call.count,
                   [&](uint64_t i) { return zeros ? 0 : input(peer, call, i); });
     keys.own.push_back(random_key(posted.generation, key, peer));
-    keys.partial.push_back(
-        random_key(posted.generation, key, peer, protocol::Rounded::kPartialSum));
+    keys.partial.push_back(random_key(posted.generation, key, peer, Rounded::kPartialSum));
   }
   ring::Shape shape = attempt.shape;
   PCCL_ASSERT(shape.pattern == ring::Pattern::kAllReduce && shape.world == attempt.order.size());
