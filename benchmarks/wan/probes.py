@@ -86,7 +86,8 @@ def measure(lab: Lab, options: argparse.Namespace) -> list[float]:
             shaped = lab.path(regions[source], regions[target]).mbit
             cells = (f"{shaped:g}", f"{rate:.0f}", f"{mbit:.0f}", f"{rate / mbit:.2f}")
             rows.append([f"{source} to {target}", *cells])
-    head = ["path", "has, Mbit/s", "optimize_topology", f"iperf3, {options.streams} streams", "ratio"]
+    by_iperf_name = f"iperf3, {options.streams} streams"
+    head = ["path", "has, Mbit/s", "optimize_topology", by_iperf_name, "ratio"]
     print(table(head, rows))
     print(
         f"ratios: median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}; "
