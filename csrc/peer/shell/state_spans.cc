@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::peer {
@@ -85,20 +86,22 @@ std::shared_ptr<StateSpans::List> StateSpans::list() {
 }
 
 const StateSpans::ByKind& StateSpans::by_kind(uint64_t piece_bytes) {
-  if (by_kind_ && by_kind_->piece_bytes == piece_bytes) return *by_kind_;
-  by_kind_.emplace().piece_bytes = piece_bytes;
+  PCCL_ASSERT(piece_bytes > 0);
+  if (by_kind_.piece_bytes == piece_bytes) return by_kind_;
+  by_kind_ = {};
+  by_kind_.piece_bytes = piece_bytes;
   for (uint32_t key = 0; key < entries_.size(); ++key) {
     const StateSpan& entry = entries_[key];
     if (entry.device != nullptr && entry.size() > 0) {
-      by_kind_->on_devices.push_back(key);
+      by_kind_.on_devices.push_back(key);
     } else if (entry.bytes.size() > piece_bytes) {
-      by_kind_->large.push_back(key);
+      by_kind_.large.push_back(key);
     } else {
-      by_kind_->small.push_back(key);
-      by_kind_->bytes.push_back(entry.bytes);
+      by_kind_.small.push_back(key);
+      by_kind_.bytes.push_back(entry.bytes);
     }
   }
-  return *by_kind_;
+  return by_kind_;
 }
 
 }  // namespace pccl::peer

@@ -69,7 +69,7 @@ class StateSpans {
     std::vector<uint32_t> large;                    // in memory of the host: above `piece_bytes`
     std::vector<uint32_t> small;                    // the others
     std::vector<std::span<const std::byte>> bytes;  // of the small ones
-    uint64_t piece_bytes = 0;
+    uint64_t piece_bytes = 0;                       // 0: they are not sorted yet
   };
   const ByKind& by_kind(uint64_t piece_bytes);
 
@@ -80,7 +80,7 @@ class StateSpans {
   std::optional<MayAdd> may_add_;
   protocol::LayoutWords words_;
   Reusable<List> list_;
-  std::optional<ByKind> by_kind_;
+  ByKind by_kind_;
 };
 
 }  // namespace pccl::peer
