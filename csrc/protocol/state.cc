@@ -13,7 +13,7 @@ namespace {
 // FNV-1a over 64-bit words. Most of the words are hashes already.
 constexpr uint64_t kNoWords = 0xcbf29ce484222325;
 
-void mix(uint64_t& hash, uint64_t word) {
+void take_in(uint64_t& hash, uint64_t word) {
   hash = (hash ^ word) * 0x100000001b3;
   hash ^= hash >> 29;
 }
@@ -32,8 +32,8 @@ void for_each_word(const StateEntry& entry, auto&& take) {
 uint64_t state_hash(const StateEntries& entries) {
   uint64_t hash = kNoWords;
   for (const StateEntry& entry : entries) {
-    for_each_word(entry, [&hash](uint64_t word) { mix(hash, word); });
-    mix(hash, entry.hash);
+    for_each_word(entry, [&hash](uint64_t word) { take_in(hash, word); });
+    take_in(hash, entry.hash);
   }
   return hash;
 }
@@ -52,8 +52,8 @@ uint64_t LayoutWords::state_hash(std::span<const uint64_t> hashes) const {
   uint64_t hash = kNoWords;
   const uint64_t* word = words_.data();
   for (size_t at = 0; at < hashes.size(); ++at) {
-    for (uint32_t left = counts_[at]; left > 0; --left) mix(hash, *word++);
-    mix(hash, hashes[at]);
+    for (uint32_t left = counts_[at]; left > 0; --left) take_in(hash, *word++);
+    take_in(hash, hashes[at]);
   }
   return hash;
 }
