@@ -94,8 +94,9 @@ def train(url: str, world: int, full: bool, mib: int, sleep: float) -> None:
         dist.all_reduce(fetches, op=dist.ReduceOp.MAX)
         later += not bool(fetches)
         start = time.monotonic()
-        # The rest of the measured time is communication, which a join may slow.
-        time.sleep(sleep)  # is the computation of the outer step: a load of exactly this length
+        # A pause stands for the computation of the outer step. It has the same length in each step,
+        # so that only the communication, which a join may slow, makes steps differ.
+        time.sleep(sleep)  # seconds of --step: the length itself is what the benchmark sets
         dist.all_reduce(pseudo_gradient)
         steps.append((time.monotonic() - start, bool(fetches)))
     sync.wait()

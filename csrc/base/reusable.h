@@ -1,8 +1,8 @@
 // Reusable: an object that is lent to one user at a time, and made again only if the last user
-// still has it. Whoever lends it sees what the last user did with it, on any thread. The count of a
-// shared_ptr does not give that: reading the count orders nothing.
-// One thread at a time may call its methods; what is lent may be given back on any thread. A lent
-// object outlives the Reusable.
+// still has it. The lending thread sees all that the last user did with the object, on any thread.
+// The count of a shared_ptr does not give that: reading the count orders nothing.
+// One thread at a time may call its methods. A lent object may be given back on any thread, and may
+// outlive the Reusable.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Reusable {
     const bool given_back = slot_ != nullptr && !slot_->lent.load(std::memory_order_acquire);
     return given_back ? &slot_->object : nullptr;
   }
-  // Replaces the object. Whoever has the old one keeps it.
+  // Replaces the object. The user of the old one keeps it.
   T& emplace(auto&&... arguments) {
     slot_ = std::make_shared<Slot>(std::forward<decltype(arguments)>(arguments)...);
     return slot_->object;

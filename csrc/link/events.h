@@ -113,8 +113,8 @@ struct NeighboursKnown {  // the peers that exchange chunks with this one in a n
 // peer has dialled it.
 struct LanesWanted {
   PeerId peer;
-  // What the path carries is to be measured, so the number of lanes must not be the limit: the link
-  // gets as many as it can have.
+  // The rate of the path is to be measured. So that the lanes are not the limit, the link gets as
+  // many as it can have.
   bool measured = false;
 };
 struct LanesLearnt {  // the number of lanes that pays on links to this peer

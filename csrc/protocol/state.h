@@ -19,8 +19,8 @@ using StateEntries = std::vector<StateEntry>;
 // revision. The hashes cover the bytes of the tensors.
 uint64_t state_hash(const StateEntries& entries);
 
-// What state_hash() takes from a list but the hashes of its entries. While the layout of a state
-// stays, this gives the hash of each content of it in less time.
+// The words that state_hash() takes from a list, without the hashes of its entries. While the
+// layout of a state stays, they give the hash of each content of it in less time.
 class LayoutWords {
  public:
   LayoutWords() = default;

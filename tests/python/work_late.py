@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 import torch.distributed as dist
 import world
 from work_host_group import cut, enter, sgd
-from world import expected
+from world import expected, wait_until
 
 import pccl_backend as pccl
 from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
@@ -53,16 +52,9 @@ def learn(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
 
 
-def wait_until(there: Path) -> None:
-    """Do nothing until the others have gone on: the lateness under test.
-
-    A late process may make no call, so it learns only from this file that the others went on. The
-    pauses decide nothing: the wait ends when the file is there, or fails at the deadline.
-    """
-    deadline = time.monotonic() + WAIT_MAX_S
-    while not there.exists():
-        assert time.monotonic() < deadline, "the others did not go on"
-        time.sleep(0.05)  # a process that must not call pccl has no event to wait for
+def be_late(there: Path) -> None:
+    """Make no call until the others have gone on, as this file tells: the lateness under test."""
+    assert wait_until(there.exists, timeout_s=WAIT_MAX_S), "the others did not go on"
 
 
 def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:
@@ -106,7 +98,7 @@ def run(
     with outer:
         for _ in range(STEPS_MAX):
             if is_late and len(diary.steps) == 2:
-                wait_until(ahead)
+                be_late(ahead)
             learn(model, optimizer)
             if any(contributors == peers - 1 for _, contributors in diary.steps[-2:-1]):
                 ahead.touch()
@@ -123,7 +115,7 @@ def is_kicked(ahead: Path) -> str:
     with expected(pccl.KickedError) as caught, outer:
         for _ in range(2):
             learn(model, optimizer)
-        wait_until(ahead)
+        be_late(ahead)
         for _ in range(2):
             learn(model, optimizer)
     return str(caught[0])

@@ -63,7 +63,7 @@ class StateSpans {
   // the one of an earlier call if nobody has that one any more.
   std::shared_ptr<List> list();
 
-  // Which entries are hashed in which way, by their numbers.
+  // The numbers of the entries, by the way in which they are hashed.
   struct ByKind {
     std::vector<uint32_t> on_devices;               // not the empty ones
     std::vector<uint32_t> large;                    // in memory of the host: above `piece_bytes`

@@ -2,6 +2,7 @@
 // rank order; or, around a ring, what whole blocks give, encoded again at each hop.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <vector>
 
 #include "csrc/base/cpu.h"
@@ -50,24 +51,29 @@ TEST_P(Quantized, EveryFormatTypeAndSizeIsTheSumOfTheDecodedContributions) {
   }
 }
 
-TEST_P(Quantized, EachWidthOfVectorsGivesTheSameBits) {
-  for (const WireFormat& format : kFormats) {
-    std::vector<Bytes> results;
-    for (const int width : {0, 1, 2}) {
-      World world(GetParam(), 3);
-      const Call call = call_of(world, format, 5'003);
-      allow_wide_vectors(width > 0);
-      allow_widest_vectors(width > 1);
-      world.post(call);
-      world.settle();
-      world.end(0, call.key, true);
-      allow_wide_vectors(true);
-      allow_widest_vectors(true);
-      results.push_back(world.result(0, call.key)[0]);
-    }
-    EXPECT_TRUE(results[0] == results[1]);
-    EXPECT_TRUE(results[0] == results[2]);
+// The result at one member is the same with vectors of each width.
+void each_width_gives_the_same(uint32_t size, const std::function<Call(const World&)>& make) {
+  std::vector<Bytes> results;
+  for (const int width : {0, 1, 2}) {
+    World world(size, 3);
+    const Call call = make(world);
+    allow_wide_vectors(width > 0);
+    allow_widest_vectors(width > 1);
+    world.post(call);
+    world.settle();
+    world.end(0, call.key, true);
+    allow_wide_vectors(true);
+    allow_widest_vectors(true);
+    results.push_back(world.result(0, call.key)[0]);
   }
+  EXPECT_TRUE(results[0] == results[1]);
+  EXPECT_TRUE(results[0] == results[2]);
+}
+
+TEST_P(Quantized, EachWidthOfVectorsGivesTheSameBits) {
+  for (const WireFormat& format : kFormats)
+    each_width_gives_the_same(GetParam(),
+                              [&](const World& world) { return call_of(world, format, 5'003); });
 }
 
 // An owner may be ahead of the member that takes its results most slowly, but not without end. No
@@ -141,23 +147,8 @@ TEST_P(Quantized, EachHopOfARingEncodesThePartialSum) {
 }
 
 TEST_P(Quantized, OfARingEachWidthOfVectorsGivesTheSameBits) {
-  for (const WireFormat& format : kRingFormats) {
-    std::vector<Bytes> results;
-    for (const int width : {0, 1, 2}) {
-      World world(GetParam(), 3);
-      const Call call = around(format, 5'003);
-      allow_wide_vectors(width > 0);
-      allow_widest_vectors(width > 1);
-      world.post(call);
-      world.settle();
-      world.end(0, call.key, true);
-      allow_wide_vectors(true);
-      allow_widest_vectors(true);
-      results.push_back(world.result(0, call.key)[0]);
-    }
-    EXPECT_TRUE(results[0] == results[1]);
-    EXPECT_TRUE(results[0] == results[2]);
-  }
+  for (const WireFormat& format : kRingFormats)
+    each_width_gives_the_same(GetParam(), [&](const World&) { return around(format, 5'003); });
 }
 
 TEST_P(Quantized, OfARingBytesOnTheWireAreCounted) {
