@@ -87,7 +87,7 @@ Status LinkProbe::begin(const protocol::Probe& probe) {
   warmed_.reset();
   counted_.reset();
   all_came_ = false;
-  context_.emit(OpenLanes{probe.peer, true});
+  context_.emit(OpenLanes{.peer = probe.peer, .measured = true});
   look();
   return {};
 }

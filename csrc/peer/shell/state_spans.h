@@ -1,6 +1,6 @@
 // StateSpans: the entries of a shared state in this process, checked and sorted by key. They serve
 // any number of sync_shared_state calls, so that a call of many entries does not describe each of
-// them again. One thread at a time may use it. What it has lent may be given back on any thread.
+// them again. One thread at a time may use it. A lent list may be given back on any thread.
 // Failure: kInvalidArgument for entries that cannot be offered: a duplicate key, a shape that does
 // not match the number of bytes, more than the limits allow.
 #pragma once
