@@ -11,7 +11,7 @@
 namespace pccl::torch_layer {
 
 PcclBackend::Call::Call(const char* call, OpKind op_kind, c10d::OpType op_type, Milliseconds limit)
-    : name(call), type(op_type), timeout(limit), borrowed(std::make_unique<BorrowedTensors>(call)) {
+    : name(call), type(op_type), timeout(limit), borrowed(std::make_shared<BorrowedTensors>(call)) {
   request.kind = op_kind;
   request.dtype = DType::kBytes;
   request.tag = call_options().tag;

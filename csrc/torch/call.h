@@ -33,7 +33,7 @@ struct PcclBackend::Call {
   const char* name;
   c10d::OpType type;
   Milliseconds timeout;
-  std::unique_ptr<BorrowedTensors> borrowed;
+  std::shared_ptr<BorrowedTensors> borrowed;
   peer::OpRequest request;
   // See peer::arrange().
   std::vector<Bytes> spans;

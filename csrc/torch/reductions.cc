@@ -3,6 +3,8 @@
 
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
+
 #include "csrc/base/reducible.h"
 #include "csrc/torch/call.h"
 #include "csrc/torch/call_options.h"
@@ -87,19 +89,24 @@ std::string name_of(const c10d::ReduceOp& op) {
 PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tensors,
                                                   const c10d::ReduceOp& reduce_op, bool writes) {
   const ReduceOp op = reduce_op_of(reduce_op);
-  const Tensors parts = as_real(call.name, tensors, op);
+  const bool complex = std::ranges::any_of(tensors, &at::Tensor::is_complex);
+  const bool scaled = reduce_op.op_ == c10d::ReduceOp::PREMUL_SUM;
+  const Use use = writes ? Use::kUpdate : Use::kRead;
+  Tensors real, scaled_values;  // unused by most calls, whose time they would lengthen
+  if (complex) real = as_real(call.name, tensors, op);
+  const Tensors& parts = complex ? real : tensors;
   const at::ScalarType scalar = call.borrowed->same_dtype(parts);
   check_can_compute(call.name, scalar, op);
-  call.borrowed->admit(parts, writes ? Use::kUpdate : Use::kRead);
-  const bool scaled = reduce_op.op_ == c10d::ReduceOp::PREMUL_SUM;
-  const Tensors values = operands(call.name, parts, reduce_op);
-  const Bytes bytes = !writes  ? call.borrowed->lend_flat(values, Use::kRead)
-                      : scaled ? call.borrowed->lend_flat(parts, values)
-                               : call.borrowed->lend_flat(parts, Use::kUpdate);
+  if (scaled) {
+    call.borrowed->admit(parts, use);
+    scaled_values = operands(call.name, parts, reduce_op);
+  }
+  const Tensors& values = scaled ? scaled_values : parts;
+  const Bytes bytes = writes && scaled ? call.borrowed->lend_flat(parts, values)
+                                       : call.borrowed->lend_flat(values, use);
   if (writes) check_apart(call.name, tensors);
   call.elements(scalar, bytes.size());
   call.request.reduce = op;
-  const bool complex = !tensors.empty() && tensors[0].is_complex();
   if (call.request.kind == OpKind::kAllReduce && !complex &&
       check_quantizable(call_options().format, call.request.dtype, op).ok())
     call.request.format = call_options().format;
