@@ -100,7 +100,7 @@ uint32_t Schedule::depth_with(uint64_t scratch) const {
       uint64_t{by_owners() ? slots_per_slice() : slots_per_step()} * slot_bytes_;
   const uint64_t most = by_owners() ? slices_ + 1 : step_count();
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::min(scratch / step_bytes, most), kDepth,
-                                                    kDepthMax * (scratch / kScratchBytesWan)));
+                                                    kDepthMax * scratch / kScratchBytesWan));
 }
 
 // Sets the sizes and offsets of the blocks.
