@@ -168,23 +168,24 @@ fmt: $(VENV_READY)    ## reformat everything
 types: $(VENV_READY)  ## mypy, strict
 	$(BIN)/mypy
 
-# $(call sanitized,folder,compiler,cmake options): the core's tests under a sanitizer.
+# $(call sanitized,folder,compiler,cmake options,tests left out): the core's tests under a sanitizer.
 define sanitized
 	cmake -S . -B build/$1 -G Ninja -DCMAKE_CXX_COMPILER=$2 $3 >/dev/null
 	cmake --build build/$1 -j$(JOBS)
-	ctest --test-dir build/$1 -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error -E '^sim'
+	ctest --test-dir build/$1 -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error -E '$4'
 endef
 asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0
 asan: | packages  ## core tests and SEEDS seeds with the sanitizers for addresses and undefined behaviour
 	@$(packages) clang
-	$(call sanitized,asan,clang++,"-DPCCL_SANITIZE=address$(comma)undefined")
+	$(call sanitized,asan,clang++,"-DPCCL_SANITIZE=address$(comma)undefined",^sim)
 	build/asan/pccl-sim --seeds $$(($(SEEDS) / 2)) & other=$$! \
 	  && build/asan/pccl-sim --seeds $$(($(SEEDS) / 2)) --first $$(($(SEEDS) / 2 + 1)) && wait $$other
 
-# The simulator has one thread only.
+# The simulator and the tests of pure cores have one thread only.
+one_thread := ^(sim|scenarios|protocol)|^[a-z]*\.[^.]*(Core|Engine|Worlds|SameBits|Quantized|Schedule|PartsOfThree|OverTime|GroupsCost)
 tsan: | packages  ## core tests with the thread sanitizer
 	@$(packages) clang
-	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF)
+	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF,$(one_thread))
 
 fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, JOBS at a time
 	@$(packages) clang
