@@ -501,7 +501,8 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     many bytes, or None for no limit; None in its place if all go around the ring),
     `one_shot_bytes` (operations on parts of up to this size take one message, and are not
     quantized), `joined`, `left`, `broken_by` (the loss that broke the epoch, until
-    `update_topology`; else None), `peer_timeout` and `master_timeout` (seconds), `bytes_sent` and
+    `update_topology`; else None), `peer_timeout`, `master_timeout`, `first_call_timeout` and
+    `call_timeout` (seconds; the last one is None if there is no such limit), `bytes_sent` and
     `bytes_received` (on the wire), `tensor_bytes_sent` and `tensor_bytes_received` (of the tensors
     that these stand for: more if they were quantized), `bytes_held` (scratch and saved bytes of all
     groups of this process), `operations_open`, `links` (per peer: lanes, active lanes, RTT in

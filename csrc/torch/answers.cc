@@ -135,6 +135,12 @@ py::dict info_answer(const peer::Info& info) {
   dict["min_peers"] = info.options.min_peers;
   dict["peer_timeout"] = to_seconds(info.options.peer_timeout);
   dict["master_timeout"] = to_seconds(info.options.master_timeout);
+  const Duration first_call = info.options.first_call_timeout;
+  const Duration call = info.options.call_timeout;
+  dict["first_call_timeout"] =
+      to_seconds(first_call > Duration{0} ? first_call : info.options.peer_timeout);
+  dict["call_timeout"] =
+      call > Duration{0} ? py::object(py::float_(to_seconds(call))) : py::object(py::none());
   dict["members"] = members_of(info.topology);
   dict["ring"] = info.topology.ring;
   dict["shares"] = info.topology.shares;

@@ -127,4 +127,5 @@ def goes_on(ahead: Path) -> None:
     with outer:
         while outer.last is None or not outer.last.left:
             learn(model, optimizer)
+        assert pccl.run_info()["call_timeout"] == 3.0
         ahead.touch()

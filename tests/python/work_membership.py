@@ -70,6 +70,8 @@ def grows_and_shrinks() -> str:
     assert info["world_size"] == len(info["members"]) == 2
     assert info["epoch"] == topology.epoch
     assert info["broken_by"] is None
+    assert info["first_call_timeout"] == info["peer_timeout"], "by default"
+    assert info["call_timeout"] is None
     dist.barrier()  # otherwise the other leaves before its vote
     return "stayed"
 
