@@ -1,10 +1,12 @@
 """One all-reduce in each format, in turn, in an emulated network.
 
     sudo .venv/bin/python benchmarks/wan/quantized.py benchmarks/wan/atlantic.toml
-    sudo .venv/bin/python benchmarks/wan/quantized.py benchmarks/wan/both.toml --only float32 8bit
+    sudo .venv/bin/python benchmarks/wan/quantized.py benchmarks/wan/both.toml \\
+        --only float32 8bit "8bit ring"
 
 Each format has ranks of its own, all in one lab, and they take turns, call by call: float32, 8
-bits, 4 bits and bfloat16. The tensor of a scenario with `scale` is the report's 1.073 GB divided by
+bits, 4 bits and bfloat16, and those that can be quantized at each hop of the ring
+(PCCL_PATTERN=ring). The tensor of a scenario with `scale` is the report's 1.073 GB divided by
 it, otherwise 256 MiB. The first two calls of each are shown and not counted: in them, connections
 are new and lanes find their number. The table has the median of the calls after them, how many
 times faster than float32 that is, and the goal. The exit status is 1 if a goal is missed, or if the
@@ -33,7 +35,8 @@ from sections import table
 from worlds import REPORT_BYTES
 
 PLAIN = "float32"
-CONTENDERS = (PLAIN, *FORMATS)
+AROUND_RING = {"8bit ring": "8bit", "bfloat16 ring": "bfloat16"}  # three hosts and more
+CONTENDERS = (PLAIN, *FORMATS, *AROUND_RING)
 DEFAULT_BYTES = 256 * MIB
 PILOTS = 2  # calls that do not count
 GOALS = {  # times faster than float32
@@ -75,10 +78,21 @@ class Row:
         return [name for name in self.wall if self.gain(name) < self.goals.get(name, 0.0)]
 
 
-def start(lab: Lab) -> World:
+def contenders(hosts: int, chosen: Sequence[str]) -> list[str]:
+    """Return those of the chosen ones that differ with so many hosts."""
+    return [name for name in chosen if hosts > 2 or name not in AROUND_RING]
+
+
+def start(lab: Lab, name: str) -> World:
     """Start the ranks of a contender."""
     places = lab.places()
-    return World("pccl", len(places), places=places, address=lab.hosts[0].address, device="wan0")
+    backend = "pccl-ring" if name in AROUND_RING else "pccl"
+    return World(backend, len(places), places=places, address=lab.hosts[0].address, device="wan0")
+
+
+def format_of(name: str) -> str:
+    """Return the format of a contender as a Case has it: empty for none."""
+    return "" if name == PLAIN else AROUND_RING.get(name, name)
 
 
 def measure(scenario: Path, names: Sequence[str], rounds: int, mib: int | None) -> Row:
@@ -96,11 +110,11 @@ def measure(scenario: Path, names: Sequence[str], rounds: int, mib: int | None) 
     loads = []
     with lab:
         try:
-            for name in names:
-                worlds[name] = start(lab)
+            for name in contenders(row.hosts, names):
+                worlds[name] = start(lab, name)
             for number in range(PILOTS + rounds):
                 for name, world in worlds.items():
-                    form = "" if name == PLAIN else name
+                    form = format_of(name)
                     case = Case(name="", tensor_bytes=row.bytes, quantize=form, goals={})
                     cpu, begin = lab.cpu(), time.monotonic()
                     seconds, _ = world.all_reduce(case)
