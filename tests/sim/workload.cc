@@ -561,8 +561,11 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   apart_ = false;
   lent_.clear();
   const Status& status = result.status;
-  // The state of this peer is not that of the others, so its step does not count.
-  batch_failed_ |= !status.ok() && fetches_;
+  // A batch beside a sync that fails does not count: this peer may not have the state of the others,
+  // or they wait for the end of the sync first and have not begun the batch.
+  const bool beside_sync =
+      result.kind == protocol::JointKind::kSyncSharedState && stage_ == Stage::kBatch;
+  batch_failed_ |= !status.ok() && (fetches_ || beside_sync);
   fetches_ = false;
   if (gone_ || (status.code == Code::kInvalidState && node_.has_left())) return;
   if (is_out(status.code)) return;
