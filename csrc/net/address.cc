@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <span>
+#include <string>
+
+#include "csrc/base/ids.h"
 
 namespace pccl::net {
 namespace {
@@ -58,6 +62,12 @@ std::vector<std::string> interface_hosts() {
   }
   uv_free_interface_addresses(all, count);
   return hosts;
+}
+
+uint64_t machine_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? tag_id(id).value : 0;
 }
 
 std::string network_of(const std::string& host) {

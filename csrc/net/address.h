@@ -43,6 +43,9 @@ Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port)
 // The numeric addresses of this machine's interfaces that are up, without loopback.
 std::vector<std::string> interface_hosts();
 
+// Two processes that get the same number run on one machine, within the same boot. 0: unknown.
+uint64_t machine_id();
+
 // The network of a numeric host that usually belongs to one user: the IPv4 address itself, or the
 // first 64 bits of an IPv6 address. Examples: "10.0.0.7", "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);

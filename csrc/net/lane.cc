@@ -296,6 +296,15 @@ void Lane::set_alone(bool alone) {
   impl_->busy_poll->set_may_migrate(alone && local_address(fd).port() > peer_address(fd).port());
 }
 
+bool Lane::tune(PathClass path, const std::string& congestion) {
+  impl_->loop->assert_on_loop();
+  if (impl_->dead) return true;
+  const bool accepted = congestion.empty() || socket().set_congestion(congestion);
+  socket().tune(path, congestion.empty());
+  if (path == PathClass::kWan && congestion.empty()) keep_window();
+  return accepted;
+}
+
 void Lane::keep_window() {
   impl_->loop->assert_on_loop();
   if (impl_->dead || impl_->channel.socket().paces_itself()) return;

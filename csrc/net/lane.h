@@ -57,6 +57,10 @@ class Lane {
   // For a local lane: whether no other lane keeps this thread as busy. If so, and if the threads at
   // both ends share a core, the one whose end has the higher port migrates.
   void set_alone(bool alone);
+  // Adapts the socket to its path (Socket::tune). `congestion` names the congestion control; empty:
+  // chosen by the path, and keep_window() on a wan path. Returns false if the system refuses it,
+  // and keeps its own.
+  bool tune(PathClass path, const std::string& congestion);
   // From here on the congestion window survives idle periods, if the system permits it
   // (Socket::send_after_silence), and the first chunks after an idle period are paced. No effect if
   // the congestion control paces by itself.

@@ -109,6 +109,11 @@ void Socket::limit_segment(uint32_t bytes) const {
   setsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &value, sizeof value);
 }
 
+void Socket::discard_at_end() const {
+  const linger now{1, 0};
+  setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
 // With any limit set, the system paces at the rate that it estimates itself.
 void Socket::pace(uint64_t bytes_per_second) const {
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);

@@ -43,6 +43,8 @@ class Socket {
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
   PathInfo path() const;
+  // Makes the end of this socket discard the bytes that have not left, and reset the connection.
+  void discard_at_end() const;
   // The bytes that the buffers of both ends now allow to be in flight; 0: not known.
   uint64_t buffers() const;
   // Adapts the socket to its path.

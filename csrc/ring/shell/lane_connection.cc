@@ -93,16 +93,10 @@ uint64_t LaneConnection::buffers() const {
 
 std::string LaneConnection::tune(net::PathClass rtt, const std::string& congestion) {
   if (lane_ == nullptr) return {};
-  std::string refusal;
-  const net::Socket& socket = lane_->socket();
-  if (!congestion.empty() && !socket.set_congestion(congestion)) {
-    refusal = address_ + ": the system refuses congestion control " + congestion + ", and keeps " +
-              socket.congestion();
-  }
-  socket.tune(rtt, congestion.empty());
   wan_ = rtt == net::PathClass::kWan;
-  if (wan_ && congestion.empty()) lane_->keep_window();
-  return refusal;
+  if (lane_->tune(rtt, congestion)) return {};
+  return address_ + ": the system refuses congestion control " + congestion + ", and keeps " +
+         lane_->socket().congestion();
 }
 
 void LaneConnection::set_contended(bool contended) {

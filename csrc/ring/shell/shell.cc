@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
-#include <fstream>
 #include <future>
 #include <map>
 #include <optional>
@@ -16,6 +15,7 @@
 
 #include "csrc/link/core.h"
 #include "csrc/link/path_monitor.h"
+#include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handshake_rate.h"
 #include "csrc/net/keys.h"
@@ -49,13 +49,6 @@ constexpr size_t kEarlyMax = protocol::kMembersMax;
 uint32_t lanes_affordable() {
   return static_cast<uint32_t>(
       std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
-}
-
-// Two processes that read the same value run on one machine, within the same boot.
-uint64_t machine_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  return std::getline(file, id) ? tag_id(id).value : 0;
 }
 
 }  // namespace
@@ -518,7 +511,7 @@ void Shell::listen(const std::string& host) {
 void Shell::accept_as(PeerId self, uint64_t run_id, uint16_t version,
                       std::optional<protocol::AcceptingKey> accepting) {
   impl_->loop.post([impl = impl_.get(), self, run_id, version, accepting] {
-    impl->be({self, run_id, machine_id(), version, accepting});
+    impl->be({self, run_id, net::machine_id(), version, accepting});
   });
 }
 

@@ -45,6 +45,11 @@ TEST(Address, InterfacesHaveAddressesOfThisMachine) {
   }
 }
 
+TEST(Address, AMachineHasOneNumber) {
+  EXPECT_EQ(machine_id(), machine_id());
+  EXPECT_NE(machine_id(), 0u);
+}
+
 TEST(Address, NamesHaveAddresses) {
   Result<std::vector<Address>> addresses = resolve_now("localhost", 7);
   ASSERT_TRUE(addresses.ok());

@@ -173,6 +173,19 @@ TEST(Lane, StaysAwakeForALargeChunkFromThisMachineButNotForLong) {
   EXPECT_LT(share_busy(link.b, milliseconds(200)), 0.1);
 }
 
+TEST(Lane, IsTunedForItsPath) {
+  Link link;
+  const auto tune = [&](const std::string& congestion) {
+    return on(link.a.loop, [&] { return link.a.lane->tune(PathClass::kWan, congestion); });
+  };
+  const std::string before = on(link.a.loop, [&] { return link.a.lane->socket().congestion(); });
+  EXPECT_FALSE(tune("none-such"));
+  EXPECT_EQ(on(link.a.loop, [&] { return link.a.lane->socket().congestion(); }), before);
+  EXPECT_TRUE(tune("reno"));
+  EXPECT_EQ(on(link.a.loop, [&] { return link.a.lane->socket().congestion(); }), "reno");
+  EXPECT_TRUE(tune(""));
+}
+
 struct PacedLink : Link {
   PacedLink() {
     on(a.loop, [&] {

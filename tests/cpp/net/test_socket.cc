@@ -70,6 +70,18 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_EQ(unsent, 16 << 10);
 }
 
+TEST(Socket, CanDiscardWhatHasNotLeft) {
+  const auto [client, server] = connected_fds();
+  {
+    const Socket socket(client);
+    socket.discard_at_end();
+  }
+  char byte = 0;
+  EXPECT_EQ(recv(server, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+  close(server);
+}
+
 TEST(Socket, DoesNotPaceOnANearWay) {
   const auto [client, server] = connected_fds();
   const Socket socket(client);
