@@ -61,7 +61,7 @@ class Build(BuildExtension):
         extension.extra_link_args = [flag for flag in spec["flags"] if flag == "-fopenmp"]
         super().run()
         package = Path(self.get_ext_fullpath(extension.name)).parent
-        self._place_master(package / "bin")
+        self._place_programs(package / "bin")
         self._place_limits(package)
         self._place_cuda_library(package, built=spec["cuda"])
 
@@ -85,11 +85,12 @@ class Build(BuildExtension):
             units.append(str(unit))
         return units
 
-    def _place_master(self, bin_dir: Path) -> None:
+    def _place_programs(self, bin_dir: Path) -> None:
         bin_dir.mkdir(exist_ok=True)
-        fresh = bin_dir / "pccl-master.new"
-        shutil.copy2(CORE / "pccl-master", fresh)
-        fresh.replace(bin_dir / "pccl-master")  # atomic, because the old file may be running
+        for name in ("pccl-master", "pccl-probe"):
+            fresh = bin_dir / f"{name}.new"
+            shutil.copy2(CORE / name, fresh)
+            fresh.replace(bin_dir / name)  # atomic, because the old file may be running
 
     def _place_limits(self, package: Path) -> None:
         module = subprocess.run([CORE / "pccl-limits"], check=True, capture_output=True).stdout

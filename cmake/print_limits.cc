@@ -50,6 +50,9 @@ int main() {
   print("STATE_KEYS_MAX", kStateKeysMax);
   print("STATE_KEY_BYTES_MAX", kStateKeyBytesMax);
   print("LANES_MAX", kLanesMax);
+  print("TRIAL_STREAMS_MAX", kTrialStreamsMax);
+  print("TRIAL_TIME_MIN_S", kTrialTimeMin);
+  print("TRIAL_TIME_MAX_S", kTrialTimeMax);
   print("PROBE_BUDGET_MAX_S", pccl::Duration(std::chrono::milliseconds(kProbeBudgetMax)));
   print("QUANTIZED_BLOCK_MIN", pccl::WireFormat::kBlockMin);
   print("QUANTIZED_BLOCK_MAX", pccl::WireFormat::kBlockMax);

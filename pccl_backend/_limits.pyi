@@ -32,6 +32,10 @@ STATE_KEYS_MAX: int
 STATE_KEY_BYTES_MAX: int
 LANES_MAX: int
 """TCP connections of one link."""
+TRIAL_STREAMS_MAX: int
+"""TCP connections of one trial of `pccl probe`."""
+TRIAL_TIME_MIN_S: float
+TRIAL_TIME_MAX_S: float
 PROBE_BUDGET_MAX_S: float
 """The longest budget of optimize_topology."""
 QUANTIZED_BLOCK_MIN: int

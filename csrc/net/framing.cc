@@ -103,7 +103,7 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> 
   }
   const auto type = load_little_endian<uint8_t>(from + kTypeAt);
   if (type < static_cast<uint8_t>(FrameType::kHello) ||
-      type > static_cast<uint8_t>(FrameType::kDone)) {
+      type > static_cast<uint8_t>(FrameType::kTrialResult)) {
     return refusal("unknown type " + std::to_string(type));
   }
   if (load_little_endian<uint8_t>(from + kTypeAt + 1) != 0 ||

@@ -17,6 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "ids are copied as they lie in memory");
 
 constexpr std::string_view kControlLabel = "pccl control";
+constexpr std::string_view kProbeLabel = "pccl probe";
 constexpr std::string_view kAcceptingLabel = "pccl accepting";
 constexpr std::string_view kLaneLabel = "pccl lane";
 
@@ -80,6 +81,10 @@ Key::~Key() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
 Key control_key(std::span<const std::byte> secret) {
   PCCL_ASSERT(!secret.empty());
   return derive(secret, std::string(kControlLabel));
+}
+
+Key probe_key(std::span<const std::byte> secret) {
+  return derive(secret, std::string(kProbeLabel));
 }
 
 // All parts after a label have a fixed length, so that no two inputs give the same bytes.

@@ -1,7 +1,8 @@
 // keys: the keys by which the two ends of a connection prove who they are, and how they are derived
 // from what both ends know (PROTOCOL.md, section 2). Pure functions of bytes (HKDF with SHA-256,
 // RFC 5869).
-//   - A peer and the master derive control_key() from the secret of the peer's token.
+//   - A peer and the master derive control_key() from the secret of the peer's token. The ends of
+//     `pccl probe` derive probe_key() from it.
 //   - The master draws a seed at each start. From it follows the accepting key of each peer, which
 //     the master tells that peer alone. A peer that shall dial another one gets an identity and
 //     lane_key(). The other one derives the same key from the identity that the dialler shows. So
@@ -37,6 +38,8 @@ struct Key {
 
 // The key of a connection to the master.
 Key control_key(std::span<const std::byte> secret);
+// The key of a connection of `pccl probe`.
+Key probe_key(std::span<const std::byte> secret);
 
 protocol::Key accepting_key(const protocol::Key& seed, PeerId peer);
 // The key of a lane: of one pair of peers, one direction of dialling, and one life of the run.

@@ -26,8 +26,8 @@ inline uint32_t next_serial(uint32_t last, bool by_higher) {
 // The content of kHello and kHelloOk, as the sender sees it.
 struct LaneHello {
   uint64_t run_id = 0;
-  PeerId self;
-  PeerId other;
+  PeerId self = {};
+  PeerId other = {};
   uint64_t machine = 0;  // equal at both ends: both are on one machine; 0: unknown
   VersionRange versions = kSpoken;
   uint32_t serial = 0;   // of the link: next_serial()
@@ -62,6 +62,17 @@ enum class FrameType : uint8_t {
   kWindow = 8,
   // op, digest; the operation is done at the sender, which has reported this to the master.
   kDone = 9,
+  // For `pccl probe` alone (section 9), and out of place on a lane of a run. The client asks for a
+  // trial, and the server says the same when it is ready. Fields:
+  //   block          number of connections that carry data
+  //   slice          milliseconds
+  //   round          direction; 4 is added on a wan path
+  //   op.tag, digest name of the congestion control, padded with zeros
+  kTrial = 10,
+  // The server's count of a trial: `value` is the number of bytes that have come, `block` that of
+  // lost connections, and `slice` the thousandths of a core that its thread took. If `round` is not
+  // 0, it is the reason why the server ends the session, and there is no count.
+  kTrialResult = 11,
 };
 
 inline constexpr uint16_t kPullRound = 1;  // of a kCredit

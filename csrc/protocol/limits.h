@@ -176,6 +176,13 @@ inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // Connections to a master with one token.
 inline constexpr size_t kConnectionsPerTokenMax = 256;
+// The limits of a trial of `pccl probe` (section 9). Its connections are enough to show that more
+// than a link opens would bring nothing.
+inline constexpr uint32_t kTrialStreamsMax = 2 * kLanesMax;
+inline constexpr Duration kTrialTimeMin = std::chrono::milliseconds(200);
+inline constexpr Duration kTrialTimeMax = std::chrono::minutes(1);
+// The text in which a probe server describes its host: six settings of the system.
+inline constexpr size_t kAboutBytesMax = 4096;
 // How long one optimize_topology measures the links of a group, in milliseconds. Nobody trains
 // meanwhile, and it takes a minute to measure all links of 18 members on three continents.
 inline constexpr uint32_t kProbeBudgetMax = 600'000;

@@ -232,7 +232,7 @@ class World {
     FrameHeader header;
     const uint64_t kind = chance_.below(6);
     header.type =
-        kind < 3 ? FrameType::kChunk : static_cast<FrameType>(3 + chance_.below(7));  // no hello
+        kind < 3 ? FrameType::kChunk : static_cast<FrameType>(3 + chance_.below(9));  // no hello
     header.epoch = Epoch{epoch_.value - chance_.below(2)};
     if (chance_.once_in(30)) ++header.epoch.value;
     header.op = {TagId{1}, static_cast<uint32_t>(chance_.below(sequence_ + 3))};

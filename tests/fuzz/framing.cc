@@ -68,7 +68,7 @@ bool feed(net::FrameReader& reader, std::span<const std::byte> bytes, Chance& ch
 
 FrameHeader some_header(Chance& chance) {
   FrameHeader header;
-  header.type = static_cast<net::FrameType>(1 + chance.below(9));
+  header.type = static_cast<net::FrameType>(1 + chance.below(11));
   if (header.type == net::FrameType::kChunk) header.type = net::FrameType::kPing;
   header.epoch = Epoch{chance.below(4)};
   header.value = chance();

@@ -26,6 +26,7 @@ LAYERS = {
     "csrc/memory": ("csrc/base",),
     "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link", "csrc/memory"),
     "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/memory", "csrc/ring"),
+    "csrc/probe": ("csrc/base", "csrc/protocol", "csrc/net"),
     "master": ("csrc/base", "csrc/protocol", "csrc/net"),
     "cuda": (),
     "csrc/torch": (
@@ -41,7 +42,15 @@ LAYERS = {
 }
 
 # --- Purity: all code in these folders is pure, except the folders shell/ and main ---
-PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/memory", "csrc/ring", "csrc/peer", "master")
+PURE_FOLDERS = (
+    "csrc/protocol",
+    "csrc/link",
+    "csrc/memory",
+    "csrc/ring",
+    "csrc/peer",
+    "csrc/probe",
+    "master",
+)
 PURE_FILES = ("csrc/net/framing", "csrc/net/checksum", "csrc/net/keys", "csrc/net/openssl")
 SHELLS = re.compile(r"/shell/|/main\.cc$")  # they use sockets, clocks, threads and files
 COMPUTE = (
@@ -68,6 +77,7 @@ NETWORK_FOLDERS = ("csrc/net", "tests/cpp/net")
 NO_TWIN = {
     "csrc/torch": "tested through Python: it cannot be linked without torch",
     "master/main.cc": "a process: tests/python starts it",
+    "csrc/probe/main.cc": "a process: tests/python starts it",
 }
 
 PROGRAMS = "tests/python/programs.py"

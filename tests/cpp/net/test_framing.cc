@@ -126,7 +126,7 @@ TEST(FrameHeader, HostileOnesAreRefusedWithAReason) {
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[50] ^= std::byte{1}; }, false),
             "bad frame: the checksum of its header does not match");
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{0}; }), "bad frame: unknown type 0");
-  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{10}; }), "bad frame: unknown type 10");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{12}; }), "bad frame: unknown type 12");
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[5] = std::byte{1}; }),
             "bad frame: a reserved field is not zero");
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[57] = std::byte{1}; }),

@@ -43,12 +43,14 @@ std::string hex(const Range& bytes) {
 //       sha256, hmac_of = hashlib.sha256, lambda key, text: hmac.new(key, text, sha256).digest()
 //       return hmac_of(hmac_of(bytes(32), secret), info + b"\1")
 //   identity = struct.pack("<QQIQ", 1 << 32 | 2, 1 << 32 | 3, 1, 7)
-//   hkdf(bytes(range(32)), b"pccl control")
+//   hkdf(bytes(range(32)), b"pccl control"), hkdf(bytes(range(32)), b"pccl probe")
 //   accepting = hkdf(bytes(range(32)), b"pccl accepting" + struct.pack("<Q", 1 << 32 | 3))
 //   hkdf(accepting, b"pccl lane" + struct.pack("<Q", 77) + identity)
 TEST(Keys, AreTheOnesThatAreDocumented) {
   EXPECT_EQ(hex(control_key(counted(32)).bytes),
             "6ec8d6c528c4a1711ea2a47eb750868cfcc59a04b86882e38acd76f311e90711");
+  EXPECT_EQ(hex(probe_key(counted(32)).bytes),
+            "e7708e901f3942357305ee30fc974701bd417976f8d10f7ab26707553ebc902e");
   const protocol::Key accepting = accepting_key(seed(), kAcceptor);
   EXPECT_EQ(hex(Key(accepting).bytes),
             "2d23a6b28c0b733b8bbf5b366382fffd5baab6e1d9b439f033fd215d3b169bc9");

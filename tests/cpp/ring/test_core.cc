@@ -534,6 +534,11 @@ TEST_F(Core, AnOpenThatGoesBackAndFramesOutOfPlaceFailTheLink) {
   expect_failed(step(FrameArrived{{kDown}, header(FrameType::kHello)}), "out of place");
 }
 
+TEST_F(Core, AFrameOfAProbeFailsTheLink) {
+  begin();
+  expect_failed(step(FrameArrived{{kDown}, header(FrameType::kTrial)}), "out of place");
+}
+
 TEST_F(Core, AChunkOfAnotherDigestIsAMismatchNotAnEnemy) {
   begin();
   post(0);

@@ -1,0 +1,217 @@
+// pccl-probe: an end of `pccl probe`, as a process. pccl_backend/probe/endpoint.py starts it, and
+// the modules beside that one do all that people see. The first line of its input is a request, one
+// JSON object, so that no secret is in its arguments. The input then stays open. Every line that it
+// prints is one JSON object.
+//
+//   {"tokens": ["pccl1.id.secret", ...], "serve": {"host": "::", "port": 48149, "about": "..."}}
+//     {"listening": 48149}
+//     {"client": "10.0.0.7", "text": "measures"}
+//   {"tokens": [], "measure": {"host": "10.0.0.1", "port": 48149, "streams": [1, 4],
+//     "directions": ["there", "both"], "milliseconds": 3000, "congestion": ""}}
+//     {"rtt": 0.08, "about": "..."}
+//     {"streams": 1, "direction": "there", "there": 93.1, "back": null, "busy": 0.1}
+//   {"failed": "busy", "why": "..."}
+//
+// It ends when its input ends, so it never outlives the process that started it. It ignores SIGINT,
+// which a terminal sends to both. Exit codes: 0, 1 after "failed", 2 for input that is no request.
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "csrc/base/token.h"
+#include "csrc/net/address.h"
+#include "csrc/net/library_check.h"
+#include "csrc/probe/client_core.h"
+#include "csrc/probe/server_core.h"
+#include "csrc/probe/shell/probe_end.h"
+#include "csrc/protocol/limits.h"
+
+namespace {
+
+using namespace pccl;
+using Json = nlohmann::json;
+
+void print(const Json& line) {
+  // Text of another machine may be no UTF-8.
+  const std::string text = line.dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+int fail(const std::string& kind, const std::string& why) {
+  print({{"failed", kind}, {"why", why}});
+  return 1;
+}
+
+const char* name_of(probe::Ending ending) {
+  switch (ending) {
+    case probe::Ending::kDone: return "done";
+    case probe::Ending::kRefused: return "refused";
+    case probe::Ending::kNoAnswer: return "no answer";
+    case probe::Ending::kNoConnect: return "no connection";
+    case probe::Ending::kNoProbe: return "no probe";
+    case probe::Ending::kBusy: return "busy";
+    case probe::Ending::kToken: return "token";
+    case probe::Ending::kLost: return "lost";
+  }
+  return "lost";
+}
+
+// Mbit/s.
+double rate(const probe::Trial& trial, uint64_t bytes) {
+  return static_cast<double>(bytes) * 8e-6 / to_seconds(trial.length() - trial.warm_up());
+}
+
+void print_measured(const probe::Trial& trial, const probe::TrialResult& here,
+                    const probe::TrialResult& there) {
+  Json line = {{"streams", trial.streams},
+               {"direction", probe::name_of(trial.direction)},
+               {"there", nullptr},
+               {"back", nullptr},
+               {"busy", std::max(here.busy, there.busy) / 1000.0}};
+  if (trial.direction != probe::Direction::kBack) line["there"] = rate(trial, there.bytes);
+  if (trial.direction != probe::Direction::kThere) line["back"] = rate(trial, here.bytes);
+  print(line);
+}
+
+struct Request {
+  bool serves = false;
+  Endpoint at;
+  probe::ProbeEnd::Options options;
+  probe::Plan plan;
+};
+
+// Throws if the text is no request. Only the program that has started this one writes it.
+Request parse(const std::string& text) {
+  const Json json = Json::parse(text);
+  Request request;
+  for (const Json& one : json.at("tokens")) {
+    const Result<Token> token = parse_token(one.get_ref<const std::string&>());
+    if (!token.ok()) throw std::invalid_argument("a token " + token.status().message);
+    request.options.keys.emplace(token.value().id, net::probe_key(token.value().secret.bytes()));
+  }
+  request.serves = json.contains("serve");
+  const Json& asked = json.at(request.serves ? "serve" : "measure");
+  request.at = {asked.at("host"), asked.at("port")};
+  if (request.serves) {
+    request.options.about = asked.at("about");
+    const size_t bytes = request.options.about.size();
+    if (bytes == 0 || bytes > protocol::kAboutBytesMax) throw std::invalid_argument("about");
+    return request;
+  }
+  request.plan = {.streams = asked.at("streams"),
+                  .directions = {},
+                  .milliseconds = asked.at("milliseconds"),
+                  .congestion = asked.at("congestion")};
+  for (const Json& one : asked.at("directions"))
+    request.plan.directions.push_back(probe::direction_named(one).value());
+  for (const uint32_t streams : request.plan.streams) {
+    const probe::Trial trial{.streams = streams,
+                             .milliseconds = request.plan.milliseconds,
+                             .direction = probe::Direction::kBoth,
+                             .wan = false,
+                             .congestion = request.plan.congestion};
+    if (!probe::is_valid(trial)) throw std::invalid_argument("a trial out of bounds");
+  }
+  if (request.plan.streams.empty() || request.plan.directions.empty())
+    throw std::invalid_argument("no trial");
+  return request;
+}
+
+uint64_t random_session() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
+// Runs on the loop. `finish` may be called on any thread, more than once.
+std::unique_ptr<probe::ProbeEnd> start(net::Loop& loop, Request& request,
+                                       const std::function<void(int)>& finish) {
+  const uint64_t machine = net::machine_id();
+  probe::ProbeEnd::Callbacks callbacks;
+  std::unique_ptr<probe::Core> core;
+  if (request.serves) {
+    core = std::make_unique<probe::ServerCore>(machine);
+    callbacks.on_note = [](const std::string& host, const std::string& text) {
+      print({{"client", host}, {"text", text}});
+    };
+  } else {
+    core = std::make_unique<probe::ClientCore>(request.plan, random_session(), machine);
+    callbacks.on_ready = [](const probe::Ready& ready) {
+      print({{"rtt", to_seconds(ready.rtt)}, {"about", ready.about}});
+    };
+    callbacks.on_measured = print_measured;
+    callbacks.on_over = [finish](const probe::Over& over) {
+      const bool done = over.ending == probe::Ending::kDone;
+      finish(done ? 0 : fail(name_of(over.ending), over.why));
+    };
+  }
+  auto end = std::make_unique<probe::ProbeEnd>(loop, std::move(core), std::move(request.options),
+                                               std::move(callbacks));
+  if (!request.serves) {
+    end->dial(request.at);
+    return end;
+  }
+  const Result<uint16_t> port = end->listen(request.at);
+  if (!port.ok()) {
+    finish(fail("listen", port.status().message));
+  } else {
+    print({{"listening", port.value()}});
+  }
+  return end;
+}
+
+int run(Request request) {
+  std::promise<int> over;
+  std::once_flag once;
+  const std::function<void(int)> finish = [&](int code) {
+    std::call_once(once, [&] { over.set_value(code); });
+  };
+  net::Loop loop("pccl-probe");
+  if (!loop.status().ok()) return fail("listen", loop.status().message);
+  std::unique_ptr<probe::ProbeEnd> end;
+  loop.post([&] { end = start(loop, request, finish); });
+  std::thread input([&finish] {
+    for (std::string line; std::getline(std::cin, line);) {
+    }
+    finish(0);
+  });
+  input.detach();  // it may wait for input for ever
+  const int code = over.get_future().get();
+  loop.post([&end] { end.reset(); });
+  loop.stop();
+  std::fflush(stdout);
+  std::_Exit(code);
+}
+
+}  // namespace
+
+int main() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
+  if (const Status status = net::check_libraries(nullptr); !status.ok()) {
+    std::fprintf(stderr, "pccl probe: %s\n", status.message.c_str());
+    return 1;
+  }
+  std::string line;
+  std::getline(std::cin, line);
+  Request request;
+  const Status status = caught([&] { request = parse(line); });
+  wipe(line);
+  if (!status.ok()) {  // its text may have a part of a token
+    std::fprintf(stderr, "pccl-probe: its input is no request: `pccl probe` starts this program\n");
+    return 2;
+  }
+  return run(std::move(request));
+}
