@@ -1,9 +1,7 @@
 """The `pccl probe` command: measures how much a path carries, by number of TCP streams.
 
-    wire        the protocol of the two ends, and every limit
-    flow        moves bytes over streams and counts the arriving ones
-    server      the other end: `pccl probe --serve`
-    client      measures against a server
+    endpoint    starts the compiled end of a probe, which has the connections
+    client      measures against a server, and explains what fails
     settings    a host's system settings for TCP
     advice      conclusions from the figures, and settings that would help (pure)
     report      the same as text (pure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -12,20 +13,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from pccl_backend._limits import PORT_MAX
+from pccl_backend import _keyring
+from pccl_backend._command import CommandError
+from pccl_backend._limits import PORT_MAX, TRIAL_STREAMS_MAX, TRIAL_TIME_MAX_S, TRIAL_TIME_MIN_S
 from pccl_backend._settings import PeerSettings, is_loopback
 from pccl_backend.probe import settings
 from pccl_backend.probe.advice import MeasuredPath, rows_of, streams_text
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
+from pccl_backend.probe.endpoint import Endpoint
 from pccl_backend.probe.report import cells, head, model_lines, setting_lines, summary
-from pccl_backend.probe.server import Server
 from pccl_backend.probe.settings import HostSettings
-from pccl_backend.probe.wire import PORT, SECONDS_MAX, SECONDS_MIN, STREAMS_MAX
 
 __all__ = ["main"]
 
 INTERRUPTED = 130
 LOOPBACK = "127.0.0.1"
+PORT = 48149
 SUFFIXES = (".pdf", ".png", ".svg")
 OVERHEAD_S = 0.1  # of one measurement: opening and closing the connections
 COUNTS_MAX = 16  # different numbers of streams in one probe
@@ -44,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"pccl probe: {error}", file=sys.stderr)
         return 1
-    if options.serve:
-        return _serve(options.host or LOOPBACK, PORT if options.port is None else options.port)
     try:
-        _measure(options, ours)
-    except (ProbeError, OSError) as error:
+        _serve(options, ours) if options.serve else _measure(options, ours)
+    except (ProbeError, CommandError, OSError) as error:
         print(f"pccl probe: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        if options.serve:
+            return 0
         print("\npccl probe: interrupted", file=sys.stderr)
         return INTERRUPTED
     return 0
@@ -61,20 +64,22 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _serve(host: str, port: int) -> int:
-    try:
-        server = Server(host, port, show=lambda text: print(text, flush=True))
-    except (OSError, UnicodeError) as error:
-        print(f"pccl probe: cannot listen on {host}:{port}: {error}", file=sys.stderr)
-        return 1
-    name, port = server.address
-    try:
-        where = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-        print(f"pccl probe listening on {where}", flush=True)
-        server.run()
-    except KeyboardInterrupt:
-        pass
-    return 0
+def _serve(options: argparse.Namespace, ours: PeerSettings) -> None:
+    host = options.host or LOOPBACK
+    tokens = [] if ours.token is None else [ours.token]
+    if options.keyring:
+        tokens += [entry.token for entry in _keyring.read(options.keyring)]
+    port = PORT if options.port is None else options.port
+    asked = {"host": host, "port": port, "about": json.dumps(settings.read())}
+    with Endpoint({"serve": asked}, tokens) as endpoint:
+        for line in endpoint.lines():
+            if "failed" in line:
+                raise ProbeError(line["why"])
+            if "listening" in line:
+                where = f"[{host}]" if ":" in host else host
+                print(f"pccl probe listening on {where}:{line['listening']}", flush=True)
+            else:
+                print(f"client {line['client']}: {line['text']}", flush=True)
 
 
 def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
@@ -86,15 +91,15 @@ def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
         congestion=ours.tcp_congestion,
     )
     host, port = options.target
-    with Client(host, port) as client:
-        rtt = client.rtt()
+    with Client(host, port, plan, ours.token) as client:
+        rtt = client.rtt
         total = plan.trials * (plan.seconds + OVERHEAD_S + 4 * rtt)
         print(f"{host}: {rtt * 1e3:.3g} ms RTT, median of a few messages")
         print(
             f"{plan.trials} measurements of {plan.seconds:g} s, what they begin with left out: "
             f"about {total:.0f} s.\n"
         )
-        rates = _show_rates(client, plan, rtt)
+        rates = _show_rates(client, plan)
     measured = MeasuredPath(
         rtt=rtt,
         rows=rows_of(rates),
@@ -106,10 +111,10 @@ def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
     _report(measured, options)
 
 
-def _show_rates(client: Client, plan: Plan, rtt: float) -> list[Rate]:
+def _show_rates(client: Client, plan: Plan) -> list[Rate]:
     rates = []
     print("\n".join(head(both="both" in plan.directions)), flush=True)
-    for rate in client.measure(plan, rtt):
+    for rate in client.measure():
         print(cells(rate, last=rate.direction == plan.directions[-1]), end="", flush=True)
         rates.append(rate)
     return rates
@@ -120,7 +125,7 @@ def _report(measured: MeasuredPath, options: argparse.Namespace) -> None:
         raise ProbeError(
             f"nothing arrived over {streams_text(measured.usual)} in the time that counts: is the "
             "path so slow, or a host so busy? Try "
-            f"--seconds {min(4 * options.seconds, SECONDS_MAX):g}"
+            f"--seconds {min(4 * options.seconds, TRIAL_TIME_MAX_S):g}"
         )
     lines = ["", *summary(measured), ""]
     lines += model_lines(measured, options.parameters, options.bytes_per_parameter)
@@ -154,13 +159,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.serve and options.target:
         parser.error("--serve measures nothing: leave HOST out, or --serve")
     beyond = options.serve and not is_loopback(options.host or LOOPBACK)
-    if beyond and not options.insecure:
+    secured = options.keyring is not None or bool(os.environ.get("PCCL_SECRET_FILE"))
+    if beyond and not options.insecure and not secured:
         parser.error(
             f"--host {options.host} serves everybody who reaches it, and nobody proves who they "
-            "are: add --insecure if you trust that network"
+            "are: set PCCL_SECRET_FILE, or add --insecure if you trust that network"
         )
-    if options.insecure and not options.serve:
-        parser.error("--insecure goes with --serve")
+    if options.insecure and secured:
+        parser.error(
+            "--insecure goes with neither PCCL_SECRET_FILE nor --keyring: a server that has a "
+            "token never speaks plain text"
+        )
+    if (options.insecure or options.keyring) and not options.serve:
+        parser.error("--insecure and --keyring go with --serve")
     if options.serve:
         return options
     if not options.target:
@@ -186,8 +197,9 @@ def _parser() -> argparse.ArgumentParser:
         "and say how long a model of a given size takes and which settings would help. The other "
         "end runs `pccl probe --serve`. The streams are set as pccl sets its own, and obey "
         "PCCL_TCP_CONGESTION and PCCL_LANES.",
-        epilog="Traffic is plain text and nobody proves who they are, but what travels has no "
-        "meaning. End the server afterwards, since everybody who reaches it can make it busy.",
+        epilog="With PCCL_SECRET_FILE both ends prove that they know the token, and all traffic is "
+        "encrypted. Without it nobody proves anything, but what travels has no meaning. End the "
+        "server afterwards, since everybody whom it admits can make it busy.",
     )
     add = parser.add_argument
     add("target", nargs="?", type=_target, metavar="HOST[:PORT]", help="where the other end runs")
@@ -201,7 +213,15 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--insecure",
         action="store_true",
-        help="with --serve and a --host beyond this machine: serve everybody who reaches it",
+        help="with --serve, a --host beyond this machine and no token: serve everybody who "
+        "reaches it, in plain text",
+    )
+    add(
+        "--keyring",
+        type=Path,
+        metavar="PATH",
+        help="with --serve: admit whoever has a token of this file, and encrypt all traffic "
+        "(default: the token of PCCL_SECRET_FILE)",
     )
     add("--port", type=_port, help=f"default {PORT}; with --serve 0 is any free one")
     add(
@@ -209,11 +229,11 @@ def _parser() -> argparse.ArgumentParser:
         type=_streams,
         default=(1, 2, 4, 8, 16, 32),
         metavar="N,N,...",
-        help=f"how many at once, each up to {STREAMS_MAX} (default 1,2,4,8,16,32)",
+        help=f"how many at once, each up to {TRIAL_STREAMS_MAX} (default 1,2,4,8,16,32)",
     )
     add(
         "--seconds",
-        type=_number("--seconds", SECONDS_MIN, SECONDS_MAX),
+        type=_number("--seconds", TRIAL_TIME_MIN_S, TRIAL_TIME_MAX_S),
         default=3.0,
         metavar="S",
         help="of each measurement, of which the first is not counted (below 2 s: the first half; "
@@ -262,9 +282,10 @@ def _port(text: str) -> int:
 def _streams(text: str) -> tuple[int, ...]:
     counts = set()
     for word in text.split(","):
-        if not (re.fullmatch("[0-9]{1,3}", word) and 1 <= int(word) <= STREAMS_MAX):
+        if not (re.fullmatch("[0-9]{1,3}", word) and 1 <= int(word) <= TRIAL_STREAMS_MAX):
             raise argparse.ArgumentTypeError(
-                f"{word!r} is no number of streams from 1 to {STREAMS_MAX}: write them as 1,2,4"
+                f"{word!r} is no number of streams from 1 to {TRIAL_STREAMS_MAX}: write them as "
+                "1,2,4"
             )
         counts.add(int(word))
     if len(counts) > COUNTS_MAX:

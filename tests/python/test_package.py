@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from world import run_program
+from world import free_port, run_program
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("cmake", "csrc", "cuda", "master", "pccl_backend")
@@ -112,6 +112,9 @@ def test_a_wheel_that_brings_its_libuv(sources: Path, tmp_path: Path) -> None:
     assert len(libraries.split()) == 1, libraries
     master = run_program([str(place / "bin" / "pccl"), "master", "--version"])
     assert master.returncode == 0, master.stderr
+    words = [str(place / "bin" / "pccl"), "probe", f"127.0.0.1:{free_port()}"]
+    probe = run_program(words, environment=environment)
+    assert "refuses connections" in probe.stderr, probe.stderr
     # The check of libuv still works.
     globally = {**environment, "TORCH_USE_RTLD_GLOBAL": "1"}
     done = run_program(command, environment=globally, cwd=tmp_path)
