@@ -83,7 +83,7 @@ Trial ClientCore::trial() const {
 
 void ClientCore::on(const Opened& event) {
   protocol::LaneHello hello{.run_id = session_, .machine = machine_};
-  if (event.id == control_) {
+  if (event.id == kControl) {
     enter(State::kIntroducing);
     due_ = now_ + protocol::kHelloTimeout;
   } else {
@@ -94,7 +94,7 @@ void ClientCore::on(const Opened& event) {
 
 void ClientCore::on(const FrameReceived& event) {
   const FrameHeader& header = event.header;
-  if (event.id != control_) return on_lane(event.id, header);
+  if (event.id != kControl) return on_lane(event.id, header);
   if (header.type == FrameType::kTrialResult) return on_result(header);
   if (state_ == State::kIntroducing) {
     answered_ = !answered_ && is_answer(header, false);
@@ -112,7 +112,7 @@ bool ClientCore::is_answer(const FrameHeader& header, bool further) {
 }
 
 void ClientCore::on(const AboutReceived& event) {
-  if (event.id != control_ || state_ != State::kIntroducing || !answered_)
+  if (event.id != kControl || state_ != State::kIntroducing || !answered_)
     return end(Ending::kNoProbe, "sent data before a hello");
   about_ = event.text;
   enter(State::kPinging);
@@ -136,7 +136,7 @@ void ClientCore::on_lane(Id id, const FrameHeader& header) {
 }
 
 void ClientCore::on(const Failed& event) {
-  if (event.id == control_) {
+  if (event.id == kControl) {
     const bool early = state_ == State::kConnecting || state_ == State::kIntroducing;
     return end(early ? ending_of(event) : Ending::kLost, event.why.message);
   }
@@ -163,7 +163,7 @@ void ClientCore::ping() {
   header.type = FrameType::kPing;
   header.value = pings_.size();
   pinged_at_ = now_;
-  emit(Send{control_, header});
+  emit(Send{kControl, header});
 }
 
 void ClientCore::on_pong() {
@@ -178,7 +178,7 @@ void ClientCore::on_pong() {
 
 void ClientCore::ask() {
   enter(State::kAsking);
-  emit(Send{control_, frame_of(trial())});
+  emit(Send{kControl, frame_of(trial())});
 }
 
 // All at once: one after the other would take a round trip each.

@@ -47,7 +47,7 @@ class ClientCore : public Core {
   State state() const { return state_; }
 
  private:
-  void on(const Started&) { emit(Dial{control_}); }
+  void on(const Started&) { emit(Dial{kControl}); }
   void on(const Opened& event);
   void on(const FrameReceived& event);
   void on(const AboutReceived& event);
@@ -70,7 +70,7 @@ class ClientCore : public Core {
   void lost(std::string why) { end(Ending::kLost, std::move(why)); }
   Trial trial() const;
 
-  static constexpr Id control_ = 1;
+  static constexpr Id kControl = 1;
   const Plan plan_;
   const uint64_t session_, machine_;
   Effects* effects_ = nullptr;  // of the current step
@@ -84,7 +84,7 @@ class ClientCore : public Core {
   std::vector<Duration> pings_;
   Duration rtt_{0};
   size_t trials_ = 0;  // that are over
-  Id last_ = control_;
+  Id last_ = kControl;
   std::vector<Id> lanes_, carrying_;  // of the trial; those of them that the server has answered
   uint32_t lost_ = 0;                 // lanes that failed in the trial
 };

@@ -18,7 +18,7 @@ from world import Master, run_program
 
 import pccl_backend
 from pccl_backend import _limits, _settings, errors
-from pccl_backend.probe import wire
+from pccl_backend.probe.command import PORT as PROBE_PORT
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -135,11 +135,11 @@ def test_the_errors_are_those_of_the_code() -> None:
         ("settings", r"`PCCL_LANES` \|.*, (\d+) to (\d+);", [1, _limits.LANES_MAX]),
         ("README", r"listens on 127\.0\.0\.1:(\d+);", [_limits.MASTER_PORT_DEFAULT]),
         ("README", r"TCP (\d+) at the master", [_limits.MASTER_PORT_DEFAULT]),
-        ("README", r"(\d+) for `pccl probe`", [wire.PORT]),
+        ("README", r"(\d+) for `pccl probe`", [PROBE_PORT]),
         ("running", r"\| (\d+), or `--port` \| the master", [_limits.MASTER_PORT_DEFAULT]),
-        ("running", r"\| (\d+), or `--port` \| `pccl probe", [wire.PORT]),
+        ("running", r"\| (\d+), or `--port` \| `pccl probe", [PROBE_PORT]),
         ("operating", r"\| (\d+), or `--port` \| the master", [_limits.MASTER_PORT_DEFAULT]),
-        ("operating", r"\| (\d+), or `--port` \| `pccl probe", [wire.PORT]),
+        ("operating", r"\| (\d+), or `--port` \| `pccl probe", [PROBE_PORT]),
         ("operating", r"for `PCCL_MASTER_TIMEOUT`\n\((\d+) s", [_limits.MASTER_TIMEOUT_DEFAULT_S]),
     ],
 )

@@ -22,7 +22,7 @@ using net::FrameHeader;
 using net::FrameType;
 
 // The connections of a trial may all be pending at once.
-constexpr size_t kPendingMax = 2 * protocol::kTrialStreamsMax;
+constexpr size_t kPendingMax = size_t{2} * protocol::kTrialStreamsMax;
 constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 
 // Random, so that a tunnel cannot compress it.
