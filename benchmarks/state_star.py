@@ -2,10 +2,11 @@
 
     tools/stock-network.sh .venv/bin/python benchmarks/state_star.py
 
-Each peer is in a network namespace of its own, and all are joined by a bridge. The uplink of each
-peer is limited (tc tbf), its downlink is not: so are most machines of volunteers. `full` peers have
-the state, and `new` ones ask for it with `receive_only`. Serving one newcomer alone takes as long
-as the state takes on one uplink: all other times are given as multiples of it.
+Each peer is in a network namespace of its own, as if on a machine of its own, and all are joined by
+a bridge. The uplink of each peer is limited (tc tbf), its downlink is not: so are most machines of
+volunteers. `full` peers have the state, and `new` ones ask for it with `receive_only`. Serving one
+newcomer alone takes as long as the state takes on one uplink: all other times are given as
+multiples of it.
 
 With `--kill` a peer is killed when half of the state has arrived. The result is how much the
 newcomers that are left have received, as a multiple of the state.
@@ -24,6 +25,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +33,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python"))
 
-from network import HUB, Machine, make_hub
+from network import HUB, Machine, make_hub, own_boot_id
 from processes import Master, ask, end, read_line, run_main
 
 CASES = ((1, 1), (1, 4), (2, 2))
@@ -114,6 +116,7 @@ def started(full: int, new: int, first: int, options: argparse.Namespace) -> Ite
     machines = [Machine(first + number) for number in range(world)]
     master = Master(HUB)
     ranks: Ranks = []
+    boot_ids = tempfile.TemporaryDirectory(prefix="pccl-star-")
     try:
         for number, machine in enumerate(machines):
             place = ["nsenter", f"--net={machine.namespace}"]
@@ -124,6 +127,7 @@ def started(full: int, new: int, first: int, options: argparse.Namespace) -> Ite
             command = [sys.executable, __file__, "--mib", str(options.mib), "--world", str(world)]
             command += ["--rank", f"pccl://{master.address}/star", *(["--full"] * (number < full))]
             command += ["--sleep", str(options.sleep), *(["--join"] * options.join)]
+            place += own_boot_id(Path(boot_ids.name), number)
             pipe = subprocess.PIPE
             environment = {**os.environ, **master.environment, **ENVIRONMENT}
             ranks.append(
@@ -136,6 +140,7 @@ def started(full: int, new: int, first: int, options: argparse.Namespace) -> Ite
         yield ranks
     finally:
         end(ranks, master)
+        boot_ids.cleanup()
 
 
 def measure(full: int, new: int, first: int, options: argparse.Namespace) -> tuple[float, ...]:

@@ -31,15 +31,16 @@ import os
 import sys
 import tempfile
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
 from lab import Lab
+from network import own_boot_id
 from processes import Master, run_main
 from programs import Program
 
@@ -144,17 +145,6 @@ class Outcome:
         return "\n".join(lines)
 
 
-# Two processes with the same boot id run on one machine: they exchange no checksums.
-WITH_BOOT_ID = 'mount --bind "$1" /proc/sys/kernel/random/boot_id; shift; exec "$@"'
-
-
-def own_boot_id(folder: Path, host: int) -> list[str]:
-    """Return the prefix of a command that sees another boot id."""
-    boot_id = folder / f"boot-id-{host}"
-    boot_id.write_text(f"{uuid.uuid4()}\n")
-    return ["unshare", "--mount", "sh", "-ec", WITH_BOOT_ID, "-", str(boot_id)]
-
-
 def measure(
     part: Part, calls: int, *, seed: int, secured: bool, one_machine: bool = False
 ) -> Outcome:
@@ -173,6 +163,7 @@ def measure(
         start = time.monotonic()
         peers = []
         for number, host in enumerate(lab.hosts[:2]):
+            # Processes on one machine exchange no checksums.
             alone = [] if one_machine else own_boot_id(Path(folder), number)
             peers.append(Program(host.inside.command(*alone, *words), env=environment))
         try:

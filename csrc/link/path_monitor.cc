@@ -25,6 +25,9 @@ constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
 // A rate is known after this many windows. One alone may be an exception.
 constexpr size_t kWindowsForRate = 3;
+// A sender that shares its core is woken up much sooner.
+constexpr Duration kUnsentTime = std::chrono::milliseconds(20);
+constexpr uint64_t kUnsentMin = 16u << 10;
 
 }  // namespace
 
@@ -144,6 +147,14 @@ void PathMonitor::note_rate(const Sample& before, const Sample& after, uint64_t 
   if (rate == 0 || held * 2 > busy) return;
   if (rates_.size() == kWindowsForRate) rates_.erase(rates_.begin());
   rates_.push_back(rate);
+  highest_rate_ = std::max(highest_rate_, this->rate());
+}
+
+// With the present rate, a limit that slows a lane down would lower itself.
+uint64_t PathMonitor::unsent_max() const {
+  if (highest_rate_ == 0) return 0;
+  const double bytes = static_cast<double>(highest_rate_) * to_seconds(kUnsentTime);
+  return std::max(static_cast<uint64_t>(bytes) / lanes_.size(), kUnsentMin);
 }
 
 uint64_t PathMonitor::rate() const {

@@ -4,7 +4,7 @@
 //
 // It cuts the time in which only the network limits us into windows of a few round trips. It needs
 // no window to find that the buffers of the lanes are the limit: the system counts that time for
-// each lane.
+// each lane. On a link to another machine without a wan path it finds the rate alone.
 // Invariants:
 // 1. At least one lane is active.
 // 2. A window has a sample of every lane: it ends when a lane comes up.
@@ -47,6 +47,10 @@ class PathMonitor {
   // Bytes per second that arrive at the other end while only the network limits the lanes: the
   // median of the last windows in which no buffer did. 0: not known yet.
   uint64_t rate() const;
+  // Bytes that should wait in the buffer of a lane at most, before the network takes them: few, so
+  // that data that goes before other data soon leaves, and enough for the time until the sender is
+  // woken up. 0: not known yet.
+  uint64_t unsent_max() const;
 
   // Asserts the invariants. Without NDEBUG, chunk_sent() calls it.
   void check() const;
@@ -80,6 +84,7 @@ class PathMonitor {
   Instant idle_at_;                           // when an idle lane was last counted
   int idle_windows_ = 0;                      // in a row
   std::vector<uint64_t> rates_;               // of the last windows, kWindowsForRate at most
+  uint64_t highest_rate_ = 0;                 // that rate() has had
 };
 
 }  // namespace pccl::link

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include "csrc/net/address.h"
@@ -22,6 +23,8 @@ namespace {
 
 // The tolerance of would_begin_anew(): the system records send times in ticks of some milliseconds.
 constexpr Duration kTick = std::chrono::milliseconds(20);
+// Of each of the lanes of a wan path.
+constexpr uint64_t kUnsentBytesWan = 16u << 10;
 // SO_BUF_LOCK of Linux 5.14, which older headers lack.
 constexpr int kBufferLock = 72;
 
@@ -169,8 +172,12 @@ void Socket::tune(PathClass path, bool congestion) const {
     return;
   }
   pace(kPaceAny);
-  const int unsent_bytes = 16 << 10;
-  setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
+  limit_unsent(kUnsentBytesWan);
+}
+
+void Socket::limit_unsent(uint64_t bytes) const {
+  const int value = static_cast<int>(std::min<uint64_t>(bytes, std::numeric_limits<int>::max()));
+  setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value, sizeof value);
 }
 
 void Socket::hold_at_most(uint32_t bytes) const {

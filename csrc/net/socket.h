@@ -57,6 +57,8 @@ class Socket {
   // Takes at most about twice `bytes` before the other end has acknowledged some of them, or the
   // system's own limit if that is less. 0: from now on the system sizes the buffer.
   void hold_at_most(uint32_t bytes) const;
+  // Takes more only while fewer bytes than this wait to be sent for the first time.
+  void limit_unsent(uint64_t bytes) const;
   // Sends at the pace at which the other end can take the bytes, and at most at this rate.
   void pace(uint64_t bytes_per_second) const;
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // faster than every network

@@ -195,6 +195,7 @@ ring::Task StateSync::task_of(OpKey key, PeerId source, PeerId destination, uint
   task.shape.pattern = ring::Pattern::kTransfer;
   task.shape.world = 2;
   task.shape.wan = membership_.topology().wan;
+  task.shape.yields = true;
   task.shape.count = bytes_of(what);
   task.shape.block_bytes = {task.shape.count};
   const bool receives = destination == membership_.self();

@@ -133,7 +133,11 @@ inline constexpr size_t kChunkBytesMax = 4u << 20;
 // how long a chunk takes from one member to the next.
 inline constexpr uint64_t kChunkBytesWan = 64u << 10;
 inline constexpr uint64_t kChunkBytesNear = 256u << 10;
-static_assert(kChunkBytesWan <= kChunkBytesMax && kChunkBytesNear <= kChunkBytesMax);
+// The same for shared state on other paths than wan paths. Collectives go before pieces of it, but
+// wait for the chunk that is being sent: for 42 ms at 25 Mbit/s.
+inline constexpr uint64_t kChunkBytesOfState = 128u << 10;
+static_assert(kChunkBytesWan <= kChunkBytesMax && kChunkBytesNear <= kChunkBytesMax &&
+              kChunkBytesOfState <= kChunkBytesMax);
 // The largest part of a one-shot operation (section 6), in bytes, and the most members that use it.
 // Each member keeps the tensors of all others, and sends its own tensor to each of them.
 inline constexpr uint32_t kOneShotBytesMax = 64u << 10;

@@ -431,6 +431,7 @@ void RingCore::begin(const Task& task, Effects& effects) {
     return begin_one_shot(operation, effects);
   }
   for (auto& [peer, link] : links_) drop_contribution(peer, link, task.op, effects);
+  if (task.pulled && operations_.pulled() == 1) let_all_run_ahead(effects);
   operation.each([&](Operation& one) { begin_chunks(one, effects); });
   take_all_unexpected(operation, effects);
   announce_if_transferred(operation, effects);
@@ -443,10 +444,21 @@ void RingCore::begin_chunks(Operation& operation, Effects& effects) {
     const bool requested = downstream->unexpected.contains(task.op);
     operation.allowed = downstream->unexpected.take(task.op, task.digest);
     if (!requested) send_eagerly(operation, *downstream);
-    if (downstream->same_machine && !task.shape.wan) operation.progress.go_in_step();
+    const bool in_step = downstream->same_machine && operations_.pulled() == 0;
+    if (in_step && !task.shape.wan) operation.progress.go_in_step();
   }
   grant(operation, effects);
   enqueue(operation, effects);
+}
+
+// An operation that goes in step leaves its lane free again and again. A piece of shared state,
+// which yields to it, would leave each time, and hold it up. The receiver of the pieces does the
+// same: two neighbours of which one runs ahead wait for each other.
+void RingCore::let_all_run_ahead(Effects& effects) {
+  operations_.each([&](Operation& one) {
+    one.progress.run_ahead();
+    enqueue(one, effects);
+  });
 }
 
 void RingCore::on(const OpEnded& event, Effects& effects) {

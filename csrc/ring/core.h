@@ -11,7 +11,7 @@
 //      chunk of the oldest operation that can send. An operation that cannot send does not block
 //      another. The last chunks leave on lanes that need at most one round trip for a chunk
 //      (lane_for_chunk). On a link within one machine, this rank's own part does not run ahead of
-//      what arrives (Progress::go_in_step).
+//      what arrives (Progress::go_in_step), unless a pulled transfer is in flight here.
 //  (3) Nothing of an epoch leaves on a lane before both ends have sent Open for that epoch on that
 //      lane. Frames of older epochs, and of operations that have ended here, are discarded.
 //  (4) An operation that ends is drained in the same step: its landings are revoked, the chunk
@@ -193,6 +193,7 @@ class RingCore {
   void serve(PeerId peer, Link& link, Effects& effects);
   void begin(const Task& task, Effects& effects);
   void begin_chunks(Operation& operation, Effects& effects);
+  void let_all_run_ahead(Effects& effects);
   void drain_parked(OpKey op, Effects& effects);
   void announce_progress(Operation& operation, Effects& effects);
   void announce_if_transferred(Operation& operation, Effects& effects);

@@ -194,6 +194,7 @@ void RingCore::check_operation(const Operation& operation) const {
     const Link* const downstream = find_link(task.downstream);
     PCCL_ASSERT(downstream != nullptr && downstream->queue.contains(operation));
   }
+  PCCL_ASSERT(operations_.pulled() == 0 || !operation.progress.in_step());
   if (operation.owes_credit()) {
     const Link* const upstream = find_link(task.upstream);
     PCCL_ASSERT(upstream == nullptr || (!operation.credit_lane && !free_lane(*upstream)));

@@ -86,6 +86,7 @@ Operation* Operation::to(PeerId peer) {
 Operation& OpTable::add(const Task& task) {
   const auto [at, added] = operations_.try_emplace(task.op, task, ++posted_);
   PCCL_ASSERT(added);
+  pulled_ += task.pulled ? 1 : 0;
   Operation& whole = at->second;
   const Travel travel = row_of(task.shape.pattern).travel;
   if (travel == Travel::kParts) add_parts(whole);
@@ -136,7 +137,12 @@ Operation* OpTable::find(OpKey op) {
   return at == operations_.end() ? nullptr : &at->second;
 }
 
-void OpTable::remove(OpKey op) { operations_.erase(op); }
+void OpTable::remove(OpKey op) {
+  const auto at = operations_.find(op);
+  PCCL_ASSERT(at != operations_.end());
+  pulled_ -= at->second.task.pulled ? 1 : 0;
+  operations_.erase(at);
+}
 
 const Operation* OpTable::find(OpKey op) const {
   const auto at = operations_.find(op);
@@ -150,13 +156,16 @@ bool OpTable::holds(const Operation* operation) const {
 }
 
 void OpTable::check() const {
+  size_t pulled = 0;
   for (const auto& [key, operation] : operations_) {
     PCCL_ASSERT(operation.task.op == key);
+    pulled += operation.task.pulled ? 1 : 0;
     operation.each([this](const Operation& one) {
       PCCL_ASSERT(one.serial >= 1 && one.serial <= posted_);
       one.check();
     });
   }
+  PCCL_ASSERT(pulled == pulled_);
 }
 
 void Operation::check() const {

@@ -116,6 +116,7 @@ class OpTable {
   Operation* find(OpKey op);
   void remove(OpKey op);
   size_t size() const { return operations_.size(); }
+  size_t pulled() const { return pulled_; }  // pulled transfers among them
 
   auto begin() { return operations_.begin(); }
   auto end() { return operations_.end(); }
@@ -138,6 +139,7 @@ class OpTable {
 
   std::map<OpKey, Operation> operations_;
   uint64_t posted_ = 0;
+  size_t pulled_ = 0;
 };
 
 }  // namespace pccl::ring

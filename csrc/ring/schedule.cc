@@ -39,14 +39,17 @@ uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; 
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 // Depends only on what all members know, so that all cut alike. `slots`: that a slice takes.
-uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan, uint64_t slots,
+uint32_t choose_chunk_bytes(const PatternRow& row, const Shape& shape, uint64_t slots,
                             uint64_t largest_block) {
+  const bool wan = shape.wan;
   const uint64_t per_block = wan ? kChunksPerBlockWan : kChunksPerBlock;
   const uint64_t least = wan ? kChunkBytesWanMin : kChunkBytesMin;
-  uint64_t most = wan          ? protocol::kChunkBytesWan
-                  : world <= 2 ? kChunkBytesPair
-                               : protocol::kChunkBytesNear;
-  if ((row.travel == Travel::kRing || row.travel == Travel::kOwners) && row.reduces && world > 2) {
+  uint64_t most = wan                ? protocol::kChunkBytesWan
+                  : shape.yields     ? protocol::kChunkBytesOfState
+                  : shape.world <= 2 ? kChunkBytesPair
+                                     : protocol::kChunkBytesNear;
+  const bool of_slots = row.travel == Travel::kRing || row.travel == Travel::kOwners;
+  if (of_slots && row.reduces && shape.world > 2) {
     const uint64_t of_slot = kScratchBytesMax / (Schedule::kDepth * slots);
     most = std::clamp(of_slot / kAlignment * kAlignment, least, most);
   }
@@ -141,7 +144,7 @@ void Schedule::cut() {
       encoding_ ? round_up(memory::grain_of(shape_.format) * width, kAlignment) : kAlignment);
   const uint64_t slots = by_owners() ? slots_per_slice() : slots_of_rounds();
   const uint64_t chosen =
-      smaller * choose_chunk_bytes(row_, shape_.world, shape_.wan, slots, block_stride_ / smaller);
+      smaller * choose_chunk_bytes(row_, shape_, slots, block_stride_ / smaller);
   chunk_bytes_ = static_cast<uint32_t>(round_up(chosen, grain_bytes_));
   if (recodes() || (encoding_ && by_owners())) {
     const uint64_t grains = kScratchBytesMax / (kDepth * slots) / slot_bytes_of(grain_bytes_);

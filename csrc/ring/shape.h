@@ -26,6 +26,9 @@ struct Shape {
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
   bool wan = false;
+  // kTransfer: smaller chunks, because other operations go before it (Task::pulled), and wait for
+  // the chunk that is being sent.
+  bool yields = false;
   // On wan paths: scratch in bytes, if that is more than the standard. Each member chooses for
   // itself.
   uint64_t scratch_bytes = 0;

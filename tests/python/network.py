@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import uuid
+from pathlib import Path
 
 from programs import Program
 
@@ -50,6 +52,17 @@ class Namespace:
 
     def close(self) -> None:
         self._holder.end()
+
+
+# Two processes with the same boot id run on one machine, for pccl.
+WITH_BOOT_ID = 'mount --bind "$1" /proc/sys/kernel/random/boot_id; shift; exec "$@"'
+
+
+def own_boot_id(folder: Path, machine: int) -> list[str]:
+    """Return the prefix of a command that sees another boot id; its file is in `folder`."""
+    boot_id = folder / f"boot-id-{machine}"
+    boot_id.write_text(f"{uuid.uuid4()}\n")
+    return ["unshare", "--mount", "sh", "-ec", WITH_BOOT_ID, "-", str(boot_id)]
 
 
 class Machine:

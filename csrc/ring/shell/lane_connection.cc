@@ -105,6 +105,10 @@ void LaneConnection::set_contended(bool contended) {
   lane_->set_alone(!contended);
 }
 
+void LaneConnection::limit_unsent(uint64_t bytes) {
+  if (lane_ != nullptr) lane_->socket().limit_unsent(bytes);
+}
+
 void LaneConnection::watch(std::function<void(const LaneConnection&)> on_chunk_sent) {
   on_chunk_sent_ = std::move(on_chunk_sent);
 }

@@ -38,6 +38,7 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   // share cores, and data that waits long in a socket is out of cache when it is read. Call it
   // after tune().
   void set_contended(bool contended);
+  void limit_unsent(uint64_t bytes);  // see Socket; call it after tune()
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);

@@ -93,6 +93,7 @@ struct Shell::Impl {
   void perform(const link::ReportLink& report) { callbacks.on_link(report.what); }
   void carry(LaneSet& link, LaneConnection& lane, const link::LaneUp& up);
   void window_over(PeerId peer, LaneSet& link, bool wan);
+  void limit_unsent(const LaneSet& link);
   void set_contended(PeerId peer);
   void defer_destroy(std::unique_ptr<LaneConnection> lane);
   Counters count() const;
@@ -437,9 +438,15 @@ void Shell::Impl::carry(LaneSet& link, LaneConnection& lane, const link::LaneUp&
 void Shell::Impl::window_over(PeerId peer, LaneSet& link, bool wan) {
   const uint64_t rate = link.monitor->rate();
   if (std::exchange(link.rate, rate) != rate) callbacks.on_rate({peer, rate});
-  if (!wan) return;
+  if (!wan) return limit_unsent(link);
   step(link::LanesLearnt{peer, link.monitor->lanes_wanted()});
   engine->rest(peer, link.monitor->inactive());
+}
+
+void Shell::Impl::limit_unsent(const LaneSet& link) {
+  const uint64_t bytes = link.monitor->unsent_max();
+  if (bytes == 0) return;
+  for (const ConnectionId id : link.lanes) lanes.at(id)->limit_unsent(bytes);
 }
 
 void Shell::Impl::set_contended(PeerId peer) {

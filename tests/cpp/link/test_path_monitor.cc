@@ -220,6 +220,25 @@ TEST(PathMonitor, ARateIsThatOfMostWindows) {
   EXPECT_LT(link.traffic.rate(), before / 4);
 }
 
+TEST(PathMonitor, LittleHasToWaitInABuffer) {
+  Link link(4);
+  link.carry(12 * kOcean);
+  EXPECT_EQ(link.traffic.unsent_max(), 0u) << "the rate is not known";
+  link.carry(8 * kOcean);
+  const double expected = kMiB * 2;  // each lane sends one MiB in 10 ms, and 20 ms are enough
+  EXPECT_NEAR(static_cast<double>(link.traffic.unsent_max()), expected, expected / 20);
+  const uint64_t before = link.traffic.unsent_max();
+  link.carry(40 * kOcean, kMiB / 8);
+  EXPECT_LT(link.traffic.rate(), uint64_t{100} * kMiB);
+  EXPECT_GE(link.traffic.unsent_max(), before) << "the limit may be what has slowed it down";
+}
+
+TEST(PathMonitor, SomethingMayAlwaysWaitInABuffer) {
+  Link link(4);
+  link.carry(20 * kOcean, 1024);
+  EXPECT_EQ(link.traffic.unsent_max(), 16u << 10);
+}
+
 TEST(PathMonitor, ALaneWithNothingToSendShowsNoRate) {
   Link link(4);
   for (int round = 0; round < 20; ++round) {

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
+#include <climits>
+
 #include "tests/cpp/net/net_test.h"
 
 namespace pccl::net {
@@ -68,6 +71,11 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   length = sizeof unsent;
   ASSERT_EQ(getsockopt(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, &length), 0);
   EXPECT_EQ(unsent, 16 << 10);
+  for (const uint64_t most : {uint64_t{100'000}, uint64_t{1} << 40}) {
+    socket.limit_unsent(most);
+    ASSERT_EQ(getsockopt(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, &length), 0);
+    EXPECT_EQ(unsent, static_cast<int>(std::min<uint64_t>(most, INT_MAX)));
+  }
 }
 
 TEST(Socket, CanDiscardWhatHasNotLeft) {

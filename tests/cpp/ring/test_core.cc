@@ -269,6 +269,48 @@ TEST_F(Core, ToAPeerOnThisMachineItSendsInStepWithWhatComes) {
   EXPECT_NE(ahead.find("chunk 1 r0b1s1 to 3"), std::string::npos) << ahead;
 }
 
+// A link within one machine, and a tensor of three slices.
+class InStep : public PulledTransfer {
+ protected:
+  void begin_here() {
+    step(LaneUp{{kUp}});
+    step(LaneUp{{kDown}, true});
+    step(EpochBegun{kEpoch, {kUp, kDown}});
+    open(kUp);
+    open(kDown);
+  }
+  std::string post_large(uint32_t sequence) {
+    Task large = task(sequence);
+    large.shape.count = 3 * 16384 * 3;
+    step(OpPosted{large});
+    return credit(kDown, sequence, 4);
+  }
+};
+
+TEST_F(InStep, APieceDoesNotLeaveInItsPlace) {
+  begin_here();
+  EXPECT_EQ(post_large(0), "chunk 0 r0b1s0 to 3");
+  EXPECT_EQ(sent(), "") << "it goes in step with what comes";
+  asks(1, 17);
+  EXPECT_EQ(step(OpPosted{transfer(1, false, 17)}), "chunk 0 r0b1s1 to 3");
+  EXPECT_EQ(sent(), "chunk 0 r0b1s2 to 3");
+  EXPECT_EQ(sent(), "chunk 1 r0b0s0 to 3") << "nothing else can leave";
+  core_.check();
+}
+
+TEST_F(InStep, AReceiverOfPiecesRunsAheadUntilAllAreHere) {
+  begin_here();
+  step(OpPosted{transfer(0, true, 17)});
+  EXPECT_EQ(post_large(1), "chunk 1 r0b1s0 to 3");
+  EXPECT_EQ(sent(), "chunk 1 r0b1s1 to 3");
+  EXPECT_EQ(sent(), "chunk 1 r0b1s2 to 3");
+  EXPECT_EQ(sent(), "");
+  core_.check();
+  step(OpEnded{{TagId{}, 0}, Ending::kCommitted});
+  EXPECT_EQ(post_large(2), "chunk 2 r0b1s0 to 3");
+  EXPECT_EQ(sent(), "") << "this one goes in step again";
+}
+
 TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
   begin_on_two_lanes();
   EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1");

@@ -26,6 +26,21 @@ TEST(OpTable, FindsWhatWasPostedUntilItIsRemoved) {
   EXPECT_EQ(table.size(), 1u);
 }
 
+TEST(OpTable, CountsPulledTransfers) {
+  OpTable table;
+  Task pulled = task(0);
+  pulled.pulled = true;
+  table.add(pulled);
+  table.add(task(1));
+  EXPECT_EQ(table.pulled(), 1u);
+  table.check();
+  table.remove({TagId{}, 1});
+  EXPECT_EQ(table.pulled(), 1u);
+  table.remove({TagId{}, 0});
+  EXPECT_EQ(table.pulled(), 0u);
+  table.check();
+}
+
 TEST(OpTable, AnOperationSendsAgainstCreditAndData) {
   OpTable table;
   Operation& operation = table.add(task(0));

@@ -295,6 +295,15 @@ TEST(Schedule, APieceArrivesFromTheStartOn) {
   EXPECT_EQ(schedule.finished(cursor), bytes);
 }
 
+TEST(Schedule, WhatYieldsHasSmallerChunks) {
+  Shape shape{.pattern = Pattern::kTransfer, .world = 2, .block_bytes = {4 << 20}};
+  EXPECT_EQ(Schedule(shape).chunk_bytes(), 512u << 10);
+  shape.yields = true;
+  EXPECT_EQ(Schedule(shape).chunk_bytes(), protocol::kChunkBytesOfState);
+  shape.wan = true;
+  EXPECT_EQ(Schedule(shape).chunk_bytes(), protocol::kChunkBytesWan);
+}
+
 // The drawing in schedule.h: three ranks, three slices.
 TEST(Schedule, RunsAsDrawn) {
   const Schedule schedule(
