@@ -561,8 +561,8 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   apart_ = false;
   lent_.clear();
   const Status& status = result.status;
-  // A batch beside a sync that fails does not count: this peer may not have the state of the others,
-  // or they wait for the end of the sync first and have not begun the batch.
+  // A batch beside a sync that fails does not count: this peer may not have the state of the
+  // others, or they wait for the end of the sync first and have not begun the batch.
   const bool beside_sync =
       result.kind == protocol::JointKind::kSyncSharedState && stage_ == Stage::kBatch;
   batch_failed_ |= !status.ok() && (fetches_ || beside_sync);
