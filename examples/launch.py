@@ -43,7 +43,9 @@ def master() -> Iterator[str]:
     os.environ.pop("PCCL_SECRET_FILE", None)  # a master on loopback asks for no token
     command = [sys.executable, "-m", "pccl_backend.cli", "master", "--port", "0"]
     quiet = {"PCCL_LOG": "warning", **os.environ}  # the peers say who joins
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet)
+    # Python looks for modules in this folder first. The caller's may be the source of pccl.
+    folder = os.path.dirname(os.path.abspath(__file__))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet, cwd=folder)
     try:
         assert process.stdout is not None
         first_line = process.stdout.readline()  # "pccl master listening on 127.0.0.1:48148"

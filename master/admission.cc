@@ -43,6 +43,11 @@ std::optional<Reject> refuse_other_time(const std::string& name, const std::stri
                  " in the rest of this run: set " + variable + " to the same on all peers");
 }
 
+std::string policy_text(protocol::LossPolicy policy) {
+  return policy == protocol::LossPolicy::kRetry ? "PCCL_ON_PEER_LOSS=retry"
+                                                : "PCCL_ON_PEER_LOSS=raise";
+}
+
 std::string pattern_text(protocol::PatternChoice choice) {
   switch (choice) {
     case protocol::PatternChoice::kAny: break;
@@ -73,9 +78,8 @@ std::optional<Reject> refuse_values(const Hello& hello) {
 
 std::optional<Reject> refuse_config(const Hello& hello, const RunConfig& config) {
   if (hello.policy != config.policy) {
-    return invalid(
-        "PCCL_ON_PEER_LOSS differs from that of the other peers of this run: give all "
-        "the same");
+    return invalid("this peer has " + policy_text(hello.policy) + ", and the rest of this run " +
+                   policy_text(config.policy) + ": set PCCL_ON_PEER_LOSS to the same on all peers");
   }
   if (hello.pattern != config.pattern) {
     return invalid("this peer has " + pattern_text(hello.pattern) + ", and the rest of this run " +

@@ -6,7 +6,7 @@ module with the build that fits.
 
 Raises:
     ImportError: no build fits the running torch. The message names the releases that have a build,
-        and says how to make another.
+        and says how to make another. Or this is the source folder, which has no build.
 """
 
 import sys
@@ -20,6 +20,12 @@ _release = torch.__version__.split(".")[:2]
 _name = _PREFIX + "_".join(_release)
 _builds = {path.name.split(".")[0] for path in Path(__file__).parent.glob(f"{_PREFIX}*.so")}
 
+_folder = Path(__file__).parents[1]
+if not _builds and (_folder / "setup.py").exists():
+    raise ImportError(
+        f"Python has found the source of pccl in {_folder}, which is not built, before the "
+        "installed package: run your program from another folder"
+    )
 if _name not in _builds:
     _others = ", ".join(sorted(build.removeprefix(_PREFIX).replace("_", ".") for build in _builds))
     raise ImportError(

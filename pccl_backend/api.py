@@ -236,6 +236,7 @@ def optimize_topology(
         InvalidStateError: another joint call of this process is under way, such as a
             `sync_shared_state` in the background.
         TopologyError: the master has found no plan in time; the present one stays.
+        TypeError: the budget is no number.
 
     Example:
         >>> plan = pccl.optimize_topology(budget=20)
@@ -245,6 +246,8 @@ def optimize_topology(
         ((0, 2, 1, 3), 5.7)
     """
     most = _limits.PROBE_BUDGET_MAX_S
+    if not isinstance(budget, (int, float)):
+        raise TypeError(f"budget must be seconds, a number, not {type(budget).__name__}")
     if not math.isfinite(budget) or not 0 <= budget <= most:
         raise ValueError(
             f"optimize_topology(budget={budget!r}): expected seconds from 0 to {most:g}; the "
@@ -391,6 +394,8 @@ def all_reduce(
     if tag == "" and on_loss is None and quantize is None:
         work = call([tensor], options)
     else:
+        if not isinstance(tag, str):
+            raise TypeError(f"tag must be a str, not {type(tag).__name__}")
         # An empty tag and None leave what a block around this call has set.
         with _call_options(tag=tag or None, keep=True if on_loss else None, quantize=numbers):
             work = call([tensor], options)

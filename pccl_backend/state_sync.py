@@ -30,7 +30,8 @@ class SyncInfo:
 
     Attributes:
         revision: the agreed revision.
-        hash: hash of all tensors; the same on all members.
+        hash: hash of all tensors; the same on all members. `pccl runs` shows it as
+            `f"{hash:016x}"`.
         tx_bytes: bytes of tensors that this process sent.
         rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
         added: names of the tensors that this process did not have, sorted; the state has them now.

@@ -113,10 +113,12 @@ Status JournalFile::Impl::take_lock() {
   if (!status.ok()) return status;
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return {};
   if (errno != EWOULDBLOCK) return system_error("cannot lock the journal " + path);
-  return {Code::kSystem,
-          "the journal " + path +
-              " is in use by another master: end that one, or name another with --journal",
-          {}};
+  return {
+      Code::kSystem,
+      "the journal " + path +
+          " is in use by another master, probably at the same port: end that one, or give this one "
+          "another --port, or another --journal",
+      {}};
 }
 
 Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {

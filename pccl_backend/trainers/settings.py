@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -187,7 +187,7 @@ def owned_optimizers(
     """
     if optimizers is None:
         return ()
-    several = (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) else tuple(optimizers)
+    several = tuple(optimizers) if isinstance(optimizers, Iterable) else (optimizers,)
     if not several:
         raise ValueError("there are 0 optimizers; give at least one, or None to call step()")
     mine = {id(parameter) for parameter in model.parameters()}

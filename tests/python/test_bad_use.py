@@ -97,6 +97,7 @@ REFUSALS = {
     "output dtype": ("ValueError", "dtype"),
     "output size": ("ValueError",),
     "long tag": ("ValueError", "257 bytes", "256"),
+    "tag of another type": ("TypeError", "tag must be a str, not int"),
     "state": ("TypeError", "SharedState"),
     "strategy": ("ValueError", "majority", "enforce_popular, send_only, receive_only"),
 }
@@ -185,6 +186,9 @@ def test_tags_and_operations_that_are_none() -> None:
         pass
     with pytest.raises(TypeError, match=r"op must be a name or a dist\.ReduceOp, not int"):
         pccl.all_reduce(torch.ones(1), op=five)
+    text: Any = "20"
+    with pytest.raises(TypeError, match="budget must be seconds, a number, not str"):
+        pccl.optimize_topology(budget=text)
 
 
 def test_a_rank_in_an_open_run(make_world: MakeWorld, master: Master) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import work_lifecycle as work
 from conftest import MakeWorld
 from world import Lost, Master, run_program
+
+import pccl_backend
 
 
 @pytest.mark.parametrize(
@@ -95,6 +99,19 @@ def test_another_torch_is_refused(make_world: MakeWorld) -> None:
     assert "pccl is built for torch" in text
     assert "2.99.1" in text
     assert "pip install --no-build-isolation" in text
+
+
+def test_a_source_folder_that_hides_the_installed_package_says_so(tmp_path: Path) -> None:
+    package = tmp_path / "pccl_backend"
+    package.mkdir()
+    source = Path(pccl_backend.__file__).parent
+    for name in ("__init__.py", "_C.py"):
+        shutil.copy(source / name, package)
+    (tmp_path / "setup.py").touch()
+    done = run_program([sys.executable, "-c", "import pccl_backend._C"], cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"the source of pccl in {tmp_path}, which is not built" in done.stderr
+    assert "run your program from another folder" in done.stderr
 
 
 def test_a_libuv_replaced_by_torchs_is_refused() -> None:

@@ -66,6 +66,8 @@ def test_an_optimizer_of_another_model_is_refused(trainer: Any) -> None:
         trainer(model, [mine, other])
     with pytest.raises(TypeError, match=r"must be a torch.optim.Optimizer, not Linear"):
         trainer(model, [model[0]])
+    with pytest.raises(TypeError, match=r"must be a torch.optim.Optimizer, not Linear"):
+        trainer(model, model[0])
     with pytest.raises(ValueError, match="there are 0 optimizers"):
         trainer(model, [])
 

@@ -123,6 +123,7 @@ def wrong_arguments() -> dict[str, dict[str, Any]]:
         "output dtype": lambda: group.allgather([[one.double()] * world_size], [one]),
         "output size": lambda: dist.all_gather_into_tensor(torch.ones(4 * world_size + 1), one),
         "long tag": lambda: pccl.all_reduce(one, tag="x" * 257),
+        "tag of another type": lambda: pccl.all_reduce(one, tag=-1),  # type: ignore[call-overload]
         "state": lambda: pccl.sync_shared_state({"x": one}),  # type: ignore[arg-type]
         "strategy": lambda: pccl.sync_shared_state(pccl.SharedState({"x": one}), "majority"),
     }
