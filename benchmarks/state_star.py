@@ -96,9 +96,9 @@ def train(url: str, world: int, full: bool, mib: int, sleep: float) -> None:
         dist.all_reduce(fetches, op=dist.ReduceOp.MAX)
         later += not bool(fetches)
         start = time.monotonic()
-        # A pause stands for the computation of the outer step. It has the same length in each step,
-        # so that only the communication, which a join may slow, makes steps differ.
-        time.sleep(sleep)  # seconds of --step: the length itself is what the benchmark sets
+        # The computation of an outer step, of --sleep seconds. It waits for nothing and uses no
+        # core, as on a GPU: only the communication, which a join may slow, makes steps differ.
+        time.sleep(sleep)  # stands for a GPU that computes for exactly so long
         dist.all_reduce(pseudo_gradient)
         steps.append((time.monotonic() - start, bool(fetches)))
     sync.wait()

@@ -23,7 +23,7 @@ namespace {
 
 // The tolerance of would_begin_anew(): the system records send times in ticks of some milliseconds.
 constexpr Duration kTick = std::chrono::milliseconds(20);
-// Of each of the lanes of a wan path.
+// The bytes that may wait unsent in the buffer of a lane of a wan path.
 constexpr uint64_t kUnsentBytesWan = 16u << 10;
 // SO_BUF_LOCK of Linux 5.14, which older headers lack.
 constexpr int kBufferLock = 72;

@@ -60,7 +60,7 @@ enum class Refusal : uint16_t {
 
 protocol::FrameHeader frame_of(const TrialResult& result);
 protocol::FrameHeader frame_of(Refusal refusal);
-// Of a kTrialResult. An unknown reason becomes kOutOfPlace.
+// Both read a kTrialResult. An unknown reason becomes kOutOfPlace.
 Refusal refusal_in(const protocol::FrameHeader& header);
 TrialResult result_in(const protocol::FrameHeader& header);
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from programs import Program
-from world import wait_until
+from world import is_running, wait_until
 
 from pccl_backend import demo
 from pccl_backend.demo.child import Children
@@ -89,14 +89,6 @@ def test_the_model_learns_and_looks_only_back() -> None:
 # ---- Processes ----
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from keyrings import TEXT, TOKEN, new, shows, written
 from programs import Program
-from world import Master, free_port, plain_text, run_program
+from world import Master, free_port, is_running, plain_text, run_program, wait_until
 
 from pccl_backend._tokens import Token
 from pccl_backend.probe import client as client_module
@@ -84,14 +84,6 @@ def endpoints_of(parent: int) -> list[int]:
         if name == "pccl-probe" and int(rest.split()[1]) == parent:
             found.append(int(folder.name))
     return found
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process runs; one that has ended may wait for somebody to reap it."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 # --- A whole measurement --------------------------------------------------------------------------
@@ -168,10 +160,7 @@ def test_a_killed_command_leaves_no_process(server: Program) -> None:
         (left,) = endpoints_of(client.pid)
         client.kill()
         client.wait(WAIT_S)
-    deadline = time.monotonic() + WAIT_S
-    while is_running(left):
-        assert time.monotonic() < deadline, "it runs on without its parent"
-        time.sleep(0.01)
+    assert wait_until(lambda: not is_running(left), timeout_s=WAIT_S), "it outlives its parent"
     measures(address)
 
 

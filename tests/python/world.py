@@ -377,6 +377,14 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
     return condition()
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process runs. One that has ended may wait for its parent to reap it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def free_port() -> int:
     """Return a port nobody listens on at the moment.
 
