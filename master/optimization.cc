@@ -82,16 +82,24 @@ void Optimization::measure(const protocol::EpochStart& now) {
 }
 
 void Optimization::begin_round() {
-  const auto rtt = [this](const Pair& pair) -> Duration {
-    return std::chrono::microseconds(membership_.links.rtt(pair.low, pair.high));
-  };
-  const auto round = tournament_.next(rtt, context_.now);
+  const Links& links = membership_.links;
+  const std::vector<PeerId>& members = membership_.members();
+  const topology::Tournament::Known known{
+      .rtt = [&](const Pair& pair) -> Duration {
+        return std::chrono::microseconds(links.rtt(pair.low, pair.high));
+      },
+      .doubt =
+          [&](const Pair& pair) {
+            return std::max(doubt_of(links, members, pair.low, pair.high),
+                            doubt_of(links, members, pair.high, pair.low));
+          }};
+  const auto round = tournament_.next(known, context_.now);
   if (!round) return;
   if (phase_ != Phase::kMeasuring) enter(Phase::kMeasuring);
   const auto length =
       static_cast<uint32_t>(std::max<int64_t>(1, round->length / std::chrono::milliseconds(1)));
   for (const Pair& pair : round->pairs) {
-    if (!membership_.links.linked(pair.low, pair.high)) {  // there is nothing to measure
+    if (!links.linked(pair.low, pair.high)) {  // there is nothing to measure
       tournament_.report(pair.low, pair.high, false);
       tournament_.report(pair.high, pair.low, false);
       continue;
@@ -106,12 +114,15 @@ Status Optimization::on(PeerId peer, const protocol::ProbeReport& report) {
   if (report.bytes > 0 && report.milliseconds == 0)
     return violation("ProbeReport with bytes that took no time");
   if (!tournament_.expects(peer, report.peer, report.round)) return {};  // it comes too late
+  const bool repeats = tournament_.repeats();
   tournament_.report(peer, report.peer, report.bytes > 0);
-  if (report.bytes > 0) {
-    const double rate = 1e3 * static_cast<double>(report.bytes) / report.milliseconds;
-    const auto bounded = static_cast<uint64_t>(std::clamp(rate, 1.0, kRateMax));
-    membership_.links.probed(report.peer, peer, {bounded, report.round});
-  }
+  if (report.bytes == 0) return {};
+  const double rate = 1e3 * static_cast<double>(report.bytes) / report.milliseconds;
+  const auto bounded = static_cast<uint64_t>(std::clamp(rate, 1.0, kRateMax));
+  // A path can carry what it has carried in its first turn.
+  Links& links = membership_.links;
+  if (!repeats || bounded > links.probe(report.peer, peer).rate)
+    links.probed(report.peer, peer, {bounded, report.round});
   return {};
 }
 

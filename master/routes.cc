@@ -167,6 +167,10 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
 
 namespace {
 
+size_t rank_of(const std::vector<PeerId>& members, PeerId peer) {
+  return static_cast<size_t>(std::find(members.begin(), members.end(), peer) - members.begin());
+}
+
 // Whether some path out of each member, and one into it, is known.
 bool all_ends_are_known(const Links& links, const std::vector<PeerId>& members) {
   return std::all_of(members.begin(), members.end(), [&](PeerId one) {
@@ -180,6 +184,13 @@ bool all_ends_are_known(const Links& links, const std::vector<PeerId>& members) 
 }
 
 }  // namespace
+
+double doubt_of(const Links& links, const std::vector<PeerId>& members, PeerId from, PeerId to) {
+  const auto rate = static_cast<double>(links.rate(from, to));
+  if (rate == 0 || is_near(links.rtt(from, to))) return 0;
+  const Fastest fastest(links, members);
+  return std::min(fastest.out[rank_of(members, from)], fastest.in[rank_of(members, to)]) / rate;
+}
 
 topology::Plan plan_of(const protocol::EpochStart& start) {
   return {start.ring, start.shares, start.direct};

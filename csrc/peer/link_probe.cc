@@ -2,8 +2,8 @@
 //   Probe                                  OpenLanes; SampleLink now and then
 //   no lane is being opened any more       StartOp, twice
 //   bytes come                             the clock starts
-//   a third of its time has passed         what comes from here on counts
-//   nearly all of it has passed            what came until here counts
+//   a third of its time has passed         what comes from here on counts, or from a bit later on
+//   nearly all of it has passed            what came until here counts, or until a bit earlier
 //   all of it has passed                   ProbeReport; EndOp, twice
 
 #include "csrc/peer/link_probe.h"
@@ -46,13 +46,17 @@ const Transitions<ProbeState, 6> kProbeTransitions(
       "LinkSampled after its time; no memory; another Probe; EpochEnd",
       "ProbeReport; EndOp, twice"}});
 
-// While a path comes up to its rate, nothing counts.
-constexpr int kWarmUpPercent = 34;
-// Nor does the end, in which the other end may have stopped: it may have seen its first byte as
-// much earlier as the next look at the link was later.
-constexpr int kCountedPercent = 96;
-// Until the first byte has come, this part of the time passes between two looks at the link.
-constexpr int kLookPercent = 2;
+// What counts begins at a look in the first of these parts of the time, and ends at one in the
+// second (link_probe.h). While a path comes up to its rate, nothing counts. Nor does the end, in
+// which the other end may have stopped: it may have seen its first byte as much earlier as the next
+// look at the link was later.
+struct Percent {
+  int from, to;
+};
+constexpr Percent kBegins{34, 60}, kEnds{80, 96};
+// This part of the time passes between two looks at the link: until the first byte has come, and
+// then.
+constexpr int kLookPercent = 2, kMeasurePercent = 4;
 constexpr Duration kLookMin = std::chrono::milliseconds(1);
 // A transfer has this many blocks for each millisecond, so that 100 Gbit/s are not too fast.
 constexpr uint64_t kBlocksPerMillisecond = 3;
@@ -84,8 +88,8 @@ Status LinkProbe::begin(const protocol::Probe& probe) {
   incarnation_ = membership_.incarnation();
   told_at_ = context_.now;
   start_ = {};
-  warmed_.reset();
-  counted_.reset();
+  begins_.clear();
+  ends_.clear();
   all_came_ = false;
   context_.emit(OpenLanes{.peer = probe.peer, .measured = true});
   look();
@@ -127,7 +131,7 @@ void LinkProbe::post() {
 void LinkProbe::sampled(const LinkSampled& sample) {
   if (state_ == State::kIdle || sample.peer != probe_.peer) return;
   const Mark mark{context_.now, sample.bytes_received};
-  if (!sample.up || mark.bytes < warmed_.value_or(start_).bytes)
+  if (!sample.up || mark.bytes < (begins_.empty() ? start_ : begins_.back()).bytes)
     return finish(0, {});  // there is no link, or another one than before
   const Duration waited = mark.at - told_at_;
   const Duration patience = std::min(percent(100), protocol::kConnectTimeoutMax);
@@ -148,17 +152,36 @@ void LinkProbe::sampled(const LinkSampled& sample) {
 
 void LinkProbe::measure(const Mark& mark) {
   const Duration passed = mark.at - start_.at;
-  if (!warmed_ && passed >= percent(kWarmUpPercent)) warmed_ = mark;
-  if (!counted_ && passed >= percent(kCountedPercent)) counted_ = mark;
-  if (passed >= percent(100) || all_came_) return finish_with(counted_.value_or(mark));
+  const auto is_in = [&](const Percent& part, const std::vector<Mark>& marks) {
+    return passed >= percent(part.from) && (marks.empty() || passed <= percent(part.to));
+  };
+  if (is_in(kEnds, ends_)) {
+    ends_.push_back(mark);
+  } else if (passed < percent(kEnds.from) && is_in(kBegins, begins_)) {
+    begins_.push_back(mark);
+  }
+  if (passed >= percent(100) || all_came_) return finish_with(mark);
   look_at_ = next_look();
 }
 
 // If all has come before its time, all of it counts: the path was up to its rate at once.
 void LinkProbe::finish_with(const Mark& last) {
-  const Mark& first = warmed_ && warmed_->at < last.at ? *warmed_ : start_;
-  const bool sound = last.at > first.at && last.bytes > first.bytes;
-  sound ? finish(last.bytes - first.bytes, last.at - first.at) : finish(0, {});
+  if (begins_.empty()) begins_ = {start_};
+  if (ends_.empty() || all_came_) ends_ = {last};
+  const auto rate = [](const Mark& first, const Mark& end) {
+    const double seconds = std::chrono::duration<double>(end.at - first.at).count();
+    return seconds > 0 ? static_cast<double>(end.bytes - first.bytes) / seconds : 0;
+  };
+  Mark from = begins_.front(), to = ends_.front();
+  double best = 0;
+  for (const Mark& end : ends_) {
+    const auto lowest =
+        std::ranges::min_element(begins_, {}, [&](const Mark& first) { return rate(first, end); });
+    if (rate(*lowest, end) <= best) continue;
+    best = rate(*lowest, end);
+    std::tie(from, to) = std::tie(*lowest, end);
+  }
+  best > 0 ? finish(to.bytes - from.bytes, to.at - from.at) : finish(0, {});
 }
 
 void LinkProbe::finish(uint64_t bytes, Duration time) {
@@ -210,9 +233,9 @@ void LinkProbe::stop() {
 Instant LinkProbe::next_look() const {
   const Instant now = context_.now;
   if (state_ == State::kMeasuring) {
-    for (const int part : {kWarmUpPercent, kCountedPercent, 100}) {
-      if (start_.at + percent(part) > now) return start_.at + percent(part);
-    }
+    const Instant end = start_.at + percent(100);
+    const Instant next = now + std::max(percent(kMeasurePercent), kLookMin);
+    return now < end ? std::min(next, end) : next;
   }
   return now + std::max(percent(kLookPercent), kLookMin);
 }
@@ -239,7 +262,7 @@ void LinkProbe::check() const {
   const bool posted = state_ == State::kWaiting || state_ == State::kMeasuring;
   PCCL_ASSERT(posted ? running <= 2 : running == 0);
   PCCL_ASSERT(state_ == State::kIdle || (last_ && !membership_.ended() && !membership_.out()));
-  PCCL_ASSERT(!counted_ || warmed_);
+  PCCL_ASSERT(begins_.size() + ends_.size() <= 100 / kMeasurePercent);
 }
 
 // ---- Memory ----

@@ -8,8 +8,10 @@
 // The clock starts with the first byte. The other end has begun at most one way across the path
 // earlier or later. Its data comes one way later, too, so that both ends can stop by their own
 // clocks, and neither lacks data while it measures.
-// Data behind a lost packet counts when that packet is here. In a probe of half of a second that
-// can be a third of the rate. In a longer one it evens out.
+// Data behind a lost packet counts only when that packet is here, and then all of it counts at
+// once. So the bytes seen at a time are at most those that have arrived. The rate between two looks
+// is too high if the first one saw less, and too low if the second one did. What is reported is the
+// lowest rate from any begin, at the best end: max over the ends of min over the begins.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
@@ -25,6 +27,7 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/result.h"
 #include "csrc/base/status.h"
@@ -92,10 +95,10 @@ class LinkProbe {
   protocol::Probe probe_;
   uint32_t incarnation_ = 0;  // of the master that has told it
   Instant told_at_;
-  Instant look_at_;                       // when the next SampleLink is due
-  Mark start_;                            // kWaiting: the post; then: the first byte
-  std::optional<Mark> warmed_, counted_;  // what comes between the two counts
-  bool all_came_ = false;                 // the transfer to here is over
+  Instant look_at_;                  // when the next SampleLink is due
+  Mark start_;                       // kWaiting: the post; then: the first byte
+  std::vector<Mark> begins_, ends_;  // what comes between a begin and an end may count
+  bool all_came_ = false;            // the transfer to here is over
 };
 
 // The memory of a transfer of a probe: a few MiB, which stand for all of its blocks. kSystem if

@@ -39,6 +39,8 @@ void Tournament::begin(std::vector<PeerId> members, Duration budget) {
   PCCL_ASSERT(!round_ && budget >= Duration{0});
   tried_.clear();
   measured_.clear();
+  repeated_.clear();
+  second_rounds_ = 0;
   budget_left_ = budget;
   resume(std::move(members));
 }
@@ -76,8 +78,8 @@ Tournament::Priority Tournament::priority_of(const std::vector<Pair>& pairs) con
   return priority;
 }
 
-std::optional<Tournament::Round> Tournament::next(const Rtt& rtt, Instant now) {
-  PCCL_ASSERT(!round_);
+// The pairs of a round that have yet to get their turn in this call; none if all had it.
+std::vector<Pair> Tournament::first_turns() const {
   std::vector<Pair> best;
   Priority best_priority;
   for (const std::vector<Pair>& pairs : round_robin(members_)) {
@@ -87,20 +89,52 @@ std::optional<Tournament::Round> Tournament::next(const Rtt& rtt, Instant now) {
     best = pairs;
   }
   std::erase_if(best, [this](const Pair& pair) { return tried_.contains(pair); });
-  if (best.empty()) return std::nullopt;
+  return best;
+}
+
+// Disjoint pairs, the most doubtful first.
+std::vector<Pair> Tournament::second_turns(const Known& known) const {
+  if (second_rounds_ == kSecondRounds) return {};
+  std::vector<std::pair<double, Pair>> doubtful;
+  for (const Pair& pair : measured_) {
+    const bool here = contains(members_, pair.low) && contains(members_, pair.high);
+    const double doubt = here && !repeated_.contains(pair) ? known.doubt(pair) : 0;
+    if (doubt > kDoubtful) doubtful.emplace_back(-doubt, pair);
+  }
+  std::sort(doubtful.begin(), doubtful.end());
+  std::vector<Pair> pairs;
+  for (const auto& [doubt, pair] : doubtful) {
+    const bool free = std::ranges::none_of(
+        pairs, [&](const Pair& taken) { return taken.has(pair.low) || taken.has(pair.high); });
+    if (free) pairs.push_back(pair);
+  }
+  std::sort(pairs.begin(), pairs.end());
+  return pairs;
+}
+
+std::optional<Tournament::Round> Tournament::next(const Known& known, Instant now) {
+  PCCL_ASSERT(!round_);
+  std::vector<Pair> pairs = first_turns();
+  const bool repeats = pairs.empty();
+  if (repeats) pairs = second_turns(known);
+  if (pairs.empty()) return std::nullopt;
   Duration longest{0};
-  for (const Pair& pair : best) longest = std::max(longest, rtt(pair));
+  for (const Pair& pair : pairs) longest = std::max(longest, known.rtt(pair));
   const Duration length = std::max(kRoundMin, kRoundTrips * longest);
   if (length > budget_left_) {
-    too_long_ = length;
+    if (!repeats) too_long_ = length;
     return std::nullopt;
   }
   budget_left_ -= length;
   const Duration slack = 2 * longest + kLate;
-  UnderWay under_way{
-      {++rounds_, length, best}, now + length + slack, now + kLongest * length + slack, {}, {}};
-  for (const Pair& pair : best) {
-    tried_.insert(pair);
+  UnderWay under_way;
+  under_way.round = {++rounds_, length, pairs};
+  under_way.due = now + length + slack;
+  under_way.late_at = now + kLongest * length + slack;
+  under_way.repeats = repeats;
+  second_rounds_ += repeats ? 1 : 0;
+  for (const Pair& pair : pairs) {
+    (repeats ? repeated_ : tried_).insert(pair);
     under_way.awaited[pair] = {pair.low, pair.high};
     under_way.good.insert(pair);
   }
@@ -149,7 +183,7 @@ bool Tournament::end_if_over(Instant now) {
 
 void Tournament::cancel() {
   if (!round_) return;
-  for (const Pair& pair : round_->round.pairs) tried_.erase(pair);
+  for (const Pair& pair : round_->round.pairs) (round_->repeats ? repeated_ : tried_).erase(pair);
   round_.reset();
 }
 
@@ -180,12 +214,14 @@ void Tournament::forget(PeerId peer) {
   std::erase(members_, peer);
   std::erase_if(tried_, of_peer);
   std::erase_if(measured_, of_peer);
+  std::erase_if(repeated_, of_peer);
   std::erase_if(last_, [&](const auto& at) { return of_peer(at.first); });
 }
 
 void Tournament::check() const {
   for (const Pair& pair : measured_) PCCL_ASSERT(tried_.contains(pair) && last_.contains(pair));
-  PCCL_ASSERT(budget_left_ >= Duration{0});
+  for (const Pair& pair : repeated_) PCCL_ASSERT(measured_.contains(pair));
+  PCCL_ASSERT(second_rounds_ <= kSecondRounds && budget_left_ >= Duration{0});
   if (!round_) return;
   std::set<PeerId> busy;
   for (const Pair& pair : round_->round.pairs) {

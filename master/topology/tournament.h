@@ -4,12 +4,17 @@
 // odd one, with each pair once. The rounds that have most pairs nobody has measured yet come first,
 // then those whose measurements are oldest. One call makes each pair once, as far as its budget
 // goes, and the next call goes on with what is left.
+// A path that loses packets while it comes up to its rate, or whose acknowledgements wait in a queue
+// of the other direction, may seem to carry a tenth of what it does. Its lanes stay as they are
+// when the probe is over, so the next probe begins nearer to the rate. That is why the pairs whose
+// rate is doubtful have a second turn at the end of the call, the most doubtful first.
 // It is pure: it gets the time, and sends nothing.
 // Invariants:
 // 1. The pairs of a round are disjoint, and both ends are members.
 // 2. A round lasts until all its reports have come, or until its deadline. The time in which it
 //    waits for late ones is time of the call, too.
-// 3. One call has at most one round for each pair.
+// 3. One call has at most one round for each pair, and then at most kSecondRounds more, with at most
+//    one for each pair.
 // Failure: a pair that does not report in time, or reports that its probe has failed, is not
 // measured. It gets its turn again in the next call.
 #pragma once
@@ -50,13 +55,21 @@ class Tournament {
   // A probe takes at most so many times its length (csrc/peer/link_probe.h): its lanes may open
   // late, and so may its first byte come. A late report counts.
   static constexpr int kLongest = 3;
+  static constexpr int kSecondRounds = 3;
+  // A pair is doubtful if it seems to carry so many times less than its ends do otherwise.
+  static constexpr double kDoubtful = 2;
 
   struct Round {
     uint32_t number = 0;
     Duration length{0};
     std::vector<Pair> pairs;
   };
-  using Rtt = std::function<Duration(Pair)>;  // zero: unknown
+  // What is known of a pair.
+  struct Known {
+    std::function<Duration(Pair)> rtt;  // zero: unknown
+    // So many times less than its ends carry otherwise, in one direction.
+    std::function<double(Pair)> doubt;
+  };
 
   // A call begins, or goes on after the members have changed. `members` in any order. A call that
   // goes on keeps its budget and what it has measured.
@@ -64,12 +77,14 @@ class Tournament {
   void resume(std::vector<PeerId> members);
   // Begins the next round of the call; nothing if all pairs had their turn, or the budget has too
   // little left for another round. REQUIRES: no round is under way.
-  std::optional<Round> next(const Rtt& rtt, Instant now);
+  std::optional<Round> next(const Known& known, Instant now);
 
   bool under_way() const { return round_.has_value(); }
   std::optional<Instant> deadline() const;  // of the round under way
   // Whether the round under way expects this report.
   bool expects(PeerId from, PeerId about, uint32_t round) const;
+  // Whether the round under way is a second turn of its pairs.
+  bool repeats() const { return round_ && round_->repeats; }
   // REQUIRES: expects() it. `good`: bytes have come.
   void report(PeerId from, PeerId about, bool good);
   void lose(PeerId peer);  // its pairs are not waited for any longer
@@ -95,17 +110,21 @@ class Tournament {
     Instant due, late_at;                      // when its reports should be here; its deadline
     std::map<Pair, std::set<PeerId>> awaited;  // the ends that have yet to report
     std::set<Pair> good;                       // a good report has come from each end so far
+    bool repeats = false;
   };
   struct Priority;
   Priority priority_of(const std::vector<Pair>& pairs) const;
+  std::vector<Pair> first_turns() const;
+  std::vector<Pair> second_turns(const Known& known) const;
 
   std::vector<PeerId> members_;
   Duration budget_left_{0};
   Duration too_long_{0};
   uint32_t rounds_ = 0;  // so far, in all calls
   std::optional<UnderWay> round_;
-  std::set<Pair> tried_, measured_;  // in this call
-  std::map<Pair, Instant> last_;     // when each pair was measured last, in any call
+  std::set<Pair> tried_, measured_, repeated_;  // in this call
+  int second_rounds_ = 0;                       // likewise
+  std::map<Pair, Instant> last_;                // when each pair was measured last, in any call
 };
 
 }  // namespace pccl::master::topology

@@ -13,7 +13,7 @@ TEST_F(OptimizationTest, MeasuresAllPairsAndAdoptsAFasterRing) {
   found({"a", "b", "c", "d"});
   make_ring_fast({0, 2, 1, 3});
   vote(1, 0);
-  EXPECT_EQ(run_rounds(), 3u);
+  EXPECT_EQ(run_rounds(), 3u + 3u) << "each path is much slower than its ends, in one direction";
   EXPECT_EQ(h.last<protocol::Answer>("a"), nullptr) << "the new epoch comes first";
   EXPECT_TRUE(h.last<protocol::FreezeRequest>("a")->lost.empty());
   renew(1, 0);
@@ -77,6 +77,21 @@ TEST_F(OptimizationTest, TheRestOfThePairsIsForTheNextCall) {
   EXPECT_EQ(run_rounds(), 1u);
   EXPECT_EQ(plan().measured.size(), 2u);
   EXPECT_TRUE(plan().missing.empty());
+}
+
+// A path that seems slow is measured again. It can carry what it has carried once.
+TEST_F(OptimizationTest, TheBetterOfTwoTurnsCounts) {
+  found({"a", "b", "c", "d"});
+  rate_[0][2] = rate_[3][1] = 20;
+  vote(1, 0);
+  EXPECT_EQ(run_rounds(3), 3u);
+  rate_[0][2] = 90;
+  rate_[3][1] = 15;
+  rate_[2][0] = 60;
+  EXPECT_EQ(run_rounds(), 1u) << "both pairs at once";
+  EXPECT_EQ(plan().rates[0 * 4 + 2], 90'000'000u);
+  EXPECT_EQ(plan().rates[3 * 4 + 1], 20'000'000u);
+  EXPECT_EQ(plan().rates[2 * 4 + 0], 100'000'000u);
 }
 
 TEST_F(OptimizationTest, WithoutABudgetItPlansWithWhatIsKnown) {

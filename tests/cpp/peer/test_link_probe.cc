@@ -53,15 +53,43 @@ TEST_F(LinkProbeTest, WhatComesAfterAThirdOfTheTimeCounts) {
   pass(0.1);
   EXPECT_EQ(come(7), "") << "nothing of it has come";
   EXPECT_EQ(come(8), "") << "the clock starts";
-  EXPECT_EQ(t.wait(0.33), "") << "there is nothing to look for";
-  EXPECT_EQ(t.wait(0.02), "look at 1.3\n");
+  EXPECT_EQ(t.wait(0.039), "") << "there is nothing to look for";
+  EXPECT_EQ(t.wait(0.002), "look at 1.3\n");
+  pass(0.309);
   EXPECT_EQ(come(1'000'000), "");
-  EXPECT_EQ(t.wait(0.62), "look at 1.3\n");
-  EXPECT_EQ(come(7'200'000), "");
-  EXPECT_EQ(t.wait(0.03), "look at 1.3\n");
-  EXPECT_EQ(come(7'300'000), report(6'200'000, 620) + ended);
+  pass(0.61);
+  EXPECT_EQ(come(7'100'000), "");
+  pass(0.04);
+  EXPECT_EQ(come(7'300'000), report(6'100'000, 610) + ended);
   EXPECT_EQ(t.wait(5).find("look"), std::string::npos) << "it is over";
   EXPECT_EQ(come(9'000'000), "");
+}
+
+// 10 MB/s arrive. What comes after a lost packet counts when that packet is here.
+TEST_F(LinkProbeTest, DataBehindALostPacketDoesNotRaiseTheRate) {
+  begin();
+  pass(0.36);
+  come(2'600'000);  // 1 MB waits
+  pass(0.10);
+  come(2'600'000);
+  pass(0.10);
+  come(5'600'000);
+  pass(0.36);
+  come(9'200'000);
+  pass(0.10);
+  EXPECT_EQ(come(10'200'000), report(3'600'000, 360) + ended);
+}
+
+TEST_F(LinkProbeTest, DataBehindALostPacketDoesNotLowerTheRate) {
+  begin();
+  pass(0.36);
+  come(3'600'000);
+  pass(0.46);
+  come(8'200'000);
+  pass(0.12);
+  come(8'300'000);  // 1.1 MB waits
+  pass(0.10);
+  EXPECT_EQ(come(8'300'000), report(4'600'000, 460) + ended);
 }
 
 TEST_F(LinkProbeTest, ALateLookCountsWhatHasComeByThen) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
+#include <utility>
 
 namespace pccl::master::topology {
 namespace {
@@ -16,7 +18,10 @@ std::vector<PeerId> peers(uint64_t count) {
   return all;
 }
 
-Duration ten_ms(Pair) { return milliseconds(10); }
+Tournament::Known path_of(Duration rtt) {
+  return {.rtt = [rtt](Pair) { return rtt; }, .doubt = [](Pair) { return 1.0; }};
+}
+const Tournament::Known ten_ms = path_of(milliseconds(10));
 
 // Both ends of each pair report, but those of `silent`.
 void all_report(Tournament& tournament, const Tournament::Round& round,
@@ -72,8 +77,9 @@ TEST(Tournament, OneCallMeasuresAllPairsWithinItsBudget) {
 TEST(Tournament, ARoundLastsTwelveRoundTripsOfItsLongestPath) {
   Tournament tournament;
   tournament.begin(peers(4), seconds(100));
-  const auto rtt = [](Pair pair) { return milliseconds(pair.low == PeerId{1} ? 150 : 10); };
-  const auto round = tournament.next(rtt, {});
+  Tournament::Known known = ten_ms;
+  known.rtt = [](Pair pair) { return milliseconds(pair.low == PeerId{1} ? 150 : 10); };
+  const auto round = tournament.next(known, {});
   ASSERT_TRUE(round.has_value());
   EXPECT_EQ(round->length, milliseconds(1800));
   EXPECT_EQ(tournament.deadline(), Instant{} + milliseconds(3 * 1800 + 300) + Tournament::kLate);
@@ -221,6 +227,83 @@ TEST(Tournament, APairOfARoundThatWasCancelledHasItsTurnAgain) {
   ASSERT_TRUE(again.has_value());
   EXPECT_GT(again->number, round->number);
   EXPECT_EQ(tournament.budget_left(), Duration{0}) << "its time is used up";
+}
+
+// Member 3 seems slow to some others, the slowest first.
+Tournament::Known with_doubts() {
+  Tournament::Known known = ten_ms;
+  known.doubt = [](Pair pair) {
+    const std::map<Pair, double> doubts = {
+        {Pair::of({1}, {2}), 1.9}, {Pair::of({1}, {3}), 10}, {Pair::of({2}, {3}), 5}};
+    const auto at = doubts.find(pair);
+    return at == doubts.end() ? 1 : at->second;
+  };
+  return known;
+}
+
+// All pairs that have a turn in one call.
+std::vector<Pair> turns(Tournament& tournament, const Tournament::Known& known, Duration budget,
+                        uint64_t members = 4) {
+  std::vector<Pair> pairs;
+  tournament.begin(peers(members), budget);
+  while (const auto round = tournament.next(known, {})) {
+    pairs.insert(pairs.end(), round->pairs.begin(), round->pairs.end());
+    all_report(tournament, *round);
+    tournament.end_if_over({});
+    tournament.check();
+  }
+  return pairs;
+}
+
+TEST(Tournament, DoubtfulPairsHaveASecondTurn) {
+  Tournament tournament;
+  const std::vector<Pair> pairs = turns(tournament, with_doubts(), seconds(10));
+  ASSERT_EQ(pairs.size(), 6u + 2u);
+  EXPECT_EQ(pairs[6], Pair::of({1}, {3})) << "the most doubtful first";
+  EXPECT_EQ(pairs[7], Pair::of({2}, {3}));
+  EXPECT_EQ(tournament.measured().size(), 6u);
+  EXPECT_TRUE(tournament.left_over().empty());
+  EXPECT_EQ(turns(tournament, with_doubts(), seconds(10)), pairs) << "likewise in the next call";
+}
+
+TEST(Tournament, ASecondTurnIsForWhatTheBudgetHasLeft) {
+  Tournament tournament;
+  EXPECT_EQ(turns(tournament, with_doubts(), 4 * Tournament::kRoundMin).size(), 6u + 1u);
+  EXPECT_EQ(tournament.too_long(), Duration{0}) << "each pair has had its turn";
+  EXPECT_TRUE(tournament.failed().empty());
+}
+
+TEST(Tournament, ThereAreFewSecondRounds) {
+  Tournament::Known known = ten_ms;
+  known.doubt = [](Pair) { return 3.0; };
+  Tournament tournament;
+  const size_t pairs = turns(tournament, known, seconds(100), 8).size();
+  EXPECT_EQ(pairs, 28u + 4u * Tournament::kSecondRounds);
+}
+
+TEST(Tournament, ASecondTurnThatFailsLeavesThePairMeasured) {
+  Tournament tournament;
+  tournament.begin(peers(4), seconds(10));
+  std::vector<Pair> pairs;
+  while (const auto round = tournament.next(with_doubts(), {})) {
+    if (!tournament.repeats()) {
+      all_report(tournament, *round);
+    } else if (pairs.empty()) {
+      pairs = round->pairs;
+      tournament.cancel();
+      continue;
+    } else {
+      EXPECT_EQ(std::exchange(pairs, round->pairs), round->pairs) << "the one that was cancelled";
+      all_report(tournament, *round, {round->pairs.begin(), round->pairs.end()});
+      tournament.lose({3});
+      tournament.forget({3});
+    }
+    tournament.end_if_over({});
+    tournament.check();
+  }
+  EXPECT_EQ(pairs, std::vector{Pair::of({1}, {3})});
+  EXPECT_EQ(tournament.measured().size(), 3u);
+  EXPECT_TRUE(tournament.failed().empty());
 }
 
 }  // namespace
