@@ -13,8 +13,8 @@
 // 1. The pairs of a round are disjoint, and both ends are members.
 // 2. A round lasts until all its reports have come, or until its deadline. The time in which it
 //    waits for late ones is time of the call, too.
-// 3. One call has at most one round for each pair, and then at most kSecondRounds more, with at most
-//    one for each pair.
+// 3. One call has at most one round for each pair. Then come at most kSecondRounds more, with at
+//    most one for each pair.
 // Failure: a pair that does not report in time, or reports that its probe has failed, is not
 // measured. It gets its turn again in the next call.
 #pragma once
