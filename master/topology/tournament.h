@@ -4,10 +4,10 @@
 // odd one, with each pair once. The rounds that have most pairs nobody has measured yet come first,
 // then those whose measurements are oldest. One call makes each pair once, as far as its budget
 // goes, and the next call goes on with what is left.
-// A path that loses packets while it comes up to its rate, or whose acknowledgements wait in a queue
-// of the other direction, may seem to carry a tenth of what it does. Its lanes stay as they are
-// when the probe is over, so the next probe begins nearer to the rate. That is why the pairs whose
-// rate is doubtful have a second turn at the end of the call, the most doubtful first.
+// A path may seem to carry a tenth of what it does: it loses packets while it comes up to its rate,
+// or its acknowledgements wait in a queue of the other direction. Its lanes stay as they are when
+// the probe is over, so the next probe begins nearer to the rate. That is why the pairs whose rate
+// is doubtful have a second turn at the end of the call, the most doubtful first.
 // It is pure: it gets the time, and sends nothing.
 // Invariants:
 // 1. The pairs of a round are disjoint, and both ends are members.

@@ -201,6 +201,10 @@ class Gradients:
         for view, buffer in self._cut(out, self._integers.values()):
             view.copy_(buffer)
 
+    def settings(self) -> str:
+        """Return nothing: the settings of this trainer may differ."""
+        return ""
+
     # --- The actions ------------------------------------------------------------------------------
 
     def own(self) -> dict[str, torch.Tensor]:

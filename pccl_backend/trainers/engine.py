@@ -12,6 +12,7 @@ exception of a signal handler or an observer stops the call, while the all-reduc
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -37,6 +38,8 @@ from pccl_backend.trainers.stages import Action, Delta, Goal, Progress
 
 __all__ = ["MEMBERS_CHANGED", "PROGRESS", "Copies", "Engine", "Strategy"]
 
+log = logging.getLogger("pccl")
+
 T = TypeVar("T")
 Strategy = Literal["enforce_popular", "receive_only"]
 
@@ -55,6 +58,7 @@ class Copies(Protocol):
     @property
     def message(self) -> Message: ...
     def shared(self) -> dict[str, torch.Tensor]: ...
+    def settings(self) -> str: ...
     def own(self) -> dict[str, torch.Tensor]: ...
     def begin(self) -> None: ...
     def measure(self) -> Share: ...
@@ -118,6 +122,7 @@ class Engine:
         self.read_model()
         self._announced = False
         self._share = Share(0.0, False, 0)
+        self._unlike: tuple[str, ...] = ()
         self._posted_at = 0.0
         self.strategy: Strategy = "enforce_popular"
         self.topology: pccl.Topology | None = None
@@ -242,10 +247,30 @@ class Engine:
             self._reduction_failed(error, was_over=ended_before_call(work))
             return
         self.reduce_s = time.monotonic() - self._posted_at
-        self.copies.landed(self._exchange.read(self.core.fragment))
+        outcome = self._exchange.read(self.core.fragment)
+        self.copies.landed(outcome)
         self.attempts = self.core.attempts
         self.core.did(Action.AWAIT)
         self._tell(self._observer.reduce_committed, self.core.attempts)
+        self._check_settings(outcome.unlike)
+
+    def _check_settings(self, unlike: tuple[str, ...]) -> None:
+        """Raise ValueError if this peer's settings differ from those of most; name other such."""
+        before, self._unlike = self._unlike, unlike
+        own = self.copies.settings()
+        info = pccl.run_info(self.group) if unlike else {}
+        if info.get("peer") in unlike:
+            raise ValueError(
+                f"the settings of this trainer differ from those of most peers, and must be equal "
+                f"on all: here they are {own}"
+            )
+        for name in unlike:
+            if name not in before:
+                log.warning(
+                    "%s trains with other settings than this peer (%s): they must be equal on all",
+                    name,
+                    own,
+                )
 
     def _reduction_failed(self, error: pccl.PcclError, *, was_over: bool) -> None:
         """No peer applied anything: what was learned is still here."""

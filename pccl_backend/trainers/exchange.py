@@ -1,9 +1,9 @@
 """Exchange: the all-reduce of one round, with the weights that travel in it.
 
 The mean of pseudo-gradients is ``sum(w * delta) / sum(w)``. Each peer scales its own by its weight,
-and the all-reduce adds. Before the pseudo-gradient travel three rows with one slot for each rank:
-the weights, whether the peer's numbers were not finite, and its inner steps. Each peer fills its
-slots only, so their sums are all peers' values.
+and the all-reduce adds. Before the pseudo-gradient travel four rows with one slot for each rank:
+the weights, whether the peer's numbers were not finite, its inner steps, and a number that stands
+for its settings. Each peer fills its slots only, so their sums are all peers' values.
 
 If a peer is lost while the all-reduce runs, its contribution stays in what was finished before
 (`on_loss="keep"`). So parts of the result have other contributors, and each part is divided by the
@@ -11,14 +11,15 @@ weights of its own. The rows stand first: an all-reduce is finished from the fro
 contributor whose weight is missing.
 
 A quantized message (`quantize`) has no rows, because a weight must not be rounded. They travel in
-an all-reduce of their own, beside it and posted before it. In a fourth row each peer writes 1. If a
+an all-reduce of their own, beside it and posted before it. In a fifth row each peer writes 1. If a
 peer is lost, the message may have parts with its contribution while the rows lack its weight. It
 then counts like the average of the others: exactly if all weigh the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -35,7 +36,7 @@ __all__ = ["HEAD", "Exchange", "Message", "OnLoss", "Outcome", "Share", "ended_b
 
 OnLoss = Literal["keep"] | None
 
-ROWS = 3  # in a message; those that travel apart have one more
+ROWS = 4  # in a message; those that travel apart have one more
 HEAD = 1 << 10  # elements that a message keeps free before its body, for the rows
 
 
@@ -63,11 +64,13 @@ class Share:
         weight: 0 if nothing of it counts.
         sick: whether its pseudo-gradient was not finite.
         inner_steps: inner steps since it last sent this fragment.
+        settings: stands for the settings of the trainer, below 2**24; 0 if they may be any.
     """
 
     weight: float
     sick: bool
     inner_steps: int
+    settings: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,15 @@ class Outcome:
         excluded: names of the peers whose pseudo-gradients were not finite.
         inner_steps: inner steps of a contributor, on average.
         quantized: whether the message was quantized, and was not too small for that.
+        unlike: names of the peers whose settings differ from those of most. Of two groups of the
+            same size, the one with the lowest rank has the settings that count.
     """
 
     contributors: int = 0
     excluded: tuple[str, ...] = ()
     inner_steps: int = 0
     quantized: bool = False
+    unlike: tuple[str, ...] = ()
 
 
 def ended_before_call(work: object) -> bool:
@@ -127,7 +133,7 @@ class Exchange:
         if size * ROWS > HEAD:
             raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
         message = self._message.body(fragment, head=self._head)
-        numbers = [share.weight, float(share.sick), float(share.inner_steps)]
+        numbers = [share.weight, *map(float, (share.sick, share.inner_steps, share.settings))]
         if self._quantize is None:
             self._rows = message[: self._head]
         else:
@@ -169,7 +175,9 @@ class Exchange:
         assert self.work is not None, "it was posted"
         message = self._message.body(fragment, head=self._head)
         parts = () if self._on_loss is None else pccl.contributors(self.work)
-        weights, sick, steps = self._numbers({name for part in parts for name in part.peers})
+        weights, sick, steps, settings = self._numbers(
+            {name for part in parts for name in part.peers}
+        )
         weight_of = dict(zip(self._names, weights, strict=True))
         if self._on_loss is None:  # all of it has the same contributors
             _divide(message[self._head :], sum(weights))
@@ -186,6 +194,7 @@ class Exchange:
             excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
             inner_steps=round(sum(counted) / max(count, 1)),
             quantized=self._quantized,
+            unlike=_unlike(dict(zip(self._names, settings, strict=True))),
         )
 
     def _numbers(self, contributors: set[str]) -> list[list[float]]:
@@ -221,6 +230,15 @@ class Exchange:
         wait: Callable[[], object] = partial(self._counting.wait)
         self._signals.wait(wait)
         self._counting = None
+
+
+def _unlike(settings: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the names whose settings differ from those of most; those with 0 may have any."""
+    known = {name: number for name, number in settings.items() if number}
+    if not known:
+        return ()
+    ((most, _),) = Counter(known.values()).most_common(1)
+    return tuple(name for name, number in known.items() if number != most)
 
 
 def _divide(part: torch.Tensor, total: float) -> None:

@@ -75,6 +75,10 @@ class Replica:
             for piece in self.message.pieces()
         }
 
+    def settings(self) -> str:
+        """Return what must be equal on all peers, for people."""
+        return self._settings.shown(self._core.progress.rounds)
+
     # --- The actions ------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -163,7 +167,7 @@ class Replica:
             if self._residuals is not None:
                 self._residuals.drop()
             self._learned = False
-            share = Share(0.0, False, 0)
+            share = Share(0.0, False, 0, self._number)
         if self._settings.alpha is None and self._core.delta is Delta.OWN:
             self._everywhere(Buffers.keep, self._core.fragment)
             self._kept = True
@@ -245,7 +249,11 @@ class Replica:
             self._everywhere(Buffers.adopt, fragment=fragment)
             if self._settings.alpha is None:
                 self._everywhere(Buffers.keep, fragment)
-        return Share(weight, sick, steps)
+        return Share(weight, sick, steps, self._number)
+
+    @property
+    def _number(self) -> int:
+        return self._settings.number(self._core.progress.rounds)
 
     def _make_rule(self) -> Rule:
         settings, flat = self._settings, self.message.global_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -78,6 +79,28 @@ class Settings:
             )
         if self.error_feedback and self.quantize is not None:
             check_feedback(self.quantize)
+
+    def shown(self, rounds: int) -> str:
+        """Return the settings that must be equal on all peers, for people.
+
+        Args:
+            rounds: outer steps so far, for a learning rate that is a function of them.
+        """
+        rate = self.outer_lr(rounds) if callable(self.outer_lr) else self.outer_lr
+        rule = f"outer_lr={rate:g}, outer_momentum={self.outer_momentum:g}"
+        if self.outer_optimizer is not None:
+            rule = "an outer_optimizer"
+        weight = "a function" if callable(self.weight) else repr(self.weight)
+        return (
+            f"every={self.every}, {rule}, fragments={self.fragments}, overlap={self.overlap!r}, "
+            f"mix={self.mix!r}, weight={weight}, buffers={self.buffers!r}, "
+            f"quantize={self.quantize}, error_feedback={self.error_feedback}"
+        )
+
+    def number(self, rounds: int) -> int:
+        """Return a number from 1 to 2**24 - 1 that stands for what `shown` returns."""
+        digest = hashlib.blake2b(self.shown(rounds).encode(), digest_size=3).digest()
+        return int.from_bytes(digest, "little") or 1
 
     @property
     def overlap_steps(self) -> int | None:

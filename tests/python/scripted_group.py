@@ -14,7 +14,7 @@ import torch
 
 import pccl_backend as pccl
 
-HEAD = 6  # three rows of two ranks travel before the pseudo-gradient
+HEAD = 8  # four rows of two ranks travel before the pseudo-gradient
 SHARED_STATE = pccl.SharedState
 LOST = pccl.PeerLostError("peer 7f3a lost in (diloco, #3)")
 
@@ -95,6 +95,7 @@ class Work:
         self._group.commits += 1
         # Before the pseudo-gradient travel the weights: this peer's at 0, the other's at 1.
         self._tensor[1] = 1.0
+        self._tensor[7] = self._group.other_settings
         mine = self._tensor[HEAD:]
         mine.add_(mine.clone() if self._group.other is None else self._group.other)
         self._bits = self._tensor.clone()
@@ -116,6 +117,7 @@ class ScriptedGroup:
     sync_errors: list[BaseException | None] = field(default_factory=list)
     settle_errors: list[BaseException | None] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
+    other_settings: int = 0  # a number that stands for those of the other; 0: any
     agreed: float | None = None  # value of the others' state, in all elements, at sync_shared_state
     revision: int = 0
     then: int = 0  # what the others do after that sync: 0, inner steps

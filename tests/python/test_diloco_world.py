@@ -25,3 +25,7 @@ def test_a_step_that_was_interrupted_in_its_meeting_is_repeated(
     make_world: MakeWorld, event: str
 ) -> None:
     make_world(2).run(work.is_interrupted_in_the_meeting, event)
+
+
+def test_peers_with_unequal_settings_are_told(make_world: MakeWorld) -> None:
+    assert make_world(3).run(work.has_settings_of_its_own) == ["fine", "refused", "fine"]

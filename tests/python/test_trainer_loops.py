@@ -247,6 +247,30 @@ def test_each_part_of_a_mean_is_over_its_own_contributors(
     torch.testing.assert_close(moved, torch.cat([torch.full((10,), 2.0), torch.ones(20)]))
 
 
+def test_a_peer_with_other_settings_than_most_is_told(group: ScriptedGroup) -> None:
+    """Of two peers, rank 0 has the settings that count."""
+    group.peer = "b"
+    group.other_settings = 1
+    outer = DiLoCo(small_model(), outer_lr=0.5)
+    outer.start()
+    with pytest.raises(ValueError, match=r"most peers.*every=None, outer_lr=0.5, outer_momentum="):
+        outer.step()
+
+
+def test_a_peer_names_those_with_other_settings_once(
+    group: ScriptedGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    outer = DiLoCo(small_model(), outer_lr=lambda rounds: 0.5 / (1 + rounds), outer_momentum=0.0)
+    outer.start()
+    outer.step()
+    assert not caplog.records, "a peer without a number may have any settings"
+    group.other_settings = 1
+    outer.step()
+    outer.step()
+    assert [record.getMessage()[:26] for record in caplog.records] == ["b trains with other settin"]
+    assert "outer_lr=0.25," in caplog.text, "the rate of this outer step"
+
+
 def test_the_outer_state_is_made_before_the_run_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take longer than the others wait for the first call of a newcomer."""
     group = script(monkeypatch)

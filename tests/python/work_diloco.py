@@ -7,6 +7,7 @@ import signal
 import threading
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -40,6 +41,19 @@ def untrained() -> list[bytes]:
     assert torch.equal(*words), "the globals moved though nobody trained"
     assert not torch.equal(before[:700], before[:700].half().double()), "nothing was rounded"
     return [before.numpy().tobytes()]
+
+
+def has_settings_of_its_own() -> str:
+    """Take an outer step; rank 1 has another learning rate, and leaves when it is told."""
+    lr = 0.5 if dist.get_rank() == 1 else 0.7
+    outer = DiLoCo(torch.nn.Linear(3, 1), outer_lr=lr)
+    outer.start()
+    if lr == 0.7:
+        outer.step()
+        return "fine"
+    with pytest.raises(ValueError, match="outer_lr=0.5"):
+        outer.step()
+    return "refused"
 
 
 class Books:
