@@ -52,9 +52,11 @@ uint32_t read_length(const std::byte* from) { return load_little_endian<uint32_t
 
 void encode(const Message& message, std::vector<std::byte>& out) {
   const size_t start = out.size();
-  Writer write{out};
-  write(uint32_t{0}, kTable[message.index()].kind.type);
-  std::visit([&write](const auto& content) { fields(write, content); }, message);
+  {
+    Writer write{out};
+    write(uint32_t{0}, kTable[message.index()].kind.type);
+    std::visit([&write](const auto& content) { fields(write, content); }, message);
+  }
   const size_t length = out.size() - start - kPrefixBytes;
   PCCL_ASSERT(length <= kMessageBytesMax);
   store_little_endian(out.data() + start, static_cast<uint32_t>(length));

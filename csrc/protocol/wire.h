@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,11 +31,15 @@ inline constexpr uint32_t kNewest = UINT32_MAX;
 
 // ---- Writing ----------------------------------------------------------------------------------
 
+// Appends to `out`, which nobody else may use meanwhile. It is whole when the Writer has ended.
 class Writer {
  public:
   // `version`: of the format that is written; since() depends on it.
   explicit Writer(std::vector<std::byte>& out, uint32_t version = kNewest)
-      : out_(out), version_(version) {}
+      : out_(out), version_(version), written_(out.size()) {}
+  ~Writer() { out_.resize(written_); }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
 
   template <typename... T>
   void operator()(const T&... field) {
@@ -53,9 +58,7 @@ class Writer {
  private:
   template <std::integral T>
   void put(T value) {
-    const size_t at = out_.size();
-    out_.resize(at + sizeof(T));
-    store_little_endian(out_.data() + at, value);
+    store_little_endian(room(sizeof(T)), value);
   }
   template <typename E>
   requires std::is_enum_v<E>
@@ -95,12 +98,20 @@ class Writer {
   void put_bytes(const std::string& text, size_t length) {
     PCCL_DCHECK(length <= text.size());
     put(static_cast<uint32_t>(length));
-    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-    out_.insert(out_.end(), bytes, bytes + length);
+    if (length > 0) std::memcpy(room(length), text.data(), length);
   }
+  // The place of the next bytes. The list grows by steps, not with each field.
+  std::byte* room(size_t bytes) {
+    if (out_.size() - written_ < bytes)
+      out_.resize(std::max(written_ + bytes, 2 * out_.size() + kStepBytes));
+    written_ += bytes;
+    return out_.data() + written_ - bytes;
+  }
+  static constexpr size_t kStepBytes = 64;
 
   std::vector<std::byte>& out_;
   const uint32_t version_;
+  size_t written_;
 };
 
 // ---- Reading ----------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def has_settings_of_its_own() -> str:
     if lr == 0.7:
         outer.step()
         return "fine"
-    with pytest.raises(ValueError, match="outer_lr=0.5"):
+    with pytest.raises(ValueError, match=r"outer_lr=0\.5"):
         outer.step()
     return "refused"
 
