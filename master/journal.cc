@@ -85,7 +85,8 @@ bool has_real_holders(const MembershipRecord& record) {
 
 // ---- Writing ----
 
-void put(protocol::Writer& write, const Entry& entry) {
+void put(Bytes& out, const Entry& entry) {
+  protocol::Writer write{out};
   if (const auto* started = std::get_if<Started>(&entry)) {
     write(Kind::kStarted, *started);
   } else if (const auto* opened = std::get_if<RunOpened>(&entry)) {
@@ -264,12 +265,11 @@ namespace journal {
 Bytes header() {
   Bytes out(sizeof kMagic);
   std::memcpy(out.data(), kMagic, sizeof kMagic);
-  protocol::Writer write{out};
-  write(kVersion);
+  protocol::Writer{out}(kVersion);
   const std::string_view release(protocol::kRelease);
   for (size_t i = 0; i < kReleaseBytes; ++i)
-    write(static_cast<uint8_t>(i < release.size() ? release[i] : '\0'));
-  write(net::checksum(out));
+    out.push_back(static_cast<std::byte>(i < release.size() ? release[i] : '\0'));
+  protocol::Writer{out}(net::checksum(out));
   PCCL_ASSERT(out.size() == kReleaseAt + kReleaseBytes + 4);
   return out;
 }
@@ -290,14 +290,12 @@ void append_frame(const Bytes& payload, Bytes& out) {
 void append(const std::vector<Entry>& entries, Bytes& out) {
   PCCL_ASSERT(!entries.empty());
   Bytes payload;
-  protocol::Writer write{payload};
-  for (const Entry& entry : entries) put(write, entry);
+  for (const Entry& entry : entries) put(payload, entry);
   append_frame(payload, out);
 }
 
 void compact(const Memory& memory, const std::function<void(const Bytes&)>& write) {
   Bytes payload;
-  protocol::Writer into{payload};
   Bytes piece = header();
   const auto end_frame = [&] {
     append_frame(payload, piece);
@@ -305,12 +303,12 @@ void compact(const Memory& memory, const std::function<void(const Bytes&)>& writ
     payload.clear();
     piece.clear();
   };
-  put(into, Started{memory.incarnation});
+  put(payload, Started{memory.incarnation});
   for (const auto& [name, run] : memory.runs) {
-    put(into, RunOpened{name, run.run_id, run.origin, run.version});
-    for (const auto& [group, record] : run.memberships) put(into, RunRecorded{name, record});
-    for (const auto& [group, record] : run.shared_states) put(into, RunRecorded{name, record});
-    if (run.ended) put(into, RunFinished{name, *run.ended});
+    put(payload, RunOpened{name, run.run_id, run.origin, run.version});
+    for (const auto& [group, record] : run.memberships) put(payload, RunRecorded{name, record});
+    for (const auto& [group, record] : run.shared_states) put(payload, RunRecorded{name, record});
+    if (run.ended) put(payload, RunFinished{name, *run.ended});
     if (payload.size() >= kPieceBytes) end_frame();
   }
   if (!payload.empty()) end_frame();

@@ -50,6 +50,8 @@ constexpr const char* kNeedsToken =
     "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
     "put "
     "it in a file that only you can read, and name the file in PCCL_SECRET_FILE";
+// A message with fewer bytes is encoded for each receiver.
+constexpr size_t kEncodedOnceBytes = 64u << 10;
 // Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
@@ -158,7 +160,8 @@ struct Shell::Impl {
   uint64_t connections_made = 0;
   std::optional<std::set<std::string>> announced;           // none: every run is let in
   std::multimap<std::string, std::promise<void>> draining;  // by the name of the run
-  std::vector<std::byte> encoded;
+  std::vector<std::byte> encoded;  // the last message, which last_sent is if it is large
+  protocol::Message last_sent;
 };
 
 Status Shell::Impl::open_keyring(const std::string& path) {
@@ -541,9 +544,15 @@ void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol
   close(id);
 }
 
+// The members of a group often get the same message, one after another. The list of a large shared
+// state takes so long to encode that it is done once.
 void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
-  encoded.clear();
-  protocol::encode(message, encoded);
+  const bool is_large = encoded.size() >= kEncodedOnceBytes;
+  if (!is_large || last_sent != message) {
+    encoded.clear();
+    protocol::encode(message, encoded);
+    last_sent = encoded.size() >= kEncodedOnceBytes ? message : protocol::Message{};
+  }
   const Connection& connection = connections.at(id);
   connection.stream->send(encoded);  // sent at the end of this turn, with the others
   unsent.set(id, party(connection), connection.stream->unsent());
