@@ -235,6 +235,8 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
         raise ValueError(f"{shown} does not begin with pccl://")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ValueError(f"{shown}: expected pccl://host:port/RUN?parameters, without @ and #")
+    if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
+        raise ValueError(f"{shown}: an IPv6 address stands in brackets: pccl://[::1]:48148/RUN")
     if not parts.hostname:
         raise ValueError(f"{shown} names no host: expected pccl://host:port/RUN")
     try:

@@ -61,6 +61,17 @@ def _new(keyring: Path, options: argparse.Namespace) -> None:
         "that within a second",
         file=sys.stderr,
     )
+    same = [
+        entry.token.id
+        for entry in _keyring.read(keyring)
+        if entry.name == made.name and entry.token.id != made.token.id
+    ]
+    if same:
+        print(
+            f"{made.name} has another token, too: {', '.join(same)}. `pccl token revoke ID` ends "
+            "one that nobody uses any more",
+            file=sys.stderr,
+        )
 
 
 def _hand_out(token: Token, out: Path | None) -> None:

@@ -294,6 +294,12 @@ class Engine:
         self.core.updated(joined=bool(topology.joined))
         self.joined += topology.joined
         self.left += topology.left
+        if topology.left:
+            log.warning(
+                "%s left the run: training goes on, and the group has %d peers now",
+                ", ".join(topology.left),
+                topology.world_size,
+            )
         self._tell(self._observer.topology_updated, self.topology)
 
     def _sync(self) -> None:

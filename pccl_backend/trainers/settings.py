@@ -20,6 +20,7 @@ __all__ = ["Mix", "Settings", "Weight", "claim", "owned_optimizers"]
 Mix = float | Literal["carry", "delay"]
 Weight = Literal["equal", "steps"] | Callable[[], float]
 
+MIX = 0.5  # unless another one is given
 WHOLE = 1 << 62  # an overlap until the next boundary, however far it is
 
 
@@ -37,7 +38,7 @@ class Settings:
     outer_optimizer: OuterOptimizer | None
     fragments: int
     overlap: int | Literal["auto"]
-    mix: Mix
+    mix: Mix | None
     weight: Weight
     buffers: Literal["average", "own"]
     counts: bool  # whether there is an optimizer that counts inner steps
@@ -93,7 +94,7 @@ class Settings:
         weight = "a function" if callable(self.weight) else repr(self.weight)
         return (
             f"every={self.every}, {rule}, fragments={self.fragments}, overlap={self.overlap!r}, "
-            f"mix={self.mix!r}, weight={weight}, buffers={self.buffers!r}, "
+            f"mix={self.mix_or_default!r}, weight={weight}, buffers={self.buffers!r}, "
             f"quantize={self.quantize}, error_feedback={self.error_feedback}"
         )
 
@@ -110,11 +111,17 @@ class Settings:
         return None if self.overlap == "auto" else self.overlap
 
     @property
+    def mix_or_default(self) -> Mix:
+        return MIX if self.mix is None else self.mix
+
+    @property
     def alpha(self) -> float | None:
         """The local copy's part in the mix; None for "carry"."""
         if self.mix == "carry":
             return None
-        return 0.0 if self.mix == "delay" else float(self.mix)
+        if self.mix == "delay":
+            return 0.0
+        return float(self.mix_or_default)
 
     @property
     def steps_every(self) -> int | None:
@@ -147,13 +154,15 @@ class Settings:
 
     def _check_mix(self) -> None:
         mix = self.mix
+        if mix is None:
+            return
         if isinstance(mix, str):
             if mix not in ("carry", "delay"):
                 raise ValueError(f'mix is {mix!r}; it can be from 0 to 1, "carry" or "delay"')
         elif isinstance(mix, bool) or not 0 <= mix <= 1:
             raise ValueError(f'mix is {mix}; it must be from 0 to 1, "carry" or "delay"')
-        if mix == "carry" and self.overlap == 0:
-            raise ValueError('mix="carry" is for a trainer that overlaps: give overlap=, too')
+        if mix != "delay" and self.overlap == 0:
+            raise ValueError(f"mix={mix!r} is for a trainer that overlaps: give overlap=, too")
         if mix != "delay":
             return
         if self.fragments > 1:
@@ -193,8 +202,8 @@ class Settings:
         if overlap > longest:
             raise ValueError(
                 f"overlap is {overlap}; with every={self.every}, fragments={self.fragments} and "
-                f"mix={self.mix!r} it is at most {longest}, so that a fragment arrives before the "
-                'next one is sent (mix="carry" and mix="delay" may take the whole interval)'
+                f"mix={self.mix_or_default!r} it is at most {longest}, so that a fragment arrives "
+                'before the next one is sent (mix="carry" and mix="delay" may take the whole interval)'
             )
 
 

@@ -133,6 +133,8 @@ def test_a_parameter_beats_a_variable() -> None:
     [
         ("tcp://h/r", "pccl://"),
         ("pccl:///r", "names no host"),
+        ("pccl://::1/r", r"an IPv6 address stands in brackets: pccl://\[::1\]:48148/RUN"),
+        ("pccl://fe80::1:48148/r", "an IPv6 address stands in brackets"),
         ("pccl://u@h/r", "without @"),
         ("pccl://h/r#x", "without @ and #"),
         ("pccl://h:0/r", "port must be a number from 1 to 65535"),

@@ -62,6 +62,14 @@ def test_tokens_of_one_name_and_of_some_runs(keyring: Path) -> None:
     assert len({first.id, second.id, third.id, first.secret, second.secret, third.secret}) == 6
 
 
+def test_a_second_token_of_one_name_is_no_surprise(keyring: Path) -> None:
+    first = new(keyring, "alice")
+    new(keyring, "bob")
+    done = pccl("token", "new", "alice", "--keyring", keyring)
+    assert done.returncode == 0, done.stderr
+    assert f"alice has another token, too: {first.id}. `pccl token revoke ID` ends" in done.stderr
+
+
 def test_names_do_not_command_the_terminal(keyring: Path) -> None:
     new(keyring, "東京")
     command = [*PCCL, "token", "list", "--keyring", str(keyring)]
