@@ -203,7 +203,8 @@ class Settings:
             raise ValueError(
                 f"overlap is {overlap}; with every={self.every}, fragments={self.fragments} and "
                 f"mix={self.mix_or_default!r} it is at most {longest}, so that a fragment arrives "
-                'before the next one is sent (mix="carry" and mix="delay" may take the whole interval)'
+                'before the next one is sent (mix="carry" and mix="delay" may take the whole '
+                "interval)"
             )
 
 
