@@ -111,6 +111,14 @@ void Links::probed(PeerId from, PeerId to, const Probe& probe) {
   speed.probe = probe;
 }
 
+void Links::probed_again(PeerId from, PeerId to, uint64_t rate) {
+  PCCL_ASSERT(from != to);
+  const auto at = links_.find(pair(from, to));
+  if (at == links_.end()) return;
+  Speed& speed = speed_of(at->second, from, to);
+  speed.rate = std::max(speed.rate, rate);
+}
+
 Links::Speed Links::speed(PeerId from, PeerId to) const {
   const auto at = links_.find(pair(from, to));
   if (at == links_.end()) return {};

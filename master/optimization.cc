@@ -89,9 +89,9 @@ void Optimization::begin_round() {
         return std::chrono::microseconds(links.rtt(pair.low, pair.high));
       },
       .doubt =
-          [&](const Pair& pair) {
-            return std::max(doubt_of(links, members, pair.low, pair.high),
-                            doubt_of(links, members, pair.high, pair.low));
+          [&, doubts = std::optional<Doubts>()](const Pair& pair) mutable {
+            if (!doubts) doubts.emplace(links, members);
+            return std::max(doubts->of(pair.low, pair.high), doubts->of(pair.high, pair.low));
           }};
   const auto round = tournament_.next(known, context_.now);
   if (!round) return;
@@ -119,10 +119,12 @@ Status Optimization::on(PeerId peer, const protocol::ProbeReport& report) {
   if (report.bytes == 0) return {};
   const double rate = 1e3 * static_cast<double>(report.bytes) / report.milliseconds;
   const auto bounded = static_cast<uint64_t>(std::clamp(rate, 1.0, kRateMax));
-  // A path can carry what it has carried in its first turn.
   Links& links = membership_.links;
-  if (!repeats || bounded > links.probe(report.peer, peer).rate)
+  if (repeats) {
+    links.probed_again(report.peer, peer, bounded);
+  } else {
     links.probed(report.peer, peer, {bounded, report.round});
+  }
   return {};
 }
 

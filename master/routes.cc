@@ -167,8 +167,8 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
 
 namespace {
 
-size_t rank_of(const std::vector<PeerId>& members, PeerId peer) {
-  return static_cast<size_t>(std::find(members.begin(), members.end(), peer) - members.begin());
+uint32_t rank_in(const std::vector<PeerId>& members, PeerId peer) {
+  return static_cast<uint32_t>(std::find(members.begin(), members.end(), peer) - members.begin());
 }
 
 // Whether some path out of each member, and one into it, is known.
@@ -185,11 +185,17 @@ bool all_ends_are_known(const Links& links, const std::vector<PeerId>& members) 
 
 }  // namespace
 
-double doubt_of(const Links& links, const std::vector<PeerId>& members, PeerId from, PeerId to) {
-  const auto rate = static_cast<double>(links.rate(from, to));
-  if (rate == 0 || is_near(links.rtt(from, to))) return 0;
-  const Fastest fastest(links, members);
-  return std::min(fastest.out[rank_of(members, from)], fastest.in[rank_of(members, to)]) / rate;
+Doubts::Doubts(const Links& links, const std::vector<PeerId>& members)
+    : links_(links), members_(members) {
+  Fastest fastest(links, members);
+  out_ = std::move(fastest.out);
+  in_ = std::move(fastest.in);
+}
+
+double Doubts::of(PeerId from, PeerId to) const {
+  const auto rate = static_cast<double>(links_.rate(from, to));
+  if (rate == 0 || is_near(links_.rtt(from, to))) return 0;
+  return std::min(out_[rank_in(members_, from)], in_[rank_in(members_, to)]) / rate;
 }
 
 topology::Plan plan_of(const protocol::EpochStart& start) {
@@ -204,10 +210,6 @@ topology::PlanQuestion question_of(topology::Network network, const Links& links
 }
 
 namespace {
-
-uint32_t rank_in(const std::vector<PeerId>& members, PeerId peer) {
-  return static_cast<uint32_t>(std::find(members.begin(), members.end(), peer) - members.begin());
-}
 
 // Puts `newcomer` into the ring where it makes the hops least longer.
 void insert(topology::Tour& ring, const topology::Network& network, uint32_t newcomer) {

@@ -35,9 +35,19 @@ std::optional<topology::Network> network_of(const Links& links, const std::vecto
 // is less. A path without a link has next to no rate.
 topology::Network guessed_network(const Links& links, const std::vector<PeerId>& members);
 
-// How many times faster the slower end of this path is, by what it carries on other paths. Near
-// paths are faster than any uplink, so they do not count, and are never doubtful (0).
-double doubt_of(const Links& links, const std::vector<PeerId>& members, PeerId from, PeerId to);
+// How doubtful the rates of paths are. Both arguments outlive it, and do not change meanwhile.
+class Doubts {
+ public:
+  Doubts(const Links& links, const std::vector<PeerId>& members);
+  // How many times faster the slower end of this path is, by what it carries on other paths. Near
+  // paths are faster than any uplink, so they do not count, and are never doubtful (0).
+  double of(PeerId from, PeerId to) const;
+
+ private:
+  const Links& links_;
+  const std::vector<PeerId>& members_;
+  std::vector<double> out_, in_;  // the fastest known paths of each member
+};
 
 // The way in which large all-reduces travel.
 struct PatternWish {

@@ -47,6 +47,7 @@ def _new(keyring: Path, options: argparse.Namespace) -> None:
     if options.out is not None and os.path.lexists(options.out):
         raise CommandError(f"{options.out} exists already: name a new file, or remove it first")
     runs = list(dict.fromkeys(options.run))
+    before = _keyring.read(keyring) if keyring.exists() else []
     made = _keyring.add(keyring, name=options.name, runs=runs, created=int(time.time()))
     try:
         _hand_out(made.token, options.out)
@@ -61,15 +62,10 @@ def _new(keyring: Path, options: argparse.Namespace) -> None:
         "that within a second",
         file=sys.stderr,
     )
-    same = [
-        entry.token.id
-        for entry in _keyring.read(keyring)
-        if entry.name == made.name and entry.token.id != made.token.id
-    ]
-    if same:
+    if same := [entry.token.id for entry in before if entry.name == made.name]:
         print(
-            f"{made.name} has another token, too: {', '.join(same)}. `pccl token revoke ID` ends "
-            "one that nobody uses any more",
+            f"{made.name} had a token before: {', '.join(same)}. `pccl token revoke ID` ends one "
+            "that nobody uses any more",
             file=sys.stderr,
         )
 

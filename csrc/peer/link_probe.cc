@@ -164,15 +164,17 @@ void LinkProbe::measure(const Mark& mark) {
   look_at_ = next_look();
 }
 
-// If all has come before its time, all of it counts: the path was up to its rate at once.
+// If all has come before its time, all of it counts: the path was up to its rate at once. Nothing
+// may have come for so long that the lowest rate is 0: then what came before that counts, too.
 void LinkProbe::finish_with(const Mark& last) {
+  std::erase_if(begins_, [&](const Mark& mark) { return mark.at >= last.at; });
   if (begins_.empty()) begins_ = {start_};
   if (ends_.empty() || all_came_) ends_ = {last};
   const auto rate = [](const Mark& first, const Mark& end) {
     const double seconds = std::chrono::duration<double>(end.at - first.at).count();
     return seconds > 0 ? static_cast<double>(end.bytes - first.bytes) / seconds : 0;
   };
-  Mark from = begins_.front(), to = ends_.front();
+  Mark from = begins_.front(), to = ends_.back();
   double best = 0;
   for (const Mark& end : ends_) {
     const auto lowest =
@@ -181,7 +183,7 @@ void LinkProbe::finish_with(const Mark& last) {
     best = rate(*lowest, end);
     std::tie(from, to) = std::tie(*lowest, end);
   }
-  best > 0 ? finish(to.bytes - from.bytes, to.at - from.at) : finish(0, {});
+  rate(from, to) > 0 ? finish(to.bytes - from.bytes, to.at - from.at) : finish(0, {});
 }
 
 void LinkProbe::finish(uint64_t bytes, Duration time) {

@@ -36,7 +36,7 @@ class Writer {
  public:
   // `version`: of the format that is written; since() depends on it.
   explicit Writer(std::vector<std::byte>& out, uint32_t version = kNewest)
-      : out_(out), version_(version), written_(out.size()) {}
+      : out_(out), version_(version), start_(out.size()), written_(start_) {}
   ~Writer() { out_.resize(written_); }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -100,10 +100,11 @@ class Writer {
     put(static_cast<uint32_t>(length));
     if (length > 0) std::memcpy(room(length), text.data(), length);
   }
-  // The place of the next bytes. The list grows by steps, not with each field.
+  // The place of the next bytes. The list grows by steps, not with each field: by as much as this
+  // Writer has written.
   std::byte* room(size_t bytes) {
     if (out_.size() - written_ < bytes)
-      out_.resize(std::max(written_ + bytes, 2 * out_.size() + kStepBytes));
+      out_.resize(written_ + std::max(bytes, written_ - start_ + kStepBytes));
     written_ += bytes;
     return out_.data() + written_ - bytes;
   }
@@ -111,6 +112,7 @@ class Writer {
 
   std::vector<std::byte>& out_;
   const uint32_t version_;
+  const size_t start_;
   size_t written_;
 };
 

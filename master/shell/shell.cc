@@ -314,10 +314,9 @@ net::Channel Shell::Impl::channel(net::Socket socket) {
   };
   net::Channel made(std::move(socket), net::Tls::accept(std::move(find_key)),
                     monotonic_now() + protocol::kHelloTimeout);
-  encoded.clear();
-  protocol::encode(protocol::Message(protocol::Reject{Code::kAuthentication, kNeedsToken}),
-                   encoded);
-  made.answer_plain_text_with(encoded);
+  std::vector<std::byte> reject;
+  protocol::encode(protocol::Message(protocol::Reject{Code::kAuthentication, kNeedsToken}), reject);
+  made.answer_plain_text_with(reject);
   return made;
 }
 

@@ -94,7 +94,7 @@ std::vector<Pair> Tournament::first_turns() const {
 
 // Disjoint pairs, the most doubtful first.
 std::vector<Pair> Tournament::second_turns(const Known& known) const {
-  if (second_rounds_ == kSecondRounds) return {};
+  if (second_rounds_ == kSecondRounds || budget_left_ < kRoundMin) return {};
   std::vector<std::pair<double, Pair>> doubtful;
   for (const Pair& pair : measured_) {
     const bool here = contains(members_, pair.low) && contains(members_, pair.high);
@@ -103,7 +103,8 @@ std::vector<Pair> Tournament::second_turns(const Known& known) const {
   }
   std::sort(doubtful.begin(), doubtful.end());
   std::vector<Pair> pairs;
-  for (const auto& [doubt, pair] : doubtful) {
+  for (const auto& one : doubtful) {
+    const Pair& pair = one.second;
     const bool free = std::ranges::none_of(
         pairs, [&](const Pair& taken) { return taken.has(pair.low) || taken.has(pair.high); });
     if (free) pairs.push_back(pair);

@@ -118,8 +118,8 @@ class DiLoCo(Trainer):
         every: a number of inner steps; or a timedelta, for peers of unequal speed; or None: call
             `step`. With several fragments, each is sent once in this time.
         outer_lr: learning rate of the outer SGD, or a function of the number of outer steps so far.
-            Equal on all peers, as are all settings: a peer whose settings differ from those of most
-            gets a ValueError in its first outer step, and the others log a warning that names it.
+            Equal on all peers, as are all settings. A peer whose settings differ from those of most
+            gets a ValueError in each outer step, and the others log a warning that names it.
         outer_momentum: its Nesterov momentum, 0 for none.
         outer_optimizer: a function that takes a list of flat tensors and returns a torch optimizer
             over them, in place of the outer SGD.

@@ -5,6 +5,9 @@ waits for it, APPLY moves the global parameters, LOAD brings them into the model
 meet the other peers. Each action either happens, or raises and leaves everything as it was; a call
 that raised is repeated from there.
 
+A trainer with other settings than most peers is refused: each call raises before the mean is
+applied.
+
 Failure modes: an all-reduce that failed left the pseudo-gradient as it was; it is posted again
 after a meeting. A joint call that failed did so on all members; all begin their meeting again. An
 exception of a signal handler or an observer stops the call, while the all-reduce goes on.
@@ -12,6 +15,7 @@ exception of a signal handler or an observer stops the call, while the all-reduc
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -168,6 +172,8 @@ class Engine:
         try:
             while (action := self.core.next()) not in (None, until):
                 assert action is not None
+                if action is Action.APPLY or (action is Action.TURN and self.core.fused):
+                    self._require_settings()
                 self._carry_out(action)
         except BaseException:
             self.copies.interrupted()
@@ -230,7 +236,12 @@ class Engine:
             self._announced = True
         self.core.posting()
         try:
-            self._exchange.post(self.core.fragment, self._share, group=self.group)
+            self._exchange.post(
+                self.core.fragment,
+                self._share,
+                settings=_number(self.copies.settings()),
+                group=self.group,
+            )
         except pccl.PcclError as error:
             self._reduction_failed(error, was_over=False)
             return
@@ -251,26 +262,24 @@ class Engine:
         self.copies.landed(outcome)
         self.attempts = self.core.attempts
         self.core.did(Action.AWAIT)
-        self._tell(self._observer.reduce_committed, self.core.attempts)
-        self._check_settings(outcome.unlike)
-
-    def _check_settings(self, unlike: tuple[str, ...]) -> None:
-        """Raise ValueError if this peer's settings differ from those of most; name other such."""
-        before, self._unlike = self._unlike, unlike
-        own = self.copies.settings()
-        info = pccl.run_info(self.group) if unlike else {}
-        if info.get("peer") in unlike:
-            raise ValueError(
-                f"the settings of this trainer differ from those of most peers, and must be equal "
-                f"on all: here they are {own}"
-            )
-        for name in unlike:
+        before, self._unlike = self._unlike, outcome.unlike
+        for name in outcome.unlike if not outcome.refused else ():
             if name not in before:
                 log.warning(
                     "%s trains with other settings than this peer (%s): they must be equal on all",
                     name,
-                    own,
+                    self.copies.settings(),
                 )
+        self._tell(self._observer.reduce_committed, self.core.attempts)
+
+    def _require_settings(self) -> None:
+        """Raise ValueError if this peer's settings are not those that count."""
+        if self.copies.outcome.refused:
+            raise ValueError(
+                "the settings of this trainer differ from those of the other peers (of most, or of "
+                "the lowest rank), and must be equal on all: start it anew with theirs. Here they "
+                f"are {self.copies.settings()}"
+            )
 
     def _reduction_failed(self, error: pccl.PcclError, *, was_over: bool) -> None:
         """No peer applied anything: what was learned is still here."""
@@ -375,3 +384,10 @@ class Engine:
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
         self._signals.wait(partial(event, self._trainer, *what))
+
+
+def _number(settings: str) -> int:
+    """Return a number from 1 to 2**24 - 1 that stands for these settings; 0 for none."""
+    if not settings:
+        return 0
+    return int.from_bytes(hashlib.blake2b(settings.encode(), digest_size=3).digest(), "little") or 1

@@ -64,13 +64,11 @@ class Share:
         weight: 0 if nothing of it counts.
         sick: whether its pseudo-gradient was not finite.
         inner_steps: inner steps since it last sent this fragment.
-        settings: stands for the settings of the trainer, below 2**24; 0 if they may be any.
     """
 
     weight: float
     sick: bool
     inner_steps: int
-    settings: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +82,7 @@ class Outcome:
         quantized: whether the message was quantized, and was not too small for that.
         unlike: names of the peers whose settings differ from those of most. Of two groups of the
             same size, the one with the lowest rank has the settings that count.
+        refused: whether this peer is one of them. That differs between peers.
     """
 
     contributors: int = 0
@@ -91,6 +90,7 @@ class Outcome:
     inner_steps: int = 0
     quantized: bool = False
     unlike: tuple[str, ...] = ()
+    refused: bool = False
 
 
 def ended_before_call(work: object) -> bool:
@@ -119,21 +119,29 @@ class Exchange:
         self._tag = tag
         self._on_loss = on_loss
         self._names: list[str] = []
+        self._own_name = ""
         self._counters = torch.empty_like(message.counters)
         self._counting: dist.Work | None = None
         self.work: dist.Work | None = None
 
-    def post(self, fragment: int, share: Share, *, group: dist.ProcessGroup | None) -> None:
-        """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended."""
+    def post(
+        self, fragment: int, share: Share, *, settings: int, group: dist.ProcessGroup | None
+    ) -> None:
+        """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended.
+
+        Args:
+            settings: stands for the settings of the trainer, below 2**24; 0 if they may be any.
+        """
         if fragment == 0 and len(self._counters):
             self._settle_counters(group)
         info = pccl.run_info(group)
         self._names = [member["peer"] for member in info["members"]]
+        self._own_name = info["peer"]
         size, rank = len(self._names), info["rank"]
         if size * ROWS > HEAD:
             raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
         message = self._message.body(fragment, head=self._head)
-        numbers = [share.weight, *map(float, (share.sick, share.inner_steps, share.settings))]
+        numbers = [share.weight, *map(float, (share.sick, share.inner_steps, settings))]
         if self._quantize is None:
             self._rows = message[: self._head]
         else:
@@ -189,12 +197,14 @@ class Exchange:
             self._message.counters.copy_(self._counters)
         count = sum(weight > 0 for weight in weights)
         counted = [n for n, weight in zip(steps, weights, strict=True) if weight > 0]
+        unlike = _unlike(dict(zip(self._names, settings, strict=True)))
         return Outcome(
             contributors=count,
             excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
             inner_steps=round(sum(counted) / max(count, 1)),
             quantized=self._quantized,
-            unlike=_unlike(dict(zip(self._names, settings, strict=True))),
+            unlike=unlike,
+            refused=self._own_name in unlike,
         )
 
     def _numbers(self, contributors: set[str]) -> list[list[float]]:

@@ -76,7 +76,11 @@ class Replica:
         }
 
     def settings(self) -> str:
-        """Return what must be equal on all peers, for people."""
+        """Return what must be equal on all peers, for people.
+
+        The rate of an outer step may be a function of those before it, so ask for it only when all
+        peers have agreed on their number.
+        """
         return self._settings.shown(self._core.progress.rounds)
 
     # --- The actions ------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ class Replica:
             if self._residuals is not None:
                 self._residuals.drop()
             self._learned = False
-            share = Share(0.0, False, 0, self._number)
+            share = Share(0.0, False, 0)
         if self._settings.alpha is None and self._core.delta is Delta.OWN:
             self._everywhere(Buffers.keep, self._core.fragment)
             self._kept = True
@@ -249,11 +253,7 @@ class Replica:
             self._everywhere(Buffers.adopt, fragment=fragment)
             if self._settings.alpha is None:
                 self._everywhere(Buffers.keep, fragment)
-        return Share(weight, sick, steps, self._number)
-
-    @property
-    def _number(self) -> int:
-        return self._settings.number(self._core.progress.rounds)
+        return Share(weight, sick, steps)
 
     def _make_rule(self) -> Rule:
         settings, flat = self._settings, self.message.global_

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -87,21 +86,20 @@ class Settings:
         Args:
             rounds: outer steps so far, for a learning rate that is a function of them.
         """
-        rate = self.outer_lr(rounds) if callable(self.outer_lr) else self.outer_lr
-        rule = f"outer_lr={rate:g}, outer_momentum={self.outer_momentum:g}"
         if self.outer_optimizer is not None:
             rule = "an outer_optimizer"
-        weight = "a function" if callable(self.weight) else repr(self.weight)
+        else:
+            rate = self.outer_lr(rounds) if callable(self.outer_lr) else self.outer_lr
+            rule = f"outer_lr={rate:g}, outer_momentum={self.outer_momentum:g}"
+        alpha = self.alpha
+        mix = self.mix if alpha is None or self.mix == "delay" else f"{alpha:g}"
+        overlap = "" if self.mix == "delay" else f"overlap={self.overlap}, "
+        weight = "a function" if callable(self.weight) else self.weight
         return (
-            f"every={self.every}, {rule}, fragments={self.fragments}, overlap={self.overlap!r}, "
-            f"mix={self.mix_or_default!r}, weight={weight}, buffers={self.buffers!r}, "
-            f"quantize={self.quantize}, error_feedback={self.error_feedback}"
+            f"every={self.every}, {rule}, fragments={self.fragments}, {overlap}mix={mix}, "
+            f"weight={weight}, buffers={self.buffers}, quantize={self.quantize}, "
+            f"error_feedback={self.error_feedback}"
         )
-
-    def number(self, rounds: int) -> int:
-        """Return a number from 1 to 2**24 - 1 that stands for what `shown` returns."""
-        digest = hashlib.blake2b(self.shown(rounds).encode(), digest_size=3).digest()
-        return int.from_bytes(digest, "little") or 1
 
     @property
     def overlap_steps(self) -> int | None:

@@ -118,6 +118,7 @@ class ScriptedGroup:
     settle_errors: list[BaseException | None] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
     other_settings: int = 0  # a number that stands for those of the other; 0: any
+    settings: list[float] = field(default_factory=list)  # our own such numbers, by all-reduce
     agreed: float | None = None  # value of the others' state, in all elements, at sync_shared_state
     revision: int = 0
     then: int = 0  # what the others do after that sync: 0, inner steps
@@ -137,6 +138,7 @@ class ScriptedGroup:
         self.calls.append("all_reduce")
         fail(self.post_errors)
         self.reduced.append(tensor[HEAD:].clone())
+        self.settings.append(float(tensor[6]))
         self.running = Work(self, tensor)
         return self.running
 

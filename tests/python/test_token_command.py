@@ -67,7 +67,7 @@ def test_a_second_token_of_one_name_is_no_surprise(keyring: Path) -> None:
     new(keyring, "bob")
     done = pccl("token", "new", "alice", "--keyring", keyring)
     assert done.returncode == 0, done.stderr
-    assert f"alice has another token, too: {first.id}. `pccl token revoke ID` ends" in done.stderr
+    assert f"alice had a token before: {first.id}. `pccl token revoke ID` ends" in done.stderr
 
 
 def test_names_do_not_command_the_terminal(keyring: Path) -> None:

@@ -253,8 +253,45 @@ def test_a_peer_with_other_settings_than_most_is_told(group: ScriptedGroup) -> N
     group.other_settings = 1
     outer = DiLoCo(small_model(), outer_lr=0.5)
     outer.start()
-    with pytest.raises(ValueError, match=r"most peers.*every=None, outer_lr=0.5, outer_momentum="):
+    with pytest.raises(ValueError, match=r"of most, .*every=None, outer_lr=0.5, outer_momentum="):
         outer.step()
+    moved = group.state["global/0.weight"].clone()
+    with pytest.raises(ValueError, match=r"outer_lr=0\.5"):
+        outer.step()
+    assert torch.equal(group.state["global/0.weight"], moved), "no mean was applied"
+    assert len(group.reduced) == 1, "no other round began"
+
+
+def test_equal_settings_are_equal_however_they_are_written(group: ScriptedGroup) -> None:
+    for options in (
+        {"overlap": 1},
+        {"overlap": 1, "mix": 0.5},
+        {"mix": 1, "overlap": 1},
+        {"mix": 1.0, "overlap": 1},
+        {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5},
+        {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5, "overlap": "auto"},
+    ):
+        model = small_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        outer = DiLoCo(model, optimizer, **options)  # type: ignore[arg-type]
+        outer.start()
+        outer.step()
+        group.running = None
+    first, same, second, also, third, likewise = group.settings
+    assert (first, second, third) == (same, also, likewise)
+    assert len({first, second, third}) == 3
+
+
+def test_the_rate_of_an_outer_step_is_that_of_the_round_that_all_have_agreed_on(
+    group: ScriptedGroup,
+) -> None:
+    """A trainer that overlaps measures before it counts the round that has landed just now."""
+    rate = {"outer_lr": lambda rounds: 0.5 / (1 + rounds), "outer_momentum": 0.0}
+    outer = DiLoCo(small_model(), mix="delay", **rate)  # type: ignore[arg-type]
+    outer.start()
+    for _ in range(3):
+        outer.step()
+    assert len(set(group.settings)) == 3
 
 
 def test_a_peer_names_those_with_other_settings_once(

@@ -225,6 +225,14 @@ TEST(Links, SmallDifferencesOfRatesAreAveraged) {
   EXPECT_EQ(links.rate({1}, {2}), 800u);
   links.probed({1}, {9}, {550, 4});
   EXPECT_EQ(links.rate({1}, {9}), 0u);
+  links.probed_again({1}, {2}, 900);
+  EXPECT_EQ(links.rate({1}, {2}), 900u);
+  links.probed_again({1}, {2}, 850);
+  EXPECT_EQ(links.rate({1}, {2}), 900u) << "it has carried that";
+  EXPECT_EQ(links.probe({1}, {2}).rate, 800u) << "the one that ran together with others";
+  EXPECT_EQ(links.probe({1}, {2}).round, 4u);
+  links.probed_again({1}, {9}, 900);
+  EXPECT_EQ(links.rate({1}, {9}), 0u);
 }
 
 }  // namespace

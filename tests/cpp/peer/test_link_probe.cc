@@ -159,6 +159,18 @@ TEST_F(LinkProbeTest, ItStopsComing) {
   EXPECT_EQ(come(5'000), report(0, 0) + ended);
 }
 
+TEST_F(LinkProbeTest, WhatCameBeforeItStoppedCounts) {
+  begin();
+  pass(0.4);
+  come(1'000'000);
+  pass(0.18);
+  come(4'000'000);
+  pass(0.32);
+  come(4'000'000);
+  pass(0.11);
+  EXPECT_EQ(come(4'000'000), report(3'000'000, 500) + ended);
+}
+
 TEST_F(LinkProbeTest, WithoutALinkItFails) {
   probe();
   EXPECT_EQ(t.on(LinkSampled{peer_id(3), false, 0, 0}), report(0, 0));
@@ -242,6 +254,14 @@ TEST_F(LinkProbeTest, AVeryFastLinkIsMeasuredInLessTime) {
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), there()}), "end ?#1 committed\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), here()}), "end ?#1 committed\nlook at 1.3\n");
   EXPECT_EQ(come(20'000), report(20'000, 200));
+}
+
+TEST_F(LinkProbeTest, AllMayBeHereWhileABeginIsSought) {
+  begin();
+  t.wait(0.5);
+  t.on(OpTransferred{epoch_id(1), there()});
+  t.on(OpTransferred{epoch_id(1), here()});
+  EXPECT_EQ(come(20'000), report(20'000, 500));
 }
 
 TEST_F(LinkProbeTest, AllMayBeHereAtTheFirstLook) {

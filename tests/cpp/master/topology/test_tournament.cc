@@ -284,6 +284,28 @@ TEST(Tournament, ThereAreFewSecondRounds) {
 TEST(Tournament, ASecondTurnThatFailsLeavesThePairMeasured) {
   Tournament tournament;
   tournament.begin(peers(4), seconds(10));
+  Instant now;
+  size_t second = 0;
+  while (const auto round = tournament.next(with_doubts(), now)) {
+    if (!tournament.repeats()) {
+      all_report(tournament, *round);
+    } else if (++second == 1) {
+      tournament.report({1}, {3}, false);
+      tournament.report({3}, {1}, true);
+    } else {
+      now = *tournament.deadline();  // nobody reports
+    }
+    EXPECT_TRUE(tournament.end_if_over(now));
+    tournament.check();
+  }
+  EXPECT_EQ(second, 2u);
+  EXPECT_EQ(tournament.measured().size(), 6u);
+  EXPECT_TRUE(tournament.failed().empty());
+}
+
+TEST(Tournament, ASecondTurnThatWasCancelledComesAgain) {
+  Tournament tournament;
+  tournament.begin(peers(4), seconds(10));
   std::vector<Pair> pairs;
   while (const auto round = tournament.next(with_doubts(), {})) {
     if (!tournament.repeats()) {
