@@ -213,6 +213,7 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
   const std::string text_before = membership_.links.view(peer, other).text;
   const uint32_t dead_before = membership_.links.dead_serial(peer, other);
   const bool was_trying = membership_.links.view(peer, other).unreachable();
+  const bool was_dialling = membership_.links.dials(peer, other);
   switch (membership_.links.report(peer, message)) {
     case Links::News::kNone: return {};
     case Links::News::kMade:
@@ -224,6 +225,9 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
     notices_due_ = true;
     if (message.text != text_before) log_unreachable(peer, message);
     if (!membership_.links.view(other, peer).unreachable()) dial(other, peer);
+    // It made a link before the master was restarted, and so it dials without being told. Its
+    // credential is that of the master before, which the other end may not know any more.
+    if (!was_dialling && membership_.links.dials(peer, other)) dial(peer, other);
   } else if (membership_.links.dead_serial(peer, other) > dead_before) {
     dial_first(peer, other);
   } else if (was_trying && membership_.links.dials(peer, other)) {

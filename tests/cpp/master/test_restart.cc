@@ -196,6 +196,20 @@ TEST_F(Restart, WhatWasOnALinkThatWasMadeAnewMeanwhileIsGone) {
                               "b < FreezeRequest lost []", "c < FreezeRequest lost []"}));
 }
 
+// It dials by itself since the master before told it, with a credential of that master. The other
+// end may know the keys of later masters only.
+TEST_F(Restart, APeerThatDialsAlreadyHearsItAnew) {
+  h.found({"a", "b"});
+  h.restart();
+  h.come_back("b", resume("b"));
+  h.take();
+  const protocol::LinkReport report{h.id("a"), protocol::LinkState::kUnreachable, "a key", 1};
+  h.say("b", report);
+  EXPECT_EQ(h.take(), (Lines{"b < Dial a 10.0.0.1:1001"}));
+  h.say("b", report);
+  EXPECT_EQ(h.take(), Lines{}) << "once";
+}
+
 // Each member reports its links when it has resumed, so before it answers the freeze request.
 TEST_F(Restart, TheDirectPatternStays) {
   const std::vector<std::string> names = {"a", "b", "c"};
