@@ -40,7 +40,7 @@ void Tournament::begin(std::vector<PeerId> members, Duration budget) {
   tried_.clear();
   measured_.clear();
   repeated_.clear();
-  second_rounds_ = 0;
+  first_time_ = second_time_ = Duration{0};
   budget_left_ = budget;
   resume(std::move(members));
 }
@@ -92,9 +92,14 @@ std::vector<Pair> Tournament::first_turns() const {
   return best;
 }
 
+Duration Tournament::left_for_second_turns() const {
+  const auto part = std::chrono::duration_cast<Duration>(kSecondPart * first_time_);
+  return std::min(std::max(part, kShort - first_time_) - second_time_, budget_left_);
+}
+
 // Disjoint pairs, the most doubtful first.
 std::vector<Pair> Tournament::second_turns(const Known& known) const {
-  if (second_rounds_ == kSecondRounds || budget_left_ < kRoundMin) return {};
+  if (left_for_second_turns() < kRoundMin) return {};
   std::vector<std::pair<double, Pair>> doubtful;
   for (const Pair& pair : measured_) {
     const bool here = contains(members_, pair.low) && contains(members_, pair.high);
@@ -122,18 +127,18 @@ std::optional<Tournament::Round> Tournament::next(const Known& known, Instant no
   Duration longest{0};
   for (const Pair& pair : pairs) longest = std::max(longest, known.rtt(pair));
   const Duration length = std::max(kRoundMin, kRoundTrips * longest);
-  if (length > budget_left_) {
+  if (length > (repeats ? left_for_second_turns() : budget_left_)) {
     if (!repeats) too_long_ = length;
     return std::nullopt;
   }
   budget_left_ -= length;
+  (repeats ? second_time_ : first_time_) += length;
   const Duration slack = 2 * longest + kLate;
   UnderWay under_way;
   under_way.round = {++rounds_, length, pairs};
   under_way.due = now + length + slack;
   under_way.late_at = now + kLongest * length + slack;
   under_way.repeats = repeats;
-  second_rounds_ += repeats ? 1 : 0;
   for (const Pair& pair : pairs) {
     (repeats ? repeated_ : tried_).insert(pair);
     under_way.awaited[pair] = {pair.low, pair.high};
@@ -222,7 +227,7 @@ void Tournament::forget(PeerId peer) {
 void Tournament::check() const {
   for (const Pair& pair : measured_) PCCL_ASSERT(tried_.contains(pair) && last_.contains(pair));
   for (const Pair& pair : repeated_) PCCL_ASSERT(measured_.contains(pair));
-  PCCL_ASSERT(second_rounds_ <= kSecondRounds && budget_left_ >= Duration{0});
+  PCCL_ASSERT(budget_left_ >= Duration{0});
   if (!round_) return;
   std::set<PeerId> busy;
   for (const Pair& pair : round_->round.pairs) {

@@ -13,8 +13,9 @@
 // 1. The pairs of a round are disjoint, and both ends are members.
 // 2. A round lasts until all its reports have come, or until its deadline. The time in which it
 //    waits for late ones is time of the call, too.
-// 3. One call has at most one round for each pair. Then come at most kSecondRounds more, with at
-//    most one for each pair.
+// 3. One call has at most one round for each pair. Then come few more rounds, with at most one for
+//    each pair. They take at most kSecondPart of the time of the first ones, or so long that all
+//    take kShort.
 // Failure: a pair that does not report in time, or reports that its probe has failed, is not
 // measured. It gets its turn again in the next call.
 #pragma once
@@ -55,7 +56,8 @@ class Tournament {
   // A probe takes at most so many times its length (csrc/peer/link_probe.h): its lanes may open
   // late, and so may its first byte come. A late report counts.
   static constexpr int kLongest = 3;
-  static constexpr int kSecondRounds = 3;
+  static constexpr double kSecondPart = 0.15;
+  static constexpr Duration kShort = std::chrono::milliseconds(4500);
   // A pair is doubtful if it seems to carry so many times less than its ends do otherwise.
   static constexpr double kDoubtful = 2;
 
@@ -116,6 +118,7 @@ class Tournament {
   Priority priority_of(const std::vector<Pair>& pairs) const;
   std::vector<Pair> first_turns() const;
   std::vector<Pair> second_turns(const Known& known) const;
+  Duration left_for_second_turns() const;
 
   std::vector<PeerId> members_;
   Duration budget_left_{0};
@@ -123,7 +126,7 @@ class Tournament {
   uint32_t rounds_ = 0;  // so far, in all calls
   std::optional<UnderWay> round_;
   std::set<Pair> tried_, measured_, repeated_;  // in this call
-  int second_rounds_ = 0;                       // likewise
+  Duration first_time_{0}, second_time_{0};     // likewise: of the rounds
   std::map<Pair, Instant> last_;                // when each pair was measured last, in any call
 };
 

@@ -277,8 +277,10 @@ TEST(Tournament, ThereAreFewSecondRounds) {
   Tournament::Known known = ten_ms;
   known.doubt = [](Pair) { return 3.0; };
   Tournament tournament;
-  const size_t pairs = turns(tournament, known, seconds(100), 8).size();
-  EXPECT_EQ(pairs, 28u + 4u * Tournament::kSecondRounds);
+  EXPECT_EQ(turns(tournament, known, seconds(100), 4).size(), 6u + 2u * 2u) << "4 s in all";
+  EXPECT_EQ(turns(tournament, known, seconds(100), 6).size(), 15u) << "4 s without";
+  EXPECT_EQ(turns(tournament, known, seconds(100), 8).size(), 28u + 4u) << "a seventh";
+  EXPECT_EQ(turns(tournament, known, seconds(100), 18).size(), 153u + 9u + 8u) << "likewise";
 }
 
 TEST(Tournament, ASecondTurnThatFailsLeavesThePairMeasured) {
