@@ -96,9 +96,9 @@ def train(url: str, world: int, full: bool, mib: int, sleep: float) -> None:
         dist.all_reduce(fetches, op=dist.ReduceOp.MAX)
         later += not bool(fetches)
         start = time.monotonic()
-        # The computation of an outer step, of --sleep seconds. It waits for nothing and uses no
-        # core, as on a GPU: only the communication, which a join may slow, makes steps differ.
-        time.sleep(sleep)  # stands for a GPU that computes for exactly so long
+        # No event is awaited here. The workload is an outer step whose computation takes --sleep
+        # seconds on a GPU and leaves the cores free, so that steps differ by communication only.
+        time.sleep(sleep)  # the computation itself: its length is an input of the benchmark
         dist.all_reduce(pseudo_gradient)
         steps.append((time.monotonic() - start, bool(fetches)))
     sync.wait()

@@ -225,8 +225,8 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
     notices_due_ = true;
     if (message.text != text_before) log_unreachable(peer, message);
     if (!membership_.links.view(other, peer).unreachable()) dial(other, peer);
-    // It made a link before the master was restarted, and so it dials without being told. Its
-    // credential is that of the master before, which the other end may not know any more.
+    // It made the last connection and began to dial before this master was restarted. The other
+    // end may not know the key of a credential of that time.
     if (!was_dialling && membership_.links.dials(peer, other)) dial(peer, other);
   } else if (membership_.links.dead_serial(peer, other) > dead_before) {
     dial_first(peer, other);

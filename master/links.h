@@ -66,8 +66,8 @@ class Links {
   };
   void probed(PeerId from, PeerId to, const Probe& probe);
   Probe probe(PeerId from, PeerId to) const;  // the last one
-  // A second probe has shown this rate. A path can carry what it has carried once, so a lower rate
-  // changes nothing. The first probe stays the one that ran together with others.
+  // A second probe has shown this rate. A lower rate than before changes nothing, because the path
+  // has carried the higher one. probe() stays the first one, which ran together with others.
   void probed_again(PeerId from, PeerId to, uint64_t rate);
   // Rates that probes and traffic have shown, in bytes per second; 0: unknown.
   uint64_t rate(PeerId from, PeerId to) const;

@@ -39,8 +39,8 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
 class Doubts {
  public:
   Doubts(const Links& links, const std::vector<PeerId>& members);
-  // How many times faster the slower end of this path is, by what it carries on other paths. Near
-  // paths are faster than any uplink, so they do not count, and are never doubtful (0).
+  // The slower end of this path carries so many times more on another path. Near paths do not
+  // count, because they are faster than any uplink. Their own doubt is 0.
   double of(PeerId from, PeerId to) const;
 
  private:

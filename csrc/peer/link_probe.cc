@@ -46,10 +46,9 @@ const Transitions<ProbeState, 6> kProbeTransitions(
       "LinkSampled after its time; no memory; another Probe; EpochEnd",
       "ProbeReport; EndOp, twice"}});
 
-// What counts begins at a look in the first of these parts of the time, and ends at one in the
-// second (link_probe.h). While a path comes up to its rate, nothing counts. Nor does the end, in
-// which the other end may have stopped: it may have seen its first byte as much earlier as the next
-// look at the link was later.
+// The counted part of a probe begins at a look in kBegins, and ends at a look in kEnds
+// (link_probe.h). Before it, the path comes up to its rate. After it, the other end may have
+// stopped: it may have seen its first byte as much earlier as the next look at the link was later.
 struct Percent {
   int from, to;
 };
@@ -164,8 +163,8 @@ void LinkProbe::measure(const Mark& mark) {
   look_at_ = next_look();
 }
 
-// If all has come before its time, all of it counts: the path was up to its rate at once. Nothing
-// may have come for so long that the lowest rate is 0: then what came before that counts, too.
+// If all has come before its time, all of it counts: the path was up to its rate at once. If the
+// lowest rate is 0, because nothing came for a long time, all bytes since the first begin count.
 void LinkProbe::finish_with(const Mark& last) {
   std::erase_if(begins_, [&](const Mark& mark) { return mark.at >= last.at; });
   if (begins_.empty()) begins_ = {start_};

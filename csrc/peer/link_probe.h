@@ -9,9 +9,9 @@
 // earlier or later. Its data comes one way later, too, so that both ends can stop by their own
 // clocks, and neither lacks data while it measures.
 // Data behind a lost packet counts only when that packet is here, and then all of it counts at
-// once. So the bytes seen at a time are at most those that have arrived. The rate between two looks
-// is too high if the first one saw less, and too low if the second one did. What is reported is the
-// lowest rate from any begin, at the best end: max over the ends of min over the begins.
+// once. So a look sees at most the bytes that have arrived. A begin that sees fewer makes the rate
+// too high, and an end that sees fewer makes it too low. For each end, the lowest rate from any
+// begin is the most exact one. The report has the highest of these.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the

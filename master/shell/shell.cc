@@ -160,8 +160,8 @@ struct Shell::Impl {
   uint64_t connections_made = 0;
   std::optional<std::set<std::string>> announced;           // none: every run is let in
   std::multimap<std::string, std::promise<void>> draining;  // by the name of the run
-  std::vector<std::byte> encoded;  // the last message, which last_sent is if it is large
-  protocol::Message last_sent;
+  std::vector<std::byte> encoded;                           // the last message that was sent
+  std::optional<protocol::Message> last_large;              // that message, if it is large
 };
 
 Status Shell::Impl::open_keyring(const std::string& path) {
@@ -546,11 +546,11 @@ void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol
 // The members of a group often get the same message, one after another. The list of a large shared
 // state takes so long to encode that it is done once.
 void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
-  const bool is_large = encoded.size() >= kEncodedOnceBytes;
-  if (!is_large || last_sent != message) {
+  if (last_large != message) {
     encoded.clear();
     protocol::encode(message, encoded);
-    last_sent = encoded.size() >= kEncodedOnceBytes ? message : protocol::Message{};
+    last_large.reset();
+    if (encoded.size() >= kEncodedOnceBytes) last_large = message;
   }
   const Connection& connection = connections.at(id);
   connection.stream->send(encoded);  // sent at the end of this turn, with the others

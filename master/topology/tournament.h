@@ -56,20 +56,20 @@ class Tournament {
   // A probe takes at most so many times its length (csrc/peer/link_probe.h): its lanes may open
   // late, and so may its first byte come. A late report counts.
   static constexpr int kLongest = 3;
+  // A pair has a second turn if its doubt is above kDoubtful. Invariant 3 has the other limits.
+  static constexpr double kDoubtful = 2;
   static constexpr double kSecondPart = 0.15;
   static constexpr Duration kShort = std::chrono::milliseconds(4500);
-  // A pair is doubtful if it seems to carry so many times less than its ends do otherwise.
-  static constexpr double kDoubtful = 2;
 
   struct Round {
     uint32_t number = 0;
     Duration length{0};
     std::vector<Pair> pairs;
   };
-  // What is known of a pair.
+  // The master's knowledge about a pair.
   struct Known {
     std::function<Duration(Pair)> rtt;  // zero: unknown
-    // So many times less than its ends carry otherwise, in one direction.
+    // An end of the pair carries so many times more to others, in one direction or the other.
     std::function<double(Pair)> doubt;
   };
 

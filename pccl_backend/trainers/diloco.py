@@ -128,8 +128,8 @@ class DiLoCo(Trainer):
             until the next outer step; 0: the peers wait for it.
         mix: what remains of the local parameters when the average arrives: a part from 0 to 1, or
             "carry": all that was learned meanwhile. Or "delay": the next average is measured before
-            this one arrives ("async DiLoCo"). This diverges at the usual outer settings. 0.5 unless
-            given; only for a trainer that overlaps.
+            this one arrives ("async DiLoCo"). This diverges at the usual outer settings. A
+            trainer that overlaps takes 0.5 if it is not given. Others take only "delay".
         weight: what a peer counts: "equal", "steps" (its inner steps), or a function that returns
             how much this peer has processed in all, for example tokens.
         buffers: "average" the model's float buffers (and take the greatest of integer ones), or

@@ -126,7 +126,6 @@ class Engine:
         self.read_model()
         self._announced = False
         self._share = Share(0.0, False, 0)
-        self._unlike: tuple[str, ...] = ()
         self._posted_at = 0.0
         self.strategy: Strategy = "enforce_popular"
         self.topology: pccl.Topology | None = None
@@ -258,18 +257,17 @@ class Engine:
             self._reduction_failed(error, was_over=ended_before_call(work))
             return
         self.reduce_s = time.monotonic() - self._posted_at
-        outcome = self._exchange.read(self.core.fragment)
+        before, outcome = self.copies.outcome, self._exchange.read(self.core.fragment)
         self.copies.landed(outcome)
         self.attempts = self.core.attempts
         self.core.did(Action.AWAIT)
-        before, self._unlike = self._unlike, outcome.unlike
-        for name in outcome.unlike if not outcome.refused else ():
-            if name not in before:
-                log.warning(
-                    "%s trains with other settings than this peer (%s): they must be equal on all",
-                    name,
-                    self.copies.settings(),
-                )
+        fresh = [name for name in outcome.unlike if name not in before.unlike]
+        if fresh and not outcome.refused:
+            log.warning(
+                "%s: other settings than those of this peer (%s). They must be equal on all peers",
+                ", ".join(fresh),
+                self.copies.settings(),
+            )
         self._tell(self._observer.reduce_committed, self.core.attempts)
 
     def _require_settings(self) -> None:

@@ -80,9 +80,10 @@ class Outcome:
         excluded: names of the peers whose pseudo-gradients were not finite.
         inner_steps: inner steps of a contributor, on average.
         quantized: whether the message was quantized, and was not too small for that.
-        unlike: names of the peers whose settings differ from those of most. Of two groups of the
-            same size, the one with the lowest rank has the settings that count.
-        refused: whether this peer is one of them. That differs between peers.
+        unlike: names of the peers with other settings than most. If two settings have equally many
+            peers, those of the lowest rank count.
+        refused: whether `unlike` names this peer; the only attribute that peers may see
+            differently.
     """
 
     contributors: int = 0

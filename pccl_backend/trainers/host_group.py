@@ -56,7 +56,7 @@ def _facts(model: torch.nn.Module, settings: Settings) -> Facts:
     """Return what all processes of a host must have alike, by name."""
     facts: dict[str, object] = {}
     for field in fields(settings):
-        value = settings.mix_or_default if field.name == "mix" else getattr(settings, field.name)
+        value = getattr(settings, field.name)
         facts[field.name] = "a function" if callable(value) else value
     for name, parameter in trainable(model).items():
         facts[f"parameter {name}"] = f"{parameter.dtype} {tuple(parameter.shape)}"

@@ -76,10 +76,10 @@ class Replica:
         }
 
     def settings(self) -> str:
-        """Return what must be equal on all peers, for people.
+        """Return a text with the settings that must be equal on all peers.
 
-        The rate of an outer step may be a function of those before it, so ask for it only when all
-        peers have agreed on their number.
+        `outer_lr` may be a function of the number of outer steps. So call this when all peers have
+        agreed on that number.
         """
         return self._settings.shown(self._core.progress.rounds)
 

@@ -81,7 +81,7 @@ class Settings:
             check_feedback(self.quantize)
 
     def shown(self, rounds: int) -> str:
-        """Return the settings that must be equal on all peers, for people.
+        """Return a text with the settings that must be equal on all peers.
 
         Args:
             rounds: outer steps so far, for a learning rate that is a function of them.
