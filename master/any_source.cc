@@ -66,6 +66,17 @@ void AnySource::forget_questions(PeerId receiver) {
   }
 }
 
+void AnySource::end_questions(Epoch epoch, PeerId receiver) {
+  for (auto at = queues_.lower_bound({receiver, {}}); at != queues_.end();) {
+    const auto here = at++;
+    if (here->first.first != receiver) break;
+    if (here->second.wanted == 0) continue;
+    answers_.emplace_back(receiver, protocol::SendBegun{epoch, {}, here->first.second, 0});
+    want(here->first, here->second, 0);
+    if (here->second.sends.empty()) queues_.erase(here);
+  }
+}
+
 void AnySource::want(const Name& name, Queue& queue, uint32_t count) {
   const bool wanted = queue.wanted > 0;
   queue.wanted = count;

@@ -36,6 +36,9 @@ class AnySource {
   const std::string& asked_tag(PeerId receiver) const;
   // The questions of a receiver may not all be its last ones: it asks again.
   void forget_questions(PeerId receiver);
+  // No more sends to the receiver can begin: its questions that are still open are answered by a
+  // SendBegun without a sender.
+  void end_questions(Epoch epoch, PeerId receiver);
 
   // The answers since the last call, with the receiver that each is for.
   using Answers = std::vector<std::pair<PeerId, protocol::SendBegun>>;

@@ -35,6 +35,7 @@ class Ballot {
   // The group is broken: the voters' numbers may differ from now on. `continued`: the number of a
   // sync_shared_state that all voters have an open vote for, and that goes on.
   void break_up(std::optional<uint32_t> continued = {});
+  bool broken() const { return broken_; }
   void lose(PeerId voter);
   // After a restart: the voter's next number and its last answer. If the group is broken,
   // break_up() must be called first.

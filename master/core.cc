@@ -11,6 +11,7 @@
 #include "csrc/base/assert.h"
 #include "master/admission.h"
 #include "master/groups.h"
+#include "master/host_exit.h"
 #include "master/joint.h"
 #include "master/text_format.h"
 
@@ -35,6 +36,7 @@ struct MasterCore::Impl {
   void on(const RingPlanned& event);
   void on(const TimePassed& event);
   void on(const Draining&);
+  void on(const HostExits& event) { exit.begin(event.patience, now); }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
   // The first message of a connection. kProtocol if the message is impossible.
@@ -73,6 +75,7 @@ struct MasterCore::Impl {
   bool is_ours(PeerId peer) const;
   void settle();
   bool all_settled() const;
+  void look_at_exit();
   void dismiss_all();
   bool watch_members();  // returns whether any was removed
   void end_run(const std::string& why, LogLevel level);
@@ -86,6 +89,7 @@ struct MasterCore::Impl {
   Connections connections{context};
   Groups groups{context, connections};
   std::optional<RunConfig> config;
+  HostExit exit;
   Instant now;
   std::optional<Instant> next_beat;
   uint64_t beats = 0;
@@ -466,7 +470,7 @@ void MasterCore::Impl::on(const TimePassed&) {
 bool MasterCore::Impl::handle_held() {
   bool any = false;
   groups.each_due(quiet, [&](Group& group) {
-    for (const Group::Held& held : group.take_held()) {
+    for (const HeldMessages::Held& held : group.take_held()) {
       any = true;
       groups.touch(group.id());
       if (!connections.connected(held.peer)) continue;
@@ -533,6 +537,15 @@ void MasterCore::Impl::dismiss_all() {
     group.dismiss();
     PCCL_ASSERT(group.membership().empty());
   });
+}
+
+void MasterCore::Impl::look_at_exit() {
+  if (!exit.wants()) return;
+  const auto& all = groups.all();
+  const bool peers = !groups.with(Groups::Trait::kPeopled).empty();
+  const bool busy = std::any_of(all.begin(), all.end(),
+                                [](const auto& group) { return group.second.is_busy(); });
+  exit.look(peers, busy, now);
 }
 
 void MasterCore::Impl::settle() {
@@ -602,6 +615,7 @@ void MasterCore::step(const Event& event, Instant now, Effects& effects) {
   impl_->notice_stop();
   std::visit([this](const auto& what) { impl_->on(what); }, event);
   impl_->settle();
+  impl_->look_at_exit();
   impl_->context.effects = nullptr;
 #ifndef NDEBUG
   impl_->check_sometimes();
@@ -611,8 +625,11 @@ void MasterCore::step(const Event& event, Instant now, Effects& effects) {
 void MasterCore::check() const { impl_->check(); }
 
 std::optional<Instant> MasterCore::deadline() const {
-  const std::optional<Instant> tick = impl_->next_beat, first = impl_->groups.deadline();
-  return tick && first ? std::min(tick, first) : tick ? tick : first;
+  std::optional<Instant> first;
+  for (const auto& one : {impl_->next_beat, impl_->groups.deadline(), impl_->exit.deadline()}) {
+    if (one && (!first || *one < *first)) first = one;
+  }
+  return first;
 }
 
 uint64_t MasterCore::groups_looked_at() const { return impl_->groups.looked_at(); }
@@ -644,5 +661,16 @@ std::vector<SharedStateRecord> MasterCore::shared_states() const {
 bool MasterCore::founded() const { return impl_->restored || impl_->context.epochs > 0; }
 
 bool MasterCore::settled() const { return impl_->all_settled(); }
+
+bool MasterCore::may_exit() const { return impl_->exit.over(); }
+
+std::string MasterCore::awaited_peers() const {
+  std::string out;
+  for (const auto& [id, group] : impl_->groups.all()) {
+    for (const auto& [peer, about] : group.membership().peers())
+      out += (out.empty() ? "" : ", ") + group.membership().describe(peer);
+  }
+  return out;
+}
 
 }  // namespace pccl::master

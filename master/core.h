@@ -50,6 +50,10 @@ class MasterCore {
   // All verdicts and answers sent so far are confirmed as received. After Draining, all peers were
   // also dismissed, so an embedded master may end once its connections have closed.
   bool settled() const;
+  // After HostExits: whether the process may exit, and if not, the peers that still need its master,
+  // for people.
+  bool may_exit() const;
+  std::string awaited_peers() const;
 
   // Asserts the invariants of all parts, and between them. Without NDEBUG, step() calls it: after
   // every step while the run is small, else after so many steps that it does not dominate.

@@ -245,6 +245,7 @@ void Epochs::give_up_change() {
   PCCL_ASSERT(phase_ != Phase::kStarting);  // its record may become durable
   change_ = false;
   planned_.reset();
+  operations_.open_posting();
   if (phase_ == Phase::kDraining) enter(Phase::kActive);
 }
 
@@ -254,15 +255,25 @@ void Epochs::renew() {
 }
 
 void Epochs::lose(const protocol::Member& member, const std::string& why, LogLevel level) {
+  remove(member, why, level, false);
+  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) freeze();
+}
+
+void Epochs::remove(const protocol::Member& member, const std::string& why, LogLevel level,
+                    bool left) {
   PCCL_ASSERT(membership_.find(member.peer) == nullptr);
-  lost_.push_back({member, why, level});
+  lost_.push_back({member, why, level, left});
   PCCL_ASSERT(lost_.size() + membership_.members().size() == announced_.start.members.size());
   announced_.current.verdicts.lose(member.peer);
   reports_.erase(member.peer);
   recovered_.erase(member.peer);
   if (membership_.members().empty()) return extinct();
-  if (phase_ == Phase::kStarting) return stay();
-  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) freeze();
+  if (phase_ == Phase::kStarting) stay();
+}
+
+void Epochs::leave(const protocol::Member& member, const std::string& why) {
+  remove(member, why, LogLevel::kInfo, true);
+  if (current()) operations_.leave(member.peer);
 }
 
 void Epochs::waiting_gone(PeerId peer) {
@@ -350,7 +361,7 @@ Epochs::Turn Epochs::advance_change() {
   std::vector<PeerId> members = membership_.members();
   PCCL_ASSERT(members.size() <= protocol::kMembersMax);
   const auto newcomers = membership_.pending(protocol::kMembersMax - members.size());
-  if (drained && newcomers.empty() && !keeps() && !planned_) {
+  if (drained && newcomers.empty() && lost_.empty() && !keeps() && !planned_) {
     give_up_change();
     return Turn::kUnchanged;
   }
@@ -481,7 +492,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
   }
   if (phase_ == Phase::kStarting) {
     enter(plan_.came_from);
-    if (phase_ == Phase::kDraining && !lost_.empty()) freeze();
+    if (phase_ == Phase::kDraining && ends_for_losses()) freeze();
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
   if (!plan_.start || lost_.size() == plan_.lost) return end();

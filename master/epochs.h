@@ -17,6 +17,8 @@
 // 8. Only members have reported or are recovered. When the epoch ends, all of them have reported.
 // 9. A group drains only for an agreed change.
 // 10. Each open operation has room among the verdicts (kVerdictsMax).
+// 11. A member that has left while the epoch runs ends no epoch: its operations know that it has
+//     left, and the next epoch is without it.
 #pragma once
 
 #include <algorithm>
@@ -70,9 +72,20 @@ class Epochs {
   // A member was lost, and the end of its epoch is not durable yet.
   bool losing() const {
     const bool starts = phase_ == Phase::kStarting && plan_.came_from != Phase::kBroken;
-    return !lost_.empty() && (phase_ == Phase::kFreezing || phase_ == Phase::kEnding || starts);
+    if (starts) return ends_for_losses();
+    return !lost_.empty() && (phase_ == Phase::kFreezing || phase_ == Phase::kEnding);
+  }
+  // Members have left, and the epoch goes on without them.
+  bool goes_on_without_some() const {
+    return runs() && !lost_.empty() && !ends_for_losses();
   }
   bool changing() const { return change_; }
+  // A change was agreed on, and only more peers are missing.
+  bool waits_for_peers() const {
+    const bool may_start = phase_ == Phase::kBroken ||
+                           (phase_ == Phase::kDraining && operations_.drained());
+    return change_ && may_start && membership_.members().size() < quorum_.min_peers;
+  }
   bool recovering() const { return phase_ == Phase::kRecovering; }
   const protocol::EpochStart& start_of_epoch() const { return announced_.start; }
   Epoch generation() const { return announced_.start.generation; }
@@ -137,6 +150,25 @@ class Epochs {
   // is already removed.
   void lose(const protocol::Member& member, const std::string& why,
             LogLevel level = LogLevel::kWarning);
+  // Whether a member can leave now without an end of the epoch (Options::fixed_world). If not, an
+  // epoch is ending already, or there is none, or the policy does not allow it.
+  bool may_go_on_without() const {
+    return context_.options.fixed_world && context_.policy == protocol::LossPolicy::kRaise &&
+           !context_.ends && runs() && !keeps();
+  }
+  // The member has left, and the epoch goes on. REQUIRES: it is already removed, and
+  // may_go_on_without() was true.
+  void leave(const protocol::Member& member, const std::string& why);
+  // Whether an open operation still needs this member, which has left.
+  bool needs(PeerId left) const { return runs() && operations_.needs(left); }
+  // A member has voted for update_topology, while others have left (Operations::close_posting).
+  void close_posting(PeerId voter) {
+    if (phase_ == Phase::kActive) operations_.close_posting(voter);
+  }
+  // The link of a member to one that has left is down: data may be lost. Aborts what is open.
+  void cut_off(PeerId left) {
+    if (runs()) operations_.abort_all_with(left);
+  }
   void waiting_gone(PeerId peer);  // a registered peer is gone and can no longer be admitted
   // Takes every step that is due. `may_end`: no record is being persisted that the end would
   // overtake. `may_change`: the votes for an agreed change are complete (after a reconfiguration
@@ -162,9 +194,10 @@ class Epochs {
     const auto& end = announced_.previous.end;
     return !end || end->lost.empty() ? "" : end->text;
   }
-  // Why the group is broken: by a loss, or because the master ends. REQUIRES: broken(), or
-  // kStarting from there.
+  // Why the group is broken: by a loss, or because the master ends. Without such an end: who has
+  // left. REQUIRES: a member was lost or has left, or broken(), or kStarting from there.
   Status end_status() const {
+    if (!announced_.current.end && !keeps()) return {Code::kPeerLost, lost_text(), {}};
     const auto& end = (announced_.current.end ? announced_.current : announced_.previous).end;
     PCCL_ASSERT(end.has_value());
     return {context_.ends && end->lost.empty() ? Code::kMasterLost : Code::kPeerLost, end->text};
@@ -190,6 +223,16 @@ class Epochs {
   };
 
   void enter(Phase next);
+  // Operations go on: the epoch is not ending, or a change that was agreed on is under way.
+  bool runs() const {
+    return phase_ == Phase::kActive || phase_ == Phase::kDraining ||
+           (phase_ == Phase::kStarting && plan_.came_from == Phase::kDraining);
+  }
+  // Some of the losses end the epoch.
+  bool ends_for_losses() const {
+    return std::any_of(lost_.begin(), lost_.end(), [](const Lost& lost) { return !lost.left; });
+  }
+  void remove(const protocol::Member& member, const std::string& why, LogLevel level, bool left);
   bool continues() const;  // if the epoch has to end now, all its operations continue in the next
   bool keeps() const;      // this epoch is a continuation with kept operations
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
@@ -264,6 +307,7 @@ class Epochs {
     protocol::Member member;
     std::string why;
     LogLevel level = LogLevel::kInfo;
+    bool left = false;  // by its own decision, and the epoch goes on without it
   };
   std::vector<Lost> lost_;    // since the epoch began
   bool freeze_sent_ = false;  // the freeze request was sent

@@ -59,11 +59,15 @@ struct TimePassed {};
 // peers to confirm what they have received. Repeated, it asks those that were not asked yet. When
 // the core is settled(), it has said Farewell.
 struct Draining {};
+// The process that hosts the run wants to exit. may_exit() says when it may (host_exit.h).
+struct HostExits {
+  Duration patience{0};
+};
 struct Ended {  // the shell ends the run: the core is idle() after this step
   std::string why;
 };
 using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,
-                           Draining, Ended>;
+                           Draining, HostExits, Ended>;
 
 // ---- Effects, to be performed in order ----
 struct Send {
@@ -102,6 +106,9 @@ struct Options {
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   // Random; the keys of all links follow from it. None: the run is not secured.
   std::optional<protocol::Key> seed = {};
+  // Rank 0 hosts the run of a fixed world. With the policy `raise`, a member that leaves ends no
+  // epoch there (PROTOCOL.md, section 4).
+  bool fixed_world = false;
   // Shares by rank for the direct pattern, in epochs with as many members. Others have equal ones.
   std::vector<uint16_t> shares = {};
 };

@@ -13,20 +13,14 @@ namespace pccl::master {
 using protocol::Answer;
 using protocol::JointKind;
 
-namespace {
-
-// Maximum held messages of one member: each operation begun, and done.
-constexpr size_t kHeldMax = 3 * protocol::kOpsOpenMax;
-
-}  // namespace
-
 Group::Group(GroupId id, Context& context, Connections& connections)
     : id_(id),
       context_(context),
       connections_(connections),
       epochs_(id, context, connections, membership_),
       agreement_(id, context, connections),
-      optimization_(id, context, connections, membership_) {}
+      optimization_(id, context, connections, membership_),
+      held_(context) {}
 
 // ---- Joining and leaving ----
 
@@ -66,7 +60,7 @@ void Group::away(PeerId peer, bool warned) {
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
   epochs_.forget_recovered(peer);
-  forget_held(peer);
+  held_.forget(peer);
   lose_if_cut_off(peer);
 }
 
@@ -85,7 +79,7 @@ Status Group::back(const protocol::Resume& resume) {
   notices_.erase(peer);
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer) && epochs_.recovering()) {
-    forget_held(peer);
+    held_.forget(peer);
     // its missed messages follow when all are recovered
     const Status status = epochs_.recover(resume);
     if (!status.ok()) return status;
@@ -128,7 +122,25 @@ void Group::repeat_links(PeerId peer) {
 
 void Group::leave(PeerId peer) {
   connections_.close(peer);
-  membership_.is_member(peer) ? lose(peer, "it left", LogLevel::kInfo) : drop(peer, "it left");
+  if (!membership_.is_member(peer)) return drop(peer, "it left");
+  epochs_.may_go_on_without() ? leave_without_end(peer) : lose(peer, "it left", LogLevel::kInfo);
+}
+
+bool Group::is_busy() const {
+  const auto& peers = membership_.peers();
+  return std::any_of(peers.begin(), peers.end(), [this](const auto& at) {
+    return !membership_.is_member(at.first) || is_in_call(at.first);
+  });
+}
+
+// The link to such a peer is needed until the last operation with its data has an outcome.
+void Group::forget_left() {
+  for (auto at = left_.begin(); at != left_.end();) {
+    const PeerId peer = *at++;
+    if (epochs_.needs(peer)) continue;
+    left_.erase(peer);
+    send_forget(peer);
+  }
 }
 
 void Group::say_farewell() {
@@ -153,26 +165,36 @@ void Group::give_up(PeerId peer, const std::string& why) {
 }
 
 void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
-  PCCL_ASSERT(membership_.is_member(peer) && !reason.empty());
+  PCCL_ASSERT(!reason.empty());
   const std::string why = membership_.describe(peer) + " lost: " + reason;
-  const protocol::Member member = membership_.member(peer);
   connections_.send(peer, protocol::Kicked{why});
+  const protocol::Member member = remove_member(peer, why, level);
+  epochs_.lose(member, why, level);
+  send_forget(peer);
+  after_removal(peer);
+}
+
+protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLevel level) {
+  PCCL_ASSERT(membership_.is_member(peer));
+  protocol::Member member = membership_.member(peer);
   connections_.close(peer);
   take_out(peer, why);
   ballot_.lose(peer);
-  forget_held(peer);
+  held_.forget(peer);
   context_.log(level, why);
-  epochs_.lose(member, why, level);
-  send_forget(peer);
+  return member;
+}
+
+void Group::after_removal(PeerId peer) {
   PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
   new_to_sync_.erase(peer);
   optimization_.lose(peer);
-  if (!has_members()) {
-    ballot_ = {};
-    agreement_.cancel();
-    optimization_.cancel();
-    gave_up_sync_ = false;
-  }
+  if (has_members()) return;
+  left_.clear();
+  ballot_ = {};
+  agreement_.cancel();
+  optimization_.cancel();
+  gave_up_sync_ = false;
 }
 
 void Group::drop(PeerId peer, const std::string& why) {
@@ -209,6 +231,11 @@ void Group::send_forget(PeerId peer) {
 Status Group::on(PeerId peer, const protocol::LinkReport& message) {
   const PeerId other = message.peer;
   if (other == peer) return violation("LinkReport of a peer about itself");
+  if (left_.contains(other)) {
+    if (message.state != protocol::LinkState::kUp && membership_.is_member(peer))
+      lose_data_of(other);
+    return {};
+  }
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
   const std::string text_before = membership_.links.view(peer, other).text;
   const uint32_t dead_before = membership_.links.dead_serial(peer, other);
@@ -333,6 +360,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
       connections_.send(peer, ballot_.refuse(peer, message, epochs_.end_status()));
       break;
   }
+  if (epochs_.goes_on_without_some()) close_posting_of_voters();
   judge_votes();
   return {};
 }
@@ -421,48 +449,12 @@ void Group::restore(const SharedStateRecord& record) {
 Status Group::hold(PeerId peer, const protocol::Message& message) {
   PCCL_ASSERT(epochs_.recovering() || deciding());
   PCCL_ASSERT(membership_.is_member(peer) && connections_.connected(peer));
-  HeldOf& held = held_[peer];
-  const auto* const vote = std::get_if<protocol::Vote>(&message);
-  for (protocol::Message& before : held.messages) {
-    auto* const earlier = std::get_if<protocol::Vote>(&before);
-    if (vote == nullptr || earlier == nullptr) continue;
-    earlier->background = vote->background;
-    if (*vote != *earlier) return violation("two votes while the master gathers its members");
-    return {};
-  }
-  if (held.messages.size() >= kHeldMax) {
-    return violation("more than there can be to say while the master gathers its members");
-  }
-  const size_t bytes = sizeof message + protocol::encoded_bytes(message);
-  if (context_.held_bytes + bytes > protocol::kHeldBytesMax) {
-    return violation("the members of the run have sent " + std::to_string(context_.held_bytes) +
-                     " bytes that cannot be handled yet, at most " +
-                     std::to_string(protocol::kHeldBytesMax));
-  }
-  held.bytes += bytes;
-  context_.held_bytes += bytes;
-  held.messages.push_back(message);
-  return {};
+  return held_.hold(peer, message);
 }
 
-void Group::forget_held(PeerId peer) {
-  const auto at = held_.find(peer);
-  if (at == held_.end()) return;
-  PCCL_ASSERT(context_.held_bytes >= at->second.bytes);
-  context_.held_bytes -= at->second.bytes;
-  held_.erase(at);
-}
-
-std::vector<Group::Held> Group::take_held() {
-  std::vector<Held> all;
-  if (epochs_.recovering() || deciding()) return all;
-  for (auto& [peer, held] : held_) {
-    for (protocol::Message& message : held.messages) all.push_back({peer, std::move(message)});
-    PCCL_ASSERT(membership_.is_member(peer) && context_.held_bytes >= held.bytes);
-    context_.held_bytes -= held.bytes;
-  }
-  held_.clear();
-  return all;
+std::vector<HeldMessages::Held> Group::take_held() {
+  if (epochs_.recovering() || deciding()) return {};
+  return held_.take();
 }
 
 void Group::restore_ballot() {
@@ -523,6 +515,8 @@ void Group::advance() {
                           ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));
   if (epochs_.phase() != Epochs::Phase::kActive) optimization_.interrupt();
+  const bool parts = epochs_.goes_on_without_some() && !ballot_.broken();
+  if (parts && !agreement_.recording()) break_up();
   if (notices_due_) notify_waiting();
 }
 
@@ -605,12 +599,6 @@ bool Group::settled() const {
 
 // ---- Invariants ----
 
-size_t Group::held_bytes() const {
-  size_t bytes = 0;
-  for (const auto& [peer, held] : held_) bytes += held.bytes;
-  return bytes;
-}
-
 void Group::check() const {
   membership_.check();
   epochs_.check();
@@ -622,12 +610,15 @@ void Group::check() const {
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
   check_votes();
   check_nothing_is_due();
+  held_.check();
   PCCL_ASSERT(held_.empty() || epochs_.recovering() || deciding());
-  for (const auto& [peer, held] : held_) {
+  for (const PeerId peer : held_.senders()) {
     PCCL_ASSERT(membership_.is_member(peer) && membership_.find(peer)->connected);
-    PCCL_ASSERT(!held.messages.empty() && held.messages.size() <= kHeldMax);
   }
   for (const auto& [peer, notice] : notices_) PCCL_ASSERT(membership_.find(peer) != nullptr);
+  for (const PeerId peer : left_) {
+    PCCL_ASSERT(membership_.find(peer) == nullptr && epochs_.needs(peer));
+  }
   for (const PeerId peer : hindered_) PCCL_ASSERT(membership_.is_member(peer));
   for (const PeerId peer : new_to_sync_) PCCL_ASSERT(membership_.is_member(peer));
   for (const auto& [group, ballots] : announced_ballots_) {
@@ -657,7 +648,9 @@ void Group::check_nothing_is_due() const {
       PCCL_ASSERT(!all_update || !epochs_.changing());
       PCCL_ASSERT(!ballot_.is_complete(JointKind::kOptimizeTopology) || optimization_.under_way());
       break;
-    case Epochs::Phase::kDraining: PCCL_ASSERT(!epochs_.operations().drained()); break;
+    case Epochs::Phase::kDraining:
+      PCCL_ASSERT(!epochs_.operations().drained() || epochs_.waits_for_peers());
+      break;
     case Epochs::Phase::kFreezing:
       PCCL_ASSERT(epochs_.awaits_reports() || agreement_.recording());
       break;

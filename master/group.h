@@ -17,7 +17,9 @@
 //    alone, no draining group has no open operation, no ending epoch has all reports, and no group
 //    still recovers that has all its members.
 // 8. Newcomers to a sync_shared_state are members.
-// 9. While links are measured, or a plan is sought, all members have an open vote for
+// 9. No peer is here that has left. The others keep a link to such a peer only as long as an open
+//    operation needs its data.
+// 10. While links are measured, or a plan is sought, all members have an open vote for
 //    optimize_topology.
 #pragma once
 
@@ -31,6 +33,7 @@
 #include "master/agreement.h"
 #include "master/ballot.h"
 #include "master/epochs.h"
+#include "master/held_messages.h"
 #include "master/membership.h"
 #include "master/newcomer.h"
 #include "master/optimization.h"
@@ -73,6 +76,8 @@ class Group {
   // missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
   void leave(PeerId peer);  // by the peer's own decision
+  // Whether some peer is in an operation or a joint call, or waits to be admitted.
+  bool is_busy() const;
   // The master ends: its last message to each peer, which closes the connection. dismiss() then
   // takes all peers out.
   void say_farewell();
@@ -91,11 +96,7 @@ class Group {
   // Held messages are processed later in their order. kProtocol if the member has sent more than it
   // can have to send.
   Status hold(PeerId peer, const protocol::Message& message);
-  struct Held {
-    PeerId peer;
-    protocol::Message message;
-  };
-  std::vector<Held> take_held();  // the messages that are due for processing
+  std::vector<HeldMessages::Held> take_held();  // the messages that are due for processing
 
   // ---- From a peer: kProtocol if the message is not allowed now ----
   Status on(PeerId peer, const protocol::Register& message);
@@ -189,11 +190,18 @@ class Group {
   bool forgettable() const { return deserted() && !agreement_.recorded(); }
   // Every decision is durable and has been sent to all peers.
   bool settled() const;
-  size_t held_bytes() const;  // bytes of the held messages
+  size_t held_bytes() const { return held_.bytes(); }
   // Asserts the invariants of the group and of its parts. REQUIRES: the end of a step.
   void check() const;
 
  private:
+  // What a loss and a leave have in common. Returns the member that is no more.
+  protocol::Member remove_member(PeerId peer, const std::string& why, LogLevel level);
+  void after_removal(PeerId peer);
+  void leave_without_end(PeerId peer);
+  void forget_left();
+  void lose_data_of(PeerId left);
+  void close_posting_of_voters();
   // Loses a member; `level`: log level, by how unexpected the loss is.
   void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
   void drop(PeerId peer, const std::string& why);  // a peer that is not a member
@@ -212,7 +220,6 @@ class Group {
   void judge_votes();
   void took_part(const protocol::Answer& answer, PeerId peer);
   bool trained_here(PeerId peer) const;
-  void forget_held(PeerId peer);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void log_unreachable(PeerId peer, const protocol::LinkReport& message);
   void send_forget(PeerId peer);
@@ -265,17 +272,16 @@ class Group {
   // Only a sync_shared_state that succeeds changes that, whatever else they take part in.
   std::set<PeerId> new_to_sync_;
   bool gave_up_sync_ = false;              // a member has: then it ends if it cannot without them
+  // Members that have left an epoch that goes on, and whose data some operation may still need: the
+  // others keep their links to them.
+  std::set<PeerId> left_;
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
   std::set<PeerId> hindered_;  // members that were told that a newcomer cannot be admitted
   bool notices_due_ = false;
   WaitReport wait_report_;
   std::string last_obstacle_;    // of a peer that gave up before the group began
   bool short_of_peers_ = false;  // and the members were told so
-  struct HeldOf {
-    std::vector<protocol::Message> messages;
-    size_t bytes = 0;
-  };
-  std::map<PeerId, HeldOf> held_;
+  HeldMessages held_;
   struct AnnouncedBallot {
     protocol::Settled ballot;
     bool pending = false;

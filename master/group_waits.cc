@@ -80,8 +80,7 @@ std::string Group::why_waiting(PeerId peer) const {
 }
 
 bool Group::short_of_peers() const {
-  return epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() &&
-         membership_.members().size() < quorum_.min_peers;
+  return epochs_.waits_for_peers();
 }
 
 // The reason why others cannot join this member; empty if there is none.
@@ -150,6 +149,7 @@ void Group::report_waits(const std::optional<Wait>& joint_wait) {
 }
 
 void Group::flush() {
+  forget_left();
   epochs_.flush();
   for (const OpKey op : epochs_.take_ended()) announce(wait_report_.end(op, context_.now));
 }

@@ -124,10 +124,10 @@ std::string who_is_missing(const Groups& groups, const Group& own, JointKind kin
 
 // Ends the ballot of a group that has agreed on a change.
 void give_up_change(Group& group) {
-  const Phase phase = group.epochs().phase();
   PCCL_ASSERT(group.epochs().changing());
-  PCCL_ASSERT(phase != Phase::kStarting);  // the JointAbort was held
-  if (phase != Phase::kBroken) return group.answer(Ballot::timeout(group.epochs().waits_for()));
+  PCCL_ASSERT(group.epochs().phase() != Phase::kStarting);  // the JointAbort was held
+  if (!group.epochs().waits_for_peers())
+    return group.answer(Ballot::timeout(group.epochs().waits_for()));
   Answer answer;
   answer.code = Code::kTooFewPeers;
   answer.text = "peer group " + std::to_string(group.id().value) + " has " +

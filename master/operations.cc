@@ -9,6 +9,7 @@
 //   open            AbortRequest of a member not done        settled: aborted, its code
 //   open            AbortRequest of a member that is done    stays: AbortProposal to those not done
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
+//   open            a member that is not done has left       settled: aborted, kPeerLost
 //   settled         begun by all                             forgotten
 //   any             Done, AbortRequest that crossed          stays
 //                   the verdict
@@ -21,6 +22,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "master/context.h"
+#include "master/mismatch.h"
 
 namespace pccl::master {
 namespace {
@@ -32,12 +34,6 @@ constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 // Most operations that the reports after a restart of the master may add. It leaves room for new
 // ones.
 constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
-
-// Two sends that face each other are looked for among at most so many operations. Each send that
-// times out looks, so that a member with very many of them could otherwise keep the master busy.
-constexpr size_t kFacingLookMax = 4096;
-
-bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpKind::kSend; }
 
 }  // namespace
 
@@ -145,6 +141,10 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
     judge(at, newcomers);
   } else if (known.settled) {
     forget_if_acknowledged(at);
+  } else if (const auto left = missed_by_left(known)) {
+    settle_without(at, *left);
+  } else if (const auto closed = missed_by_closed(known)) {
+    settle_closed(at, {*closed});
   }
   return {};
 }
@@ -360,7 +360,15 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
 
 void Operations::forget_if_acknowledged(Table::iterator at) {
   PCCL_ASSERT(at->second.begun <= parties(at->second));
-  if (at->second.begun == parties(at->second)) erase(at);
+  if (acknowledged(at->second)) erase(at);
+}
+
+bool Operations::acknowledged(const Op& op) const {
+  const auto awaited = [&](uint32_t rank) {
+    return op.at[rank] == At::kNothing && concerns(op, rank);
+  };
+  const auto gone = std::count_if(left_.begin(), left_.end(), awaited);
+  return op.begun + static_cast<uint32_t>(gone) == parties(op);
 }
 
 void Operations::erase(Table::iterator at) {
@@ -384,16 +392,94 @@ void Operations::forget_descriptions(Op& op) {
   op.otherwise.clear();
 }
 
+// ---- Members that leave ----
+
+void Operations::leave(PeerId peer) {
+  const uint32_t rank = this->rank(peer);
+  PCCL_ASSERT(!left_.contains(rank));
+  left_.insert(rank);
+  any_source_.forget_questions(peer);
+  abort_without(rank, false);
+  for (auto at = table_.begin(); at != table_.end();) {
+    const auto here = at++;
+    if (here->second.settled) forget_if_acknowledged(here);
+  }
+  end_questions_of_last();
+}
+
+void Operations::abort_all_with(PeerId left) {
+  if (needs(left)) abort_without(rank(left), true);
+}
+
+void Operations::abort_without(uint32_t left, bool although_done) {
+  for (auto at = table_.begin(); at != table_.end();) {
+    const auto here = at++;
+    const Op& op = here->second;
+    const bool ends = although_done || op.at[left] != At::kDone;
+    if (!op.settled && concerns(op, left) && ends) settle_without(here, left);
+  }
+}
+
+// A rank that it concerns, that has left, and that is not done with it.
+std::optional<uint32_t> Operations::missed_by_left(const Op& op) const {
+  for (const uint32_t rank : left_) {
+    if (concerns(op, rank) && op.at[rank] != At::kDone) return rank;
+  }
+  return std::nullopt;
+}
+
+void Operations::close_posting(PeerId voter) {
+  const uint32_t closed = rank(voter);
+  if (!closed_.insert(closed).second) return;
+  for (auto at = table_.begin(); at != table_.end();) {
+    const auto here = at++;
+    const Op& op = here->second;
+    const bool missed = concerns(op, closed) && op.at[closed] == At::kNothing;
+    if (!op.settled && missed) settle_closed(here, {closed});
+  }
+}
+
+std::optional<uint32_t> Operations::missed_by_closed(const Op& op) const {
+  for (const uint32_t rank : closed_) {
+    if (concerns(op, rank) && op.at[rank] == At::kNothing) return rank;
+  }
+  return std::nullopt;
+}
+
+void Operations::settle_without(Table::iterator at, uint32_t left) {
+  settle(at, protocol::Outcome::kAborted, Code::kPeerLost,
+         name(at->second, at->first) + " cannot complete: " + ranks_text({left}, names_) +
+             " has left the group (destroy_process_group). update_topology continues without it");
+}
+
+bool Operations::needs(PeerId left) const {
+  const auto known = ranks_.find(left);
+  if (known == ranks_.end() || !left_.contains(known->second)) return false;
+  return std::any_of(table_.begin(), table_.end(), [&](const auto& entry) {
+    return !entry.second.settled && concerns(entry.second, known->second);
+  });
+}
+
+void Operations::end_questions_of_last() {
+  if (left_.size() + 1 != members_.size()) return;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (!left_.contains(rank)) any_source_.end_questions(epoch_, members_[rank]);
+  }
+}
+
 void Operations::drain() {
   for (auto at = table_.begin(); at != table_.end();) {
     const auto here = at++;
     const Op& op = here->second;
     const auto idle = ranks_at(op, At::kNothing);
-    if (op.settled || idle.empty()) continue;
-    settle(here, protocol::Outcome::kAborted, Code::kMembershipChanged,
-           name(op, here->first) + " was ended by update_topology: " + ranks_text(idle, names_) +
-               " had not called it before; call it again");
+    if (!op.settled && !idle.empty()) settle_closed(here, idle);
   }
+}
+
+void Operations::settle_closed(Table::iterator at, const std::vector<uint32_t>& idle) {
+  settle(at, protocol::Outcome::kAborted, Code::kMembershipChanged,
+         name(at->second, at->first) + " was ended by update_topology: " +
+             ranks_text(idle, names_) + " had not called it before; call it again");
 }
 
 std::string Operations::in_flight() const {
@@ -404,67 +490,6 @@ std::string Operations::in_flight() const {
   }
   PCCL_ASSERT(open_ == 0);
   return {};
-}
-
-std::vector<Operations::Waiting> Operations::waits() const {
-  std::map<Instant, std::vector<Table::const_iterator>> by_age;
-  for (auto at = table_.begin(); at != table_.end(); ++at) {
-    if (!at->second.settled && at->second.begun < parties(at->second))
-      by_age[at->second.since].push_back(at);
-  }
-  std::vector<Waiting> all;
-  std::vector<bool> waits(members_.size());
-  for (const auto& [since, operations] : by_age) {
-    for (const Table::const_iterator& at : operations) {
-      std::vector<uint32_t> waiting;
-      for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-        if (at->second.at[rank] == At::kNothing || waits[rank]) continue;
-        waits[rank] = true;
-        waiting.push_back(rank);
-      }
-      if (!waiting.empty()) all.push_back(wait_of(at->first, at->second, std::move(waiting)));
-    }
-  }
-  return all;
-}
-
-Operations::Waiting Operations::wait_of(OpKey key, const Op& op,
-                                        std::vector<uint32_t> waiting) const {
-  Waiting wait{key, {}, op.since, std::move(waiting), ranks_at(op, At::kNothing), facing_text(op)};
-  PCCL_ASSERT(!wait.waiting.empty() && !wait.missing.empty());
-  Op seen = op;
-  const bool receiver_waits = transfers(op.info) && members_[wait.missing[0]] == op.info.root;
-  if (receiver_waits) seen.info.kind = protocol::OpKind::kRecv;
-  wait.name = name(seen, key);
-  return wait;
-}
-
-// Whether each of the two is a send to the sender of the other, and no receiver has begun.
-bool Operations::faces(const Op& op, const Op& other) const {
-  const auto only_sent = [this](const Op& one) {
-    return transfers(one.info) && !one.settled && one.at[rank(one.info.receiver)] == At::kNothing &&
-           one.at[rank(one.info.root)] != At::kNothing;
-  };
-  return only_sent(op) && only_sent(other) && op.info.root == other.info.receiver &&
-         op.info.receiver == other.info.root;
-}
-
-// When one of two sends that face each other times out, the other one is about to. Its error needs
-// the same reason.
-void Operations::mark_faced(const Op& op) {
-  for (auto& [key, other] : table_) other.faced |= faces(op, other);
-}
-
-std::string Operations::facing_text(const Op& op) const {
-  if (!transfers(op.info)) return {};
-  const bool looks = table_.size() <= kFacingLookMax;
-  const bool faces_one = looks && std::any_of(table_.begin(), table_.end(),
-                                              [&](const auto& at) { return faces(op, at.second); });
-  if (!op.faced && !faces_one) return {};
-  return ranks_text({rank(op.info.receiver)}, names_) + ", which waits in a send to " +
-         ranks_text({rank(op.info.root)}, names_) +
-         ": both send and neither receives. One of them has to call recv first, or both have to "
-         "use isend";
 }
 
 bool Operations::is_in(PeerId peer, OpKey op) const {
@@ -580,56 +605,15 @@ protocol::PeerText Operations::who() const {
   };
 }
 
-// Each variant with its ranks, the rarest first, where the mistake is likely to be.
 std::string Operations::mismatch(const Op& op, OpKey key) const {
-  const std::string disagree =
-      "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
-  const std::string parts = unlike_parts(op);
-  if (!parts.empty()) return disagree + parts;
-  std::vector<std::pair<std::vector<uint32_t>, const protocol::OpInfo*>> variants;
+  Descriptions called(members_.size());
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     if (op.at[rank] == At::kNothing) continue;
     const auto other = op.otherwise.find(rank);
-    const protocol::OpInfo& info = other == op.otherwise.end() ? op.info : other->second;
-    const auto same = std::find_if(variants.begin(), variants.end(), [&info](const auto& variant) {
-      return *variant.second == info;
-    });
-    same == variants.end() ? variants.push_back({{rank}, &info}) : same->first.push_back(rank);
+    called[rank] = other == op.otherwise.end() ? &op.info : &other->second;
   }
-  PCCL_ASSERT(variants.size() > 1);
-  std::stable_sort(variants.begin(), variants.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
-  std::string out = disagree;
-  for (const auto& [ranks, info] : variants) {
-    if (info != variants.front().second) out += "; ";
-    out += ranks_text(ranks, names_) + " called " + text(*info, who());
-  }
-  return out + ". All ranks must make the same calls, in the same order under one tag";
-}
-
-// The first part of which the two ends have different sizes; empty if all descriptions differ in
-// something else.
-std::string Operations::unlike_parts(const Op& op) const {
-  const auto described = [&op](uint32_t rank) -> const protocol::OpInfo& {
-    const auto other = op.otherwise.find(rank);
-    return other == op.otherwise.end() ? op.info : other->second;
-  };
-  for (uint32_t from = 0; from < members_.size(); ++from) {
-    for (uint32_t to = 0; to < members_.size(); ++to) {
-      if (op.at[from] == At::kNothing || op.at[to] == At::kNothing) continue;
-      const protocol::OpInfo &sender = described(from), &receiver = described(to);
-      if (sender.sends.size() != members_.size() || receiver.sends.size() != members_.size() ||
-          !protocol::same_but_for_parts(sender, receiver))
-        continue;
-      const uint64_t sent = protocol::sends_to(sender, to);
-      const uint64_t expected = protocol::receives_from(receiver, from);
-      if (sent == expected) continue;
-      return ranks_text({from}, names_) + " called " + text(sender.kind) + " with " +
-             count_text(sent, "element") + " for " + ranks_text({to}, names_) + ", which expects " +
-             std::to_string(expected) + ". Both ranks have to give a part the same size";
-    }
-  }
-  return {};
+  return "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": " +
+         mismatch_text(called, names_, who());
 }
 
 // ---- Invariants ----
@@ -667,7 +651,8 @@ void Operations::check(OpKey key, const Op& op) const {
     if (op.at[rank] == At::kDone) ++done;
   }
   PCCL_ASSERT(begun == op.begun && done == op.done);
-  PCCL_ASSERT(op.settled ? begun < parties(op) : !finished(op));
+  PCCL_ASSERT(op.settled ? !acknowledged(op) : !finished(op) && !missed_by_left(op));
+  PCCL_ASSERT(op.settled || !missed_by_closed(op));
   PCCL_ASSERT(op.settled || !op.restored);
   for (const auto& [rank, info] : op.otherwise) {
     PCCL_ASSERT(op.at[rank] != At::kNothing && info != op.info);

@@ -13,6 +13,9 @@
 // 5. An abort proposal belongs to an operation of this epoch with which some member is done.
 // 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
 // 7. Verdicts, abort proposals and misfits are taken in the step that made them.
+// 8. A member that has left is done with every open operation that concerns it, and a member whose
+//    posting is closed has begun it. The last member that has not left has no open question for a
+//    send.
 // Failure: a forbidden message returns kProtocol, and the connection of its sender is closed.
 #pragma once
 
@@ -101,7 +104,9 @@ class Operations {
 
   // A member asks for sends to it under a tag, whoever sends.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
-    return any_source_.await(peer, question);
+    const Status status = any_source_.await(peer, question);
+    end_questions_of_last();
+    return status;
   }
   bool asks_for_sends(PeerId peer) const { return any_source_.asks(peer); }
   // Whether the member asks for a send, or is in an open operation.
@@ -120,6 +125,18 @@ class Operations {
   // The send for which a member asks that is no newcomer; empty: none.
   std::string asked_send(const std::vector<PeerId>& newcomers) const;
   AnySource::Answers take_answers() { return any_source_.take_answers(); }
+
+  // A member has left, and the epoch goes on. Aborts the operations that concern this member and
+  // with which it is not done: those that are open, and those that begin later.
+  void leave(PeerId peer);
+  // The member waits for an update_topology that is sure to change the group. Aborts the operations
+  // that it has not begun: those that are open, and those that begin until open_posting().
+  void close_posting(PeerId voter);
+  void open_posting() { closed_.clear(); }
+  // Whether an open operation still needs the data of this peer, a member that has left.
+  bool needs(PeerId left) const;
+  // Its data may be lost: aborts these operations.
+  void abort_all_with(PeerId left);
 
   // A joint update_topology: aborts the open operations that some member has not begun. The rest
   // continues.
@@ -170,6 +187,9 @@ class Operations {
 
  private:
   enum class At : uint8_t { kNothing, kBegun, kDone };
+  static bool transfers(const protocol::OpInfo& info) {
+    return info.kind == protocol::OpKind::kSend;
+  }
   static bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members);
   struct Op {
     protocol::OpInfo info;  // of the first Begin; without the part sizes once it is settled
@@ -197,6 +217,14 @@ class Operations {
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // all members whose Done counts are done
+  // All members that it concerns have begun it, apart from those that have left.
+  bool acknowledged(const Op& op) const;
+  void abort_without(uint32_t left, bool although_done);
+  void settle_without(Table::iterator at, uint32_t left);
+  void settle_closed(Table::iterator at, const std::vector<uint32_t>& idle);
+  std::optional<uint32_t> missed_by_left(const Op& op) const;
+  std::optional<uint32_t> missed_by_closed(const Op& op) const;
+  void end_questions_of_last();
   void mark_begun(Table::iterator at, uint32_t rank);
   bool awaits_receiver(OpKey key,
                        const Op& op) const;  // an open send that only its sender has begun
@@ -212,7 +240,6 @@ class Operations {
   std::string facing_text(const Op& op) const;  // empty if it faces no send
   protocol::PeerText who() const;
   Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
-  std::string unlike_parts(const Op& op) const;
   std::string mismatch(const Op& op, OpKey key) const;
   void judge(Table::iterator at, const std::vector<PeerId>& newcomers);
   bool is_in(const std::vector<PeerId>& peers, uint32_t rank) const;
@@ -228,6 +255,8 @@ class Operations {
   std::map<PeerId, uint32_t> ranks_;
   Table table_;
   AnySource any_source_;
+  std::set<uint32_t> left_;       // the ranks that have left
+  std::set<uint32_t> closed_;     // the ranks whose posting is closed
   size_t open_ = 0;               // operations that are not settled
   std::vector<size_t> begun_by_;  // table entries begun, by rank
   // Bytes that the descriptions of open operations carry, by the rank that has given them.

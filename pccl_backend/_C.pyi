@@ -131,9 +131,12 @@ class HostedRun:
         token: the text of the token that all peers have; "": they join in plain text.
         drawn: the token was made for this run. Then that of an earlier run serves as well.
         name: the name of the run. The master adds a number if it had a run of this name before.
+        patience: seconds. At its exit, the process waits no longer for peers that make no call.
     """
 
-    def __init__(self, *, host: str, token: str, drawn: bool, name: str) -> None: ...
+    def __init__(
+        self, *, host: str, token: str, drawn: bool, name: str, patience: float
+    ) -> None: ...
     @property
     def port(self) -> int: ...
     @property
@@ -218,11 +221,19 @@ def join(options: JoinOptions, *, store: Store, hosted: HostedRun | None) -> Pcc
     Args:
         options: how to join.
         store: the store that torch gets as the store of the group.
-        hosted: the run, if it is at a master of this process. It ends when the group is destroyed.
+        hosted: the run, if it is at a master of this process. It ends with its last peer, or with
+            this process.
 
     Raises:
         ValueError: an option is out of range.
         PcclError: the run cannot be joined; the message says why.
+    """
+
+def leave_all(failed: bool) -> None:
+    """Leave every group, and wait for the peers that need the master of this process.
+
+    Args:
+        failed: the program has failed: the runs that this process hosts end at once.
     """
 
 def checked_timeout(seconds: float) -> float:

@@ -45,7 +45,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
-from pccl_backend import _C, _devices, _limits, _settings
+from pccl_backend import _C, _devices, _exit, _limits, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend._tokens import Token
 from pccl_backend.errors import PcclError, TooFewPeersError
@@ -269,6 +269,7 @@ def _join(
         token=token,
         insecure=settings.insecure,
     )
+    _exit.watch()
     return _C.join(options, store=store, hosted=hosted)
 
 
@@ -303,6 +304,7 @@ def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             token=access.masters_token(settings),
             drawn=access.kind is _Kind.DRAWN,
             name=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+            patience=settings.master_timeout,
         )
     except Exception as error:
         words = _to_words(error, "rank 0 cannot host the group: ")

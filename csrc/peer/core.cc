@@ -116,7 +116,7 @@ struct PeerCore::Impl {
   Status reconfigure(const protocol::EpochStart& start);
   void repeat_vote_when_restarted();
   void resume();
-  void connection_lost(const std::string& why, bool planned = false);
+  void connection_lost(const std::string& why, bool planned = false, bool refused = false);
   bool may_change_token() const;
   void change_token_if_due();
   void on_violation(const Status& what);
@@ -149,6 +149,7 @@ struct PeerCore::Impl {
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
   Status gone;
+  bool lingers = false;  // Gone::lingers
   size_t unchecked = 0;  // steps since the last check
 };
 
@@ -203,6 +204,7 @@ void PeerCore::Impl::on(const JointGivenUp& event) {
 void PeerCore::Impl::on(const LeaveCalled&) {
   if (membership.out()) return;
   if (membership.welcomed()) context.send(protocol::Leave{});
+  lingers = context.options.policy == protocol::LossPolicy::kRaise && operations.any_done();
   end({Code::kInvalidState, "this process has left the run", {}}, {});
 }
 
@@ -245,15 +247,17 @@ void PeerCore::Impl::on(const MasterClosed& event) {
   const bool refused = event.why.code == Code::kAuthentication;
   const bool planned = refused && tokens.refused(event.why.message);
   if (refused && !planned && !membership.welcomed()) return end(event.why);
-  connection_lost(event.why.message, planned);
+  connection_lost(event.why.message, planned, event.refused);
 }
 
 // `planned`: the next connection shows another token, so a person has nothing to do.
-void PeerCore::Impl::connection_lost(const std::string& why, bool planned) {
+void PeerCore::Impl::connection_lost(const std::string& why, bool planned, bool refused) {
   PCCL_ASSERT(!connection.up());
   resuming = false;
   if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
-  membership.welcomed() ? search.begin(why, planned) : search.failed(why);
+  if (!membership.welcomed()) return search.failed(why);
+  search.begin(why, planned, refused);
+  if (const Status over = search.over(); !over.ok()) end(over);
 }
 
 // Only a peer that the master has answered is taken back when it connects again.
@@ -587,7 +591,7 @@ void PeerCore::Impl::finish_ending() {
   }
   PCCL_ASSERT(operations.size() == 0);
   membership.enter(Phase::kGone);
-  context.emit(Gone{gone});
+  context.emit(Gone{gone, lingers});
 }
 
 // ---- Time ----
@@ -599,7 +603,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   joint.on_time();
   sync.on_time();
   probe.on_time();
-  if (const Status status = search.on_time(); !status.ok()) return end(status);
+  if (const Status status = search.over(); !status.ok()) return end(status);
   const Connection::Due due = connection.on_time();
   if (due == Connection::Due::kPing) {
     context.send(protocol::Ping{++ping_counter, operations.verdicts_seen(), membership.epoch()});

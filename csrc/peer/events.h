@@ -152,6 +152,7 @@ struct MasterConnected {
 };
 struct MasterClosed {  // the attempt to connect failed, or the connection broke
   Status why;
+  bool refused = false;  // nothing listens at its address
 };
 struct MasterSent {
   protocol::Message message;
@@ -366,9 +367,11 @@ struct Reconfigured {
   Topology topology;
 };
 // The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
-// every handle has been finished.
+// every handle has been finished. `lingers`: members of a fixed world may still read data of an
+// operation with which this peer is done. The links should stay until the others close them.
 struct Gone {
   Status why;
+  bool lingers = false;
 };
 struct Log {
   LogLevel level = LogLevel::kInfo;

@@ -1,22 +1,41 @@
 #include "csrc/peer/master_search.h"
 
+#include <algorithm>
+
 #include "csrc/base/assert.h"
 
 namespace pccl::peer {
 
-void MasterSearch::begin(const std::string& why, bool planned) {
+namespace {
+
+// The port of a master that ends is refused at once and from then on. Two attempts tell this apart
+// from a moment in which a restarted proxy or container does not listen yet.
+constexpr Duration kRefusedTime = std::chrono::milliseconds(300);
+
+}  // namespace
+
+void MasterSearch::begin(const std::string& why, bool planned, bool refused) {
   failed(why);
   const bool reported = since_ && !planned_;
   if (!since_) since_ = context_.now;
+  if (refused && !refused_first_) refused_first_ = context_.now;
+  if (!refused) refused_first_.reset();
+  refused_last_ = refused_first_ ? std::optional(context_.now) : std::nullopt;
   planned_ = planned && !reported;
   if (planned || reported) return;
   context_.note(
       LogLevel::kWarning,
       "connection to the " + context_.master() + " broke: " + why + "; trying again for " +
-          text(context_.options.master_timeout) +
+          text(limit()) +
           (context_.options.hosted ? ". It is in the process of rank 0: if that process has ended, "
                                      "the run is over"
                                    : ""));
+}
+
+Duration MasterSearch::limit() const {
+  const Options& options = context_.options;
+  return options.hosted ? std::min(options.master_timeout, options.peer_timeout)
+                        : options.master_timeout;
 }
 
 void MasterSearch::found() {
@@ -26,6 +45,8 @@ void MasterSearch::found() {
                   "the " + context_.master() + " is back after " + text(context_.now - *since_));
   }
   since_.reset();
+  refused_first_.reset();
+  refused_last_.reset();
   planned_ = false;
 }
 
@@ -34,11 +55,17 @@ void MasterSearch::give_up(const Status& reason) {
     context_.note(LogLevel::kWarning, "the search for the master is over: " + reason.message);
 }
 
-Status MasterSearch::on_time() const {
-  if (!since_ || context_.now - *since_ < context_.options.master_timeout) return {};
+Status MasterSearch::over() const {
+  if (!since_) return {};
+  const bool refused = refused_first_ && *refused_last_ - *refused_first_ >= kRefusedTime;
+  if (context_.options.hosted && refused) return lost(context_.now - *since_);
+  return context_.now - *since_ < limit() ? Status{} : lost(limit());
+}
+
+Status MasterSearch::lost(Duration after) const {
   return {Code::kMasterLost,
-          "no " + context_.master() + " for " + text(context_.options.master_timeout) + " (" +
-              why_ + "); the tensors of unfinished operations are as before. " +
+          "no " + context_.master() + " for " + text(after) + " (" + why_ +
+              "); the tensors of unfinished operations are as before. " +
               (context_.options.hosted
                    ? "The master was in the process of rank 0: start the whole run again"
                    : "Join again when the master is back"),
@@ -47,13 +74,15 @@ Status MasterSearch::on_time() const {
 
 std::optional<Instant> MasterSearch::deadline() const {
   if (!since_) return std::nullopt;
-  return *since_ + context_.options.master_timeout;
+  return *since_ + limit();
 }
 
 void MasterSearch::check() const {
   PCCL_ASSERT(!since_ || *since_ <= context_.now);
   PCCL_ASSERT(!planned_ || since_);
   PCCL_ASSERT(deadline().has_value() == under_way());
+  PCCL_ASSERT(refused_first_.has_value() == refused_last_.has_value());
+  PCCL_ASSERT(!refused_first_ || (since_ && *since_ <= *refused_first_));
 }
 
 }  // namespace pccl::peer

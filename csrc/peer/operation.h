@@ -99,6 +99,11 @@ class Operations {
   void repeat_requests();  // after Resumed
 
   bool posting_closed() const { return closed_; }
+  // Whether this peer is done with some operation that has no outcome yet.
+  bool any_done() const {
+    return std::any_of(open_.begin(), open_.end(),
+                       [](const auto& at) { return at.second.state == State::kDone; });
+  }
   size_t size() const {
     return open_.size() + held_.size() + draining_.size() + any_source_.size();
   }
@@ -158,6 +163,7 @@ class Operations {
   // The error of a receive from any source that has no send and was called by these members; ok if
   // it may wait.
   Status any_source_over(const OpRequest& request, Epoch members) const;
+  Status on_no_sender(const protocol::SendBegun& answer);
   void end_any_source();  // if their group is broken, or is no longer that of their call
   // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
   // alike.

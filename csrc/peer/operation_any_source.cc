@@ -46,6 +46,7 @@ bool Operations::end_early(OpKey key, const protocol::OpInfo& info) {
 // are passed over: nobody waits for them any more. If an older send of this peer is open, it is the
 // one to take.
 Status Operations::on_send_begun(const protocol::SendBegun& send) {
+  if (!send.sender) return on_no_sender(send);
   const bool named = send.sender != membership_.self() && membership_.rank_of(send.sender);
   if (send.epoch != membership_.epoch() || membership_.ended() || !named)
     return violation("SendBegun of " + pccl::text(send.sender) + " in epoch " + text(send.epoch));
@@ -70,6 +71,20 @@ Status Operations::on_send_begun(const protocol::SendBegun& send) {
     }
   }
   any_source_.answered(send.tag);
+  return {};
+}
+
+// Every other member of the fixed world has left, and none of their sends is open any more.
+Status Operations::on_no_sender(const protocol::SendBegun& answer) {
+  if (answer.epoch != membership_.epoch() || membership_.ended())
+    return violation("SendBegun without a sender in epoch " + text(answer.epoch));
+  any_source_.end([&](const AnySource::Receive& receive) -> Status {
+    if (receive.held || receive.request.tag != answer.tag) return {};
+    return {Code::kPeerLost,
+            any_source_name(receive.request) +
+                ": every other rank has left the group (destroy_process_group), so no send can come",
+            {}};
+  });
   return {};
 }
 

@@ -2,11 +2,16 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <future>
 #include <map>
 #include <utility>
+#include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/base/token.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
 #include "master/shell/shell.h"
 
@@ -18,10 +23,12 @@ struct HostedRun::Master {
   std::map<std::string, int> names;  // how many runs had this name
 };
 
-// The masters of this process, by where they listen and whom they admit.
+// The masters of this process, by where they listen and whom they admit, and the runs that rank 0
+// has left.
 struct HostedRun::Masters {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Master>> by_terms;
+  std::vector<std::shared_ptr<HostedRun>> kept;
 };
 
 namespace {
@@ -40,7 +47,8 @@ HostedRun::Masters& HostedRun::masters() {
   return *all;
 }
 
-HostedRun::HostedRun(const Options& options) : forks_(net::fork_count()) {
+HostedRun::HostedRun(const Options& options)
+    : forks_(net::fork_count()), patience_(options.patience) {
   Masters& all = masters();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.by_terms, [](const auto& at) { return at.second.expired(); });
@@ -80,6 +88,70 @@ std::shared_ptr<HostedRun::Master> HostedRun::master() const {
   if (forks_ != net::fork_count()) return nullptr;
   const std::lock_guard lock(mutex_);
   return master_;
+}
+
+void HostedRun::keep(std::shared_ptr<HostedRun> run) {
+  const auto master = run->master();
+  if (master == nullptr) return;
+  if (!master->shell->lives(run->name_)) return run->end({});
+  Masters& all = masters();
+  {
+    const std::lock_guard lock(all.mutex);
+    all.kept.push_back(run);
+  }
+  // The loop of the master must not wait for its own end, which follows the end of its last run.
+  master->shell->when_over(run->name_, [&all, kept = std::weak_ptr(run)] {
+    CompletionExecutor::get().run([&all, kept] {
+      const std::shared_ptr<HostedRun> over = kept.lock();
+      const std::lock_guard lock(all.mutex);
+      std::erase(all.kept, over);
+    });
+  });
+}
+
+void HostedRun::exit_all(const std::function<bool()>& interrupted, Duration at_most) {
+  std::vector<std::shared_ptr<HostedRun>> kept;
+  {
+    Masters& all = masters();
+    const std::lock_guard lock(all.mutex);
+    kept.swap(all.kept);
+  }
+  if (!interrupted()) wait_for_peers(kept, interrupted);
+  for (const auto& run : kept) run->start_ending();
+  const Instant until = monotonic_now() + at_most;
+  for (const auto& run : kept) run->end(std::max(until - monotonic_now(), Duration{0}));
+}
+
+void HostedRun::wait_for_peers(const std::vector<std::shared_ptr<HostedRun>>& runs,
+                               const std::function<bool()>& interrupted) {
+  constexpr Duration kLook = std::chrono::milliseconds(100);
+  const Instant tell_at = monotonic_now() + std::chrono::seconds(1);
+  std::vector<std::future<void>> waits;
+  for (const auto& run : runs) {
+    if (const auto master = run->master())
+      waits.push_back(master->shell->host_exits(run->name_, run->patience_));
+  }
+  bool told = false;
+  for (std::future<void>& wait : waits) {
+    while (wait.wait_for(kLook) != std::future_status::ready) {
+      if (interrupted()) return;
+      if (!told && monotonic_now() >= tell_at) told = true, tell_who_is_awaited(runs);
+    }
+  }
+}
+
+void HostedRun::tell_who_is_awaited(const std::vector<std::shared_ptr<HostedRun>>& runs) {
+  std::string peers;
+  for (const auto& run : runs) {
+    const auto master = run->master();
+    const std::string some = master ? master->shell->awaited_peers(run->name_) : "";
+    if (!some.empty()) peers += (peers.empty() ? "" : "; ") + some;
+  }
+  if (peers.empty()) return;
+  log(LogLevel::kInfo,
+      "the program of this process is over, and the process waits, because it hosts the master "
+      "that other ranks still need: " +
+          peers + ". Ctrl-C ends the wait, and their run");
 }
 
 void HostedRun::start_ending() {

@@ -1,15 +1,19 @@
 // HostedRun: the run of a group whose rank 0 is this process. The master of the run is inside this
 // process. All hosted runs of a process share one master, if it listens where they want it and
 // admits the same peers. It ends with the last of them.
-// Any thread may call the methods. end() and the destructor block, and their caller should not hold
-// the GIL. In a forked child both do nothing.
+// Rank 0 may leave the group before the others, who still need the master. keep() lets the run go
+// on until its last peer has left, and exit_all() lets the process wait for that.
+// Any thread may call the methods. end(), exit_all() and the destructor block, and their caller
+// should not hold the GIL. In a forked child they do nothing.
 // Failure: the constructor raises OSError if the master cannot listen there.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "csrc/base/clock.h"
 
@@ -22,6 +26,7 @@ class HostedRun {
     std::string token;   // the text of the token that all peers have; empty: they need none
     bool drawn = false;  // the token was made for this run: that of an earlier run serves as well
     std::string name;    // of the run; a number is added if the master had a run of this name
+    Duration patience{0};  // exit_all() does not wait longer for peers that make no call
   };
   explicit HostedRun(const Options& options);
   ~HostedRun();
@@ -36,6 +41,13 @@ class HostedRun {
   void give_up() { in_vain_ = true; }
   bool in_vain() const { return in_vain_; }
 
+  // Rank 0 has left the group. The run ends by itself when its last peer has left. Returns at once.
+  static void keep(std::shared_ptr<HostedRun> run);
+  // For the exit of the process: waits until no kept run needs its master any more (host_exit.h),
+  // or `interrupted` returns true. Then ends them all, within `at_most`. After a second the log
+  // names the peers for which it waits.
+  static void exit_all(const std::function<bool()>& interrupted, Duration at_most);
+
   // Announces the end to the peers of the run. Returns at once.
   void start_ending();
   // Waits until all peers of the run know that it has ended, or `at_most` has passed. Then the
@@ -46,9 +58,13 @@ class HostedRun {
   struct Master;
   struct Masters;
   static Masters& masters();
+  static void wait_for_peers(const std::vector<std::shared_ptr<HostedRun>>& runs,
+                             const std::function<bool()>& interrupted);
+  static void tell_who_is_awaited(const std::vector<std::shared_ptr<HostedRun>>& runs);
   std::shared_ptr<Master> master() const;
 
   const uint64_t forks_;
+  const Duration patience_;
   uint16_t port_ = 0;
   std::string token_;
   std::string name_;

@@ -240,12 +240,14 @@ void bind(py::module_& m) {
   bind_join_options(m);
   bind_fake_cuda(m);
   py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")
-      .def(py::init([](std::string host, std::string token, bool drawn, std::string name) {
+      .def(py::init([](std::string host, std::string token, bool drawn, std::string name,
+                       double patience) {
              return std::make_shared<HostedRun>(
-                 HostedRun::Options{std::move(host), std::move(token), drawn, std::move(name)});
+                 HostedRun::Options{std::move(host), std::move(token), drawn, std::move(name),
+                                    checked_timeout(std::chrono::duration<double>(patience))});
            }),
            py::kw_only(), py::arg("host"), py::arg("token"), py::arg("drawn"), py::arg("name"),
-           NoGil())
+           py::arg("patience"), NoGil())
       .def_property_readonly("port", &HostedRun::port)
       .def_property_readonly("token", &HostedRun::token)
       .def_property_readonly("name", &HostedRun::name)
@@ -277,6 +279,15 @@ void bind(py::module_& m) {
   m.def("gradient_work", &gradient_work, py::arg("work"), py::arg("gradient"));
   m.def(
       "cuda_library", [] { return kernels_library().state; }, NoGil());
+  m.def(
+      "leave_all",
+      [](bool failed) {
+        bool stop = false;
+        PeerSession::leave_all(failed, [&] { return stop = stop || interrupted(); });
+        const py::gil_scoped_acquire gil;
+        if (stop) PyErr_Clear();  // the signal has ended the wait, as the log says
+      },
+      py::arg("failed"), NoGil());
   m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
 }
 
@@ -288,8 +299,4 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   check_environment();
   load_error_types();
   bind(m);
-  // Many scripts end without destroy_process_group. This handler leaves for them while the Python
-  // interpreter still works.
-  py::module_::import("atexit").attr("register")(
-      py::cpp_function(&PeerSession::leave_all, NoGil()));
 }

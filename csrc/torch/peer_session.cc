@@ -118,14 +118,17 @@ Status PeerSession::usable() const {
   return {};
 }
 
-void PeerSession::leave(Duration at_most) {
+void PeerSession::leave() {
   if (forks_ != net::fork_count() || left_.exchange(true)) return;
-  if (hosted_) hosted_->start_ending();  // before the others can miss this peer
   peer_->leave(kLeaveTime);
-  if (hosted_) hosted_->end(at_most);
+  if (hosted_) HostedRun::keep(std::move(hosted_));
 }
 
-void PeerSession::leave_all() {
+void PeerSession::end_hosted() {
+  if (hosted_ && usable().ok()) hosted_->start_ending();
+}
+
+void PeerSession::leave_all(bool failed, const std::function<bool()>& interrupted) {
   std::vector<std::shared_ptr<PeerSession>> peers;
   {
     const std::lock_guard lock(g_registry->mutex);
@@ -133,13 +136,13 @@ void PeerSession::leave_all() {
       if (auto peer = weak.lock()) peers.push_back(std::move(peer));
     }
   }
-  // All hosted runs end at the same time, and have one limit together.
-  for (const auto& peer : peers) {
-    if (peer->usable().ok() && peer->hosted_) peer->hosted_->start_ending();
+  // The others learn of the end of the run before they can miss this peer.
+  if (failed) {
+    for (const auto& peer : peers) peer->end_hosted();
   }
-  const Instant until = monotonic_now() + kEndTime;
-  for (const auto& peer : peers) peer->leave(std::max(until - monotonic_now(), Duration{0}));
+  for (const auto& peer : peers) peer->leave();
   peers.clear();
+  HostedRun::exit_all(failed ? [] { return true; } : interrupted, kEndTime);
   DevicePoller::get().end(kEndTime);
   CompletionExecutor::get().drain(kEndTime);
 }

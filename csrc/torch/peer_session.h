@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "csrc/base/result.h"
@@ -27,7 +28,7 @@ class PeerSession {
     peer::Options peer;
     ring::Shell::Options data;
     bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
-    std::shared_ptr<HostedRun> hosted;  // ends after the peer has left; null: another's master
+    std::shared_ptr<HostedRun> hosted;  // null: another's master
     peer::TokenSource token;
   };
   // kSystem if this process cannot open the files that a group of `size` peers needs. `hosts`: the
@@ -45,13 +46,15 @@ class PeerSession {
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
 
-  // Idempotent. A hosted run gets `at_most` for its end.
-  void leave(Duration at_most = kEndTime);
-  // Leaves every group that still exists, and waits for the DevicePoller and for the
-  // CompletionExecutor, within bounds. For the end of the process.
-  static void leave_all();
+  // Idempotent. The master of a hosted run stays as long as other peers need it.
+  void leave();
+  // For the end of the process: leaves every group that still exists, waits for the peers of hosted
+  // runs until `interrupted` returns true, and waits for the DevicePoller and for the
+  // CompletionExecutor, within bounds. `failed`: hosted runs end at once.
+  static void leave_all(bool failed, const std::function<bool()>& interrupted);
 
  private:
+  void end_hosted();
   PeerSession() = default;
 
   std::unique_ptr<peer::Peer> peer_;

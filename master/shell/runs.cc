@@ -148,6 +148,7 @@ Runs::Run& Runs::make(const std::string& name, const RunRecord& remembered) {
   Options options{name, remembered.run_id, incarnation_, loopback_only_};
   options.version = remembered.version;
   options.shares = shares_;
+  options.fixed_world = fixed_worlds_;
   if (secured_) options.seed = random_key();
   runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
     // later in this turn: input that has arrived goes first
@@ -403,6 +404,21 @@ void Runs::drain(const std::string& name) {
 bool Runs::settled(const std::string& name) const {
   const auto run = runs_.find(name);
   return run == runs_.end() || run->second->core.settled();
+}
+
+void Runs::host_exits(const std::string& name, Duration patience) {
+  const auto run = runs_.find(name);
+  if (run != runs_.end()) step(*run->second, HostExits{patience});
+}
+
+bool Runs::may_exit(const std::string& name) const {
+  const auto run = runs_.find(name);
+  return run == runs_.end() || run->second->core.may_exit();
+}
+
+std::string Runs::awaited_peers(const std::string& name) const {
+  const auto run = runs_.find(name);
+  return run == runs_.end() ? "" : run->second->core.awaited_peers();
 }
 
 }  // namespace pccl::master

@@ -49,6 +49,8 @@ class Runs {
 
   // Before open(): shares of the direct pattern in all runs, as in master::Options.
   void set_shares(std::vector<uint16_t> shares) { shares_ = std::move(shares); }
+  // Rank 0 hosts the runs that begin from now on: they are of fixed worlds.
+  void set_fixed_worlds() { fixed_worlds_ = true; }
   // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
   Status open(const Remembering& remembering);
   // The summary of the journal at open() (summary.h). It does not change later.
@@ -78,6 +80,11 @@ class Runs {
   // Call it again after each turn.
   void drain(const std::string& name);
   bool settled(const std::string& name) const;
+  // The process that hosts the run wants to exit. may_exit(): it may, or there is no such run.
+  void host_exits(const std::string& name, Duration patience);
+  bool may_exit(const std::string& name) const;
+  std::string awaited_peers(const std::string& name) const;  // for people
+  bool lives(const std::string& name) const { return runs_.contains(name); }
 
   // ---- For the operator ----
   std::map<std::string, Registry::Listed> list() const;
@@ -111,6 +118,7 @@ class Runs {
   const bool secured_;
   const protocol::VersionRange versions_;
   std::vector<uint16_t> shares_;
+  bool fixed_worlds_ = false;
   const Callbacks callbacks_;
   uint32_t incarnation_;
   const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object

@@ -133,6 +133,25 @@ struct Shell::Impl {
 
   void finish_turn();
   bool has_drained(const std::string& run) const;
+  // Ends the waits that are over.
+  template <typename Waits, typename Over, typename End>
+  static void end_waits(Waits& waits, Over is_over, End end) {
+    for (auto at = waits.begin(); at != waits.end();) {
+      if (!is_over(at->first)) {
+        ++at;
+        continue;
+      }
+      end(at->first, at->second);
+      at = waits.erase(at);
+    }
+  }
+  // The answer of the loop, for another thread.
+  template <typename Question>
+  auto ask(Question question) {
+    std::promise<decltype(question())> answer;
+    loop.post([&] { answer.set_value(question()); });
+    return answer.get_future().get();
+  }
 
   const bool loopback_only;
   const Budgets budgets;
@@ -159,7 +178,10 @@ struct Shell::Impl {
   Holdings unsent{budgets.unsent};  // bytes when something was last sent
   uint64_t connections_made = 0;
   std::optional<std::set<std::string>> announced;           // none: every run is let in
-  std::multimap<std::string, std::promise<void>> draining;  // by the name of the run
+  // By the name of the run: those who wait for its end, for leave to exit, and for its farewell.
+  std::multimap<std::string, std::function<void()>> awaited_ends;
+  std::multimap<std::string, std::promise<void>> exits;
+  std::multimap<std::string, std::promise<void>> draining;
   std::vector<std::byte> encoded;                           // the last message that was sent
   std::optional<protocol::Message> last_large;              // that message, if it is large
 };
@@ -587,15 +609,22 @@ void Shell::Impl::drop(ConnectionId id) {
 void Shell::Impl::finish_turn() {
   close_those_who_hold_much();
   runs->finish_turn();
-  for (auto at = draining.begin(); at != draining.end();) {
-    runs->drain(at->first);
-    if (has_drained(at->first)) {
-      at->second.set_value();
-      at = draining.erase(at);
-    } else {
-      ++at;
-    }
-  }
+  end_waits(
+      exits, [this](const std::string& run) { return runs->may_exit(run); },
+      [](const std::string&, std::promise<void>& wait) { wait.set_value(); });
+  end_waits(
+      awaited_ends, [this](const std::string& run) { return !runs->lives(run); },
+      [this](const std::string& run, const std::function<void()>& then) {
+        if (announced) announced->erase(run);
+        then();
+      });
+  end_waits(
+      draining,
+      [this](const std::string& run) {
+        runs->drain(run);
+        return has_drained(run);
+      },
+      [](const std::string&, std::promise<void>& wait) { wait.set_value(); });
 }
 
 // ---- The end ----
@@ -647,7 +676,34 @@ void Shell::announce(const std::string& run) {
   impl_->loop.post([impl = impl_.get(), run] {
     if (!impl->announced) impl->announced.emplace();
     impl->announced->insert(run);
+    impl->runs->set_fixed_worlds();
   });
+}
+
+void Shell::when_over(const std::string& run, std::function<void()> then) {
+  impl_->loop.post([impl = impl_.get(), run, then = std::move(then)] {
+    impl->awaited_ends.emplace(run, then);
+    impl->finish_turn();
+  });
+}
+
+bool Shell::lives(const std::string& run) const {
+  return impl_->ask([&] { return impl_->runs->lives(run); });
+}
+
+std::string Shell::awaited_peers(const std::string& run) const {
+  return impl_->ask([&] { return impl_->runs->awaited_peers(run); });
+}
+
+std::future<void> Shell::host_exits(const std::string& run, Duration patience) {
+  auto may = std::make_shared<std::promise<void>>();
+  std::future<void> done = may->get_future();
+  impl_->loop.post([impl = impl_.get(), run, patience, may] {
+    impl->exits.emplace(run, std::move(*may));
+    impl->runs->host_exits(run, patience);
+    impl->finish_turn();
+  });
+  return done;
 }
 
 void Shell::start_draining(const std::string& run) { static_cast<void>(impl_->drain(run)); }

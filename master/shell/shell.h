@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,6 +72,16 @@ class Shell {
   // Lets peers into this run, and from the first call on into announced runs only. A hosted master
   // announces the runs of its process, so a peer that comes after the end of its run is refused.
   void announce(const std::string& run);
+  // Has `then` called on the loop once, when the run has ended because all its peers have left or are
+  // lost: at once, if there is no such run.
+  void when_over(const std::string& run, std::function<void()> then);
+  // Whether some peer of the run is here, or may come back. Waits for the loop.
+  bool lives(const std::string& run) const;
+  // The process of the master wants to exit. The future is ready when the run needs its master no
+  // longer (host_exit.h).
+  std::future<void> host_exits(const std::string& run, Duration patience);
+  // The peers of the run, for people. Waits for the loop.
+  std::string awaited_peers(const std::string& run) const;
   // Ends a run, as its host is about to leave it. Losses that come later are announced as this end,
   // and nobody else is let in. Returns at once.
   void start_draining(const std::string& run);

@@ -71,6 +71,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   world.elsewhere = random.once_in(2);
   world.devices = random.once_in(2) || options.devices;
   world.seed = options.seed;
+  Random more(options.seed ^ 0xf1c5ed);
+  world.fixed_world = more.once_in(2);
   return world;
 }
 

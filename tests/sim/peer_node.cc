@@ -11,6 +11,7 @@ namespace {
 
 constexpr Duration kInboxMin = std::chrono::microseconds(1);
 constexpr Duration kInboxMax = std::chrono::microseconds(200);
+constexpr Duration kLingerTime = std::chrono::seconds(2);  // of a real process
 // Each peer wants a random number of lanes.
 uint32_t some_lanes(World& world) {
   const uint64_t most = world.options().lanes_max;
@@ -318,8 +319,11 @@ void PeerNode::apply(peer::Gone& effect) {
   if (device_ != nullptr) device_->end();
   ended_at_ = world_.event_loop().now();
   app_->on_gone(effect.why);
-  // The process no longer needs its sockets.
-  data([this] { links_.close_all("closed by " + name_); });
+  // The process no longer needs its sockets. One that lingers may be killed before it should be.
+  const auto close = [this] { data([this] { links_.close_all("closed by " + name_); }); };
+  const bool killed = Random(world_.options().seed ^ port_).once_in(3);
+  if (!effect.lingers || killed) return close();
+  world_.event_loop().after(kLingerTime, close);
 }
 
 void PeerNode::apply(peer::Log& effect) { world_.note(name_, leveled(effect)); }

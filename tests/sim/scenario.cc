@@ -203,7 +203,7 @@ ring::Memory AddressPublisher::memory(peer::Handle handle) {
 
 class Stage {
  public:
-  Stage(bool secured, bool elsewhere) : world_(1, options(secured, elsewhere)) {
+  Stage(bool secured, bool elsewhere, bool fixed) : world_(1, options(secured, elsewhere, fixed)) {
     world_.on_note = [this](const std::string& line) {
       char head[32];
       std::snprintf(head, sizeof head, "[%5.0f] ",
@@ -216,8 +216,9 @@ class Stage {
   const std::string& transcript() const { return transcript_; }
 
  private:
-  static WorldOptions options(bool secured, bool elsewhere) {
+  static WorldOptions options(bool secured, bool elsewhere, bool fixed) {
     WorldOptions options;
+    options.fixed_world = fixed;
     options.secured = secured;
     options.elsewhere = elsewhere;
     options.control_delay_min = options.control_delay_max = std::chrono::milliseconds(5);
@@ -431,7 +432,7 @@ void Stage::command(const std::vector<std::string>& words) {
     for (AddressPublisher* publisher : whom(with)) publisher->wait_for_sync();
     return;
   }
-  if (verb == "secured" || verb == "elsewhere") return;  // the stage was made so
+  if (verb == "secured" || verb == "elsewhere" || verb == "fixed") return;  // the stage was made so
   if (verb == "far")
     return world_.set_round_trip(static_cast<uint32_t>(number(with, "us", 50'000)));
   if (verb == "run" && names.size() == 1) {
@@ -449,7 +450,7 @@ std::string run_scenario(const std::string& commands) {
   const auto has_line = [text = "\n" + commands](const std::string& line) {
     return text.find("\n" + line + "\n") != std::string::npos;
   };
-  Stage stage(has_line("secured"), has_line("elsewhere"));
+  Stage stage(has_line("secured"), has_line("elsewhere"), has_line("fixed"));
   std::istringstream lines(commands);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("#")) continue;

@@ -9,6 +9,7 @@
 // Commands (separated by ';' or line ends):
 //   secured              first, on a line of its own: links need keys, and each peer has a token
 //   elsewhere            likewise: the master is on another machine than the peers
+//   fixed                likewise: rank 0 hosts the run of a fixed world
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
 //        [lowest=N] [highest=N] [state=BYTES] [pattern=direct]

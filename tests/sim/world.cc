@@ -48,7 +48,7 @@ void World::start_master() {
   master_ = std::make_unique<master::MasterCore>(
       master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
                       options_.one_shot_bytes, run.version, seed_of(memory.incarnation),
-                      options_.shares},
+                      options_.fixed_world, options_.shares},
       run);
   incarnation_ = memory.incarnation;
   step_master(master::TimePassed{});

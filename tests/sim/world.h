@@ -106,6 +106,7 @@ struct WorldOptions {
   // The run is secured: a link needs a key of the master.
   bool secured = false;
   bool elsewhere = false;  // the master is on another machine than the peers
+  bool fixed_world = false;  // master::Options::fixed_world
   bool devices = false;    // most tensors are on a device of their peer
   uint64_t seed = 0;       // of the devices
 };

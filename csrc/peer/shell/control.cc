@@ -76,7 +76,7 @@ ring::Shell::Callbacks Control::data_callbacks() {
                                  local ? std::vector<std::string>{} : net::interface_hosts()}});
           },
       .on_link =
-          [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
+          [this](protocol::LinkReport report) { link_changed(std::move(report)); },
       .on_rate = [this](const protocol::LinkRate& link) { push(Event{RateMeasured{link}}); },
       .on_transferred =
           [this](Epoch epoch, OpKey op, protocol::AbsentRanks absent) {
@@ -242,7 +242,10 @@ void Control::apply(ConnectMaster& effect) {
 }
 
 void Control::connected(Result<net::Socket> socket, Instant by, uint32_t token) {
-  if (!socket.ok()) return step(MasterClosed{socket.status()});
+  if (!socket.ok()) {
+    const bool refused = connector_->fault() == LinkFault::kRefused;
+    return step(MasterClosed{socket.status(), refused});
+  }
   const MasterConnected event{.elsewhere = !socket.value().is_loopback()};
   Result<net::Channel> made = channel(std::move(socket.value()), by, token);
   if (!made.ok()) return step(MasterClosed{made.status()});
@@ -514,8 +517,9 @@ void Control::set_log_context(std::optional<uint32_t> rank) {
            (rank ? ", rank " + std::to_string(*rank) : ""));
 }
 
-void Control::apply(Gone&) {
+void Control::apply(Gone& effect) {
   gone_ = true;
+  lingers_ = effect.lingers;
   notice_end();
 }
 
@@ -568,8 +572,17 @@ Info Control::info() {
 
 // ---- The end ----
 
+void Control::link_changed(protocol::LinkReport report) {
+  const bool up = report.state == protocol::LinkState::kUp;
+  up ? static_cast<void>(links_up_.insert(report.peer))
+     : static_cast<void>(links_up_.erase(report.peer));
+  push(Event{LinkChanged{std::move(report)}});
+  notice_end();
+}
+
+// A peer that lingers keeps its links until the others have closed them.
 void Control::notice_end() {
-  if (!gone_ || !streams_.empty()) return;
+  if (!gone_ || !streams_.empty() || (lingers_ && !links_up_.empty())) return;
   {
     const std::lock_guard lock(end_mutex_);
     gone_and_said_ = true;

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -162,6 +163,7 @@ class Control {
   void closed(uint64_t stream, const Status& why);
   void flush();
   void flush_or_hold();
+  void link_changed(protocol::LinkReport report);
   void notice_end();
   std::unique_ptr<ring::Shell> close_inputs();
   void fail_what_is_left();
@@ -212,6 +214,8 @@ class Control {
   Topology topology_;  // of the epoch; the application sees it when its call returns
   PeerId self_;
   bool gone_ = false;
+  bool lingers_ = false;  // Gone::lingers
+  std::set<PeerId> links_up_;
   std::unordered_map<Handle, LentOperation> operations_;
   std::map<Handle, std::shared_ptr<WaitingCall>> calls_;
   // Operations that the core has started and not ended, and that the ring does not have: they were

@@ -1,0 +1,47 @@
+"""Leaves all groups when the process ends, as many scripts end without destroy_process_group.
+
+A process that hosts the master of a fixed world waits here for the peers that still need it. It does
+not wait after an exception that nothing has caught: then the run ends at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing.util
+import os
+import sys
+
+from pccl_backend import _C
+
+__all__ = ["watch"]
+
+_watched = 0  # the process whose end is watched: a forked child is another one
+
+
+def watch() -> None:
+    """Make sure that this process leaves its groups at its end.
+
+    A process that `multiprocessing` has started by a fork ends without the handlers of `atexit`.
+    """
+    global _watched
+    if _watched == os.getpid():
+        return
+    _watched = os.getpid()
+    atexit.register(_leave)
+    multiprocessing.util.Finalize(None, _leave, exitpriority=0)
+
+
+def _leave() -> None:
+    _C.leave_all(_has_failed())
+
+
+def _has_failed() -> bool:
+    """Return whether the program ends by an exception.
+
+    `multiprocessing` calls its finalizers while the exception passes. At the end of other programs
+    the interpreter has noted the exception in `sys.last_value`, except SystemExit.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return error is not None or getattr(sys, "last_value", None) is not None
