@@ -506,6 +506,8 @@ void Group::persisted(uint64_t token) {
 }
 
 void Group::advance() {
+  const bool parts = epochs_.goes_on_without_some() && !ballot_.broken();
+  if (parts && !agreement_.recording()) break_up();
   if (epochs_.phase() == Epochs::Phase::kActive && agreement_.idle() &&
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     begin_agreement();
@@ -515,8 +517,6 @@ void Group::advance() {
                           ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));
   if (epochs_.phase() != Epochs::Phase::kActive) optimization_.interrupt();
-  const bool parts = epochs_.goes_on_without_some() && !ballot_.broken();
-  if (parts && !agreement_.recording()) break_up();
   if (notices_due_) notify_waiting();
 }
 

@@ -1,7 +1,7 @@
 """Leaves all groups when the process ends, as many scripts end without destroy_process_group.
 
-A process that hosts the master of a fixed world waits here for the peers that still need it. It does
-not wait after an exception that nothing has caught: then the run ends at once.
+A process that hosts the master of a fixed world waits here for the peers that still need it. After
+an exception that nothing has caught it does not wait, and the run ends at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def watch() -> None:
 
     A process that `multiprocessing` has started by a fork ends without the handlers of `atexit`.
     """
-    global _watched
+    global _watched  # noqa: PLW0603
     if _watched == os.getpid():
         return
     _watched = os.getpid()

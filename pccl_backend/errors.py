@@ -89,7 +89,8 @@ class SharedStateError(PcclError):
 class MasterLostError(PcclError):
     """The master could not be reached for `PCCL_MASTER_TIMEOUT`; this peer is out of the run.
 
-    Raised at once if the master has ended together with rank 0, which hosted it: the run is over.
+    Raised within two seconds if the process of rank 0, which hosted the master, has ended: the run
+    is over.
     """
 
 

@@ -430,7 +430,8 @@ struct AwaitSend {
 };
 
 // Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to
-// this peer under `tag`, and this peer has not begun it.
+// this peer under `tag`, and this peer has not begun it. Without a sender: all others have left the
+// fixed world, and no send can come.
 struct SendBegun {
   Epoch epoch;
   PeerId sender;

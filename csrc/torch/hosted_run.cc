@@ -148,7 +148,7 @@ void HostedRun::tell_who_is_awaited(const std::vector<std::shared_ptr<HostedRun>
     if (!some.empty()) peers += (peers.empty() ? "" : "; ") + some;
   }
   if (peers.empty()) return;
-  log(LogLevel::kInfo,
+  log(LogLevel::kWarning,
       "the program of this process is over, and the process waits, because it hosts the master "
       "that other ranks still need: " +
           peers + ". Ctrl-C ends the wait, and their run");

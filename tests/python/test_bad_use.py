@@ -356,7 +356,7 @@ def test_a_peer_of_another_version(master: Master) -> None:
     assert struct.unpack("<H", reject[:2]) == (REJECT,)
     text = reject[7:].decode()
     assert "this peer speaks versions 77 to 78" in text
-    assert "the master speaks version 18" in text
+    assert "the master speaks version 19" in text
     assert "install a later pccl for the master" in text
 
 

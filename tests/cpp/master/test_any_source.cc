@@ -57,6 +57,18 @@ TEST_F(AnySourceTest, AQuestionWaitsForSends) {
   EXPECT_EQ(begin(kA, kB, 1), "") << "two were wanted";
 }
 
+TEST_F(AnySourceTest, AQuestionEndsWhenNoSendCanCome) {
+  begin(kA, kC, 0);
+  EXPECT_EQ(ask(kA, 2), "#0 of 3 > 1");
+  EXPECT_EQ(ask(kB, 1, "t"), "");
+  sends.end_questions(epoch(5), kA);
+  EXPECT_EQ(answers(), "#0 of 0 > 1") << "no sender, and only for this receiver";
+  EXPECT_FALSE(sends.asks(kA));
+  EXPECT_TRUE(sends.asks(kB));
+  sends.end_questions(epoch(5), kA);
+  EXPECT_EQ(answers(), "") << "it asks no more";
+}
+
 TEST_F(AnySourceTest, TagsAndReceiversAreApart) {
   ask(kA, 1, "x");
   EXPECT_EQ(begin(kA, kC, 0), "");

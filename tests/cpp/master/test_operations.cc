@@ -261,5 +261,106 @@ TEST_F(OperationsTest, WhatWasSettledOutlivesAReconfigurationUntilAllHaveCalledI
   EXPECT_TRUE(table.take_settled().empty());
 }
 
+// ---- Members that leave ----
+
+TEST_F(OperationsTest, ALeaveAbortsWithWhatTheLeaverIsNotDone) {
+  begin(kA, 0);
+  begin(kB, 1);
+  table.leave(kA);
+  const auto settled = table.take_settled();
+  ASSERT_EQ(settled.size(), 2u);
+  EXPECT_EQ(settled[0].code, Code::kPeerLost);
+  EXPECT_EQ(settled[0].text,
+            "all_reduce(sum, float32, 8 elements, world size 2) (#0) in epoch 1.5 cannot complete: "
+            "rank 0 has left the group (destroy_process_group). update_topology continues without "
+            "it");
+  EXPECT_EQ(settled[1].op, op(1)) << "which the leaver has not called";
+  table.check();
+}
+
+TEST_F(OperationsTest, AnOperationWithWhichTheLeaverIsDoneGoesOn) {
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  table.leave(kA);
+  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.needs(kA));
+  EXPECT_TRUE(table.done(kB, op(0)).ok());
+  EXPECT_TRUE(table.done(kC, op(0)).ok());
+  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
+  EXPECT_FALSE(table.needs(kA));
+  table.check();
+}
+
+TEST_F(OperationsTest, AnOperationThatNeedsDataOfTheLeaverFailsWhenTheDataMayBeLost) {
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_TRUE(table.begin(kB, op(0, "s"), transfer(kB, kC)).ok());
+  table.leave(kA);
+  table.abort_all_with(kA);
+  EXPECT_EQ(verdict().op, op(0)) << "and not the send between two others";
+  EXPECT_FALSE(table.needs(kA));
+}
+
+TEST_F(OperationsTest, ALaterCallFailsWhenTheFirstMemberMakesItAndIsForgottenAfterTheLast) {
+  table.leave(kA);
+  begin(kB, 0);
+  EXPECT_EQ(verdict().code, Code::kPeerLost);
+  EXPECT_EQ(table.known_count(), 1u);
+  begin(kC, 0);
+  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_EQ(table.known_count(), 0u);
+  table.check();
+}
+
+TEST_F(OperationsTest, SendsGoOnBetweenOthersAndFailToAndFromTheLeaver) {
+  table.leave(kA);
+  EXPECT_TRUE(table.begin(kB, op(0, "bc"), transfer(kB, kC)).ok());
+  EXPECT_TRUE(table.begin(kC, op(0, "bc"), transfer(kB, kC)).ok());
+  EXPECT_TRUE(table.done(kC, op(0, "bc")).ok());
+  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
+  EXPECT_TRUE(table.begin(kB, op(0, "ba"), transfer(kB, kA)).ok());
+  EXPECT_EQ(verdict().code, Code::kPeerLost);
+  EXPECT_TRUE(table.begin(kC, op(0, "ac"), transfer(kA, kC)).ok());
+  EXPECT_EQ(verdict().code, Code::kPeerLost);
+  EXPECT_EQ(table.known_count(), 0u);
+}
+
+TEST_F(OperationsTest, TheSendOfALeaverCanStillBeReceived) {
+  EXPECT_TRUE(table.begin(kA, op(0), transfer(kA, kB)).ok());
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  table.leave(kA);
+  EXPECT_TRUE(table.begin(kB, op(0), transfer(kA, kB)).ok());
+  EXPECT_TRUE(table.done(kB, op(0)).ok());
+  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
+}
+
+TEST_F(OperationsTest, TheLastMemberLearnsThatNoSendCanCome) {
+  EXPECT_TRUE(table.await_send(kC, {epoch(5), "t", 1}).ok());
+  table.leave(kA);
+  EXPECT_TRUE(table.take_answers().empty()) << "rank 1 can still send";
+  table.leave(kB);
+  auto answers = table.take_answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].first, kC);
+  EXPECT_EQ(answers[0].second, (protocol::SendBegun{epoch(5), {}, "t", 0}));
+  EXPECT_TRUE(table.await_send(kC, {epoch(5), "t", 1}).ok());
+  EXPECT_EQ(table.take_answers().size(), 1u) << "one that asks later, too";
+}
+
+TEST_F(OperationsTest, AClosedRankIsWaitedForNoMore) {
+  begin(kA, 0);
+  for (const PeerId peer : {kA, kB}) begin(peer, 1);
+  table.close_posting(kB);
+  const auto closed = verdict();
+  EXPECT_EQ(closed.op, op(0)) << "it has called the other one before";
+  EXPECT_EQ(closed.code, Code::kMembershipChanged);
+  begin(kA, 2);
+  EXPECT_EQ(verdict().op, op(2)) << "nor for calls that come later";
+  table.check();
+  table.open_posting();
+  begin(kA, 3);
+  EXPECT_TRUE(table.take_settled().empty());
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -38,10 +38,10 @@ TEST_F(MasterSearchTest, IsReportedAtBothEnds) {
   EXPECT_FALSE(search_.under_way());
   EXPECT_EQ(search_.why(), "refused");
   EXPECT_EQ(search_.deadline(), std::nullopt);
-  search_.begin("reset", false);
+  search_.begin("reset", false, false);
   EXPECT_EQ(said(), broke_);
   pass(seconds(1));
-  search_.begin("refused", false);
+  search_.begin("refused", false, false);
   EXPECT_EQ(said(), Lines{});
   EXPECT_EQ(search_.why(), "refused");
   pass(seconds(1));
@@ -53,14 +53,14 @@ TEST_F(MasterSearchTest, IsReportedAtBothEnds) {
 }
 
 TEST_F(MasterSearchTest, EndsWhenItTakesTooLong) {
-  EXPECT_TRUE(search_.on_time().ok());
-  search_.begin("reset", false);
+  EXPECT_TRUE(search_.over().ok());
+  search_.begin("reset", false, false);
   said();
   EXPECT_EQ(*search_.deadline(), context_.now + seconds(60));
   pass(seconds(60) - Duration{1});
-  EXPECT_TRUE(search_.on_time().ok());
+  EXPECT_TRUE(search_.over().ok());
   pass(Duration{1});
-  const Status late = search_.on_time();
+  const Status late = search_.over();
   EXPECT_EQ(late.code, Code::kMasterLost);
   EXPECT_TRUE(late.message.starts_with("no master at host:1 for 60 s (reset); ")) << late.message;
   EXPECT_TRUE(late.message.ends_with("Join again when the master is back")) << late.message;
@@ -70,30 +70,83 @@ TEST_F(MasterSearchTest, EndsWhenItTakesTooLong) {
 
 TEST_F(MasterSearchTest, OfAHostedMasterSaysThatTheRunEndsWithIt) {
   context_.options.hosted = true;
-  search_.begin("reset", false);
+  search_.begin("reset", false, false);
   EXPECT_NE(said().at(0).find("It is in the process of rank 0"), std::string::npos);
   pass(seconds(60));
-  EXPECT_NE(search_.on_time().message.find("start the whole run again"), std::string::npos);
+  EXPECT_NE(search_.over().message.find("start the whole run again"), std::string::npos);
+}
+
+TEST_F(MasterSearchTest, OfAHostedMasterEndsWhenItsPortIsClosed) {
+  context_.options.hosted = true;
+  search_.begin("reset", false, false);
+  pass(std::chrono::milliseconds(100));
+  search_.begin("refused", false, true);
+  EXPECT_TRUE(search_.over().ok());
+  pass(std::chrono::milliseconds(299));
+  search_.begin("refused", false, true);
+  EXPECT_TRUE(search_.over().ok()) << "the two are too close to each other";
+  pass(std::chrono::milliseconds(1));
+  search_.begin("refused", false, true);
+  const Status over = search_.over();
+  EXPECT_EQ(over.code, Code::kMasterLost);
+  EXPECT_TRUE(over.message.starts_with("no master at host:1 for 400 ms (refused); "))
+      << over.message;
+}
+
+TEST_F(MasterSearchTest, AnAttemptWithAnotherEndBreaksTheRowOfRefusals) {
+  context_.options.hosted = true;
+  search_.begin("reset", false, false);
+  search_.begin("refused", false, true);
+  pass(seconds(1));
+  search_.begin("reset", false, false);
+  pass(seconds(1));
+  search_.begin("refused", false, true);
+  EXPECT_TRUE(search_.over().ok());
+}
+
+TEST_F(MasterSearchTest, ARefusalBeforeTheMasterIsBackCountsForNothing) {
+  context_.options.hosted = true;
+  search_.begin("refused", false, true);
+  search_.found();
+  pass(seconds(1));
+  search_.begin("refused", false, true);
+  EXPECT_TRUE(search_.over().ok());
+}
+
+TEST_F(MasterSearchTest, OfASeparateMasterGoesOnThoughItsPortIsClosed) {
+  search_.begin("refused", false, true);
+  pass(seconds(30));
+  search_.begin("refused", false, true);
+  EXPECT_TRUE(search_.over().ok());
+}
+
+TEST_F(MasterSearchTest, OfAHostedMasterIsNoLongerThanThePeerTimeout) {
+  context_.options.hosted = true;
+  context_.options.peer_timeout = seconds(7);
+  search_.begin("no answer", false, false);
+  EXPECT_EQ(*search_.deadline(), context_.now + seconds(7));
+  pass(seconds(7));
+  EXPECT_EQ(search_.over().code, Code::kMasterLost);
 }
 
 TEST_F(MasterSearchTest, ThatIsPlannedIsNoNews) {
-  search_.begin("there is a new token", true);
+  search_.begin("there is a new token", true, false);
   pass(seconds(1));
-  search_.begin("the new token is unknown", true);
+  search_.begin("the new token is unknown", true, false);
   search_.found();
   EXPECT_EQ(said(), Lines{});
 }
 
 TEST_F(MasterSearchTest, ThatIsPlannedIsReportedOnceSomethingElseGoesWrong) {
-  search_.begin("there is a new token", true);
+  search_.begin("there is a new token", true, false);
   pass(seconds(1));
-  search_.begin("reset", false);
+  search_.begin("reset", false, false);
   EXPECT_EQ(said(), broke_);
-  search_.begin("the new token is unknown", true);
+  search_.begin("the new token is unknown", true, false);
   pass(seconds(1));
   search_.found();
   EXPECT_EQ(said(), Lines{"the master at host:1 is back after 2 s"});
-  search_.begin("reset", false);
+  search_.begin("reset", false, false);
   EXPECT_EQ(said(), broke_);
 }
 
