@@ -26,11 +26,11 @@ packages = tools/debian-packages.sh
 cpp_files = find benchmarks csrc cuda master cmake tests -name '*.cc' -o -name '*.h' -o -name '*.cu'
 
 # Stamps: one file for each completed step, newer than all inputs of the step. SOURCES lists folders and files, so that
-# a new or removed file counts as a change.
+# a new or removed file counts as a change. The slashes keep the folder cuda/ apart from the target cuda.
 VENV_READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
-SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc cuda master ! -name '*.md')
+SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ ! -name '*.md')
 
 .PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress churn bench compare compare-base lint fmt types \
   gpu-bundle asan tsan fuzz ci nightly clean packages packages-netns packages-bench core
@@ -130,12 +130,17 @@ compare-base:     # checks BASE before anything is built
 compare: compare-base packages-netns setup   ## is this tree slower than BASE=REV? 20 minutes; fails if a row is
 	$(BIN)/python benchmarks/compare.py "$(BASE)" $(if $(CASES),--cases $(CASES)) $(if $(WORLDS),--worlds $(WORLDS))
 
-# The simulation runs beside pytest and uses the time in which pytest's processes wait for each other.
+# All parts run, also after one that has failed. The simulation runs beside pytest and uses the time in which pytest's
+# processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
-	ctest --test-dir build/core -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error
-	build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
-	  $(BIN)/pytest -n $$(($(JOBS) + 1)) || { kill $$simulation 2>/dev/null || true; exit 1; }; \
-	  wait $$simulation && broken=0 || broken=1; cat build/sim.log; exit $$broken
+	failed=; \
+	  ctest --test-dir build/core -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error || failed+=" ctest"; \
+	  build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
+	  trap 'kill $$simulation 2>/dev/null || true; exit 1' INT TERM; \
+	  $(BIN)/pytest -n $$(($(JOBS) + 1)) || failed+=" pytest"; \
+	  wait $$simulation || failed+=" simulation"; cat build/sim.log; \
+	  if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi; \
+	  echo "make test: ctest, pytest and the simulation passed"
 
 # TESTS selects by a part of a test's name. UPDATE=1 rewrites the list of expected results, in tests/conformance/expected.
 WORLD ?= 4
