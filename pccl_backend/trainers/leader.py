@@ -174,8 +174,7 @@ class Leader:
             for channel in self._others():
                 channel.send(order)
         except HostLostError as error:
-            self._lose(error)
-            raise
+            raise self._lose(error) from None
 
     def _answers(self) -> list[Exception]:
         answers = [channel.receive() for channel in self._others()]
@@ -193,17 +192,21 @@ class Leader:
             return  # close() has woken it
         self._lose(gone[0].lost("it has ended"))
 
-    def _lose(self, error: HostLostError) -> None:
-        """Leave the run, and wake this process and the others wherever they wait."""
+    def _lose(self, error: HostLostError) -> HostLostError:
+        """Leave the run, and wake this process and the others wherever they wait.
+
+        Return the first loss: it ends all channels, so a later error may name any process.
+        """
         with self._losing:
             if self._lost is not None:
-                return
+                return self._lost
             self._lost = error
         try:
             self._leave()
         finally:
             for channel in self._others():
                 channel.end()
+        return error
 
 
 def _for_others(error: BaseException) -> Exception:
