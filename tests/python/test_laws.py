@@ -1,7 +1,9 @@
 """The trainers do what their algorithms say, compared with one process that has them written out.
 
 A small model travels as one message, which all peers add in rank order: then the bits are equal. A
-larger one goes round the ring, whose order of addition differs from block to block.
+larger one goes round the ring, whose order of addition differs from block to block. The library
+says which way it took (work_laws.averages_go_round_the_ring): the sums of both orders may have the
+same bits, which depend on the machine.
 
 The tests compare the global parameters, in float32. In a model of 16-bit parameters, a last bit
 of a global decides now and then to which of two neighbours its local copy rounds. The peers agree
@@ -16,8 +18,7 @@ from __future__ import annotations
 import pytest
 import work_laws as work
 from conftest import MakeWorld
-
-SMALL, LARGE = 8, 128
+from work_laws import LARGE, SMALL
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
@@ -44,7 +45,7 @@ def test_a_model_that_goes_round_the_ring_follows_its_law(make_world: MakeWorld,
         work.follows_its_law, name, "float32", 52, LARGE, timeout=100.0
     ):
         assert differences[4] <= 1e-6
-        assert 0 < differences[49] <= 1e-5, "0: it did not go round the ring"
+        assert differences[49] <= 1e-5
 
 
 @pytest.mark.parametrize("dtypes", ["mixed", "bfloat16"])
@@ -55,8 +56,6 @@ def test_narrow_parameters_follow_their_law_round_the_ring(
         work.follows_its_law_step_by_step, dtypes, 52, LARGE, timeout=100.0
     ):
         assert max(differences) <= 1e-6
-        # Differences of bfloat16 are short enough for their sums to be exact, in any order.
-        assert (max(differences) > 0) == (dtypes == "mixed"), "did it go round the ring?"
 
 
 def test_ddp_has_the_bits_of_torchs_over_gloo(make_world: MakeWorld) -> None:

@@ -160,7 +160,7 @@ def test_diloco(
     results = make_world(3).run(partial(work.diloco, q, **options), timeout=60)
     assert len({digest for digest, _ in results}) == 1
     difference = ((results[0][1] - plain).norm() / plain.norm()).item()
-    assert 0 < difference < most
+    assert difference < most
 
 
 @pytest.mark.parametrize("options", [{}, {"fragments": 2, "overlap": "auto", "mix": "carry"}])

@@ -10,9 +10,11 @@ import torch
 import torch.distributed as dist
 from reference import Part, Reference, Worker, make_model
 
+import pccl_backend as pccl
 from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
 
 EVERY = 6
+SMALL, LARGE = 8, 128  # widths of the model: its average takes one message, or goes round the ring
 DTYPES = {
     "float32": (torch.float32,),
     "mixed": (torch.float32, torch.bfloat16, torch.float16),
@@ -62,13 +64,32 @@ class Recorder(Observer):
         self.steps.append(done)
 
 
+def averages_go_round_the_ring() -> bool:
+    """Return whether the averages so far have gone around the ring; False: each took one message.
+
+    Raises:
+        AssertionError: there was none, or some took one way and some another one.
+    """
+    info = pccl.run_info()
+    assert info["direct"] is None, "all larger all-reduces go around the ring"
+    sums = [past for past in info["history"] if past["operation"].startswith("all_reduce(sum")]
+    large = {past["bytes"] > info["one_shot_bytes"] for past in sums}
+    assert len(large) == 1, info["history"]
+    return large.pop()
+
+
 def train(name: str, dtypes: str, boundaries: int, width: int) -> tuple[Recorder, list[Worker]]:
-    """Train; return what was recorded, and the workers of one process that have done nothing."""
+    """Train; return what was recorded, and the workers of one process that have done nothing.
+
+    Raises:
+        AssertionError: the averages took another way than that of a model of this width.
+    """
     recorder = Recorder()
     me = Worker(dist.get_rank(), make_model(DTYPES[dtypes], width))
     with DiLoCo(me.model, me.optimizer, every=EVERY, observer=recorder, **SETTINGS[name]):
         while len(recorder.globals) < boundaries:
             me.inner_step()
+        assert averages_go_round_the_ring() == (width == LARGE)
     hashes = torch.tensor([done.synced.hash % (1 << 62) for done in recorder.steps])
     least, most = hashes.clone(), hashes.clone()
     dist.all_reduce(least, op=dist.ReduceOp.MIN)

@@ -78,6 +78,25 @@ def errors_are_within_the_bound(count: int) -> float:
     return highest
 
 
+class Wire:
+    """Counts what this process sends from now on."""
+
+    def __init__(self) -> None:
+        self._before = pccl.run_info()
+
+    def sent(self) -> tuple[int, int]:
+        """Return the bytes on the wire, and those of the tensors for which they stand."""
+        after, names = pccl.run_info(), ("bytes_sent", "tensor_bytes_sent")
+        wire, tensors = (after[name] - self._before[name] for name in names)
+        return wire, tensors
+
+    def check(self, quantized: bool) -> None:
+        """Check whether tensors were quantized: then they have more bytes than the wire."""
+        wire, tensors = self.sent()
+        assert (tensors > 1.5 * wire) == quantized, (wire, tensors)
+        assert quantized or tensors > 0.9 * wire, (wire, tensors)
+
+
 RING_FORMATS = [
     pccl.MinMax(),
     pccl.MinMax(bits=8, block=1024, result_bits=16),
@@ -98,9 +117,10 @@ def sums_around_a_ring(count: int) -> tuple[str, list[float]]:
             error = (tensor.double() - exact / divisor).abs()
             ratios.append((error / bound_around_a_ring(tensors, op, q)).max().item())
             digests += digest(tensor)
-    tensor = tensors[rank].clone()
+    tensor, wire = tensors[rank].clone(), Wire()
     pccl.all_reduce(tensor, quantize=pccl.BFloat16())
-    assert 0 < (tensor.double() - exact).norm() / exact.norm() < 0.003 * world**0.5
+    wire.check(quantized=True)
+    assert (tensor.double() - exact).norm() / exact.norm() < 0.003 * world**0.5
     for dtype in (torch.bfloat16, torch.float16):
         narrow = numbers(rank, count, dtype)
         pccl.all_reduce(narrow, quantize=pccl.MinMax())
@@ -188,12 +208,9 @@ def special_values() -> None:
 
 def bytes_are_counted(count: int) -> tuple[int, int]:
     """Return what an all-reduce has sent: on the wire, and of tensors."""
-    before = pccl.run_info()
+    wire = Wire()
     pccl.all_reduce(torch.randn(count), quantize=pccl.MinMax())
-    after = pccl.run_info()
-    names = ("bytes_sent", "tensor_bytes_sent")
-    wire, tensors = (after[name] - before[name] for name in names)
-    return wire, tensors
+    return wire.sent()
 
 
 def a_block_quantizes_what_can_be() -> None:
@@ -216,9 +233,9 @@ def a_block_quantizes_what_can_be() -> None:
         pccl.all_reduce(small)
         assert torch.equal(small, sum((numbers(r, 100) for r in range(1, world)), numbers(0, 100)))
         with pccl.quantize(None):
-            plain = numbers(rank, count)
+            plain, wire = numbers(rank, count), Wire()
             dist.all_reduce(plain)
-        assert not torch.equal(plain, want)
+            wire.check(quantized=False)
         again = numbers(rank, count)
         pccl.all_reduce(again, quantize=pccl.BFloat16())
         other = all_reduced([numbers(r, count) for r in range(world)], "sum", pccl.BFloat16())
@@ -327,15 +344,16 @@ def ddp_trains_nearly_alike(hook: bool) -> tuple[str, float]:
             ddp.register_comm_hook(pccl.QuantizeState(pccl.MinMax()), pccl.quantize_hook)
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
         generator = torch.Generator().manual_seed(10 + rank)
+        wire = Wire()
         for _ in range(6):
             x = torch.randn(8, 20, generator=generator)
             optimizer.zero_grad()
             with pccl.quantize(pccl.MinMax() if quantized and not hook else None):
                 ddp(x).square().mean().backward()
             optimizer.step()
+        wire.check(quantized)
         weights.append(flat(ddp))
     plain, other = weights
-    assert not torch.equal(plain, other)
     torch.manual_seed(0)
     return digest(other), ((other - plain).norm() / (plain - flat(Net())).norm()).item()
 
@@ -403,7 +421,7 @@ def diloco(
     )
     outer.start()
     generator = torch.Generator().manual_seed(10 + dist.get_rank())
-    contributors = 0
+    contributors, wire = 0, Wire()
     for _ in range(steps):
         for _ in range(2):
             optimizer.zero_grad()
@@ -412,6 +430,7 @@ def diloco(
             optimizer.step()
         contributors = max(contributors, outer.step().contributors)
     outer.finish()
+    wire.check(quantized=q is not None)
     assert contributors == dist.get_world_size()
     with outer.global_parameters():
         end = flat(model)
