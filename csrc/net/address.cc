@@ -11,6 +11,7 @@
 #include <string>
 
 #include "csrc/base/ids.h"
+#include "csrc/net/socket.h"
 
 namespace pccl::net {
 namespace {
@@ -122,6 +123,11 @@ std::vector<Address> addresses_of(const addrinfo* list, uint16_t port) {
 }
 
 std::vector<Address> literal_address(const std::string& host, uint16_t port) {
+  if (host == kLoopback) {  // IPv4 last: if both fail, its error is reported
+    std::vector<Address> both = literal_address("::1", port);
+    both.push_back(literal_address("127.0.0.1", port)[0]);
+    return both;
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST;
@@ -133,6 +139,7 @@ std::vector<Address> literal_address(const std::string& host, uint16_t port) {
 }
 
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port) {
+  if (std::vector<Address> known = literal_address(host, port); !known.empty()) return known;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;

@@ -35,7 +35,8 @@ Address local_address(int fd);
 
 // The IPv4 and IPv6 addresses of a list, in its order and without duplicates, with `port`.
 std::vector<Address> addresses_of(const addrinfo* list, uint16_t port);
-// The address that a literal such as "::1" denotes; empty for a name.
+// The address that a literal such as "::1" denotes; both loopback addresses for kLoopback, a name
+// that needs no lookup, so a machine without /etc/hosts has it too; empty for another name.
 std::vector<Address> literal_address(const std::string& host, uint16_t port);
 // The addresses of a literal or a name. Blocks while the resolver works.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);

@@ -72,11 +72,6 @@ Result<std::vector<std::vector<Address>>> alternatives(const Endpoint& at) {
   if (at.host.empty()) {
     return std::vector{literal_address("::", at.port), literal_address("0.0.0.0", at.port)};
   }
-  if (at.host == kLoopback) {
-    std::vector<Address> both = literal_address("127.0.0.1", at.port);
-    both.push_back(literal_address("::1", at.port)[0]);
-    return std::vector<std::vector<Address>>{both};
-  }
   Result<std::vector<Address>> addresses = resolve_now(at.host, at.port);
   if (!addresses.ok()) return addresses.status();
   return std::vector<std::vector<Address>>{std::move(addresses.value())};

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/net/address.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/socket.h"
 
@@ -98,6 +99,11 @@ inline bool has_ipv6_loopback() {
   if (fd >= 0) ::close(fd);
   return bound;
 }
+
+// A name of 127.0.0.1 that the system looks up; pccl knows it in small letters. On a machine
+// without /etc/hosts the lookup may fail.
+inline constexpr const char* kLookedUp = "LOCALHOST";
+inline bool has_names() { return resolve_now(kLookedUp, 1).ok(); }
 
 // A port of 127.0.0.1 on which nobody listens.
 inline uint16_t free_port() { return RawListener{}.port(); }

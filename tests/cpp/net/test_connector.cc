@@ -35,15 +35,23 @@ std::string refusal(Loop& loop, const Endpoint& to, Duration timeout = seconds(5
   return result.status().message;
 }
 
-TEST(Connector, ReachesLiteralsAndNames) {
+// A name may resolve to ::1 first, where nobody listens.
+void reaches(const char* host) {
   Loop loop("test");
   RawListener listener;
-  for (const char* host :
-       {"127.0.0.1", "localhost"}) {  // localhost may resolve to ::1 first, where nobody listens
-    Result<Socket> result = attempt(loop, {host, listener.port()}, seconds(5));
-    ASSERT_TRUE(result.ok()) << result.status().message;
-    EXPECT_EQ(result.value().peer_host(), "127.0.0.1");
-  }
+  Result<Socket> result = attempt(loop, {host, listener.port()}, seconds(5));
+  ASSERT_TRUE(result.ok()) << result.status().message;
+  EXPECT_EQ(result.value().peer_host(), "127.0.0.1");
+}
+
+TEST(Connector, ReachesLiteralsAndThisMachine) {
+  reaches("127.0.0.1");
+  reaches("localhost");
+}
+
+TEST(Connector, ReachesANameThatIsLookedUp) {
+  if (!has_names()) GTEST_SKIP() << "this machine finds no address of " << kLookedUp;
+  reaches(kLookedUp);
 }
 
 TEST(Connector, LimitsTheSegmentsOfBothEnds) {
@@ -115,14 +123,12 @@ TEST(Connector, GivesUpWhenNobodyAnswers) {
   BlackHole hole;
   const auto start = std::chrono::steady_clock::now();
   const std::string text = refusal(loop, {"127.0.0.1", hole.port()}, milliseconds(300));
-  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(300));
   LinkFault fault = LinkFault::kOther;
   EXPECT_FALSE(attempt(loop, {"127.0.0.1", hole.port()}, milliseconds(50), &fault).ok());
   EXPECT_EQ(fault, LinkFault::kNoAnswer);
   EXPECT_EQ(text,
             "connect to 127.0.0.1:" + std::to_string(hole.port()) + ": no answer within 0.3 s");
-  EXPECT_GE(took, milliseconds(300));
-  EXPECT_LT(took, seconds(2));
 }
 
 // Each address gets its share of the time, so an address that swallows everything does not spoil
@@ -143,7 +149,7 @@ TEST(Connector, GoesOnToTheNextAddress) {
     for (int i = 0; i < 4; ++i) ::connect(make(), address, sizeof swallowing);
   }
   Loop loop("test");
-  Result<Socket> result = attempt(loop, {"localhost", listener.port()}, milliseconds(1000));
+  Result<Socket> result = attempt(loop, {"localhost", listener.port()}, seconds(2));
   EXPECT_TRUE(result.ok()) << result.status().message;
   for (const int fd : fds) ::close(fd);
 }
@@ -159,7 +165,7 @@ TEST(Connector, DestroyedItSaysNothing) {
     // and just before success.
     Connector(loop, {"127.0.0.1", listener.port()}, seconds(5), say);
     auto named =
-        std::make_shared<Connector>(loop, Endpoint{"localhost", listener.port()}, seconds(5), say);
+        std::make_shared<Connector>(loop, Endpoint{kLookedUp, listener.port()}, seconds(5), say);
     auto waiting =
         std::make_shared<Connector>(loop, Endpoint{"127.0.0.1", hole.port()}, seconds(5), say);
     auto sure =
@@ -178,7 +184,7 @@ TEST(Connector, MayOutliveItsLoop) {
   {
     Loop loop("test");
     on(loop, [&] {
-      for (const char* host : {"127.0.0.1", "localhost"}) {
+      for (const char* host : {"127.0.0.1", kLookedUp}) {
         connectors.push_back(std::make_unique<Connector>(
             loop, Endpoint{host, hole.port()}, seconds(5), [&](Result<Socket>) { called = true; }));
       }
@@ -208,7 +214,7 @@ TEST(Connector, ALookupThatEndsAfterItsLoopOpensNothing) {
       };
       EXPECT_EQ(uv_queue_work(loop.raw(), &work, wait, [](uv_work_t*, int) {}), 0);
     }
-    connector = std::make_unique<Connector>(loop, Endpoint{"localhost", hole.port()}, seconds(5),
+    connector = std::make_unique<Connector>(loop, Endpoint{kLookedUp, hole.port()}, seconds(5),
                                             [&](Result<Socket>) { called = true; });
     next_turn = std::make_unique<Timer>(loop, [&] {
       about_to_stop.get_future().wait();

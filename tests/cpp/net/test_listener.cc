@@ -101,10 +101,11 @@ TEST(Listener, LimitsTheSegmentsOfWhatItAccepts) {
 }
 
 TEST(Listener, WithANameItListensOnEveryAddressOfIt) {
-  Host host({"localhost", 0});
+  if (!has_names()) GTEST_SKIP() << "this machine finds no address of " << kLookedUp;
+  Host host({kLookedUp, 0});
   ASSERT_TRUE(host.failure.ok()) << host.failure.message;
   EXPECT_EQ(connect_to(host.loop, {"127.0.0.1", host.port}), "127.0.0.1");
-  EXPECT_EQ(connect_to(host.loop, {"localhost", host.port}).find("connect to"), std::string::npos);
+  EXPECT_EQ(connect_to(host.loop, {kLookedUp, host.port}).find("connect to"), std::string::npos);
 }
 
 TEST(Listener, OnLoopbackItAcceptsBothFamilies) {
