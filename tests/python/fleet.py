@@ -468,15 +468,13 @@ class Peer:
         A step is: topology update, shared-state sync, all-reduce. It advances the state by one
         revision.
         """
-        joint, failures, digests, revisions = 0.0, [], {}, []
+        failures, digests, revisions = [], {}, []
         for step in range(steps):
             try:
-                start = time.monotonic()
                 if not (
                     newcomer and step == 0
                 ):  # a newcomer starts where the members' update_topology returns
                     self.pccl.update_topology()
-                joint = max(joint, time.monotonic() - start)
                 strategy = "receive_only" if newcomer and step == 0 else "enforce_popular"
                 synced = self.sync(strategy)
                 if not synced["ok"]:
@@ -498,7 +496,6 @@ class Peer:
                 break
             time.sleep(0.005)  # the "forward and backward" of this training
         return {
-            "joint_max": joint,
             "failures": failures,
             "digests": digests,
             "revisions": revisions,

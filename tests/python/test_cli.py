@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-import time
+from pathlib import Path
 
 import pytest
 from world import Master, run_program
@@ -59,10 +59,7 @@ def test_the_command_does_not_import_torch() -> None:
     assert run_program([sys.executable, "-c", program]).stdout == "False\n"
 
 
-def test_the_master_starts_in_a_blink(tmp_path_factory: pytest.TempPathFactory) -> None:
-    start = time.monotonic()
-    master = Master(tmp_path_factory.mktemp("blink") / "log.txt")
-    seconds = time.monotonic() - start
+def test_the_master_ends_in_peace(tmp_path: Path) -> None:
+    master = Master(tmp_path / "log.txt")
     master.stop()
-    assert seconds < 1.0
     assert master.process.returncode == 0, "it ends in peace when told to"

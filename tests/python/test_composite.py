@@ -136,7 +136,6 @@ def test_another_backend_in_an_open_run(
         assert found["type"] == "ValueError", found
         assert named in found["text"]
         assert "pccl_backend.join(url)" in found["text"]
-        assert found["seconds"] < 2.0
 
 
 @pytest.mark.parametrize("backend", ["pccl", "cpu:pccl", "cuda:pccl", "cuda:pccl,cpu:pccl"])

@@ -55,7 +55,6 @@ def test_tensors_that_share_memory(make_world: MakeWorld) -> None:
             assert wanted[name].format(rank=rank, other=(rank + 1) % world) in found["text"], about
             assert "share memory" in found["text"], about
             assert ".clone()" in found["text"], about
-            assert found["seconds"] < 1.0, about
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

