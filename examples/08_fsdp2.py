@@ -20,7 +20,6 @@ torchrun starts the processes of host B again. They take the parameters that hos
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import torch
@@ -96,8 +95,8 @@ def demo(url: str) -> None:
     hosts: list[subprocess.Popen[bytes]] = []
     try:
         for name, size in (("A", 2), ("B", 3)):
-            command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-            command += [f"--nproc-per-node={size}", "--max-restarts=3", __file__]
+            options = [f"--nproc-per-node={size}", "--max-restarts=3"]
+            command = [*launch.TORCHRUN, *options, __file__]
             hosts.append(subprocess.Popen(command, env={**variables, "HOST": name}))
         codes = [host.wait(max(0.0, until - time.monotonic())) for host in hosts]
         assert codes == [0, 0], f"exit codes of the hosts: {codes}"

@@ -26,7 +26,6 @@ import hashlib
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import torch
@@ -121,8 +120,7 @@ def train() -> None:
 
 def demo(url: str) -> None:
     """Run three hosts on this machine. The third begins when the others have begun."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node=2", "--max-restarts=3", __file__]
+    command = [*launch.TORCHRUN, "--nproc-per-node=2", "--max-restarts=3", __file__]
     variables = {**os.environ, "HOSTS_URL": f"{url}?founders=2&min_peers=1"}
     variables |= {"OMP_NUM_THREADS": "1"}
     until = time.monotonic() + TIMEOUT_S

@@ -19,6 +19,11 @@ from typing import NoReturn
 
 PEERS_TIMEOUT_S = 60.0
 
+# A host of its own, here on loopback. On a machine with a name that resolves, `torchrun
+# --standalone` does the same.
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--local-addr=127.0.0.1"]
+TORCHRUN += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+
 # Forked, so that torch is imported once and not for each peer.
 processes = multiprocessing.get_context("fork")
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from machine import refusal
+from network import own_boot_id
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "wan"))
 
@@ -14,7 +16,14 @@ from test_wan_lab import allowed  # noqa: F401  (a fixture)
 
 SEED = 2
 PARTS = pytest.mark.parametrize("part", flips.PARTS, ids=lambda part: part.name)
-needs_lab = pytest.mark.usefixtures("allowed")
+needs_lab = pytest.mark.usefixtures("allowed", "boot_ids")
+
+
+@pytest.fixture
+def boot_ids(tmp_path: Path) -> None:
+    """Skip the test if this machine lets no process see another boot id."""
+    if refused := refusal([*own_boot_id(tmp_path, 0), "true"], "unshare, and mounts of its own"):
+        pytest.skip(refused)
 
 
 @needs_lab
