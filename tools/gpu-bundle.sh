@@ -19,5 +19,5 @@ module=$(echo "$package"/_C_torch_*.so)
 library() { ldd "$module" | awk -v name="$1" '$1 == name { print $3 }'; }
 cp -L "$(library libuv.so.1)" "$bundle/lib"
 cp -L "$(library libssl.so.3)" "$(library libcrypto.so.3)" "$bundle/lib-openssl"
-strip --strip-unneeded "$module" "$package"/bin/pccl-* "$bundle/lib/libpccl_host_hash.so"
+strip --strip-unneeded "$bundle/lib/libpccl_host_hash.so"
 du -sh "$bundle"
