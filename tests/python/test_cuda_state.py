@@ -54,14 +54,13 @@ def test_a_device_that_is_busy_without_end(make_world: MakeWorld) -> None:
     other, busy = make_world(2).run(work.stuck, setup="nothing")
     assert busy["type"] in ("OperationTimeoutError", "SharedStateError")
     assert "and was given this work before the call" in busy["text"]
-    assert max(busy["seconds"], other["seconds"]) < 10
 
 
 def test_a_wait_for_a_device_can_be_interrupted(make_world: MakeWorld) -> None:
     other, stopped = make_world(2).run(work.interrupted)
     assert stopped["type"] == "StoppedError"
     assert other["type"] in ("OperationTimeoutError", "SharedStateError")
-    assert max(stopped["seconds"], other["seconds"]) < 10
+    assert max(stopped["seconds"], other["seconds"]) < 10, "far below the timeout of the group"
 
 
 REFUSED = {

@@ -13,7 +13,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import torch
 from world import free_port, run_program
+
+import pccl_backend
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("cmake", "csrc", "cuda", "master", "pccl_backend")
@@ -88,6 +91,27 @@ def test_a_build_without_torch_says_what_it_needs(
     assert "install torch first, then run `pip install --no-build-isolation .`" in done.stderr
 
 
+def binaries(package: Path) -> list[Path]:
+    return [*package.glob("*.so"), *(package / "bin").iterdir()]
+
+
+def has_line_numbers(binary: Path) -> bool:
+    return b".debug_line" in binary.read_bytes()  # the name of a section
+
+
+def test_line_numbers_are_not_installed_and_kept_in_the_build() -> None:
+    installed = binaries(Path(pccl_backend.__file__).parent)
+    assert {"pccl-master", "pccl-probe"} < {path.name for path in installed}
+    assert not [path for path in installed if has_line_numbers(path)]
+    build = ROOT / "build"
+    if not (build / "core").exists():
+        return  # it was built elsewhere
+    kept = [build / "core" / name for name in ("pccl-master", "pccl-probe")]
+    kept += (build / f"torch-{torch.__version__}").glob("_C_torch_*.so")
+    assert len(kept) == 3, kept
+    assert [path for path in kept if not has_line_numbers(path)] == []
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(2 * STEP_S)
 def test_a_wheel_that_brings_its_libuv(sources: Path, tmp_path: Path) -> None:
@@ -106,6 +130,7 @@ def test_a_wheel_that_brings_its_libuv(sources: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", USE, str(tmp_path / "store")]
     done = run_program(command, environment=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert not [path for path in binaries(place / "pccl_backend") if has_line_numbers(path)]
     used, libraries = done.stdout.splitlines()
     assert used == f"{place}/pccl_backend/__init__.py [1.0, 1.0, 1.0]", done.stderr
     assert libraries.startswith(f"{place}/pccl.libs/libuv-"), libraries
