@@ -14,7 +14,8 @@ optimizer's step. It takes the others' state, and their next step without a grad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,9 +23,9 @@ import torch.distributed as dist
 
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import HEAD, Outcome, Share
+from pccl_backend.trainers.layout import Layout, reals, views_of
 from pccl_backend.trainers.observer import Observer
 from pccl_backend.trainers.outer import make_state
-from pccl_backend.trainers.pieces import is_counter, trainable
 from pccl_backend.trainers.settings import owned_optimizers
 from pccl_backend.trainers.shards import check_whole
 from pccl_backend.trainers.stages import Action, Goal
@@ -74,17 +75,18 @@ class DDP(Trainer):
         group: dist.ProcessGroup | None = None,
         observer: Observer | None = None,
     ) -> None:
-        trainable(model)  # raises now rather than in start()
         check_whole(model)
         optimizers = owned_optimizers(model, optimizer)
         if not optimizers:
             raise ValueError("optimizer is None; give the optimizer that moves the model")
+        layout = partial(Layout, model, optimizers, buffers=True, frozen=True)
+        layout()  # raises now rather than in start()
         super().__init__(
             model,
             optimizers,
             # The next optimizer step, soon after a SYNC, writes what would be lent.
             core=lambda: Core(overlap=0, every=None, fragments=1, lends=False),
-            copies=lambda core: Gradients(model, optimizers, core),
+            copies=lambda core: Gradients(layout(), optimizers, core),
             url=url,
             tag=tag,
             group=group,
@@ -144,25 +146,25 @@ class Gradients:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        layout: Layout,
         optimizers: Sequence[torch.optim.Optimizer],
         core: Core,
     ) -> None:
-        self._model = model
+        self._layout = layout
         self._optimizers = optimizers
         self._core = core
         for optimizer in optimizers:
             make_state(optimizer)
-        named = trainable(model)
-        self._buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
-        self._integers = {n: b for n, b in model.named_buffers() if is_counter(b)}
-        dtype = torch.float32
-        for tensor in [*named.values(), *self._buffers.values()]:
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        size = sum(tensor.numel() for tensor in [*named.values(), *self._buffers.values()])
-        self._storage = torch.zeros(HEAD + size, dtype=dtype)
-        self._agreed = {n: b.to("cpu", dtype, copy=True) for n, b in self._buffers.items()}
-        integers = sum(buffer.numel() for buffer in self._integers.values())
+        shapes = {**layout.parameters, **layout.floats}
+        size = sum(shape.numel() for shape in shapes.values())
+        self._storage = torch.zeros(HEAD + size, dtype=layout.dtype)
+        views = dict(views_of(self._storage[HEAD:], shapes))
+        self._gradients = {name: views[name] for name in layout.parameters}
+        self._changes = {name: views[name] for name in layout.floats}
+        self._agreed = {
+            n: layout.local(n).to("cpu", layout.dtype, copy=True) for n in layout.floats
+        }
+        integers = sum(shape.numel() for shape in layout.counters.values())
         self.counters = torch.zeros(integers, dtype=torch.int64)
         self.read_counters(out=self.counters)
         self.outcome = Outcome()
@@ -171,11 +173,12 @@ class Gradients:
 
     def shared(self) -> dict[str, torch.Tensor]:
         """Return what all peers hold alike, by name."""
-        state = {f"model/{name}": p.detach() for name, p in self._model.named_parameters()}
+        named = self._layout.named_parameters()
+        state = {f"model/{name}": parameter.detach() for name, parameter in named.items()}
         state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
         if len(self.counters):
             state["buffer/counters"] = self.counters
-        names = {id(p): name for name, p in self._model.named_parameters()}
+        names = {id(parameter): name for name, parameter in named.items()}
         for number, optimizer in enumerate(self._optimizers):
             for parameter, values in optimizer.state.items():
                 name = names.get(id(parameter), "")
@@ -198,8 +201,7 @@ class Gradients:
 
     def read_counters(self, *, out: torch.Tensor) -> None:
         """Copy the model's integer buffers."""
-        for view, buffer in self._cut(out, self._integers.values()):
-            view.copy_(buffer)
+        self._layout.read_counters(out=out)
 
     def settings(self) -> str:
         """Return nothing: the settings of this trainer may differ."""
@@ -211,27 +213,34 @@ class Gradients:
         return {}
 
     def begin(self) -> None:
-        """Nothing has to be remembered between two calls."""
+        """A call begins: the model may have changed since the last one."""
+        if not self.has_stepped:
+            self._layout.check()
 
     def measure(self) -> Share:
-        """Copy the gradients. A missing one is zero; a newcomer within a step has none."""
-        tensors = [*trainable(self._model).values(), *self._buffers.values()]
+        """Copy the gradients. A missing one is zero, and so is that of a frozen parameter.
+
+        A newcomer within a step has none.
+        """
         body = self._storage[HEAD:]
-        for number, (view, tensor) in enumerate(self._cut(body, tensors)):
-            buffer = number - (len(tensors) - len(self._buffers))
-            if self._core.blank:
-                view.zero_()
-            elif buffer >= 0:
-                torch.sub(list(self._agreed.values())[buffer], tensor.to("cpu"), out=view)
-            elif tensor.grad is None:
+        if self._core.blank:
+            body.zero_()
+            return Share(0.0, False, 1)
+        named = self._layout.named_parameters()
+        for name, view in self._gradients.items():
+            gradient = named[name].grad if named[name].requires_grad else None
+            if gradient is None:
                 view.zero_()
             else:
-                view.copy_(tensor.grad)
+                view.copy_(reals(gradient))
+        for name, view in self._changes.items():
+            local = self._layout.local(name).to("cpu", view.dtype)
+            torch.sub(self._agreed[name], local, out=view)
         low, high = body.aminmax()
         sick = not bool(low.isfinite() & high.isfinite())
         if sick:
             body.zero_()
-        return Share(0.0 if sick or self._core.blank else 1.0, sick, 1)
+        return Share(0.0 if sick else 1.0, sick, 1)
 
     def turn(self) -> Share:
         raise AssertionError("DDP does not overlap")
@@ -241,12 +250,15 @@ class Gradients:
         self.outcome = outcome
 
     def give(self) -> None:
-        """Give the parameters their mean gradients."""
-        parameters = list(trainable(self._model).values())
-        for view, parameter in self._cut(self._storage[HEAD:], parameters):
-            if parameter.grad is None:
+        """Give the parameters their mean gradients, except for those that are frozen."""
+        named = self._layout.named_parameters()
+        for name, view in self._gradients.items():
+            parameter = named[name]
+            if not parameter.requires_grad:
+                continue
+            if parameter.grad is None or parameter.grad.is_conj():
                 parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(view)
+            reals(parameter.grad).copy_(view)
 
     def apply(self) -> None:
         """Move the parameters, unless the user's call has done it, and the buffers."""
@@ -260,18 +272,14 @@ class Gradients:
             finally:
                 self.steps_itself = False
         self.has_stepped = False
-        buffers = list(self._buffers.values())
-        start = len(self._storage) - sum(buffer.numel() for buffer in buffers)
-        changes = self._cut(self._storage[start:], buffers)
-        for agreed, (change, _) in zip(self._agreed.values(), changes, strict=True):
-            agreed.sub_(change)
+        for name, change in self._changes.items():
+            self._agreed[name].sub_(change)
 
     def load(self) -> None:
         """Bring the buffers into the model."""
-        for agreed, buffer in zip(self._agreed.values(), self._buffers.values(), strict=True):
-            buffer.copy_(agreed)
-        for view, buffer in self._cut(self.counters, self._integers.values()):
-            buffer.copy_(view)
+        for name, agreed in self._agreed.items():
+            self._layout.local(name).copy_(agreed)
+        self._layout.write_counters(self.counters)
 
     def adopt(self) -> Share | None:
         """The others' state was received, into the model itself."""
@@ -282,13 +290,3 @@ class Gradients:
         """The gradients are measured again."""
 
     failed = hold = restart = interrupted
-
-    def _cut(
-        self, flat: torch.Tensor, tensors: Iterable[torch.Tensor]
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the parts of a flat tensor that belong to these tensors, one after another."""
-        parts, start = [], 0
-        for tensor in tensors:
-            parts.append((flat[start : start + tensor.numel()].view(tensor.shape), tensor))
-            start += tensor.numel()
-        return parts

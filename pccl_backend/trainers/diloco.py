@@ -68,6 +68,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -80,12 +81,13 @@ from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.host_group import check_host, make_host
+from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.orders import Chose
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
-from pccl_backend.trainers.pieces import trainable
+from pccl_backend.trainers.pieces import cut
 from pccl_backend.trainers.replica import Replica
-from pccl_backend.trainers.settings import Mix, Settings, Weight
+from pccl_backend.trainers.settings import Mix, Settings, Weight, owned_optimizers
 from pccl_backend.trainers.shards import reshard
 from pccl_backend.trainers.stages import Goal
 from pccl_backend.trainers.trainer import START_FIRST, Trainer, together
@@ -192,7 +194,6 @@ class DiLoCo(Trainer):
         host_group: dist.ProcessGroup | None = None,
         observer: Observer | None = None,
     ) -> None:
-        named = trainable(model)  # raises now rather than in start()
         settings = Settings(
             every=every,
             outer_lr=outer_lr,
@@ -208,22 +209,23 @@ class DiLoCo(Trainer):
             error_feedback=error_feedback,
         )
         _check_on_loss(on_loss, quantize)
-        if fragments > len(named):
-            raise ValueError(
-                f"fragments is {fragments}, and the model has {len(named)} trainable parameters: "
-                "a fragment has at least one"
-            )
         check_host(model, host_group, group=group, url=url, shared=shared)
+        optimizers = owned_optimizers(model, optimizer)
+        averages = buffers == "average"
+        layout = partial(Layout, model, optimizers, buffers=averages, frozen=False)
+        now = layout()  # raises now rather than in start()
+        now.require_quantizable(quantize)
+        cut(now.parameters, now.floats, fragments)
         super().__init__(
             model,
-            optimizer,
+            optimizers,
             core=lambda: Core(
                 overlap=settings.overlap_steps,
                 every=settings.steps_every,
                 fragments=settings.fragments,
                 lends=not shared,  # the program may write its own tensors during inner steps
             ),
-            copies=lambda core: Replica(model, settings, core, self._host),
+            copies=lambda core: Replica(layout(), settings, core, self._host),
             shared=shared,
             on_loss=on_loss,
             quantize=quantize,
@@ -236,7 +238,7 @@ class DiLoCo(Trainer):
         self._boundary_at = time.monotonic()
         self._inside = False  # an outer step runs, inside an optimizer's step
         self._host = make_host(
-            host_group, model, settings, signals=self._signals, leave=self._abort
+            host_group, layout, settings, signals=self._signals, leave=self._abort
         )
 
     @property
@@ -311,10 +313,11 @@ class DiLoCo(Trainer):
             >>> with outer.global_parameters():
             ...     validate(model)
         """
-        reshard(self._model)
+        buffers = self._buffers()
+        buffers.check()
         with torch.no_grad():
             kept = {name: tensor.clone() for name, tensor in _tensors(self._model)}
-            self._buffers().adopt()
+            buffers.adopt()
         try:
             yield self._model
         finally:

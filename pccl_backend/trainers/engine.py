@@ -148,9 +148,17 @@ class Engine:
             on_loss=self._on_loss,
             quantize=self._quantize,
         )
-        tensors = {**self.copies.shared(), PROGRESS: self._progress, **self._more}
-        self.state = pccl.SharedState(tensors, revision=0)
+        self.state = pccl.SharedState(self._shared(), revision=0)
         self._lent: pccl.StateSync | None = None  # to a SYNC that goes on in the background
+
+    def _shared(self) -> dict[str, torch.Tensor]:
+        return {**self.copies.shared(), PROGRESS: self._progress, **self._more}
+
+    def _look_up(self) -> None:
+        """Share what the model and the optimizers have now: the program may replace tensors."""
+        tensors = self._shared()
+        if _places(tensors) != _places(self.state):
+            self.state = pccl.SharedState(tensors, revision=self.state.revision)
 
     def resume(self, revision: int) -> None:
         """Take the shared state's tensors, which were just loaded, for what was agreed on."""
@@ -311,6 +319,7 @@ class Engine:
 
     def _sync(self) -> None:
         self._hold()
+        self._look_up()
         self.state.revision, offer = self.core.offer()
         self._progress.copy_(torch.tensor(offer.values()))
         is_new = not self.core.started
@@ -382,6 +391,11 @@ class Engine:
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
         self._signals.wait(partial(event, self._trainer, *what))
+
+
+def _places(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[object, ...]]:
+    """Return where each tensor lies."""
+    return {name: (t.data_ptr(), t.stride(), t.dtype) for name, t in tensors.items()}
 
 
 def _number(settings: str) -> int:

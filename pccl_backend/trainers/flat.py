@@ -3,11 +3,12 @@
 The global parameters are one flat tensor, cut into fragments; each fragment is a run of whole
 parameters. The pseudo-gradient has one buffer of the size of the largest fragment, because only one
 fragment travels at a time. The buffers are float32, or wider if a parameter is wider. The local
-copy is the model itself, each parameter in its own dtype and on its own device.
+copy is the model itself, each parameter in its own dtype and on its own device. A complex number
+is a pair of reals in the buffers.
 
 The model's float buffers (for example a batch norm's running statistics) lie behind the parameters
 of the first fragment. They travel as a difference, too, so a buffer that nobody changes keeps its
-bits. Integer buffers have a flat tensor of their own.
+bits. Integer and bool buffers have a flat tensor of their own.
 
 If several processes of a host share the model, each has such buffers over the same memory. It
 writes the parts of the model that it has (shards.py).
@@ -20,12 +21,12 @@ from collections.abc import Iterator
 import torch
 
 from pccl_backend._memory import take
-from pccl_backend.quantization import Format
 from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
-from pccl_backend.trainers.pieces import Piece, cut, is_counter, trainable
+from pccl_backend.trainers.layout import Layout
+from pccl_backend.trainers.pieces import Piece, cut
 from pccl_backend.trainers.settings import Settings
-from pccl_backend.trainers.shards import is_dtensor, local_of, part_of, reshard
+from pccl_backend.trainers.shards import part_of
 
 __all__ = ["Buffers"]
 
@@ -38,95 +39,53 @@ class Buffers:
     to the parameter's dtype.
 
     Args:
-        model: the model; its trainable parameters take part.
-        fragments: number of fragments.
-        keeps_local: whether to keep the local copy as of the last `keep`, which costs one more
-            buffer: for mix="carry".
-        average: whether the model's buffers take part.
+        layout: of the model as it is.
+        settings: of the trainer.
         make: makes the tensors.
         leads: whether this process is the first of its host. The first one looks whether the host
             has the memory, and writes what all processes of the host have.
-        quantize: the format in which pseudo-gradients travel.
-        error_feedback: whether a `Residuals` takes memory beside the buffers.
 
     Raises:
-        ValueError: the model has no trainable parameter, or fewer than fragments, or it cannot be
-            quantized.
+        ValueError: the model has fewer trainable parameters than fragments, or cannot be quantized.
         MemoryError: the host does not have the memory.
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        *,
-        fragments: int,
-        keeps_local: bool,
-        average: bool,
-        make: Make = private,
-        leads: bool = True,
-        quantize: Format | None = None,
-        error_feedback: bool = False,
+        self, layout: Layout, settings: Settings, *, make: Make = private, leads: bool = True
     ) -> None:
-        reshard(model)
-        named = trainable(model)
-        self._model = model
-        self._average = average
-        buffers = dict(model.named_buffers()) if average else {}
-        floats = {name: b for name, b in buffers.items() if b.is_floating_point()}
-        self._counters = [n for n, b in buffers.items() if is_counter(b)]
-        self.names = frozenset(named)
-        dtype = torch.float32
-        for tensor in [*named.values(), *floats.values()]:
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        if quantize is not None and dtype != torch.float32:
-            raise ValueError(
-                f"quantize={quantize} needs parameters and buffers of float32 or smaller, and this "
-                f"model has {dtype}: call model.float(), or leave quantize out"
-            )
-        self.fragments = cut(named, floats, fragments)
+        layout.require_quantizable(settings.quantize)
+        self._layout = layout
+        self.fragments = cut(layout.parameters, layout.floats, settings.fragments)
         self.spans = [(pieces[0].start, pieces[-1].stop) for pieces in self.fragments]
         count = self.spans[-1][1]
         largest = max(stop - start for start, stop in self.spans)
-        width = dtype.itemsize
-        pinned = any(tensor.is_cuda for tensor in named.values())
+        dtype, keeps_local = layout.dtype, settings.mix == "carry"
         # An all-reduce keeps a copy of what it overwrites until it is committed.
-        self.bytes = width * (2 * count + (3 if keeps_local else 2) * (largest + HEAD))
-        if error_feedback and leads:
+        self.bytes = dtype.itemsize * (2 * count + (3 if keeps_local else 2) * (largest + HEAD))
+        if settings.error_feedback and leads:
             self.bytes += 4 * (count + largest)
         if leads:
-            take(self.bytes, parameters=sum(p.numel() for p in named.values()))
-        counters = sum(buffers[name].numel() for name in self._counters)
+            take(self.bytes, parameters=sum(s.numel() for s in layout.parameters.values()))
+        counters = sum(shape.numel() for shape in layout.counters.values())
         plan = {
             "global": (count, dtype),
             "storage": (HEAD + largest, dtype),
             "kept": (largest if keeps_local else 0, dtype),
             "counters": (counters, torch.int64),
         }
-        tensors = make(plan, pinned)
+        tensors = make(plan, layout.on_cuda)
         self.global_, self._storage = tensors["global"], tensors["storage"]
         self._kept, self.counters = tensors["kept"], tensors["counters"]
         self._leads = leads
         self._parts = {
-            name: part_of(tensor, leads=leads) for name, tensor in [*named.items(), *floats.items()]
+            piece.name: part_of(layout.tensor(piece.name), leads=leads) for piece in self.pieces()
         }
         self._remembered: list[torch.Tensor] = []
         self._scratch: torch.Tensor | None = None
 
-    @staticmethod
-    def of(
-        model: torch.nn.Module, settings: Settings, *, make: Make, leads: bool = True
-    ) -> Buffers:
-        """Return the buffers for a trainer of these settings."""
-        return Buffers(
-            model,
-            fragments=settings.fragments,
-            keeps_local=settings.mix == "carry",
-            average=settings.buffers == "average",
-            make=make,
-            leads=leads,
-            quantize=settings.quantize,
-            error_feedback=settings.error_feedback,
-        )
+    def check(self) -> None:
+        """Raise ValueError if the model has another layout than at the start."""
+        self._layout.check()
 
     def fill(self) -> None:
         """Set the globals to the model as it is."""
@@ -147,7 +106,7 @@ class Buffers:
             kind = "buffer" if piece.is_buffer else "global"
             whole = self.global_[piece.start : piece.stop].view(piece.shape)
             views[f"{kind}/{piece.name}"] = whole
-        if self._counters:
+        if self._layout.counters:
             views["buffer/counters"] = self.counters
         return views
 
@@ -170,12 +129,7 @@ class Buffers:
     # --- Between the globals and the local copy ---------------------------------------------------
 
     def measure(self, fragment: int) -> None:
-        """Set the pseudo-gradient to the local copy's start (rounded globals) minus the local copy.
-
-        Raises:
-            ValueError: the set of trainable parameters has changed.
-        """
-        self._check_trainable()
+        """Set the pseudo-gradient to what the local copy began with, minus the local copy."""
         for piece in self._written(fragment):
             self._measure_piece(piece, out=self._delta_piece(fragment, piece))
 
@@ -201,7 +155,7 @@ class Buffers:
                 local.copy_(theirs)
             else:
                 delta = self._delta_piece(fragment, piece)
-                local.copy_(theirs.to(local.dtype).sub(delta).to(local.dtype))
+                local.copy_(_rounded(theirs, local.dtype).sub(delta).to(local.dtype))
 
     def adopt(self, *, fragment: int | None = None) -> None:
         """Set the local copy to the rounded globals."""
@@ -237,7 +191,6 @@ class Buffers:
             first, stop: numbers of its pieces.
             kept: whether `keep` was called since the last `adopt`.
         """
-        self._check_trainable()
         pieces = self.fragments[fragment][first:stop]
         count = sum(self._local(piece).numel() for piece in pieces)
         if self._scratch is None or len(self._scratch) < count:
@@ -260,7 +213,8 @@ class Buffers:
                 self._mix_piece(piece, alpha or 0.0)
             else:
                 local = self._local(piece)
-                local.copy_(self._global(piece).to(local.dtype).sub(out).to(local.dtype))
+                theirs = _rounded(self._global(piece), local.dtype)
+                local.copy_(theirs.sub(out).to(local.dtype))
             if self._parts[piece.name].writes:
                 self._delta_piece(fragment, piece).copy_(out)
         if stop == len(self.fragments[fragment]):
@@ -279,19 +233,17 @@ class Buffers:
 
     def read_counters(self, *, out: torch.Tensor) -> None:
         """Copy the model's integer buffers."""
-        for view, local in self._counter_views(out):
-            view.copy_(local)
+        self._layout.read_counters(out=out)
 
     def write_counters(self) -> None:
         """Set the model's integer buffers to the shared ones."""
-        for view, local in self._counter_views(self.counters):
-            local.copy_(view)
+        self._layout.write_counters(self.counters)
 
     # --- Pieces -----------------------------------------------------------------------------------
 
     def _measure_piece(self, piece: Piece, *, out: torch.Tensor) -> None:
         local = self._local(piece)
-        _difference(self._global(piece).to(local.dtype), local, out=out)
+        _difference(_rounded(self._global(piece), local.dtype), local, out=out)
 
     def _mix_piece(self, piece: Piece, alpha: float) -> None:
         local, theirs = self._local(piece), self._global(piece)
@@ -307,18 +259,10 @@ class Buffers:
             local.copy_(theirs)
             return
         since = local.to(theirs.device, theirs.dtype, copy=True).sub_(kept)
-        local.copy_(since.add_(theirs.to(local.dtype)))
+        local.copy_(since.add_(_rounded(theirs, local.dtype)))
 
     def _local(self, piece: Piece) -> torch.Tensor:
-        """Return the model's tensor. Looked up each time: load_state_dict(assign=True) replaces."""
-        model = self._model
-        if piece.is_buffer:
-            return local_of(model.get_buffer(piece.name))
-        found = model.get_parameter(piece.name)
-        if self._parts[piece.name].is_cut and not is_dtensor(found):
-            reshard(model)
-            found = model.get_parameter(piece.name)
-        return local_of(found)
+        return self._layout.local(piece.name)
 
     def _global(self, piece: Piece) -> torch.Tensor:
         return self._part(piece, self.global_[piece.start : piece.stop])
@@ -339,26 +283,16 @@ class Buffers:
         """Return the pieces that this process writes into the buffers."""
         return [piece for piece in self.fragments[fragment] if self._parts[piece.name].writes]
 
-    def _counter_views(self, flat: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        start = 0
-        for name in self._counters:
-            local = self._model.get_buffer(name)
-            yield flat[start : start + local.numel()].view(local.shape), local
-            start += local.numel()
 
-    def _check_trainable(self) -> None:
-        thawed = sorted(trainable(self._model).keys() - self.names)
-        if thawed:
-            raise ValueError(
-                f"{len(thawed)} parameters were thawed after start(), the first is {thawed[0]!r}, "
-                "and the other peers do not average them: set requires_grad before start()"
-            )
+def _rounded(wide: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the values that they have in a narrower dtype, in the wide one."""
+    return wide.to(dtype).to(wide.dtype)
 
 
 def _difference(before: torch.Tensor, now: torch.Tensor, *, out: torch.Tensor) -> None:
     """Set out to before - now; unchanged elements give zero, even if infinite or not a number."""
-    now = now.to(out.device)
-    out.copy_(before).sub_(now)
+    before, now = (tensor.to(out.device, out.dtype) for tensor in (before, now))
+    torch.sub(before, now, out=out)
     if out.isnan().any():
         unchanged = (before == now) | (before.isnan() & now.isnan())
         out.masked_fill_(unchanged, 0)

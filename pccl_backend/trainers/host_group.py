@@ -14,9 +14,9 @@ from pccl_backend.trainers.arena import Make
 from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.follower import Follower
 from pccl_backend.trainers.host import ALONE, Host
+from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.leader import Leader
 from pccl_backend.trainers.orders import Facts
-from pccl_backend.trainers.pieces import trainable
 from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.shards import check_meshes, reshard
 
@@ -25,7 +25,7 @@ __all__ = ["check_host", "make_host"]
 
 def make_host(
     group: dist.ProcessGroup | None,
-    model: torch.nn.Module,
+    layout: Callable[[], Layout],
     settings: Settings,
     *,
     signals: HeldSignals,
@@ -35,30 +35,31 @@ def make_host(
 
     Args:
         group: all processes of the host; None: it is this one.
-        model: of the trainer.
+        layout: makes the layout of the trainer's model.
         settings: of the trainer.
         signals: of the trainer.
         leave: leaves the run at once; another thread calls it.
     """
     if group is None:
         return ALONE
-    facts = _facts(model, settings)
+    facts = _facts(layout(), settings)
     if dist.get_rank(group) == 0:
         return Leader(group, facts, signals=signals, leave=leave)
 
     def build(make: Make) -> Buffers:
-        return Buffers.of(model, settings, make=make, leads=False)
+        return Buffers(layout(), settings, make=make, leads=False)
 
     return Follower(group, facts, signals=signals, build=build)
 
 
-def _facts(model: torch.nn.Module, settings: Settings) -> Facts:
+def _facts(layout: Layout, settings: Settings) -> Facts:
     """Return what all processes of a host must have alike, by name."""
     facts: dict[str, object] = {}
     for field in fields(settings):
         value = getattr(settings, field.name)
         facts[field.name] = "a function" if callable(value) else value
-    for name, parameter in trainable(model).items():
+    for name in layout.parameters:
+        parameter = layout.tensor(name)
         facts[f"parameter {name}"] = f"{parameter.dtype} {tuple(parameter.shape)}"
     return facts
 

@@ -11,6 +11,7 @@ from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import Outcome, Share
 from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.host import ALONE, Host
+from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.outer import Nesterov, Rule, TorchRule
 from pccl_backend.trainers.pieces import Piece
 from pccl_backend.trainers.residuals import Residuals
@@ -34,13 +35,11 @@ class Replica:
         inner_steps: inner steps that this peer has taken.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, settings: Settings, core: Core, host: Host = ALONE
-    ) -> None:
+    def __init__(self, layout: Layout, settings: Settings, core: Core, host: Host = ALONE) -> None:
         self._settings = settings
         self._core = core
         self._host = host
-        self.message = Buffers.of(model, settings, make=host.make)
+        self.message = Buffers(layout, settings, make=host.make)
         self._everywhere(Buffers.fill)
         self._rule = self._make_rule()
         self._learned = False  # whether the buffer holds what the local copy has learned
@@ -87,6 +86,7 @@ class Replica:
 
     def begin(self) -> None:
         """A call begins: inner steps may have been taken since the last one."""
+        self._everywhere(Buffers.check)
         self._learned = False
 
     def measure(self) -> Share:

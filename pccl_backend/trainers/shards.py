@@ -45,13 +45,11 @@ class Part:
 
     Attributes:
         slices: one for each dimension.
-        is_cut: whether other processes have other parts.
         writes: whether this process writes the part into the memory of the host. If several
             processes have the same part, the first of them does.
     """
 
     slices: tuple[slice, ...]
-    is_cut: bool
     writes: bool
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
@@ -67,7 +65,7 @@ def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
         leads: whether this process is the first of its host, which writes what all of them have.
     """
     if not is_dtensor(tensor):
-        return Part((slice(None),) * tensor.dim(), is_cut=False, writes=leads)
+        return Part((slice(None),) * tensor.dim(), writes=leads)
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     mesh: Any = tensor.device_mesh
@@ -76,7 +74,7 @@ def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
     place = mesh.get_coordinate()
     assert place is not None, "check_meshes() has seen this process in the mesh"
     copies = [at for at, how in zip(place, tensor.placements, strict=True) if how.is_replicate()]
-    return Part(slices, is_cut=True, writes=not any(copies))
+    return Part(slices, writes=not any(copies))
 
 
 def reshard(model: torch.nn.Module) -> None:

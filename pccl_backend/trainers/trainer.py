@@ -28,7 +28,7 @@ from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.host import ALONE, Alone, Host
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.orders import Status
-from pccl_backend.trainers.settings import claim, owned_optimizers
+from pccl_backend.trainers.settings import claim
 from pccl_backend.trainers.stages import Action, Goal
 
 __all__ = ["START_FIRST", "Trainer", "together"]
@@ -67,7 +67,7 @@ class Trainer:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
+        optimizers: Sequence[torch.optim.Optimizer],
         *,
         core: Callable[[], Core],
         copies: Callable[[Core], Copies],
@@ -82,7 +82,7 @@ class Trainer:
         if url is not None and group is not None:
             raise ValueError(f"url is {url!r}, and group= is given, too: give one of them")
         self._model = model
-        self._optimizers = owned_optimizers(model, optimizer)
+        self._optimizers = optimizers
         self._core = core
         self._copies = copies
         self._shared = {f"shared/{name}": tensor for name, tensor in (shared or {}).items()}

@@ -125,7 +125,7 @@ def thaws(url: str) -> None:
         outer.step()
         if rank == 1:
             model.bias.requires_grad_(True)
-        with expected(ValueError, "1 parameters were thawed after start()"):
+        with expected(ValueError, "parameter 'bias' is trainable, and was frozen at start()"):
             outer.step()
         model.bias.requires_grad_(False)
         outer.step()
