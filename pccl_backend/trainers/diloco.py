@@ -55,6 +55,11 @@ as `host_group`. The outer state lies once in the host's memory, with the names 
 whole model. Each process measures and loads its own shards, and one of them talks to the other
 hosts (host.py). Hosts may have different numbers of processes.
 
+**The model keeps its layout** from `start` on: the names, shapes and dtypes of its parameters and
+buffers. A call finds what differs before this peer sends anything, and raises ValueError. Undo the
+change, and call again. Freezing parameters is legal, and so are other tensors under the same names
+(layout.py; docs/recipes.md, section 6).
+
 **Shared state** is what an outer step changes: the global parameters, the outer momentum and the
 model's buffers (for example, a batch norm's running statistics). The inner optimizer belongs to
 each peer alone. The trainer's copies are in host memory: at most 16 bytes for each parameter, 20
@@ -158,8 +163,9 @@ class DiLoCo(Trainer):
             the others' only `stepped`.
 
     Raises:
-        ValueError: no trainable parameter, a setting out of range, an optimizer of another model,
-            a model that has a trainer already, or a DTensor over other processes than host_group.
+        ValueError: no trainable parameter, or one that no optimizer moves, or of a dtype that cannot
+            be averaged; a setting out of range, an optimizer of another model, a model that has a
+            trainer already, or a DTensor over other processes than host_group.
 
     Example:
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -277,7 +283,8 @@ class DiLoCo(Trainer):
             InvalidStateError: start() comes first, also after joining the run again.
             PcclError: any error of all_reduce, update_topology and sync_shared_state, except for
                 lost peers: those cost time, not the step.
-            ValueError: the settings differ from those of most peers.
+            ValueError: the settings differ from those of most peers, or the model's layout differs
+                from that of `start`.
         """
         with self._signals:
             while not self._run(Goal.STEP):

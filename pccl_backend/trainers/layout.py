@@ -13,7 +13,7 @@ A complex number travels as a pair of reals; the shapes in a layout are those of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -51,8 +51,7 @@ REMEDY = (
 APART = ', or keep buffers apart by DiLoCo(buffers="own")'
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """A parameter or buffer, as it was at the start."""
 
     shape: torch.Size

@@ -6,7 +6,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import world
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from world import expected
 
+import pccl_backend as pccl
 from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
 
 CHANGES = {  # what the error of the peer names
@@ -109,3 +114,65 @@ def freezes() -> tuple[object, ...]:
             assert torch.allclose(model[1].weight, other - 6.0 * (number + 1))
             assert torch.allclose(model[0].weight, frozen - 4.0 * (number + 1))
     return tuple(tuple(p.flatten().tolist()) for p in model.parameters())
+
+
+def host_has_complex_shards(url: str) -> None:
+    """Two processes have a part each of complex parameters, of which one is a single number."""
+    job = world.current
+    dist.init_process_group("gloo", init_method=job.init_method, rank=job.rank, world_size=job.size)
+    torch.manual_seed(3)
+    model: Any = torch.nn.Linear(4, 3, dtype=torch.complex64)
+    model.shift = torch.nn.Parameter(torch.tensor([1 - 1j], dtype=torch.complex128))
+    whole = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    model = fully_shard(model, mesh=init_device_mesh("cpu", (job.size,)))
+    host = dist.group.WORLD
+    with DiLoCo(model, outer_lr=1.0, outer_momentum=0.0, url=url, host_group=host) as outer:
+        for number in range(1, 4):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.to_local().add_(1 + 2j)
+            assert outer.step().contributors == 1
+            for name, before in whole.items():
+                now = model.get_parameter(name).full_tensor()
+                assert now.dtype == before.dtype
+                torch.testing.assert_close(now, before + number * (1 + 2j))
+        if job.rank == 0:
+            saved = outer.state_dict()["tensors"]["global/weight"]
+            assert torch.allclose(
+                torch.view_as_complex(saved).to(torch.complex64), whole["weight"] + (3 + 6j)
+            )
+        if job.rank == 1:
+            model.register_buffer("more", torch.zeros(1))
+        with expected(ValueError, "buffer 'more' is torch.float32", "was not there at start()"):
+            outer.step()
+
+
+def quantizes_complex() -> tuple[int, ...]:
+    """Pseudo-gradients of complex parameters travel with 8 bits for each real."""
+    rank, recorder = dist.get_rank(), Recorder()
+    torch.manual_seed(1)
+    model: Any = torch.nn.Linear(200, 300, dtype=torch.complex64)
+    start = model.weight.detach().clone()
+    outer = DiLoCo(
+        model,
+        outer_lr=1.0,
+        outer_momentum=0.0,
+        quantize=pccl.MinMax(bits=8),
+        error_feedback=True,
+        observer=recorder,
+    )
+    outer.start()
+    torch.manual_seed(10 + rank)
+    learned = torch.randn_like(start)
+    with torch.no_grad():
+        model.weight.add_(learned)
+    done = outer.step()
+    both = [torch.empty_like(learned) for _ in range(2)]
+    dist.all_gather(both, learned)
+    off = torch.view_as_real((model.weight - start).detach() - (both[0] + both[1]) / 2).abs().max()
+    assert 0 < off < 0.1, f"off by {off}"
+    assert done.sent_bytes < 1.5 * learned.numel() * 2, "it was not quantized"
+    residual = outer.state_dict(own=True)["own"]["residual/weight"]
+    assert residual.shape == (300, 200, 2)
+    assert residual.abs().max() > 0
+    return done.synced.hash, done.synced.revision
