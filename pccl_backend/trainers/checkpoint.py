@@ -18,6 +18,7 @@ KEYS = ("tensors", "revision", "hash", "digest")
 
 def save(engine: Engine, *, own: bool) -> dict[str, Any]:
     """Return the shared state, and what is this peer's own; see `Trainer.state_dict`."""
+    engine.look_up()
     tensors = dict(engine.state)
     info = engine.info
     state: dict[str, Any] = {
@@ -61,6 +62,7 @@ def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
     Raises:
         ValueError: names, dtypes or shapes differ from the trainer's.
     """
+    engine.look_up()
     _copy(dict(engine.state), state["tensors"], "the model, fragments= or outer_optimizer= differ")
     if own:
         differ = "the model, buffers= or error_feedback= differ"

@@ -53,7 +53,7 @@ class DDP(Trainer):
         observer: receives the trainer's events.
 
     Raises:
-        ValueError: no trainable parameter, or one that no optimizer moves, or of a dtype that cannot
+        ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
             be averaged; an optimizer of another model, a model that has a trainer already, or one
             that is cut between processes. Also in a step, if the model's layout (docs/recipes.md,
             section 6) differs from that of the start.

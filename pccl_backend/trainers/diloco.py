@@ -163,7 +163,7 @@ class DiLoCo(Trainer):
             the others' only `stepped`.
 
     Raises:
-        ValueError: no trainable parameter, or one that no optimizer moves, or of a dtype that cannot
+        ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
             be averaged; a setting out of range, an optimizer of another model, a model that has a
             trainer already, or a DTensor over other processes than host_group.
 

@@ -154,7 +154,7 @@ class Engine:
     def _shared(self) -> dict[str, torch.Tensor]:
         return {**self.copies.shared(), PROGRESS: self._progress, **self._more}
 
-    def _look_up(self) -> None:
+    def look_up(self) -> None:
         """Share what the model and the optimizers have now: the program may replace tensors."""
         tensors = self._shared()
         if _places(tensors) != _places(self.state):
@@ -319,7 +319,7 @@ class Engine:
 
     def _sync(self) -> None:
         self._hold()
-        self._look_up()
+        self.look_up()
         self.state.revision, offer = self.core.offer()
         self._progress.copy_(torch.tensor(offer.values()))
         is_new = not self.core.started

@@ -284,7 +284,7 @@ def test_replaced_tensors_are_read_and_written_by_their_names(
         assert (net.seen.tolist(), net.count.tolist()) == ([2.0] * 4, [5, 5])
         if kind == "ddp":  # what newcomers get is the model as it trains
             for name, parameter in net.named_parameters():
-                shared = trainer_state(group)[f"model/{name}"]
+                shared = group.state[f"model/{name}"]
                 assert shared.data_ptr() == parameter.data_ptr(), name
         group.agreed, group.revision = 7.0, 9
         step(net, optimizer)
@@ -292,8 +292,23 @@ def test_replaced_tensors_are_read_and_written_by_their_names(
         assert net.count.unique().tolist() == [7]
 
 
-def trainer_state(group: ScriptedGroup) -> dict[str, torch.Tensor]:
-    return dict(group.state)
+def test_a_checkpoint_has_the_tensors_of_the_moment(group: ScriptedGroup) -> None:
+    """Also if a parameter has other memory since the last step, or since state_dict()."""
+    net = Net()
+    optimizer = sgd(net)
+    with made("ddp", net, optimizer) as trainer:
+        step(net, optimizer)
+        to_other_memory(net)
+        net.a.weight.data.fill_(5.0)
+        saved = trainer.state_dict()
+        assert saved["tensors"]["model/a.weight"].unique().tolist() == [5.0]
+    other = Net()
+    again = made("ddp", other, sgd(other))
+    again.state_dict()
+    to_other_memory(other)
+    again.load_state_dict(saved)
+    again.start()
+    assert other.a.weight.unique().tolist() == [5.0]
 
 
 def test_a_frozen_parameter_keeps_its_place_in_diloco(group: ScriptedGroup) -> None:
