@@ -27,6 +27,9 @@ KINDS: dict[str, dict[str, Any]] = {
         "wide": True,
     },
     "ddp": {"ddp": True},
+    "moves": {"moves": True},
+    "moves, with overlap": {"moves": True, "overlap": 2},
+    "ddp moves": {"ddp": True, "moves": True},
 }
 
 

@@ -89,10 +89,12 @@ def trained(
 ) -> tuple[dict[int, int], bytes]:
     """Train with gradients from a seed; return the hashes and the bytes of the parameters.
 
-    `options` are of DiLoCo; "wide" asks for a model that is not too small to be quantized.
+    `options` are of DiLoCo; "wide" asks for a model that is not too small to be quantized, "moves"
+    for one that begins on the CPU.
     """
     options = dict(options)
-    model = model_of(put, 5000 if options.pop("wide", False) else 3)
+    moves = options.pop("moves", False)
+    model = model_of(stay if moves else put, 5000 if options.pop("wide", False) else 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
     outer: Any
     if "ddp" in options:
@@ -102,12 +104,16 @@ def trained(
     chance = torch.Generator().manual_seed(dist.get_rank())
     hashes, sent = {}, {}
     with outer:
-        for _ in range(STEPS):
+        for step in range(STEPS):
+            if moves and step == STEPS // 2:
+                move(model, optimizer, put)
+                moves = False
+            place = stay if moves else put
             for parameter in model.parameters():
                 gradient = torch.randn(parameter.shape, generator=chance).to(parameter.dtype)
-                parameter.grad = put(gradient)
+                parameter.grad = place(gradient)
             with torch.no_grad():
-                model[1].running_mean.add_(put(torch.randn(7, generator=chance)))
+                model[1].running_mean.add_(place(torch.randn(7, generator=chance)))
                 model[1].num_batches_tracked.add_(1)
             optimizer.step()
             if outer.last is not None:
@@ -122,15 +128,30 @@ def trained(
     )
 
 
+def stay(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def move(model: torch.nn.Module, optimizer: torch.optim.Optimizer, put: Any) -> None:
+    """Bring a model and its optimizer to another device, as `model.to` does."""
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            parameter.grad, parameter.data = None, put(parameter.data)
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, put(buffer))
+    for state in optimizer.state.values():
+        state["momentum_buffer"] = put(state["momentum_buffer"])
+
+
 def on_the_host(options: dict[str, Any]) -> tuple[dict[int, int], bytes]:
-    return trained(lambda tensor: tensor, options)
+    return trained(stay, options)
 
 
 def on_a_device(options: dict[str, Any]) -> tuple[dict[int, int], bytes]:
     device = fake()
     with Computes() as computes:
         results = trained(cuda, options)
-    assert computes.count > 20 * STEPS, "the model was on the device"
+    assert computes.count > 10 * STEPS, "the model was on the device"
     settle(device)
     dist.barrier()  # rank 0 hosts the master
     return results
