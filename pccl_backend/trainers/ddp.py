@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import HEAD, Outcome, Share
-from pccl_backend.trainers.layout import Layout, reals, views_of
+from pccl_backend.trainers.layout import Layout, difference, reals, views_of
 from pccl_backend.trainers.observer import Observer
 from pccl_backend.trainers.outer import make_state
 from pccl_backend.trainers.settings import owned_optimizers
@@ -236,8 +236,7 @@ class Gradients:
             else:
                 view.copy_(reals(gradient))
         for name, view in self._changes.items():
-            local = self._layout.local(name).to("cpu", view.dtype)
-            torch.sub(self._agreed[name], local, out=view)
+            difference(self._agreed[name], self._layout.local(name), out=view)
         low, high = body.aminmax()
         sick = not bool(low.isfinite() & high.isfinite())
         if sick:

@@ -23,7 +23,7 @@ import torch
 from pccl_backend._memory import take
 from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
-from pccl_backend.trainers.layout import Layout
+from pccl_backend.trainers.layout import Layout, difference
 from pccl_backend.trainers.pieces import Piece, cut
 from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.shards import part_of
@@ -141,7 +141,7 @@ class Buffers:
     def measure_since(self, fragment: int) -> None:
         """Set the pseudo-gradient to what `remember` has copied minus the local copy."""
         for piece, before in zip(self._written(fragment), self._remembered, strict=True):
-            _difference(before, self._local(piece), out=self._delta_piece(fragment, piece))
+            difference(before, self._local(piece), out=self._delta_piece(fragment, piece))
         self._remembered = []
 
     def load(self, fragment: int) -> None:
@@ -197,7 +197,7 @@ class Buffers:
             self._scratch = torch.empty(count, dtype=self.global_.dtype)
         for piece, out in self._aside(pieces):
             if kept and not piece.is_buffer:
-                _difference(self._kept_piece(fragment, piece), self._local(piece), out=out)
+                difference(self._kept_piece(fragment, piece), self._local(piece), out=out)
             else:
                 self._measure_piece(piece, out=out)
 
@@ -243,7 +243,7 @@ class Buffers:
 
     def _measure_piece(self, piece: Piece, *, out: torch.Tensor) -> None:
         local = self._local(piece)
-        _difference(_rounded(self._global(piece), local.dtype), local, out=out)
+        difference(_rounded(self._global(piece), local.dtype), local, out=out)
 
     def _mix_piece(self, piece: Piece, alpha: float) -> None:
         local, theirs = self._local(piece), self._global(piece)
@@ -287,12 +287,3 @@ class Buffers:
 def _rounded(wide: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the values that they have in a narrower dtype, in the wide one."""
     return wide.to(dtype).to(wide.dtype)
-
-
-def _difference(before: torch.Tensor, now: torch.Tensor, *, out: torch.Tensor) -> None:
-    """Set out to before - now; unchanged elements give zero, even if infinite or not a number."""
-    before, now = (tensor.to(out.device, out.dtype) for tensor in (before, now))
-    torch.sub(before, now, out=out)
-    if out.isnan().any():
-        unchanged = (before == now) | (before.isnan() & now.isnan())
-        out.masked_fill_(unchanged, 0)

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from pccl_backend.quantization import Format
 from pccl_backend.trainers.shards import is_dtensor, local_of, reshard
 
-__all__ = ["Layout", "reals", "views_of"]
+__all__ = ["Layout", "difference", "reals", "views_of"]
 
 FLOATS = {
     torch.float64,
@@ -237,6 +237,15 @@ def views_of(
 def reals(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose complex numbers are pairs of reals, over the same memory if it can."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def difference(before: torch.Tensor, now: torch.Tensor, *, out: torch.Tensor) -> None:
+    """Set out to before - now; unchanged elements give zero, even if infinite or not a number."""
+    before, now = (tensor.to(out.device, out.dtype) for tensor in (before, now))
+    torch.sub(before, now, out=out)
+    if out.isnan().any():
+        unchanged = (before == now) | (before.isnan() & now.isnan())
+        out.masked_fill_(unchanged, 0)
 
 
 def _shape(tensor: torch.Tensor) -> torch.Size:

@@ -589,6 +589,17 @@ def test_a_trained_parameter_of_every_float_dtype_is_averaged_or_refused_by_name
         outer.close()
 
 
+def test_a_mask_of_infinities_does_not_make_a_peer_sick(group: ScriptedGroup, kind: str) -> None:
+    net = Net()
+    net.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+    optimizer, before, mask = sgd(net), net.a.weight.clone(), net.mask.clone()
+    with made(kind, net, optimizer) as trainer:
+        step(net, optimizer)
+        assert trainer.last.excluded == ()
+    assert not torch.equal(net.a.weight, before)
+    assert torch.equal(net.mask, mask)
+
+
 @pytest.mark.parametrize("kind_of", ["lazy", "sparse"])
 def test_a_tensor_without_memory_of_its_shape_is_refused_by_name(kind: str, kind_of: str) -> None:
     net = Net()
