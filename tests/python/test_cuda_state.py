@@ -51,7 +51,7 @@ def test_a_device_that_fails_where_nobody_else_may_send(make_world: MakeWorld) -
 
 
 def test_a_device_that_is_busy_without_end(make_world: MakeWorld) -> None:
-    other, busy = make_world(2).run(work.stuck, setup="nothing")
+    _, busy = make_world(2).run(work.stuck, setup="nothing")
     assert busy["type"] in ("OperationTimeoutError", "SharedStateError")
     assert "and was given this work before the call" in busy["text"]
 

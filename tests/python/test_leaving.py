@@ -84,8 +84,11 @@ def test_ctrl_c_ends_the_wait_of_rank_0(make_world: MakeWorld) -> None:
     world = make_world(SIZE)
     world.start(work.rank_0_ends_well, -1, 0.1, setup="program")
     first = world.processes[0]
-    told = "Ctrl-C ends the wait"
-    assert wait_until(lambda: told in first.log.read_text(), timeout_s=30), world.tails()
+
+    def tells() -> bool:
+        return first.log.exists() and "Ctrl-C ends the wait" in first.log.read_text()
+
+    assert wait_until(tells, timeout_s=60), world.tails()
     os.kill(first.pid, signal.SIGINT)
     assert world.outcomes(60, expect_success=False) == [Lost(0)] * SIZE, world.tails()
     for process in world.processes[1:]:
