@@ -583,7 +583,5 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 
 def wide_models_are_refused() -> None:
-    with expected(
-        ValueError, "float32 or smaller, and this model has torch.float64: call model.float()"
-    ):
+    with expected(ValueError, "float32 or smaller, and 'weight' is of float64: call model.float()"):
         DiLoCo(nn.Linear(3, 3).double(), quantize=pccl.MinMax()).start()
