@@ -23,7 +23,10 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
   PCCL_ASSERT(!op.returned && op.info.start <= kept && kept <= op.info.count);
   PCCL_ASSERT(op.started || kept == op.info.start);
   if (op.started) {
-    const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
+    const bool overwrites =
+        op.info.kind == OpKind::kAllReduce ||
+        (op.info.kind == OpKind::kReduce && op.info.root == membership_.self());
+    const bool spoiled = overwrites && !context_.options.restore;
     if (spoiled && !op.request) {
       op.request =
           abort_request(key, Code::kPeerLost,

@@ -76,6 +76,11 @@ bool OpBuffers::has_parts() const {
          travels(schedule_.shape(), Travel::kParts);
 }
 
+bool OpBuffers::in_own_input() const {
+  const std::span<const std::byte> own = memory_.inputs[schedule_.shape().rank];
+  return !own.empty() && own.data() == memory_.spans[0].data();
+}
+
 Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory memory,
                                                    memory::Pool& pool) {
   pool.turn();
@@ -351,7 +356,11 @@ void OpBuffers::begin() {
   } else if (has_parts() && !row_of(shape.pattern).reduces) {
     copy_own(memory_.inputs[shape.rank], memory_.spans[shape.rank], 0);
   } else if (!in_place() && row_of(shape.pattern).reduces) {
-    if (shape.world == 1) copy_own(memory_.inputs[0], memory_.spans[0], 0);
+    if (shape.world == 1) {
+      copy_own(memory_.inputs[0], memory_.spans[0], 0);
+    } else if (has_parts() && in_own_input()) {
+      std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
+    }
   } else if (!in_place()) {
     const uint64_t at = schedule_.block_offset(shape.rank), bytes = memory_.inputs[0].size();
     const bool one = memory_.spans.size() == 1;
@@ -416,7 +425,7 @@ void OpBuffers::combine_reduced(const memory::Reduction& reduction) {
   const std::span<std::byte> to = memory_.spans[0].first(schedule_.total_bytes());
   const auto operand = [&](uint32_t rank) -> const std::byte* {
     if (rank != own) return slot(rank);
-    return contributed(in_place() ? slot(rank) : memory_.inputs[own].data());
+    return contributed(in_place() || in_own_input() ? slot(rank) : memory_.inputs[own].data());
   };
   if (in_place()) {
     PCCL_ASSERT(!combined_);

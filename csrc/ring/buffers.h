@@ -45,8 +45,8 @@ class OpBuffers {
                                                  memory::Pool& pool);
 
   // The operation begins: copies what this rank has for itself to its place. In a one-shot
-  // operation in place it copies this rank's tensor, which other members may still need when the
-  // result has overwritten it. Call it once, before anything moves.
+  // operation whose result overwrites what this rank contributes, it copies the contribution: the
+  // sum, and in place other members too, may still need it. Call it once, before anything moves.
   void begin();
   // The bytes of a chunk to send. REQUIRES: copy_bytes() is 0.
   std::span<const std::byte> source(const Chunk& sent) const;
@@ -100,6 +100,8 @@ class OpBuffers {
   memory::Reduction reduction(uint32_t absent) const;
   std::span<std::byte> place(const Chunk& chunk, Action action, std::span<std::byte> spare);
   bool in_place() const { return memory_.inputs.empty(); }
+  // Reduce-scatter: whether the result is in the block of this rank.
+  bool in_own_input() const;
   bool has_parts() const;
   void check_room(const Shape& shape) const;
   void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);

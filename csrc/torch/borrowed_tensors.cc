@@ -119,6 +119,7 @@ Bytes BorrowedTensors::lend(const at::Tensor& tensor, Use use) {
   }
   if (is_plain(tensor)) {
     memory_.push_back(tensor.storage());
+    writes_tensors_ = writes_tensors_ || use != Use::kRead;
     return bytes_of(tensor, use);
   }
   at::Tensor stage = contiguous_like(tensor);

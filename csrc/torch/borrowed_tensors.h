@@ -67,8 +67,10 @@ class BorrowedTensors {
   // The value of Work.result() and of the Future. Set before the operation is posted.
   Tensors results;
 
-  // Whether the spans are copies, which a failed operation may leave in any state.
+  // Whether spans are copies, which a failed operation may leave in any state.
   bool staged() const { return !copies_.empty() || on_device(); }
+  // Whether a span that the operation writes is a tensor's own memory.
+  bool writes_tensors() const { return writes_tensors_; }
   void copy_back();
   bool on_device() const { return device_.has_value(); }
   // REQUIRES: on_device(), and give_back_device() was not called.
@@ -93,6 +95,7 @@ class BorrowedTensors {
   std::vector<c10::Storage> memory_;
   std::unique_ptr<memory::Staging> staging_;
   std::vector<Copy> copies_;  // in the order in which copy_back() makes them
+  bool writes_tensors_ = false;
 };
 
 // Whether the elements lie in memory in their order and as they are.

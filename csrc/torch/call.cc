@@ -1,5 +1,6 @@
 #include "csrc/torch/call.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,23 @@ void PcclBackend::Call::read_blocks(Bytes whole, int blocks) {
     inputs.emplace_back(whole.subspan(static_cast<size_t>(block) * bytes, bytes));
 }
 
+bool PcclBackend::Call::overwrites_operand() const {
+  if (!protocol::reduces(request.kind)) return false;
+  return inputs.empty() || std::ranges::any_of(inputs, [this](std::span<const std::byte> input) {
+           return !input.empty() && input.data() == spans[0].data();
+         });
+}
+
+// Staged bytes are a copy already. But an operation that begins again needs its operand. Without
+// restoring, an all-reduce or a reduce then fails (Operations::repeat_later()); a reduce-scatter
+// saves the part of this rank all the same, which is small.
+bool PcclBackend::Call::needs_saving(bool restore) const {
+  if (!save) return false;
+  const bool overwrites = overwrites_operand();
+  return restore ? overwrites || borrowed->writes_tensors()
+                 : overwrites && request.kind == OpKind::kReduceScatter;
+}
+
 void expect_one(const char* call, const Tensors& tensors) {
   if (tensors.size() == 1) return;
   raise_value_error(c10::str(call, " takes one tensor, not a list of ", tensors.size()));
@@ -55,11 +73,9 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
   request.timeout = unset ? timeout_.load() : checked_timeout(call.timeout);
 
   ring::Memory memory;
+  memory.save = call.needs_saving(session_->restore());
   memory.spans = std::move(call.spans);
   memory.inputs = std::move(call.inputs);
-  // Staged bytes are a copy already. But an all-reduce that has to be repeated needs its operand.
-  const bool needed = !call.borrowed->staged() || request.kind == OpKind::kAllReduce;
-  memory.save = call.save && session_->restore() && needed;
 
   std::string name = call.name;
   if (!request.tag.empty()) name += " (" + request.tag + ")";

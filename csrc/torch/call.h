@@ -29,6 +29,10 @@ struct PcclBackend::Call {
   // Cuts `whole` into blocks of equal size and appends them to spans or inputs.
   void write_blocks(Bytes whole, int blocks);
   void read_blocks(Bytes whole, int blocks);
+  // Whether its result overwrites what this rank contributes to it.
+  bool overwrites_operand() const;
+  // Whether the memory that it writes has to be saved. `restore`: PCCL_RESTORE.
+  bool needs_saving(bool restore) const;
 
   const char* name;
   c10d::OpType type;

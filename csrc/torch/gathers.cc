@@ -114,7 +114,10 @@ PcclBackend::WorkPtr PcclBackend::allgather_coalesced(TensorLists& outputs, Tens
   call.borrowed->admit(inputs, Use::kRead);
   for (const Tensors& list : outputs)
     call.spans.push_back(call.borrowed->lend_flat(list, Use::kWrite));
-  check_apart(kName, all, inputs);
+  std::vector<InPlace> own;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    own.push_back({i, static_cast<size_t>(rank()) * inputs.size() + i, 0, 1});
+  check_apart(kName, all, inputs, own);
   const Bytes block = call.spans[static_cast<size_t>(rank())];
   call.read(call.borrowed->lend_own(block, inputs));
   call.elements(scalar, block.size());

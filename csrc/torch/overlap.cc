@@ -189,7 +189,7 @@ bool is_allowed(const Entry& input, const Entry& output, std::span<const InPlace
 }
 
 [[noreturn]] void refuse(const char* call, const Entry& left, const Entry& right, size_t outputs,
-                         size_t inputs) {
+                         size_t inputs, bool may_be_in_place) {
   const auto name = [&](const Entry& entry) {
     const bool one = (entry.output ? outputs : inputs) == 1;
     const std::string role = inputs == 0 ? "tensor" : entry.output ? "output" : "input";
@@ -207,7 +207,9 @@ bool is_allowed(const Entry& input, const Entry& output, std::span<const InPlace
   raise_value_error(c10::str(call, " reads its input while it writes to its output, and ",
                              name(input), " and ", name(output), " share memory (sizes ",
                              input.tensor->sizes(), " and ", output.tensor->sizes(),
-                             "), other than as this rank's own part: use .clone() for the input"));
+                             may_be_in_place ? "), other than as this rank's own part"
+                                             : "), and it does not work in place",
+                             ": use .clone() for the input"));
 }
 
 }  // namespace
@@ -235,7 +237,7 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
       const Entry& input = entry->output ? *other : *entry;
       const Entry& output = entry->output ? *entry : *other;
       if (!both && is_allowed(input, output, in_place)) continue;
-      refuse(call, *entry, *other, outputs.size(), inputs.size());
+      refuse(call, *entry, *other, outputs.size(), inputs.size(), !in_place.empty());
     }
     open.push_back(entry);
   }

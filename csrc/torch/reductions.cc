@@ -167,7 +167,8 @@ PcclBackend::WorkPtr PcclBackend::reduce_scatter(Tensors& outputs, TensorLists& 
   call.spans = {call.borrowed->lend_flat(written, Use::kWrite)};
   for (const at::Tensor& input : operands(kName, read, options.reduceOp))
     call.read(call.borrowed->lend(input, Use::kRead));
-  check_apart(kName, written, read);
+  const InPlace own{.input = static_cast<size_t>(rank()), .output = 0, .part = 0, .parts = 1};
+  check_apart(kName, written, read, {&own, 1});
   return post_reduce_scatter(std::move(call), scalar, op, outputs);
 }
 
@@ -202,7 +203,9 @@ PcclBackend::WorkPtr PcclBackend::reduce_scatter_tensor_coalesced(
   call.spans = {call.borrowed->lend_flat(written, Use::kWrite)};
   const Tensors values = operands(kName, read, options.reduceOp);
   call.read_blocks(call.borrowed->lend_interleaved(values, size(), Use::kRead), size());
-  check_apart(kName, written, read);
+  std::vector<InPlace> own;
+  for (size_t i = 0; i < read.size(); ++i) own.push_back({i, i, rank(), size()});
+  check_apart(kName, written, read, own);
   return post_reduce_scatter(std::move(call), scalar, op, outputs);
 }
 

@@ -114,6 +114,21 @@ def in_place(case: Case) -> Tensors:
     return [output]
 
 
+def list_in_place(case: Case) -> Tensors:
+    outputs = [case.tensor() for _ in range(case.size)]
+    dist.all_gather(outputs, outputs[case.rank], group=case.group)
+    return outputs
+
+
+def reduce_scatter_in_place(case: Case) -> Tensors:
+    whole = case.tensor(case.count * case.size)
+    own = whole.narrow(0, case.rank * case.count, case.count)
+    dist.reduce_scatter_tensor(own, whole, group=case.group)
+    parts = [case.tensor() for _ in range(case.size)]
+    dist.reduce_scatter(parts[case.rank], parts, group=case.group)
+    return [whole, *parts]
+
+
 def coalesced(case: Case) -> Tensors:
     outputs = [case.tensor(count * case.size) for count in (case.count, 7)]
     inputs = [case.tensor(count) for count in (case.count, 7)]
@@ -212,6 +227,7 @@ MOVING: dict[str, Collective] = {
     "all_gather": all_gather,
     "all_gather_into_tensor": all_gather_into_tensor,
     "in_place": in_place,
+    "list_in_place": list_in_place,
     "coalesced": coalesced,
     "ring": ring,
     "uneven_all_gather": uneven_all_gather,
@@ -228,6 +244,7 @@ REDUCING: dict[str, Collective] = {
     "reduce_scatter": reduce_scatter,
     "reduce_scatter_tensor": reduce_scatter_tensor,
     "reduce_scatter_coalesced": reduce_scatter_coalesced,
+    "reduce_scatter_in_place": reduce_scatter_in_place,
 }
 
 

@@ -164,6 +164,38 @@ def reduce_scatter_tensor(rank: int, world: int, count: int) -> Call:
     )
 
 
+def reduce_scatter_in_place(rank: int, world: int, count: int) -> Call:
+    parts = [data(rank, part, count // world) for part in range(world)]
+    want = [*parts[:rank], total(world, rank, count // world), *parts[rank + 1 :]]
+    return Call(
+        begin=lambda: dist.reduce_scatter(parts[rank], parts, async_op=True),
+        outputs=parts,
+        want=[tensor.clone() for tensor in want],
+    )
+
+
+def reduce_scatter_tensor_in_place(rank: int, world: int, count: int, *, tensors: int = 1) -> Call:
+    part = count // world // tensors
+    wholes = [
+        torch.stack([data(rank, to + n, part) for to in range(world)]) for n in range(tensors)
+    ]
+    want = [whole.clone() for whole in wholes]
+    for n, result in enumerate(want):
+        result[rank] = total(world, rank + n, part)
+
+    def begin() -> dist.Work:
+        with dist._coalescing_manager(async_ops=True) as works:
+            for whole in wholes:
+                dist.reduce_scatter_tensor(whole[rank], whole)
+        return works  # type: ignore[no-any-return]
+
+    return Call(begin=begin, outputs=wholes, want=want)
+
+
+def reduce_scatter_coalesced_in_place(rank: int, world: int, count: int) -> Call:
+    return reduce_scatter_tensor_in_place(rank, world, count, tensors=2)
+
+
 def broadcast(rank: int, world: int, count: int) -> Call:
     tensor = data(rank, 0, count)
     return Call(
@@ -204,6 +236,43 @@ def all_gather_into_tensor(rank: int, world: int, count: int) -> Call:
         inputs=[given],
         outputs=[output],
         want=[torch.cat([data(one, 0, part) for one in range(world)])],
+    )
+
+
+def all_gather_in_place(rank: int, world: int, count: int) -> Call:
+    """The outputs lie in different ways; all of one that fails are as before."""
+    part = count // world
+    outputs = [blank(part) if one % 2 else blank(2 * part)[::2] for one in range(world)]
+    outputs[rank].copy_(data(rank, 0, part))
+    return Call(
+        begin=lambda: dist.all_gather(outputs, outputs[rank], async_op=True),
+        outputs=outputs,
+        want=[data(one, 0, part) for one in range(world)],
+    )
+
+
+def gather_in_place(rank: int, world: int, count: int) -> Call:
+    part = count // world
+    outputs = [blank(part) for _ in range(world)]
+    outputs[rank].copy_(data(rank, 0, part))
+    want = [data(one, 0, part) if rank in (ROOT, one) else blank(part) for one in range(world)]
+    return Call(
+        begin=lambda: dist.gather(
+            outputs[rank], outputs if rank == ROOT else None, ROOT, async_op=True
+        ),
+        outputs=outputs,
+        want=want,
+    )
+
+
+def scatter_in_place(rank: int, world: int, count: int) -> Call:
+    part = count // world
+    given = [data(ROOT, to, part) for to in range(world)] if rank == ROOT else []
+    output = given[rank] if rank == ROOT else blank(part)
+    return Call(
+        begin=lambda: dist.scatter(output, given or None, ROOT, async_op=True),
+        outputs=[output, *given],
+        want=[data(ROOT, rank, part), *[one.clone() for one in given]],
     )
 
 
@@ -309,12 +378,18 @@ COLLECTIVES: dict[str, Callable[[int, int, int], Call]] = {
         reduce,
         reduce_scatter,
         reduce_scatter_tensor,
+        reduce_scatter_in_place,
+        reduce_scatter_tensor_in_place,
+        reduce_scatter_coalesced_in_place,
         broadcast,
         all_gather,
         all_gather_uneven,
         all_gather_into_tensor,
+        all_gather_in_place,
         gather,
+        gather_in_place,
         scatter,
+        scatter_in_place,
         all_to_all,
         all_to_all_single,
         all_to_all_uneven,

@@ -332,6 +332,8 @@ class Peer:
         stride: int = 1,
         dies_at: float = 0.0,
         repeat: bool = False,
+        dtype: str = "float32",
+        root: int | None = None,
     ) -> dict[str, Any]:
         """Send {"posted": ...} once it is posted, then return its end.
 
@@ -339,23 +341,27 @@ class Peer:
         `stride` above 1: use a tensor that is not contiguous. `dies_at`: the fraction of its bytes
         that have arrived when this process kills itself. `repeat`: after a failure, update the
         topology and repeat the operation at once; the answer then contains the results of the
-        repetition.
+        repetition. `dtype`: of four bytes. `root`: reduce to this rank instead.
         """
-        tensor = self._tensor(count, seed)
+        tensor = self._tensor(count, seed).to(getattr(self.torch, dtype))
         if (count, seed) not in self.inputs:
             self.inputs[count, seed] = digest(tensor)
         if stride > 1:
-            tensor = self.torch.zeros(count, stride)[:, 0].copy_(tensor)
+            tensor = tensor.new_zeros(count, stride)[:, 0].copy_(tensor)
 
         def reduce() -> dict[str, Any]:
             received = self.pccl.run_info()["tensor_bytes_received"]
             q = self.pccl.MinMax(bits=quantize) if quantize else None
-            work = self.pccl.all_reduce(
-                tensor, op=op, tag=tag, quantize=q, on_loss=on_loss, async_op=True
-            )
+            if root is None:
+                work = self.pccl.all_reduce(
+                    tensor, op=op, tag=tag, quantize=q, on_loss=on_loss, async_op=True
+                )
+            else:
+                work = self.dist.reduce(tensor, root, async_op=True)
             self.say({"posted": time.monotonic()})
             world = self.dist.get_world_size()
-            mortal = received + dies_at * count * 4 * 2 * (world - 1) / world
+            passes = 2 * (world - 1) / world if root is None else 1
+            mortal = received + dies_at * count * 4 * passes
             while dies_at > 0:
                 if self.pccl.run_info()["tensor_bytes_received"] >= mortal:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -519,6 +525,7 @@ class Peer:
             "rank": self.dist.get_rank(),
             "world": self.dist.get_world_size(),
             "peer": run["peer"],
+            "ring": run["ring"],
             "address": run["members"][run["rank"]]["address"],
             "port": int(run["members"][run["rank"]]["address"].rpartition(":")[2]),
             "connections": {link["peer"]: link["connection"] for link in run["links"]},

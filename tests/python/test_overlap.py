@@ -33,6 +33,16 @@ INPUTS = {
     "another's columns": "the input and the output",
     "another output's own place": "input 1 and output 0",
 }
+PARTS = {
+    "another's part": "the input and the output share memory (sizes [3, 4] and [4]), other than as "
+    "this rank's own part",
+    "another's input": "input {other} and the output",
+    "beside its part": "the input and the output",
+    "another tensor's part": "input 1 and output 0",
+    "scattered to another's": "input {other} and the output",
+    "all_to_all in place": "and it does not work in place",
+    "all_to_all_single in place": "and it does not work in place",
+}
 MANY = {
     "reduced twice": "tensors 0 and 1",
     "reduced, overlapping": "tensors 0 and 2",
@@ -46,7 +56,7 @@ MANY = {
 
 def test_tensors_that_share_memory(make_world: MakeWorld) -> None:
     world = 3
-    wanted = {**OUTPUTS, **INPUTS, **MANY}
+    wanted = {**OUTPUTS, **INPUTS, **PARTS, **MANY}
     for rank, results in enumerate(make_world(world).run(work.refusals)):
         assert results.keys() == wanted.keys()
         for name, found in results.items():
@@ -65,6 +75,16 @@ def test_views_side_by_side(make_world: MakeWorld, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_in_place(make_world: MakeWorld, size: int) -> None:
     make_world(size).run(work.in_place)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_reduce_scatter_in_place(make_world: MakeWorld, size: int) -> None:
+    make_world(size).run(work.reduce_scatter_in_place)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_gathers_and_scatters_in_place(make_world: MakeWorld, size: int) -> None:
+    make_world(size).run(work.gathers_and_scatters_in_place)
 
 
 def test_in_place_below_a_row(make_world: MakeWorld) -> None:

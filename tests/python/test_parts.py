@@ -17,7 +17,6 @@ REFUSALS = {
     "reduce_scatter_tensor size": ("ValueError", "9 elements"),
     "reduce_scatter dtypes": ("ValueError", "Double", "Float"),
     "reduce_scatter of bits": ("ValueError", "BXOR", "float32"),
-    "reduce_scatter in place": ("ValueError", "share memory"),
     "reduce of bytes": ("ValueError", "Float8_e5m2"),
     "gather of few": ("ValueError", "one output per rank, 3 in all, not 2"),
     "gather to another": ("ValueError", "(dst) has outputs"),

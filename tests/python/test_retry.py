@@ -52,6 +52,24 @@ def test_a_tensor_that_is_not_contiguous_is_reduced_once(fleet: Fleet) -> None:
         assert values == [2 * (i * (count // 1000) % 64) + 1 for i in range(len(values))]
 
 
+def test_a_reduce_of_a_tensor_that_is_not_contiguous_is_repeated(fleet: Fleet) -> None:
+    peers = fleet.found(3)
+    ring = peers[0].call("info")["ring"]
+    before = ring[ring.index(0) - 1]  # what it passes on goes to rank 0, the root
+    count = 2 << 20
+    for seed, peer in enumerate(peers):
+        dies = {"dies_at": 0.5} if seed == before else {}
+        peer.tell("all_reduce", count=count, seed=seed, stride=2, root=0, **dies)
+    for peer in peers:
+        assert "posted" in peer.answer()
+    other = 3 - before
+    answer = peers[0].answer()
+    assert answer["ok"], answer
+    values = answer["values"]
+    assert values == [2 * (i * (count // 1000) % 64) + other for i in range(len(values))]
+    assert peers[other].answer()["untouched"], "it only contributed"
+
+
 # The training code does not handle losses. One rank kills itself when the others are about to enter
 # the same backward pass. All ranks have the same batch, so the gradient should equal the local one.
 # The ratio of the two is the scale of the step.

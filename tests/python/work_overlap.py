@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,32 @@ def inputs_that_share() -> dict[str, Call]:
     }
 
 
+def others_parts() -> dict[str, Call]:
+    """An output in the input, where it is not this rank's part of it; and all_to_all in place."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    other = (rank + 1) % world
+    whole = torch.zeros(world, K)
+    flat = torch.zeros(world * K + 1)
+    wholes = [torch.zeros(world, K) for _ in range(2)]
+
+    def scatter_many(outputs: list[torch.Tensor]) -> None:
+        with dist._coalescing_manager():
+            for output, tensor in zip(outputs, wholes, strict=True):
+                dist.reduce_scatter_tensor(output, tensor)
+
+    return {
+        "another's part": lambda: dist.reduce_scatter_tensor(whole[other], whole),
+        "another's input": lambda: dist.reduce_scatter(whole[other], list(whole)),
+        "beside its part": lambda: dist.reduce_scatter_tensor(
+            flat[rank * K + 1 :][:K], flat[: world * K]
+        ),
+        "another tensor's part": lambda: scatter_many([wholes[1][rank], torch.zeros(K)]),
+        "scattered to another's": lambda: dist.scatter(whole[other], list(whole), rank),
+        "all_to_all in place": lambda: dist.all_to_all(list(whole), list(whole)),
+        "all_to_all_single in place": lambda: dist.all_to_all_single(whole, whole),
+    }
+
+
 def many_that_share() -> dict[str, Call]:
     world = dist.get_world_size()
     flat = torch.zeros(2 * world * K)
@@ -125,7 +152,7 @@ def many_that_share() -> dict[str, Call]:
 
 def refusals() -> dict[str, dict[str, Any]]:
     """Each is refused before anything is sent; the group then works as before."""
-    calls = {**outputs_that_share(), **inputs_that_share(), **many_that_share()}
+    calls = {**outputs_that_share(), **inputs_that_share(), **others_parts(), **many_that_share()}
     found = {name: error_of(call) for name, call in calls.items()}
     check_gather([torch.zeros(K) for _ in range(dist.get_world_size())])
     return found
@@ -209,6 +236,96 @@ def in_place() -> None:
     gather_many(list(lanes), parts)
     for lane in lanes:
         assert lane.equal(flat), lanes
+
+
+Form = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
+Forms = dict[str, Form]
+
+
+def _scatters(op: dist.ReduceOp.RedOpType) -> Forms:
+    """Return the forms of reduce-scatter; without `out` the output is in the input, `whole`."""
+    rank = dist.get_rank()
+
+    def tensor(whole: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        result = whole[rank] if out is None else out
+        dist.reduce_scatter_tensor(result, whole, op)
+        return result
+
+    def of_list(whole: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        result = whole[rank] if out is None else out
+        dist.reduce_scatter(result, list(whole), op)
+        return result
+
+    def coalesced(whole: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        result = whole[rank] if out is None else out
+        other = whole + whole
+        with dist._coalescing_manager():
+            dist.reduce_scatter_tensor(result, whole, op)
+            dist.reduce_scatter_tensor(other[rank] if out is None else out + out, other, op)
+        return result
+
+    return {"tensor": tensor, "list": of_list, "coalesced": coalesced}
+
+
+def reduce_scatter_in_place() -> None:
+    """Its output is this rank's part of the input; the other parts stay as they are."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    avg, product = dist.ReduceOp.AVG, dist.ReduceOp.PRODUCT
+    for count, dtype, op in itertools.product(
+        (1, K, 1000, 40_000),
+        (torch.float32, torch.bfloat16, torch.int64, torch.complex64),
+        (dist.ReduceOp.SUM, avg, product),
+    ):
+        if dtype.is_complex and op == product:
+            continue
+        base = (torch.arange(world * count).view(world, count) * (rank + 1)).remainder(61)
+        for name, call in _scatters(op).items():
+            for across in (False, True):
+                whole = base.to(dtype)
+                if across:  # the parts are columns
+                    whole = whole.t().contiguous().t()
+                want = call(whole, torch.empty(count, dtype=dtype))
+                rest = whole.clone()
+                got = call(whole, None)
+                about = (name, count, dtype, op, across)
+                assert got.equal(want), (about, got, want)
+                rest[rank] = want
+                assert whole.equal(rest), (about, "the other parts")
+
+
+def gathers_and_scatters_in_place() -> None:
+    """The other collectives in place, against their results out of place."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    root = world - 1
+    for count, across in itertools.product((1, K, 1000, 40_000), (False, True)):
+        every = torch.stack([values(source, torch.empty(count)) for source in range(world)])
+
+        def blank(rows: int = world, count: int = count, across: bool = across) -> torch.Tensor:
+            shape = (count, rows) if across else (rows, count)
+            return torch.full(shape, -1.0).t() if across else torch.full(shape, -1.0)
+
+        whole = blank()
+        whole[rank] = every[rank]
+        dist.gather(whole[rank], list(whole) if rank == root else None, root)
+        want = every if rank == root else blank()
+        want = want.index_copy(0, torch.tensor([rank]), every[rank : rank + 1])
+        assert whole.equal(want), ("gather", count, across)
+
+        whole = every.clone() if rank == root else blank()
+        dist.scatter(whole[rank], list(whole) if rank == root else None, root)
+        want = every if rank == root else blank()
+        want = want.index_copy(0, torch.tensor([rank]), every[rank : rank + 1])
+        assert whole.equal(want), ("scatter", count, across)
+
+        lists = [[blank(1)[0], blank(1)[0]] for _ in range(world)]
+        lists[rank][0].copy_(every[rank])
+        lists[rank][1].copy_(2 * every[rank])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dist.all_gather_coalesced(lists, lists[rank])
+        for source, (one, two) in enumerate(lists):
+            assert one.equal(every[source]), ("all_gather_coalesced", count, across)
+            assert two.equal(2 * every[source]), ("all_gather_coalesced", count, across)
 
 
 def parts_of_a_row() -> None:

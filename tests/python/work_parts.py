@@ -261,7 +261,6 @@ def refusals() -> dict[str, Found]:
         "reduce_scatter_tensor size": lambda: dist.reduce_scatter_tensor(torch.ones(3), whole),
         "reduce_scatter dtypes": lambda: dist.reduce_scatter_tensor(one.double(), whole),
         "reduce_scatter of bits": lambda: dist.reduce_scatter(one, many, dist.ReduceOp.BXOR),
-        "reduce_scatter in place": lambda: dist.reduce_scatter_tensor(whole[:2], whole),
         "reduce of bytes": lambda: dist.reduce(one.to(torch.float8_e5m2), 0),
         "gather of few": lambda: backend.gather([many[1:]], [one], _root(rank)),
         "gather to another": lambda: backend.gather([many], [one], _root(other)),

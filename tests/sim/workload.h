@@ -105,7 +105,7 @@ class Workload : public App {
     std::string tag, name;
     bool uneven = false;    // parts of different sizes
     bool any = false;       // a send that is received from any source
-    bool apart = false;     // an all-gather whose input is not in its output
+    bool apart = false;     // an all-gather or a reduce-scatter that is not in place
     bool keep = false;      // on_loss="keep"
     bool crossing = false;  // all post it before the topology update, and wait for it after
     bool hasty = false;     // its root may give up before it is over
@@ -131,6 +131,7 @@ class Workload : public App {
   static Buffers fresh_state();
   static bool same_on_all(const Call& call);  // whether all ranks get the same result
   uint64_t part(const Call& call, uint32_t from, uint32_t to) const;  // elements
+  static bool is_into_input(const Call& call);
   Buffers inputs_of(const Call& call, uint32_t rank) const;
   Buffers outputs_of(const Call& call) const;
   std::vector<std::byte> block_of(const Call& call, uint32_t from, uint32_t to) const;

@@ -46,14 +46,18 @@ TEST(Reconfiguration, WhatCannotBeRestoredIsNotRepeated) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.call(t.kind(6, OpKind::kBroadcast, 0));  // it overwrites nothing that it needs
+  t.call(t.kind(7, OpKind::kReduce, 1));     // to this peer, whose tensor gets the result
+  t.call(t.kind(8, OpKind::kReduce, 0));
   t.go_on(1);
-  t.on(OpDrained{epoch_id(1), t.key(0)});
-  t.on(OpDrained{epoch_id(1), t.key(1)});
+  for (uint32_t i = 0; i < 4; ++i) t.on(OpDrained{epoch_id(1), t.key(i)});
   const std::string story = t.reconfigure(2);
   EXPECT_NE(story.find("tell AbortRequest #0, peer lost"), std::string::npos) << story;
   EXPECT_NE(story.find("PCCL_RESTORE=off"), std::string::npos) << story;
   EXPECT_EQ(story.find("start call 5"), std::string::npos) << story;
   EXPECT_NE(story.find("start call 6"), std::string::npos) << story;
+  EXPECT_NE(story.find("tell AbortRequest #2, peer lost"), std::string::npos) << story;
+  EXPECT_EQ(story.find("start call 7"), std::string::npos) << story;
+  EXPECT_NE(story.find("start call 8"), std::string::npos) << story;
 }
 
 TEST(Reconfiguration, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {

@@ -83,6 +83,48 @@ TEST_P(Parts, ReduceScatterAndReduce) {
   }
 }
 
+// A reduce-scatter, around the ring or in one shot.
+Call reduce_scatter(uint64_t tag, uint64_t count, bool one_shot, bool into_input) {
+  Call call{.key = numbered(tag),
+            .pattern = one_shot ? Pattern::kOneShot : Pattern::kReduceScatter,
+            .count = count,
+            .block_bytes = {},
+            .into_input = into_input};
+  if (one_shot) call.part = [count](uint32_t, uint32_t) { return count; };
+  return call;
+}
+
+// It begins several times, and each attempt finds what the first one found.
+TEST_P(Parts, AReduceScatterIntoItsInput) {
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    World world(GetParam(), seed);
+    world.wan = seed % 2 == 0;
+    const bool one_shot = seed % 3 == 0;
+    Call call = reduce_scatter(1, one_shot ? 1001 : 60007, one_shot, true);
+    call.reduce = seed % 4 < 2 ? ReduceOp::kSum : ReduceOp::kAvg;
+    call.dtype = seed % 5 < 3 ? DType::kFloat32 : DType::kBfloat16;
+    if (seed % 7 == 0) {
+      call.absent = std::vector<bool>(world.size());
+      call.absent[seed % world.size()] = true;
+    }
+    world.post(call);
+    for (uint64_t epoch = 2; epoch < 2 + seed % 3; ++epoch) {
+      const uint64_t most = world.size() > 1 ? world.random() % 600 : 0;
+      for (uint64_t moves = most; moves > 0 && world.move(); --moves) {
+      }
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.again(rank, call.key, 0);
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        world.renew(rank, Epoch{epoch});
+        world.at(rank, call.key).transferred = 0;
+        world.post_again(rank, call.key);
+      }
+    }
+    world.settle();
+    commit(world, call);
+    expect_quiet(world);
+  }
+}
+
 // A call that is not over leaves no trace, whenever it is aborted.
 TEST(PartsOfThree, AnAbortRestoresWhatWasWritten) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -106,7 +148,9 @@ TEST(PartsOfThree, AnAbortRestoresWhatWasWritten) {
          .pattern = Pattern::kOneShot,
          .count = 500,
          .block_bytes = {},
-         .part = even}};
+         .part = even},
+        reduce_scatter(6, 90000, false, true),
+        reduce_scatter(7, 500, true, true)};
     for (const Call& call : calls) world.post(call);
     for (uint64_t moves = world.random() % 400; moves > 0 && world.move(); --moves) {
     }

@@ -53,6 +53,7 @@ struct Call {
   // World makes the task.
   std::function<Task(uint32_t rank)> task = {};
   std::vector<bool> absent = {};  // by rank; none: nobody is
+  bool into_input = false;        // a reduce-scatter whose result is in the block of its rank
 };
 
 // The state of a call on one rank.
@@ -153,6 +154,7 @@ class World {
     posted.before = posted.memory;
     for (uint64_t bytes : sizes_of(rank, call, true))
       posted.inputs.push_back(filled(bytes, call.dtype, call.scale));
+    if (call.into_input) posted.memory = posted.before = {posted.inputs[rank]};
     start(rank, posted);
   }
   void post(const Call& call) {
@@ -327,6 +329,7 @@ class World {
                   .save = call.save};
     for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
     for (const Bytes& bytes : posted.inputs) memory.inputs.emplace_back(bytes);
+    if (call.into_input) memory.inputs[rank] = memory.spans[0];
     const size_t kept = posted.kept * element_bytes(call.dtype);
     if (kept > 0) memory.spans[0] = memory.spans[0].subspan(kept);
     engine(rank).post(std::move(task), std::move(memory));
