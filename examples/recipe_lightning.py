@@ -36,6 +36,7 @@ class Sine(lightning.LightningModule):
         (x,) = batch
         loss = (self.net(x) - torch.sin(x)).square().mean()
         self.loss = loss.item()
+        self.log("loss", loss, sync_dist=True)  # with a DDPStrategy: the average of its ranks
         return loss
 
 

@@ -351,9 +351,10 @@ def all_reduce(
         tensor: a tensor of any shape on the CPU or on a CUDA device, with the same dtype and number
             of elements on all members; integers, bool, floats from 16 bits, and complex for sums
             and averages. A sum also takes sparse tensors (COO, on the CPU), without `on_loss`.
-        op: "sum", "avg" (floats and complex), "product", "min", "max", or "band", "bor", "bxor"
+        op: "sum", "avg" (not for bool), "product", "min", "max", or "band", "bor", "bxor"
             (integers and bool), or a `dist.ReduceOp`. In float16 and bfloat16 a sum can overflow;
-            an average of finite numbers is always finite.
+            an average of finite numbers is always finite. An average of integers is their sum,
+            which wraps around, divided towards zero.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
         quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with

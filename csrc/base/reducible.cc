@@ -28,10 +28,10 @@ Status check_reducible(DType dtype, ReduceOp op) {
         "floats allow SUM, AVG, PRODUCT, MIN and MAX; for bits, pass a view of the tensor as "
         "integers");
   }
-  if (op != ReduceOp::kAvg) return {};
+  if (dtype != DType::kBool || op != ReduceOp::kAvg) return {};
   return refused(
-      "integers and bool allow SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR; "
-      "for a mean, use SUM and divide, or reduce a copy in float32 or float64");
+      "bool allows SUM, PRODUCT, MIN, MAX, BAND, BOR and BXOR; for the share of the ranks with "
+      "true, reduce a copy in float32");
 }
 
 Status check_quantizable(const WireFormat& format, DType dtype, ReduceOp op) {

@@ -130,10 +130,10 @@ Kernel kernel() {
   return portable<typename Type::template Family<kPortableBytes>, Op>;
 }
 
-// Signs matter only to MIN and MAX. All other operations are done unsigned, where overflow is
-// defined to wrap around.
+// Signs matter only to MIN, MAX and the division of AVG. All else is done unsigned, where overflow
+// is defined to wrap around.
 template <typename T>
-Kernel integer_kernel(ReduceOp op) {
+Kernel integer_kernel(ReduceOp op, bool last) {
   using Signless = WholeOf<std::make_unsigned_t<T>>;
   switch (op) {
     case ReduceOp::kSum: return kernel<Signless, Sum>();
@@ -143,7 +143,8 @@ Kernel integer_kernel(ReduceOp op) {
     case ReduceOp::kBand: return kernel<Signless, And>();
     case ReduceOp::kBor: return kernel<Signless, Or>();
     case ReduceOp::kBxor: return kernel<Signless, Xor>();
-    case ReduceOp::kAvg: break;
+    case ReduceOp::kAvg:
+      return last ? kernel<Signless, SumAndDivide<T>>() : kernel<Signless, Sum>();
   }
   return nullptr;
 }
@@ -181,14 +182,14 @@ Kernel bool_kernel(ReduceOp op) {
 // The kernel of a step; `last` says whether it adds the last contribution.
 Kernel kernel_for(DType dtype, ReduceOp op, bool last) {
   switch (dtype) {
-    case DType::kUint8: return integer_kernel<uint8_t>(op);
-    case DType::kInt8: return integer_kernel<int8_t>(op);
-    case DType::kInt16: return integer_kernel<int16_t>(op);
-    case DType::kInt32: return integer_kernel<int32_t>(op);
-    case DType::kInt64: return integer_kernel<int64_t>(op);
-    case DType::kUint16: return integer_kernel<uint16_t>(op);
-    case DType::kUint32: return integer_kernel<uint32_t>(op);
-    case DType::kUint64: return integer_kernel<uint64_t>(op);
+    case DType::kUint8: return integer_kernel<uint8_t>(op, last);
+    case DType::kInt8: return integer_kernel<int8_t>(op, last);
+    case DType::kInt16: return integer_kernel<int16_t>(op, last);
+    case DType::kInt32: return integer_kernel<int32_t>(op, last);
+    case DType::kInt64: return integer_kernel<int64_t>(op, last);
+    case DType::kUint16: return integer_kernel<uint16_t>(op, last);
+    case DType::kUint32: return integer_kernel<uint32_t>(op, last);
+    case DType::kUint64: return integer_kernel<uint64_t>(op, last);
     case DType::kFloat16: return float_kernel<PairsOf<Float16>, ScaledSum>(op, last);
     case DType::kBfloat16: return float_kernel<PairsOf<Bfloat16>, ScaledSum>(op, last);
     case DType::kFloat32: return float_kernel<WholeOf<float>, Sum>(op, last);
@@ -202,7 +203,8 @@ Kernel kernel_for(DType dtype, ReduceOp op, bool last) {
 Averaging averaging_of(const Reduction& reduction, int held) {
   PCCL_ASSERT(1 <= held && held < reduction.contributors);
   const auto divisor = static_cast<float>(divisor_of(reduction));
-  if (element_bytes(reduction.dtype) > 2) return {.divisor = divisor};
+  if (!is_floating(reduction.dtype) || element_bytes(reduction.dtype) > 2)
+    return {.divisor = divisor};
   const float scale =
       1.0f / static_cast<float>(std::bit_ceil(static_cast<unsigned>(reduction.contributors)));
   return {held == 1 ? scale : 1, scale, scale * divisor};

@@ -109,6 +109,22 @@ struct AndDivide {
   }
 };
 
+// The last step of AVG for integers. `T`: the type of an element; the vectors are unsigned, so that
+// their sum wraps around. The quotient has a type that has every divisor, which an int8_t has not.
+template <typename T>
+struct SumAndDivide {
+  template <typename V>
+  PCCL_INLINE static void apply(V& a, const V& b, const Averaging& averaging) {
+    using Narrow = std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>;
+    using Quotient = std::conditional_t<(sizeof(T) > sizeof(Narrow)), T, Narrow>;
+    using Element = std::remove_cvref_t<decltype(a[0])>;
+    const auto divisor = static_cast<Quotient>(averaging.divisor);
+    a += b;
+    for (size_t i = 0; i < sizeof(V) / sizeof(T); ++i)
+      a[i] = static_cast<Element>(static_cast<Quotient>(static_cast<T>(a[i])) / divisor);
+  }
+};
+
 // Makes every NaN the positive quiet one. Processors, and even two compilations, differ in which of
 // two NaNs an addition keeps and in the sign of a new NaN.
 template <typename T, typename V>

@@ -253,11 +253,11 @@ def calls(dtype: torch.dtype, place: Place) -> Iterator[tuple[str, Collective]]:
     if dtype not in REDUCED:
         return
     yield from REDUCING.items()
-    if dtype.is_floating_point:
+    if dtype != torch.bool:
         yield "avg", all_reduce(dist.ReduceOp.AVG)
-        # Device and host may round the product of small floats in different ways.
-        if place.computes and dtype.itemsize >= 4:
-            yield "premultiplied", premultiplied
+    # Device and host may round the product of small floats in different ways.
+    if dtype.is_floating_point and place.computes and dtype.itemsize >= 4:
+        yield "premultiplied", premultiplied
 
 
 def bits(tensors: Tensors, place: Place) -> list[bytes]:

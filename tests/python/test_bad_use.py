@@ -82,7 +82,7 @@ def _join_by(url: str) -> Found:
 
 REFUSALS = {
     "float8": ("ValueError", "Float8_e4m3fn"),
-    "average of integers": ("ValueError", "AVG", "int32"),
+    "average of bools": ("ValueError", "AVG", "bool", "a copy in float32"),
     "bits of floats": ("ValueError", "BXOR", "float32"),
     "bits of complex": ("ValueError", "complex"),
     "unknown op": ("ValueError", "median", "sum, avg, product"),

@@ -29,11 +29,16 @@ def reduce_with_a_death(peers: list[Remote], **arguments: Any) -> list[dict[str,
     return [peer.answer() for peer in peers[:-1]]
 
 
-@pytest.mark.parametrize(("op", "stride"), [("sum", 1), ("avg", 1), ("avg", 2)])
-def test_the_rest_is_reduced_over_those_who_are_left(fleet: Fleet, op: str, stride: int) -> None:
+@pytest.mark.parametrize(
+    ("op", "stride", "dtype"),
+    [("sum", 1, "float32"), ("avg", 1, "float32"), ("avg", 2, "float32"), ("avg", 1, "int32")],
+)
+def test_the_rest_is_reduced_over_those_who_are_left(
+    fleet: Fleet, op: str, stride: int, dtype: str
+) -> None:
     peers = fleet.found(3)
     names = {peer.call("info")["peer"]: seed for seed, peer in enumerate(peers)}
-    first, second = reduce_with_a_death(peers, op=op, stride=stride)
+    first, second = reduce_with_a_death(peers, op=op, stride=stride, dtype=dtype)
     assert first["ok"], first
     assert first["digest"] == second["digest"]
     assert first["parts"] == second["parts"]
@@ -46,7 +51,8 @@ def test_the_rest_is_reduced_over_those_who_are_left(fleet: Fleet, op: str, stri
         element = sample * (COUNT // 1000)
         over = all_three if element < middle else survivors
         total = sum(element % 64 + names[peer] for peer in over)
-        assert value == pytest.approx(total if op == "sum" else total / len(over))
+        average = total // len(over) if dtype == "int32" else total / len(over)
+        assert value == pytest.approx(total if op == "sum" else average)
 
 
 def test_under_raise_the_group_needs_an_update_all_the_same() -> None:

@@ -106,7 +106,7 @@ def wrong_arguments() -> dict[str, dict[str, Any]]:
     options.rootRank = 7
     calls: dict[str, Callable[[], Any]] = {
         "float8": lambda: dist.all_reduce(torch.ones(4).to(torch.float8_e4m3fn)),
-        "average of integers": lambda: pccl.all_reduce(torch.ones(4, dtype=torch.int32), "avg"),
+        "average of bools": lambda: pccl.all_reduce(torch.ones(4, dtype=torch.bool), "avg"),
         "bits of floats": lambda: pccl.all_reduce(one, op="bxor"),
         "bits of complex": lambda: dist.all_reduce(torch.ones(2) * 1j, dist.ReduceOp.MAX),
         "unknown op": lambda: pccl.all_reduce(one, op="median"),

@@ -183,6 +183,37 @@ def premultiplied() -> None:
     same(tensor, torch.full((4,), float(2 * sum(range(world)) if rank == 0 else rank)), "reduce")
 
 
+def averages_of_integers() -> None:
+    """The sum divided by the number of the ranks, towards zero, in each collective that reduces."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    avg = dist.ReduceOp.AVG
+    for count in (3, 40_000):
+        given = torch.full((count,), rank - 4)  # the sum of four ranks is -10
+        total = sum(range(world)) - 4 * world
+        want = torch.full((count,), -(-total // world))
+        tensor = given.clone()
+        dist.reduce(tensor, world - 1, avg)
+        same(tensor, want if rank == world - 1 else given, "reduce")
+        output = torch.zeros_like(given)
+        dist.reduce_scatter(output, [given] * world, avg)
+        same(output, want, "reduce_scatter")
+        output = torch.zeros_like(given)
+        dist.reduce_scatter_tensor(output, given.repeat(world), avg)
+        same(output, want, "reduce_scatter_tensor")
+        outputs = [torch.zeros_like(given), torch.zeros(1, dtype=torch.int64)]
+        with dist._coalescing_manager():
+            dist.reduce_scatter_tensor(outputs[0], given.repeat(world), avg)
+            dist.reduce_scatter_tensor(outputs[1], given[:1].repeat(world), avg)
+        same(outputs[0], want, "reduce_scatter_tensor, coalesced")
+        same(outputs[1], want[:1], "reduce_scatter_tensor, coalesced")
+        tensors = [given.clone(), given[:1].clone()]
+        with dist._coalescing_manager():
+            for one in tensors:
+                dist.all_reduce(one, avg)
+        same(tensors[0], want, "all_reduce, coalesced")
+        same(tensors[1], want[:1], "all_reduce, coalesced")
+
+
 def functional() -> None:
     import torch.distributed._functional_collectives as funcol
 
@@ -236,6 +267,7 @@ def everything() -> None:
         uneven_parts,
         layouts,
         premultiplied,
+        averages_of_integers,
         functional,
         many_in_flight,
     ):

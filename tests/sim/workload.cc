@@ -77,7 +77,7 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
       call.kind == protocol::OpKind::kAllToAll || call.kind == protocol::OpKind::kAllGather;
   call.uneven = random.once_in(3) && may_be_uneven;
   call.dtype = kDTypes[random.below(3)];
-  call.reduce = kOps[random.below(is_floating(call.dtype) ? 4 : 3)];
+  call.reduce = kOps[random.below(std::size(kOps))];
   call.count = kCounts[random.below(std::size(kCounts))];
   if (random.once_in(kLargeOneIn)) call.count = kCountLarge;
   if (call.kind == protocol::OpKind::kBarrier) call.count = 0;

@@ -116,6 +116,7 @@ double Workload::reduced(const Call& call, const std::vector<PeerId>& over, uint
       value += one;
   }
   if (call.reduce != ReduceOp::kAvg) return value;
+  // append_value() cuts off the fraction if the type is an integer.
   return static_cast<float>(value) / static_cast<float>(std::max<size_t>(over.size(), 1));
 }
 
@@ -209,12 +210,12 @@ std::vector<std::byte> Workload::quantized_around(const Posted& posted, uint64_t
                             ring_blocks(ring::Schedule(shape)), missing, keys);
 }
 
-// The elements that pass from one rank to another one, or stay with it.
 // Whether a reduce-scatter writes its result into the block of this rank in its input.
 bool Workload::is_into_input(const Call& call) {
   return call.kind == OpKind::kReduceScatter && !call.apart;
 }
 
+// The elements that pass from one rank to another one, or stay with it.
 uint64_t Workload::part(const Call& call, uint32_t from, uint32_t to) const {
   if (!call.uneven) return call.count;
   const uint64_t target = call.kind == OpKind::kAllGather ? 0 : to;  // the same block for all
@@ -261,8 +262,8 @@ Workload::Buffers Workload::outputs_of(const Call& call) const {
   if (call.kind == OpKind::kGather && self != call.root) return outputs;
   if (call.kind != OpKind::kAllGather && call.kind != OpKind::kGather &&
       call.kind != OpKind::kAllToAll) {
-    fill(outputs.emplace_back(), topology_.members[self].peer, call);
     if (is_into_input(call)) return {block_of(call, self, self)};
+    fill(outputs.emplace_back(), topology_.members[self].peer, call);
     return outputs;
   }
   for (uint32_t from = 0; from < world; ++from) {
@@ -398,8 +399,8 @@ ring::Memory Workload::memory(peer::Handle handle) {
   PCCL_ASSERT(found != open_.end());
   for (auto& buffer : found->second.buffers) memory.spans.emplace_back(buffer);
   for (const auto& input : found->second.inputs) memory.inputs.emplace_back(input);
-  return memory;
   if (is_into_input(found->second.call)) memory.inputs[topology_.rank] = memory.spans[0];
+  return memory;
 }
 
 }  // namespace pccl::sim

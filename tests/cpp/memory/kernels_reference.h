@@ -94,6 +94,22 @@ inline uint64_t combine_integers(ReduceOp op, uint64_t a, uint64_t b, size_t byt
   return result << unused >> unused;
 }
 
+inline uint64_t integer_step(const Reduction& reduction, int held, uint64_t a, uint64_t b) {
+  const size_t bytes = element_bytes(reduction.dtype);
+  const bool is_signed = text(reduction.dtype)[0] == 'i';
+  if (reduction.op != ReduceOp::kAvg)
+    return combine_integers(reduction.op, a, b, bytes, is_signed);
+  const uint64_t sum = combine_integers(ReduceOp::kSum, a, b, bytes, is_signed);
+  if (held + 1 < reduction.contributors) return sum;
+  const auto divisor = static_cast<uint64_t>(divisor_of(reduction));
+  const int unused = 64 - static_cast<int>(bytes) * 8;
+  const bool negative = is_signed && (sum << unused >> 63) != 0;
+  // Towards zero: the magnitude is divided.
+  const uint64_t magnitude = negative ? (uint64_t{0} - sum) << unused >> unused : sum;
+  const uint64_t quotient = magnitude / divisor;
+  return (negative ? uint64_t{0} - quotient : quotient) << unused >> unused;
+}
+
 inline uint64_t combine_bools(ReduceOp op, bool a, bool b) {
   switch (op) {
     case ReduceOp::kSum:
@@ -148,7 +164,7 @@ inline uint64_t step(const Reduction& reduction, int held, uint64_t a, uint64_t 
       return std::bit_cast<uint64_t>(
           float_step(reduction, held, std::bit_cast<double>(a), std::bit_cast<double>(b)));
     case DType::kBool: return combine_bools(op, a != 0, b != 0);
-    default: return combine_integers(op, a, b, element_bytes(dtype), text(dtype)[0] == 'i');
+    default: return integer_step(reduction, held, a, b);
   }
 }
 

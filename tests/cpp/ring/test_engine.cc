@@ -29,7 +29,8 @@ TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
   for (const auto [dtype, reduce] :
        {Kind{DType::kFloat32, ReduceOp::kSum}, Kind{DType::kFloat32, ReduceOp::kAvg},
         Kind{DType::kBfloat16, ReduceOp::kSum}, Kind{DType::kBfloat16, ReduceOp::kAvg},
-        Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
+        Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax},
+        Kind{DType::kInt64, ReduceOp::kAvg}}) {
     const uint64_t large = dtype == DType::kFloat32 ? 200003 : 30011;
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{1001}, large}) {
       for (const Pattern pattern :
