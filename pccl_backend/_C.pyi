@@ -29,6 +29,9 @@ class PcclGroup(ProcessGroup):
     def serve(self, devices: Sequence[str]) -> None:
         """Serve tensors on these devices. Call it before the first collective."""
 
+    def count_split(self) -> int:
+        """Return how often it was called before."""
+
     def update_topology(self) -> dict[str, Any]: ...
     def are_peers_pending(self) -> bool: ...
     def optimize_topology(self, budget_ms: int) -> dict[str, Any]: ...

@@ -6,11 +6,11 @@ begins together, and each process keeps its rank. torch asks twice: first for a 
 world size, then for the group. The group is created at the first request. At the second request
 the store identifies that group.
 
-**All other starts** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
-Rank 0 of the group hosts the group's run: the first time, its process starts a master, and later
-groups are further runs of this master. It announces the master's address and the name of the run to
-the other ranks through the store. The store has no other use. All ranks begin together. After a
-loss the remaining ranks continue, even if only one is left.
+**All other starts** (env://, tcp://, file://, a store, `new_group`, `split_group`): rank and world
+size are given. Rank 0 of the group hosts the group's run: the first time, its process starts a
+master, and later groups are further runs of this master. It announces the master's address and the
+name of the run to the other ranks through the store. The store has no other use. All ranks begin
+together. After a loss the remaining ranks continue, even if only one is left.
 
 Address of the hosted master: loopback if all ranks appear to be on this machine (the store's host
 is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). Otherwise it is the
@@ -50,7 +50,14 @@ from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend._tokens import Token
 from pccl_backend.errors import PcclError, TooFewPeersError
 
-__all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
+__all__ = [
+    "create_group",
+    "enter_open_run",
+    "join_fixed_world",
+    "join_open_run",
+    "no_groups_in_open_runs",
+    "read_url",
+]
 
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
@@ -160,7 +167,7 @@ def _group_for(options: Any, asked: _devices.Asked) -> _C.PcclGroup:
     if isinstance(store, HashStore) and store.check([OPEN_RUN_KEY]):
         group = _admitted.pop(store.get(OPEN_RUN_KEY).decode(), None)
         if group is None:
-            raise _no_groups_in_open_runs()
+            raise no_groups_in_open_runs("new_group()")
         asked.check(open_run=True)
         return group
     is_default = not options.global_ranks_in_group
@@ -169,9 +176,9 @@ def _group_for(options: Any, asked: _devices.Asked) -> _C.PcclGroup:
         return _join_world_at_master(options)
     default = dist.group.WORLD
     if isinstance(default, _C.PcclGroup) and default.open_run:
-        raise _no_groups_in_open_runs()
+        raise no_groups_in_open_runs("new_group()")
     asked.check(open_run=False)
-    return _join_fixed_world(options, store)
+    return join_fixed_world(options)
 
 
 def _join_world_at_master(options: Any) -> _C.PcclGroup:
@@ -210,9 +217,10 @@ def _read_master_variable() -> OpenRun:
         raise ValueError(f"PCCL_MASTER: {error}") from None
 
 
-def _no_groups_in_open_runs() -> NotImplementedError:
+def no_groups_in_open_runs(call: str) -> NotImplementedError:
+    """Return the error of a call that makes a group of some ranks of an open run."""
     return NotImplementedError(
-        "new_group() names ranks, and in an open run they change as peers come and go: use "
+        f"{call} names ranks, and in an open run they change as peers come and go: use "
         "pccl_backend.join(url, peer_group=N) for another group of the run"
     )
 
@@ -276,9 +284,10 @@ def _join(
 # --- A fixed world, with a master hosted by its rank 0 --------------------------------------------
 
 
-def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
+def join_fixed_world(options: Any) -> _C.PcclGroup:
+    """Create a group with a run of its own, which its rank 0 hosts. All its ranks call it."""
     if options.group_rank == 0:
-        return _host_fixed_world(options, base)
+        return _host_fixed_world(options, _base_store(options.store))
     with _Asker(options.store, options.group_rank) as asker:
         settings, timeout_s = _settings_for(options)
         _C.check_descriptors(options.group_size, hosts=False)

@@ -21,6 +21,14 @@ c10::intrusive_ptr<c10d::Backend::Options> PcclBackend::getBackendOptions() {
   return c10::make_intrusive<Options>("pccl", timeout_.load());
 }
 
+c10::intrusive_ptr<c10d::Backend> PcclBackend::split(const c10::intrusive_ptr<c10d::Store>&,
+                                                     const std::vector<int>&,
+                                                     const c10::intrusive_ptr<Options>&) {
+  raise_not_implemented(
+      "dist.split_group does not split a group in which pccl is one of several backends: use "
+      "dist.new_group(ranks, backend=...)");
+}
+
 void PcclBackend::setTimeout(Milliseconds timeout) { timeout_ = checked_timeout(timeout); }
 
 void PcclBackend::shutdown() {

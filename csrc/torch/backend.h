@@ -39,6 +39,13 @@ class PcclBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "pccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(Milliseconds timeout) override;
+  // dist.split_group asks for it. PcclGroup splits itself (pccl_backend/_split.py). split() is only
+  // called for a group of several backends, and refuses.
+  bool supportsSplitting() const override { return true; }
+  // In newer torch only, hence no `override`.
+  virtual c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const std::vector<int>& ranks,
+                                                  const c10::intrusive_ptr<Options>& options);
   uint64_t getSequenceNumberForGroup() override { return posted_; }
   void setSequenceNumberForGroup() override {}  // numbers start at 0 on every rank
   void shutdown() override;

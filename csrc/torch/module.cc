@@ -234,6 +234,12 @@ void bind(py::module_& m) {
            py::arg("strategy"), py::arg("tensors"), py::arg("progress"))
       .def("begin_sync", &begin_sync, py::kw_only(), py::arg("revision"), py::arg("strategy"),
            py::arg("tensors"))
+      .def("count_split", &PcclGroup::count_split)
+      .def("split_group",
+           [](const py::object& group, const py::args& args, const py::kwargs& kwargs) {
+             const py::module_ split = py::module_::import("pccl_backend._split");
+             return split.attr("split")(group, *args, **kwargs);
+           })
       .def("run_info", &run_info)
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
   bind_shared_state(m);

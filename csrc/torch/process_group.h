@@ -6,6 +6,7 @@
 // other backends beside pccl is torch's own class, and gets the PcclBackend alone.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,12 @@ class PcclGroup : public c10d::ProcessGroup {
   // Makes the backend serve tensors on these devices. Call it before the first collective.
   void serve(const std::vector<std::string>& devices);
   bool open_run() const { return open_run_; }
+  uint64_t count_split() { return splits_++; }  // all members call it equally often
 
  private:
   const c10::intrusive_ptr<PcclBackend> backend_;
   const bool open_run_;
+  std::atomic<uint64_t> splits_{0};
 };
 
 }  // namespace pccl::torch_layer

@@ -58,6 +58,19 @@ def test_a_master_ends_with_its_last_run() -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
+def test_split_group(make_world: MakeWorld) -> None:
+    make_world(4).run(work.splits)
+
+
+def test_split_group_in_an_open_run(make_open_world: MakeWorld) -> None:
+    make_open_world(1).run(work.split_of_an_open_run)
+
+
+@pytest.mark.parametrize("backend", ["cpu:pccl,cuda:gloo", "cpu:gloo,cuda:pccl"])
+def test_split_group_of_several_backends(make_world: MakeWorld, backend: str) -> None:
+    make_world(2).run(work.split_beside_another, backend, setup="nothing")
+
+
 def test_a_program_with_many_groups_ends_without_destroy(make_world: MakeWorld) -> None:
     world = make_world(2)
     world.start(work.ends_without_destroy, setup="program")

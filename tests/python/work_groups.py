@@ -6,6 +6,7 @@ import itertools
 import os
 import resource
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -111,3 +112,52 @@ def a_forked_child_begins_anew() -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     use([group, dist.group.WORLD])
+
+
+def splits() -> None:
+    """Split the world of four, again under the same name, and a part of it."""
+    rank = dist.get_rank()
+    for _ in range(2):  # torch gives the second ones the names of the first ones
+        part = dist.split_group(split_ranks=[[0, 2], [3, 1]])
+        order = [0, 2] if rank % 2 == 0 else [3, 1]
+        assert (dist.get_rank(part), dist.get_world_size(part)) == (order.index(rank), 2)
+        assert dist.get_process_group_ranks(part) == order
+        assert dist.get_backend(part) == "pccl"
+        tensor = torch.full((1000,), float(rank))
+        dist.all_reduce(tensor, group=part)
+        assert (tensor == sum(order)).all()
+        dist.broadcast(tensor.fill_(rank), src=order[0], group=part)
+        assert (tensor == order[0]).all()
+        assert len(pccl.run_info(part)["members"]) == 2
+        assert pccl.update_topology(part).world_size == 2
+        one = dist.split_group(part, split_ranks=[[1]])
+        if rank == order[1]:
+            dist.all_reduce(tensor, group=one)
+            assert (tensor == order[0]).all()
+            dist.destroy_process_group(one)
+        else:
+            assert one == dist.GroupMember.NON_GROUP_MEMBER
+        dist.destroy_process_group(part)
+    few = dist.split_group(split_ranks=[[1, 2]], timeout=timedelta(seconds=9), group_desc="few")
+    if rank in (1, 2):
+        assert few.group_desc == "few"
+        dist.barrier(few)
+    else:
+        assert few == dist.GroupMember.NON_GROUP_MEMBER
+    with expected(TypeError, "pccl takes no pg_options"):
+        dist.split_group(split_ranks=[[0, 1, 2, 3]], pg_options=dist.ProcessGroupGloo._Options())
+    use([dist.group.WORLD])
+    dist.barrier()  # rank 0 hosts the master
+
+
+def split_of_an_open_run() -> None:
+    with expected(NotImplementedError, "split_group() names ranks"):
+        dist.split_group(split_ranks=[[0]])
+
+
+def split_beside_another(backend: str) -> None:
+    dist.init_process_group(backend, **world.current.place())
+    with expected(NotImplementedError, "use dist.new_group"):
+        dist.split_group(split_ranks=[[0], [1]])
+    dist.barrier()  # rank 0 hosts the master
+    dist.destroy_process_group()
