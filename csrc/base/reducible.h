@@ -8,8 +8,8 @@
 
 namespace pccl {
 
-// Whether `op` can reduce elements of `dtype`. Integers allow all operations, bool allows all except
-// AVG, floats allow all except the bitwise ones, kBytes allows none. Otherwise kInvalidArgument; the
+// Whether `op` can reduce elements of `dtype`. Integers allow all operations, bool allows all but
+// AVG, floats allow all but the bitwise ones, kBytes allows none. Otherwise kInvalidArgument; the
 // message names both and what is allowed.
 Status check_reducible(DType dtype, ReduceOp op);
 

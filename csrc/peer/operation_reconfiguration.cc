@@ -23,9 +23,8 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
   PCCL_ASSERT(!op.returned && op.info.start <= kept && kept <= op.info.count);
   PCCL_ASSERT(op.started || kept == op.info.start);
   if (op.started) {
-    const bool overwrites =
-        op.info.kind == OpKind::kAllReduce ||
-        (op.info.kind == OpKind::kReduce && op.info.root == membership_.self());
+    const bool overwrites = op.info.kind == OpKind::kAllReduce ||
+                            (op.info.kind == OpKind::kReduce && op.info.root == membership_.self());
     const bool spoiled = overwrites && !context_.options.restore;
     if (spoiled && !op.request) {
       op.request =

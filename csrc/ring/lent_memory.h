@@ -15,8 +15,8 @@ namespace pccl::ring {
 //  - One tensor (all-reduce, broadcast, reduce): one span.
 //  - All-gather: a span per block. `inputs`: the block of this rank, if it is elsewhere.
 //  - Transfers: a span per block, or one span with all of them.
-//  - Reduce-scatter: one span with the result. `inputs`: a span per block. The result may be exactly
-//    the block of this rank.
+//  - Reduce-scatter: one span with the result. `inputs`: a span per block. The result may be
+//    exactly the block of this rank.
 //  - A one-shot operation that is not in place, and an exchange: by rank, a span for what
 //    comes from each member, and in `inputs` one for what goes to it. A part of no bytes may have
 //    any span. What this member has for itself is copied. A one-shot reduce-scatter has one span.

@@ -17,7 +17,7 @@ TEST(Reducible, AsTheTypeAllows) {
       const auto dtype = static_cast<DType>(d);
       const auto op = static_cast<ReduceOp>(o);
       const bool bitwise = op >= ReduceOp::kBand;
-      const bool allowed = dtype == DType::kBytes ? false
+      const bool allowed = dtype == DType::kBytes  ? false
                            : is_floating(dtype)    ? !bitwise
                            : dtype == DType::kBool ? op != ReduceOp::kAvg
                                                    : true;

@@ -97,8 +97,7 @@ inline uint64_t combine_integers(ReduceOp op, uint64_t a, uint64_t b, size_t byt
 inline uint64_t integer_step(const Reduction& reduction, int held, uint64_t a, uint64_t b) {
   const size_t bytes = element_bytes(reduction.dtype);
   const bool is_signed = text(reduction.dtype)[0] == 'i';
-  if (reduction.op != ReduceOp::kAvg)
-    return combine_integers(reduction.op, a, b, bytes, is_signed);
+  if (reduction.op != ReduceOp::kAvg) return combine_integers(reduction.op, a, b, bytes, is_signed);
   const uint64_t sum = combine_integers(ReduceOp::kSum, a, b, bytes, is_signed);
   if (held + 1 < reduction.contributors) return sum;
   const auto divisor = static_cast<uint64_t>(divisor_of(reduction));

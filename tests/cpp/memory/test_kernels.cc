@@ -115,9 +115,8 @@ std::vector<Pair> reducible_pairs() {
 struct Step {
   int held, contributors, absent = 0;
 };
-constexpr Step kSteps[] = {{1, 3},       {2, 4},       {2, 3},    {1, 2},
-                           {2, 3, 1},    {1, 2, 1},    {3, 4, 4}, {127, 128},
-                           {127, 128, 1}};
+constexpr Step kSteps[] = {{1, 3},    {2, 4},    {2, 3},     {1, 2},       {2, 3, 1},
+                           {1, 2, 1}, {3, 4, 4}, {127, 128}, {127, 128, 1}};
 
 // destination = destination (op) source, in that step.
 void reduce_into(Pair pair, Step step, std::byte* destination, const std::byte* source,
