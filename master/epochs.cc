@@ -519,7 +519,7 @@ Epochs::Turn Epochs::end() {
   end.lost = announced_losses();  // may be more than in the plan
   end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
-  membership_.operation_ended(std::nullopt, context_.now);
+  membership_.operation_ended(std::nullopt, Code::kPeerLost, context_.now);
   freeze_sent_ = false;
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
                                     count_text(operations_.open_count(), "open operation") + " " +
@@ -675,7 +675,7 @@ void Epochs::take_settled() {
     } else {
       compared(static_cast<bool>(verdict.sender));
     }
-    membership_.operation_ended(verdict.op, context_.now);
+    membership_.operation_ended(verdict.op, verdict.code, context_.now);
     ended_.push_back(verdict.op);
   }
   announced_.current.verdicts.append(std::move(settled));

@@ -372,7 +372,7 @@ void Group::answer(const Answer& answer) {
   }
   const std::optional<JointKind> kind = ballot_.kind();
   for (auto& [peer, own] : ballot_.settle(answer)) {
-    membership_.joint_call_ended(peer, context_.now);
+    membership_.joint_call_ended(peer, own.code, context_.now);
     took_part(own, peer);
     connections_.send(peer, std::move(own));
   }
@@ -529,7 +529,7 @@ void Group::on_turn(Epochs::Turn turn) {
       last_obstacle_.clear();
       for (const PeerId member : membership_.members()) {
         if (!ballot_.has_voted(member)) continue;
-        membership_.joint_call_ended(member, context_.now);
+        membership_.joint_call_ended(member, Code::kOk, context_.now);
         membership_.raise({member}, protocol::Standing::kCalled);
         if (short_of_peers_) notify(member, "update_topology goes on: enough peers are there");
       }

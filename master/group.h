@@ -107,9 +107,7 @@ class Group {
   Status on(PeerId peer, const protocol::Begin& message);
   Status on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
   Status on(PeerId peer, const protocol::AbortRequest& message);
-  Status on(PeerId peer, const protocol::AwaitSend& message) {
-    return epochs_.await_send(peer, message);
-  }
+  Status on(PeerId peer, const protocol::AwaitSend& message);
   Status on(PeerId peer, const protocol::StateReport& message);
   Status on(PeerId peer, const protocol::Vote& message);
   Status on(PeerId peer, const protocol::StateList& message);

@@ -15,20 +15,26 @@ std::string Group::missing_text(const std::vector<uint32_t>& ranks) const {
   for (size_t i = 0; i < named; ++i) {
     out += (i == 0 ? "" : "; for ") + membership_.ranks_text({ranks[i]}) + ", " +
            last_call_of(ranks[i]);
-    if (blocks(ranks[i]))
-      out += " and waits in turn (all ranks must make the same calls, in the same order)";
+    if (blocks(ranks[i])) {
+      const bool waits = is_in_last_call(*member_at(ranks[i]));
+      out += waits ? " and waits in turn" : "";
+      out += " (all ranks must make the same calls, in the same order)";
+    }
   }
   if (named < ranks.size()) out += "; and for " + count_text(ranks.size() - named, "other rank");
   return out;
 }
 
-// Whether this rank is in a call that cannot end before those who wait for the rank make the same
-// call: it is in a joint call, or they are in one and have not begun its operation.
+// Whether this rank is in a call, or was in it until it gave up, that cannot end before those who
+// wait for the rank make the same call: it is in a joint call, or they are in one and have not
+// begun its operation.
 bool Group::blocks(uint32_t rank) const {
   const std::optional<PeerId> peer = member_at(rank);
-  if (!peer || !is_in_last_call(*peer)) return false;
-  const auto* op = std::get_if<LastCall::Operation>(&membership_.find(*peer)->last_call.call);
-  if (op == nullptr) return true;
+  if (!peer) return false;
+  const LastCall& last = membership_.find(*peer)->last_call;
+  if (!is_in_last_call(*peer) && !gave_up_lately(last, context_.now)) return false;
+  const auto* op = std::get_if<LastCall::Operation>(&last.call);
+  if (op == nullptr) return std::holds_alternative<protocol::JointKind>(last.call);
   const auto& members = membership_.members();
   return std::any_of(members.begin(), members.end(), [&](PeerId member) {
     return is_in_joint_call(member) && epochs_.operations().awaits(member, op->key);
@@ -51,8 +57,20 @@ std::string Group::last_call_of(uint32_t rank) const {
   return last_call_text(about.last_call, {about.connected, is_in_last_call(*peer)}, context_.now);
 }
 
+Status Group::on(PeerId peer, const protocol::AwaitSend& message) {
+  const bool asked = epochs_.operations().asks_for_sends(peer);
+  Status status = epochs_.await_send(peer, message);
+  const bool asks = epochs_.operations().asks_for_sends(peer);
+  if (asks && !asked && !is_in_joint_call(peer))
+    membership_.called(peer, {LastCall::AnySend{}, context_.now});
+  if (asked && !asks) membership_.stopped_asking(peer, context_.now);
+  return status;
+}
+
 bool Group::is_in_last_call(PeerId member) const {
   const LastCall& last = membership_.find(member)->last_call;
+  if (std::holds_alternative<LastCall::AnySend>(last.call))
+    return epochs_.operations().asks_for_sends(member);
   const auto* op = std::get_if<LastCall::Operation>(&last.call);
   return op != nullptr ? epochs_.operations().is_in(member, op->key) : is_in_joint_call(member);
 }

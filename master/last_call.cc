@@ -19,12 +19,22 @@ LastCall last_call(PeerId peer, OpKey key, const protocol::OpInfo& info, Instant
   return {LastCall::Operation{key, receives ? protocol::OpKind::kRecv : info.kind, info.tag}, now};
 }
 
+void LastCall::end(Code outcome, Instant now) {
+  ended = now;
+  gave_up = outcome == Code::kOperationTimeout;
+}
+
+bool gave_up_lately(const LastCall& last, Instant now) {
+  return last.gave_up && now - last.ended < last.ended - last.at;
+}
+
 std::string last_call_text(const LastCall& last, Situation situation, Instant now) {
   if (!situation.connected) return "which has lost its connection to the master";
-  const std::string since = text(now - (situation.waits ? last.at : std::max(last.at, last.ended)));
   struct Clause {
-    const std::string& since;
+    const LastCall& last;
     bool waits;
+    Instant now;
+    std::string since = text(now - (waits ? last.at : std::max(last.at, last.ended)));
     std::string operator()(const LastCall::Unknown&) const {
       return "which has not called anything since the master was started again";
     }
@@ -33,12 +43,19 @@ std::string last_call_text(const LastCall& last, Situation situation, Instant no
     }
     std::string operator()(const LastCall::Operation& call) const { return of(text_of(call)); }
     std::string operator()(protocol::JointKind call) const { return of(text_of(call)); }
+    std::string operator()(const LastCall::AnySend&) const {
+      return waits ? "which waits for a send from any rank" : of("recv from any rank");
+    }
     std::string of(const std::string& call) const {
-      return waits ? "which has been in " + call + " for " + since
-                   : "which has not called anything for " + since + ", since " + call;
+      if (waits) return "which has been in " + call + " for " + since;
+      if (gave_up_lately(last, now)) {
+        return "which was in " + call + " for " + text(last.ended - last.at) +
+               " and gave it up " + since + " ago";
+      }
+      return "which has not called anything for " + since + ", since " + call;
     }
   };
-  return std::visit(Clause{since, situation.waits}, last.call);
+  return std::visit(Clause{last, situation.waits, now}, last.call);
 }
 
 }  // namespace pccl::master

@@ -22,10 +22,19 @@ struct LastCall {
     protocol::OpKind kind = protocol::OpKind::kAllReduce;
     std::string tag;
   };
-  std::variant<Unknown, Nothing, Operation, protocol::JointKind> call;
+  struct AnySend {};  // a receive from any source that has found no send yet
+  std::variant<Unknown, Nothing, Operation, protocol::JointKind, AnySend> call;
   Instant at;
-  Instant ended{};  // if the call has an outcome
+  Instant ended{};       // if the call has an outcome
+  bool gave_up = false;  // the outcome is a timeout
+
+  void end(Code outcome, Instant now);
 };
+
+// Whether the member has just given up its last call: it was in the call for longer than the time
+// that has passed since. It was waiting until then, so two members that wait for each other get the
+// same reason, although one of them times out first.
+bool gave_up_lately(const LastCall& last, Instant now);
 
 // The last call of `peer`, as this Begin describes it.
 LastCall last_call(PeerId peer, OpKey key, const protocol::OpInfo& info, Instant now);
@@ -36,7 +45,8 @@ struct Situation {
 };
 
 // A clause about the member: "which has been in update_topology for 12 s", "which has not called
-// anything for 40 s, since all_reduce (#6)".
+// anything for 40 s, since all_reduce (#6)", "which was in all_reduce (#6) for 10 s and gave it up
+// 2 ms ago".
 std::string last_call_text(const LastCall& last, Situation situation, Instant now);
 
 }  // namespace pccl::master

@@ -102,18 +102,25 @@ void Membership::called(PeerId member, LastCall call) {
   peers_.at(member).last_call = std::move(call);
 }
 
-void Membership::operation_ended(std::optional<OpKey> op, Instant now) {
+void Membership::operation_ended(std::optional<OpKey> op, Code outcome, Instant now) {
   for (const PeerId member : members_) {
     LastCall& last = peers_.at(member).last_call;
     const auto* const call = std::get_if<LastCall::Operation>(&last.call);
-    if (call != nullptr && (!op || call->key == *op)) last.ended = now;
+    if (call != nullptr && (!op || call->key == *op)) last.end(outcome, now);
   }
 }
 
-void Membership::joint_call_ended(PeerId member, Instant now) {
+void Membership::joint_call_ended(PeerId member, Code outcome, Instant now) {
   PCCL_ASSERT(is_member(member));
   LastCall& last = peers_.at(member).last_call;
-  if (std::holds_alternative<protocol::JointKind>(last.call)) last.ended = now;
+  if (std::holds_alternative<protocol::JointKind>(last.call)) last.end(outcome, now);
+}
+
+// A receive that has found its send begins that send, so this one has timed out.
+void Membership::stopped_asking(PeerId member, Instant now) {
+  PCCL_ASSERT(is_member(member));
+  LastCall& last = peers_.at(member).last_call;
+  if (std::holds_alternative<LastCall::AnySend>(last.call)) last.end(Code::kOperationTimeout, now);
 }
 
 void Membership::restore(const std::vector<protocol::Member>& ranked,

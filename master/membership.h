@@ -76,8 +76,10 @@ class Membership {
   void admit(std::vector<PeerId> members, Instant now = {});
   void called(PeerId member, LastCall call);
   // The last call of a member has an outcome. Without `op`: every operation.
-  void operation_ended(std::optional<OpKey> op, Instant now);
-  void joint_call_ended(PeerId member, Instant now);
+  void operation_ended(std::optional<OpKey> op, Code outcome, Instant now);
+  void joint_call_ended(PeerId member, Code outcome, Instant now);
+  // A member no longer asks for sends from any source.
+  void stopped_asking(PeerId member, Instant now);
   void set_held_up(PeerId peer, bool held_up) { peers_.at(peer).held_up = held_up; }
   // After a restart. `ranked`: the members of the epoch in rank order; `left`: those that were not
   // lost. None is connected, and nothing is known of the links. REQUIRES: no peers.

@@ -499,7 +499,7 @@ bool Operations::is_in(PeerId peer, OpKey op) const {
 
 bool Operations::awaits(PeerId peer, OpKey op) const {
   const auto at = table_.find(op);
-  return at != table_.end() && !at->second.settled && concerns(at->second, rank(peer)) &&
+  return at != table_.end() && concerns(at->second, rank(peer)) &&
          at->second.at[rank(peer)] == At::kNothing;
 }
 

@@ -77,7 +77,7 @@ class Operations {
   std::vector<Waiting> waits() const;
   // Whether the operation is open, and the member has begun it.
   bool is_in(PeerId peer, OpKey op) const;
-  // Whether the operation is open, and the member has yet to begin it.
+  // Whether the operation is known, concerns the member, and the member has yet to begin it.
   bool awaits(PeerId peer, OpKey op) const;
   // The newcomers, since the last call, whose description of an operation differs from that of all
   // others. The operation stays open: its epoch is to end without the newcomers.

@@ -12,6 +12,9 @@ struct GroupWaitsTest : testing::Test {
     const auto* notice = h.last<protocol::Notice>(name);
     return notice == nullptr ? "" : notice->text;
   }
+  std::string verdict(const std::string& name) {
+    return h.last<protocol::Verdicts>(name)->verdicts.back().text;
+  }
   void begin(const std::string& name, OpKey key, const protocol::OpInfo& info) {
     h.say(name, protocol::Begin{epoch(1), key, info});
   }
@@ -61,8 +64,48 @@ TEST_F(GroupWaitsTest, ARankThatReceivesFromAnySourceIsSaidToDoSo) {
             "10 s for rank 1, which waits for a send from any rank");
   h.say("b", protocol::AwaitSend{epoch(1), "", 0});
   h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "late"});
-  EXPECT_NE(h.last<protocol::Verdicts>("a")->verdicts[0].text.find("has not called anything"),
-            std::string::npos);
+  EXPECT_NE(verdict("a").find("rank 1, which was in recv from any rank for 11 s and gave it up"),
+            std::string::npos)
+      << verdict("a");
+}
+
+// Two members that wait for each other time out one after the other. The later error has the reason
+// that the earlier one has.
+TEST_F(GroupWaitsTest, AMutualWaitHasTheSameReasonAtBothEnds) {
+  const OpKey x = op(0, "x"), y = op(0, "y");
+  begin("a", x, all_reduce(1, "x"));
+  begin("b", y, all_reduce(1, "y"));
+  wait(20);
+  h.say("a", protocol::AbortRequest{epoch(1), x, Code::kOperationTimeout, "timed out"});
+  EXPECT_NE(verdict("a").find("rank 1, which has been in all_reduce (y, #0) for 10 s"),
+            std::string::npos)
+      << verdict("a");
+  h.say("b", protocol::AbortRequest{epoch(1), y, Code::kOperationTimeout, "timed out"});
+  EXPECT_NE(verdict("b").find("rank 0, which was in all_reduce (x, #0) for 10 s and gave it up 0 "
+                              "ms ago"),
+            std::string::npos)
+      << verdict("b");
+}
+
+TEST_F(GroupWaitsTest, AMutualWaitOfAJointCallHasTheSameReasonAtBothEnds) {
+  const std::string rule = " (all ranks must make the same calls, in the same order)";
+  for (const bool operation_first : {true, false}) {
+    Harness own;
+    own.found({"a", "b"});
+    own.say("a", protocol::Begin{epoch(1), op(0), all_reduce(1)});
+    own.vote("b", epoch(1), 0);
+    own.tick_with({"a", "b"}, 20);
+    const protocol::AbortRequest late{epoch(1), op(0), Code::kOperationTimeout, "timed out"};
+    if (operation_first) own.say("a", late);
+    own.say("b", protocol::JointAbort{0, epoch(1)});
+    if (!operation_first) own.say("a", late);
+    const std::string text = operation_first ? own.last<protocol::Answer>("b")->text
+                                             : own.last<protocol::Verdicts>("a")->verdicts[0].text;
+    const std::string call = operation_first ? "rank 0, which was in all_reduce (#0)"
+                                             : "rank 1, which was in update_topology";
+    EXPECT_NE(text.find(call + " for 10 s and gave it up 0 ms ago" + rule), std::string::npos)
+        << text;
+  }
 }
 
 TEST_F(GroupWaitsTest, TheEndOfAnAnnouncedWaitIsSaidToo) {

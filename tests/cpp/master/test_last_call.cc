@@ -35,6 +35,27 @@ TEST(LastCall, CountsFromTheEndOfTheLastCall) {
   EXPECT_EQ(last_call_text(call, {true, true}, kNow), "which has been in all_reduce (#3) for 12 s");
 }
 
+TEST(LastCall, ACallThatWasJustGivenUpIsWhatTheMemberDid) {
+  LastCall call = last_call(kA, op(3), all_reduce(1), kCalled);
+  call.end(Code::kOperationTimeout, kCalled + std::chrono::seconds(10));
+  EXPECT_EQ(last_call_text(call, {true, false}, kNow),
+            "which was in all_reduce (#3) for 10 s and gave it up 2 s ago");
+  EXPECT_EQ(last_call_text(call, {true, false}, kNow + std::chrono::seconds(8)),
+            "which has not called anything for 10 s, since all_reduce (#3)");
+  call.end(Code::kPeerLost, kCalled + std::chrono::seconds(10));
+  EXPECT_EQ(last_call_text(call, {true, false}, kNow),
+            "which has not called anything for 2 s, since all_reduce (#3)")
+      << "it did not wait: a loss has ended the call";
+}
+
+TEST(LastCall, AReceiveFromAnySourceIsACallToo) {
+  LastCall call{LastCall::AnySend{}, kCalled};
+  EXPECT_EQ(last_call_text(call, {true, true}, kNow), "which waits for a send from any rank");
+  call.end(Code::kOperationTimeout, kNow);
+  EXPECT_EQ(last_call_text(call, {true, false}, kNow),
+            "which was in recv from any rank for 12 s and gave it up 0 ms ago");
+}
+
 TEST(LastCall, SaysThatAMemberIsNotConnected) {
   EXPECT_EQ(last_call_text({protocol::JointKind::kUpdateTopology, kCalled}, {false, true}, kNow),
             "which has lost its connection to the master");
