@@ -68,6 +68,21 @@ Result<Bytes> read_all(const std::string& path) {
   }
 }
 
+// A second lock of the same file, beside that of flock(): the system names its holder.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// " (process 4711)". Empty if the holder is not known, for example in another container.
+std::string holder_of(const File& file) {
+  struct flock lock = whole_file();
+  const bool known = ::fcntl(file.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return known && lock.l_pid > 0 ? " (process " + std::to_string(lock.l_pid) + ")" : "";
+}
+
 }  // namespace
 
 // The members below `loop` belong to the loop once the journal is open.
@@ -111,13 +126,18 @@ Status JournalFile::Impl::take_lock() {
   }
   status = check_file(what, lock);
   if (!status.ok()) return status;
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return {};
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+    struct flock named = whole_file();
+    static_cast<void>(::fcntl(lock.get(), F_SETLK, &named));  // for holder_of() alone
+    return {};
+  }
   if (errno != EWOULDBLOCK) return system_error("cannot lock the journal " + path);
   return {
       Code::kSystem,
       "the journal " + path +
-          " is in use by another master, probably at the same port: end that one, or give this one "
-          "another --port, or another --journal",
+          " is in use by another master" + holder_of(lock) +
+          ", probably at the same port: end that one, or give this one another --port, or another "
+          "--journal",
       {}};
 }
 

@@ -155,7 +155,7 @@ def test_one_journal_has_one_master(fleet: Fleet) -> None:
         timeout=20,
     )
     assert second.returncode == 1
-    assert "is in use by another master" in second.stderr
+    assert f"is in use by another master (process {fleet.master.pid})" in second.stderr
 
 
 def test_a_full_disk_ends_the_master_and_not_the_run(fleet: Fleet) -> None:
