@@ -352,17 +352,19 @@ def printable(text: str) -> str:
 def _masked(text: str) -> str:
     """Return a URL, or text given in place of a part of one, in a form that an error may repeat.
 
-    Every part that may be a secret is masked: all text before an @, a fragment, the values of
-    unknown parameters, and a token.
+    Every part that may be a secret is masked: all text before an @, a fragment, a token, and the
+    values of unknown parameters. Only a number of at most 6 digits is shown: it is no secret, and
+    `min_peer=2` is easier to find than `min_peer=***`.
     """
     text = _USERINFO.sub(r"\1***@", _tokens.masked(text))
     text, hash_mark, fragment = text.partition("#")
     text, question_mark, query = text.partition("?")
     shown = []
     for pair in query.split("&"):
-        name, equals, _ = pair.partition("=")
+        name, equals, value = pair.partition("=")
         known = name in (*_PARAMETERS, "rank", "world_size")
-        shown.append(pair if known else f"{name}=***" if equals else "***" if name else "")
+        harmless = known or re.fullmatch(r"[0-9]{1,6}", value)
+        shown.append(pair if harmless else f"{name}=***" if equals else "***" if name else "")
     return text + question_mark + "&".join(shown) + hash_mark + ("***" if fragment else "")
 
 
