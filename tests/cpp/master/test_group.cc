@@ -233,7 +233,7 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
   EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology too few peers",
                               "b < Answer 0 update_topology too few peers"}));
   EXPECT_EQ(h.last<protocol::Answer>("a")->text,
-            "peer group 0 has 2 members left and nobody who could be admitted, min_peers is 3: "
+            "peer group 0 has 2 members left, min_peers is 3, and no newcomer can be admitted: "
             "start more peers and call it again");
   h.vote("a", epoch(1), 1);
   h.vote("b", epoch(1), 1);
