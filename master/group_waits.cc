@@ -89,7 +89,12 @@ std::string Group::why_waiting(PeerId peer) const {
       has_members() && std::none_of(members.begin(), members.end(),
                                     [this](PeerId id) { return membership_.find(id)->connected; });
   if (all_away) return why_members_are_awaited();
-  if (membership_.find(peer)->waiting_ticks < protocol::kTicksPerTimeout) return {};
+  const int waited = membership_.find(peer)->waiting_ticks;
+  if (waited < protocol::kTicksPerTimeout) return {};
+  // The obstacle will be known as soon as the attempts to connect have failed.
+  const bool soon = waited < 2 * protocol::kTicksPerTimeout && membership_.is_being_dialled(peer);
+  const bool enough = has_members() || membership_.waiting().size() >= quorum_.founders;
+  if (soon && enough) return {};
   if (!has_members()) return why_no_founding();
   const auto pending = membership_.pending(protocol::kMembersMax);
   if (std::find(pending.begin(), pending.end(), peer) == pending.end())

@@ -265,6 +265,14 @@ std::string Membership::apart(PeerId peer, PeerId other) const {
          name(other) + fault_text(links.view(peer, other).fault);
 }
 
+namespace {
+
+constexpr const char* kWhatToOpen =
+    ". One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
+    "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
+
+}  // namespace
+
 // The peer may be hostile and want members to explore their network for it: it receives only the
 // kind of each obstacle.
 std::string Membership::obstacle(PeerId peer) const {
@@ -277,8 +285,19 @@ std::string Membership::obstacle(PeerId peer) const {
     if (++count > protocol::kRanksNamedMax) continue;
     out += (out.empty() ? "" : "; ") + apart(peer, other);
   }
-  if (count <= protocol::kRanksNamedMax) return out;
-  return out + "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";
+  if (count > protocol::kRanksNamedMax)
+    out += "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";
+  return count > 0 ? out + kWhatToOpen : out;
+}
+
+bool Membership::is_being_dialled(PeerId peer) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& at) {
+    const PeerId other = at.first;
+    const bool concerns = other != peer && at.second.order != 0 &&
+                          (members_.empty() || is_member(other)) && !links.linked(other, peer);
+    return concerns && !(links.view(other, peer).unreachable() &&
+                         links.view(peer, other).unreachable());
+  });
 }
 
 // The end of a dead link that is lost.
@@ -309,9 +328,9 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     if (!is_member(dead.a) || !is_member(dead.b)) {
       const PeerId newcomer = is_member(dead.a) ? dead.b : dead.a;
       if (!cannot_be_linked(newcomer, dead)) continue;
-      const std::string why = apart(newcomer, newcomer == dead.a ? dead.b : dead.a);
-      lost.push_back({newcomer, why + ". One side has to be able to open a connection to the other",
-                      "refused: " + why});
+      const std::string why =
+          apart(newcomer, newcomer == dead.a ? dead.b : dead.a) + kWhatToOpen;
+      lost.push_back({newcomer, why, "refused: " + why});
       continue;
     }
     const PeerId victim = weaker(dead.a, dead.b);

@@ -121,6 +121,9 @@ class Membership {
   // The reason why a waiting peer is not pending, if a person can remove it. For a member: the
   // waiting peers that cannot be linked with it.
   std::string obstacle(PeerId peer) const;
+  // Whether the peer and a member (before there are members: any other peer) are not linked, and
+  // the first attempt of either side to connect has no outcome yet.
+  bool is_being_dialled(PeerId peer) const;
   // A tick has passed. Returns the peers that are lost or no longer waited for because of it
   // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: the peer is not held
   // up.

@@ -25,9 +25,10 @@ using protocol::JointKind;
 
 namespace {
 
-std::string removed_text(const std::string& why) {
+// The reason of a peer that was never admitted says what to do, and it has no group to leave.
+std::string removed_text(const std::string& why, bool was_member) {
   return "this process was removed from the run: " + why +
-         "; call destroy_process_group(), then join again";
+         (was_member ? "; call destroy_process_group(), then join again" : "");
 }
 
 // A master that breaks the protocol this often will do it again.
@@ -307,7 +308,7 @@ Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
              search.why() + "), and the master has given it up (" + reject.text + "): join again",
          {}});
   } else if (reject.code == Code::kKicked) {
-    end({Code::kKicked, removed_text(reject.text), {}});
+    end({Code::kKicked, removed_text(reject.text, true), {}});
   } else {
     end({Code::kMasterLost,
          "the " + master() + " does not take this peer back: " + reject.text,
@@ -367,7 +368,8 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
 }
 
 Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
-  end({Code::kKicked, removed_text(kicked.text), {}});
+  const bool was_member = membership.phase() == Phase::kMember;
+  end({Code::kKicked, removed_text(kicked.text, was_member), {}});
   return {};
 }
 
