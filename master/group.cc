@@ -215,6 +215,7 @@ void Group::drop(PeerId peer, const std::string& why) {
 void Group::take_out(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!connections_.connected(peer) && context_.group_of.contains(peer));
   notices_.erase(peer);
+  announced_newcomers_.erase(peer);
   hindered_.erase(peer);
   if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
 }
@@ -537,6 +538,7 @@ void Group::on_turn(Epochs::Turn turn) {
       ballot_ = Ballot(membership_.members(), membership_.rank_names());
       for (const PeerId member : membership_.members()) {
         notices_.erase(member);
+        announced_newcomers_.erase(member);
         if (!membership_.find(member)->held_up) continue;
         membership_.set_held_up(member, false);
         context_.log(LogLevel::kWarning, membership_.describe(member) + " is admitted");
@@ -556,6 +558,7 @@ void Group::notify_waiting() {
     const std::string why = why_waiting(peer);
     if (!notify(peer, why)) continue;
     membership_.set_held_up(peer, true);
+    tell_of_newcomer(peer, why);
     context_.log(LogLevel::kWarning, membership_.describe(peer) + " is not admitted yet: " + why);
   }
   const bool was_short = std::exchange(short_of_peers_, short_of_peers());

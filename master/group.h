@@ -238,6 +238,7 @@ class Group {
   // Returns false if this was the last notice to this peer, or there is nothing to say.
   bool notify(PeerId peer, std::string why);
   std::string why_waiting(PeerId peer) const;
+  void tell_of_newcomer(PeerId newcomer, const std::string& why);
   bool short_of_peers() const;  // update_topology waits for more
   std::string why_hindered(PeerId member) const;
   std::string why_members_are_awaited() const;
@@ -274,6 +275,7 @@ class Group {
   // others keep their links to them.
   std::set<PeerId> left_;
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
+  std::set<PeerId> announced_newcomers_;  // that wait; the members were told so
   std::set<PeerId> hindered_;  // members that were told that a newcomer cannot be admitted
   bool notices_due_ = false;
   WaitReport wait_report_;

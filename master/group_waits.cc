@@ -7,6 +7,12 @@
 #include "master/group.h"
 
 namespace pccl::master {
+namespace {
+
+constexpr const char* kNotCalled =
+    "the members have not called update_topology since this peer can be reached";
+
+}  // namespace
 
 std::string Group::missing_text(const std::vector<uint32_t>& ranks) const {
   PCCL_ASSERT(!ranks.empty());
@@ -99,7 +105,20 @@ std::string Group::why_waiting(PeerId peer) const {
   const auto pending = membership_.pending(protocol::kMembersMax);
   if (std::find(pending.begin(), pending.end(), peer) == pending.end())
     return "not all members have reached this peer yet";
-  return "the members have not called update_topology since this peer can be reached";
+  return kNotCalled;
+}
+
+// The members that have not called update_topology learn once of each newcomer that it waits for
+// this call. A program that never makes the call admits no newcomer.
+void Group::tell_of_newcomer(PeerId newcomer, const std::string& why) {
+  if (why != kNotCalled || !announced_newcomers_.insert(newcomer).second) return;
+  const std::string text = membership_.describe(newcomer) +
+                           " waits to be admitted: all members have to call "
+                           "pccl.update_topology()";
+  for (const PeerId member : membership_.members()) {
+    if (!is_in_joint_call(member) || !ballot_.is_open(member, protocol::JointKind::kUpdateTopology))
+      connections_.send(member, protocol::Notice{text});
+  }
 }
 
 bool Group::short_of_peers() const {
