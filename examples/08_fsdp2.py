@@ -78,6 +78,10 @@ def train() -> None:
                     changes = f"{len(last.joined)} joined, {len(last.left)} left"
                     print(f"host {host}, step {last.revision}: {changes}", flush=True)
             if host == "B" and rank == 1 and restarts == 0 and outer.revision == KILL_STEP:
+                launch.say(
+                    "host B, rank 1 is killed on purpose: its torchrun and other processes may "
+                    "print errors and tracebacks now. It restarts the host"
+                )
                 os.kill(os.getpid(), signal.SIGKILL)
     launch.say(
         f"host {host}, rank {rank} ends at step {last.revision} of {last.inner_steps} inner steps, "

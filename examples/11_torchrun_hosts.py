@@ -94,6 +94,10 @@ def train() -> None:
             break
 
         if host == "B" and rank == 1 and restarts == 0 and state.revision == KILL_STEP:
+            launch.say(
+                "host B, rank 1 is killed on purpose: its torchrun and other process may print "
+                "errors and tracebacks now. It restarts the host"
+            )
             os.kill(os.getpid(), signal.SIGKILL)  # torchrun ends the whole host, and restarts it
         inputs = torch.randn(32, 100)
         optimizer.zero_grad()

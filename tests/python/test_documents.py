@@ -96,6 +96,46 @@ def events(lines: list[str]) -> list[str]:
     return [text for text, _ in itertools.groupby(texts)]
 
 
+# --- The DDP script ---------------------------------------------------------------------------------
+
+
+def ddp_script(folder: Path, **changes: str) -> Path:
+    """Write the script of the README's section with changes, and without its pauses."""
+    (_, section) = README.split("## An ordinary DDP script\n")
+    (name,) = set(re.findall(r"examples/\w+\.py", section.partition("\n## ")[0]))
+    program = (ROOT / name).read_text()
+    for old, new in {"STEP_S = 0.1": "STEP_S = 0.0", **changes}.items():
+        assert program.count(old) == 1, old
+        program = program.replace(old, new)
+    (folder / "launch.py").write_text((ROOT / "examples/launch.py").read_text())
+    script = folder / Path(name).name
+    script.write_text(program)
+    return script
+
+
+def test_the_ddp_script_runs_under_torchrun(tmp_path: Path) -> None:
+    script = ddp_script(tmp_path)
+    command = f"torchrun --standalone --nproc-per-node=2 examples/{script.name}\n"
+    assert command in blocks(README, "sh")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *command.split()[1:-1]]
+    done = run_program([*torchrun, str(script)])
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"rank [01] of 2 ends at step 80", done.stdout)) == 2, done.stdout
+
+
+def test_the_ddp_script_runs_without_torchrun(tmp_path: Path, master: Master) -> None:
+    init = 'dist.init_process_group("pccl"'
+    (shown,) = re.findall(rf"`{re.escape(init)}, init_method=\"(pccl://\S+)\"\)`", README)
+    assert shown == "pccl://127.0.0.1:48148/my-ddp?founders=3&min_peers=2"
+    url = master.url(min_peers=2)
+    with_url = {f"{init})": f'{init}, init_method="{url}")', '"LOCAL_RANK" in os.environ': "True"}
+    command = [sys.executable, str(ddp_script(tmp_path, **with_url))]
+    with Program(command) as first, Program(command) as second:
+        for peer in (first, second):
+            assert re.search(r"rank [01] of 2 ends at step 80", "".join(iter(peer.line, "")))
+            assert peer.wait() == 0
+
+
 # --- Settings, limits, errors ---------------------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
     ],
     "08_fsdp2.py": [
         (r"host [AB], start 0: begins at step 0\n", 2),
+        (r"host B, rank 1 is killed on purpose: .* tracebacks now", 1),
         (r"host A, step \d+: 0 joined, 1 left", 1),
         (r"host B, start 1: begins at step [1-9]", 1),
         (r"host [AB], rank \d ends at step \d+ .*, loss \d\.\d+, .* sent \d+ bytes, hash \w+", 5),
@@ -62,10 +63,16 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
     ],
     "11_torchrun_hosts.py": [
         (r"host [AB], start 0: begins at step 0\n", 2),
+        (r"host B, rank 1 is killed on purpose: .* tracebacks now", 1),
         (r"host B, start 1: begins at step [1-9]", 1),
         (r"host C, start 0: begins at step [1-9]", 1),
         (r"host [AC]: all_reduce.* lost", None),
         (r"host [ABC], rank [01] ends at step \d+, 3 hosts, hash \w+", 6),
+    ],
+    "12_torch_ddp.py": [
+        (r"rank [012] of 3 is at step 20: its torchrun is ended on purpose, .* traceback now", 1),
+        (r"rank [01] of 2 is at step 60", 2),
+        (r"rank [01] of 2 ends at step 80, loss \d\.\d+, hash \w+", 2),
     ],
 }
 
