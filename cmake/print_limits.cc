@@ -53,6 +53,7 @@ int main() {
   print("TRIAL_STREAMS_MAX", kTrialStreamsMax);
   print("TRIAL_TIME_MIN_S", kTrialTimeMin);
   print("TRIAL_TIME_MAX_S", kTrialTimeMax);
+  print("PROBES_BYTES_MIN", kProbesBytesMin);
   print("PROBE_BUDGET_MAX_S", pccl::Duration(std::chrono::milliseconds(kProbeBudgetMax)));
   print("QUANTIZED_BLOCK_MIN", pccl::WireFormat::kBlockMin);
   print("QUANTIZED_BLOCK_MAX", pccl::WireFormat::kBlockMax);

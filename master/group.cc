@@ -343,6 +343,8 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
   if (message.budget_ms > protocol::kProbeBudgetMax)
     return violation("Vote with a budget of " + std::to_string(message.budget_ms) + " ms");
+  if (message.max_bytes > 0 && message.max_bytes < protocol::kProbesBytesMin)
+    return violation("Vote with max_bytes of " + std::to_string(message.max_bytes));
   if (!well_formed(message.offer))
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);

@@ -231,6 +231,8 @@ class Group {
   void begin_agreement();
   void advance_optimization();
   void note_size(PeerId peer, const protocol::OpInfo& info);
+  struct Budget;
+  bool agree_on(const Budget& budget);
   bool budgets_agree();
   void end_optimization();
   void notify_waiting();

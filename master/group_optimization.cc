@@ -19,36 +19,45 @@ namespace {
 
 constexpr auto kOptimize = JointKind::kOptimizeTopology;
 
-std::string seconds_text(uint32_t milliseconds) {
+std::string seconds_text(uint64_t milliseconds) {
   return text(Duration(std::chrono::milliseconds(milliseconds)));
 }
 
+std::string bytes_text(uint64_t bytes) { return bytes == 0 ? "no limit" : std::to_string(bytes); }
+
 }  // namespace
+
+// A budget of the call, which all voters have to give alike.
+struct Group::Budget {
+  std::string name, plural;
+  uint64_t (*of)(const protocol::Vote& vote);
+  std::string (*text)(uint64_t budget);
+};
 
 // If all members but newcomers gave one budget, the newcomers that gave another one are wrong.
 // Otherwise the call fails for all. False: the votes do not stand.
-bool Group::budgets_agree() {
-  std::map<uint32_t, std::vector<uint32_t>> ranks;
-  std::optional<uint32_t> right;
+bool Group::agree_on(const Budget& budget) {
+  std::map<uint64_t, std::vector<uint32_t>> ranks;
+  std::optional<uint64_t> right;
   bool others_differ = false;
   for (const PeerId member : membership_.members()) {
-    const uint32_t budget = ballot_.vote(member).budget_ms;
-    ranks[budget].push_back(*membership_.rank(member));
+    const uint64_t given = budget.of(ballot_.vote(member));
+    ranks[given].push_back(*membership_.rank(member));
     if (membership_.is_newcomer(member)) continue;
-    others_differ = others_differ || (right && *right != budget);
-    right = budget;
+    others_differ = others_differ || (right && *right != given);
+    right = given;
   }
   if (ranks.size() == 1) return true;
-  std::string why = "ranks gave optimize_topology different budgets: ";
-  for (const auto& [budget, who] : ranks) {
-    if (budget != ranks.begin()->first) why += "; ";
-    why += membership_.ranks_text(who) + " gave " + seconds_text(budget);
+  std::string why = "ranks gave optimize_topology different " + budget.plural + ": ";
+  for (const auto& [given, who] : ranks) {
+    if (given != ranks.begin()->first) why += "; ";
+    why += membership_.ranks_text(who) + " gave " + budget.text(given);
   }
-  why += ". All ranks must give the same budget";
+  why += ". All ranks must give the same " + budget.name;
   if (right && !others_differ) {
     std::vector<PeerId> wrong;
     for (const PeerId member : membership_.newcomers()) {
-      if (ballot_.vote(member).budget_ms != *right) wrong.push_back(member);
+      if (budget.of(ballot_.vote(member)) != *right) wrong.push_back(member);
     }
     for (const PeerId member : wrong) remove({member, why});
     return false;
@@ -60,14 +69,22 @@ bool Group::budgets_agree() {
   return false;
 }
 
+bool Group::budgets_agree() {
+  const Budget time{"budget", "budgets", [](const auto& vote) { return uint64_t{vote.budget_ms}; },
+                    seconds_text};
+  const Budget bytes{"max_bytes", "max_bytes", [](const auto& vote) { return vote.max_bytes; },
+                     bytes_text};
+  return agree_on(time) && agree_on(bytes);
+}
+
 void Group::advance_optimization() {
   if (epochs_.phase() != Epochs::Phase::kActive || !ballot_.is_complete(kOptimize)) return;
   if (optimization_.adopting()) return end_optimization();
   const protocol::EpochStart& now = epochs_.start_of_epoch();
   if (optimization_.idle()) {
     if (!budgets_agree()) return;
-    const uint32_t budget = ballot_.vote(membership_.members()[0]).budget_ms;
-    optimization_.begin(std::chrono::milliseconds(budget));
+    const protocol::Vote& any = ballot_.vote(membership_.members()[0]);
+    optimization_.begin(std::chrono::milliseconds(any.budget_ms), any.max_bytes);
   }
   if (optimization_.waits()) {
     if (!epochs_.operations().under_way().empty()) return;

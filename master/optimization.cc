@@ -61,15 +61,16 @@ void Optimization::enter(Phase next) { phase_ = kOptimizationTransitions.step(ph
 
 // ---- Measuring ----
 
-void Optimization::begin(Duration budget) {
+void Optimization::begin(Duration budget, uint64_t max_bytes) {
   PCCL_ASSERT(idle());
   enter(Phase::kWaiting);
   budget_ = budget;
+  max_bytes_ = max_bytes;
   not_adopted_.clear();
   if (std::exchange(interrupted_, false)) {
     tournament_.resume(membership_.members());
   } else {
-    tournament_.begin(membership_.members(), budget);
+    tournament_.begin(membership_.members(), budget, max_bytes);
   }
 }
 
@@ -104,8 +105,10 @@ void Optimization::begin_round() {
       tournament_.report(pair.high, pair.low, false);
       continue;
     }
-    connections_.send(pair.low, protocol::Probe{round->number, pair.high, length});
-    connections_.send(pair.high, protocol::Probe{round->number, pair.low, length});
+    protocol::Probe probe{round->number, pair.high, length, round->bytes_max};
+    connections_.send(pair.low, probe);
+    probe.peer = pair.low;
+    connections_.send(pair.high, probe);
   }
 }
 
@@ -296,9 +299,13 @@ std::string Optimization::what_was_not_measured() const {
     out = "no rate came from the pairs of ranks " + pairs_text({failed.begin(), failed.end()});
   const std::vector<Pair> left = tournament_.left_over();
   if (!left.empty()) {
-    out += (out.empty() ? "" : "; ") + std::string("the budget of ") + text(budget_) +
-           " was too short for " + count_text(left.size(), "pair") + ", whose next round takes " +
-           text(tournament_.too_long()) + ": the next call goes on with them";
+    const std::string pairs = count_text(left.size(), "pair");
+    const bool time = tournament_.too_long() > Duration{0};
+    out += (out.empty() ? "" : "; ") +
+           (time ? "the budget of " + text(budget_) + " was too short for " + pairs +
+                       ", whose next round takes " + text(tournament_.too_long())
+                 : "max_bytes=" + std::to_string(max_bytes_) + " was too small for " + pairs) +
+           ": the next call goes on with them";
   }
   return out;
 }

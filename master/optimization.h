@@ -46,8 +46,8 @@ class Optimization {
   // An all-reduce of so many bytes has begun, which goes by the plan.
   void note_size(double bytes) { sizes_.note(bytes); }
 
-  // All have voted. REQUIRES: idle
-  void begin(Duration budget);
+  // All have voted. `max_bytes`: as in Vote. REQUIRES: idle
+  void begin(Duration budget, uint64_t max_bytes = 0);
   // No operation is in flight any more. REQUIRES: waits()
   void measure(const protocol::EpochStart& now);
   Status on(PeerId peer, const protocol::ProbeReport& report);
@@ -106,6 +106,7 @@ class Optimization {
   topology::SizeAverage sizes_;
   bool interrupted_ = false;  // the call goes on
   Duration budget_{0};
+  uint64_t max_bytes_ = 0;
   uint64_t token_ = 0;  // of the search
   Instant plan_due_;
   std::shared_ptr<const topology::PlanQuestion> question_;

@@ -36,6 +36,8 @@ TRIAL_STREAMS_MAX: int
 """TCP connections of one trial of `pccl probe`."""
 TRIAL_TIME_MIN_S: float
 TRIAL_TIME_MAX_S: float
+PROBES_BYTES_MIN: int
+"""The least `max_bytes` of optimize_topology."""
 PROBE_BUDGET_MAX_S: float
 """The longest budget of optimize_topology."""
 QUANTIZED_BLOCK_MIN: int

@@ -202,8 +202,28 @@ def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
     return _world.resolve(group).are_peers_pending()
 
 
+def _check_probe_limits(budget: float, max_bytes: int | None) -> None:
+    most = _limits.PROBE_BUDGET_MAX_S
+    if not isinstance(budget, (int, float)):
+        raise TypeError(f"budget must be seconds, a number, not {type(budget).__name__}")
+    if not math.isfinite(budget) or not 0 <= budget <= most:
+        raise ValueError(
+            f"optimize_topology(budget={budget!r}): expected seconds from 0 to {most:g}; the "
+            "links are measured for so long, and the rest waits for the next call"
+        )
+    least = _limits.PROBES_BYTES_MIN
+    if max_bytes is not None and (not isinstance(max_bytes, int) or isinstance(max_bytes, bool)):
+        raise TypeError(f"max_bytes must be an integer or None, not {type(max_bytes).__name__}")
+    if max_bytes is not None and not least <= max_bytes < 2**63:
+        raise ValueError(
+            f"optimize_topology(max_bytes={max_bytes!r}): expected None, for no limit, or at least "
+            f"{least} bytes, which one member sends and receives to measure one link; to measure "
+            "nothing, give budget=0"
+        )
+
+
 def optimize_topology(
-    group: dist.ProcessGroup | None = None, *, budget: float = 10.0
+    group: dist.ProcessGroup | None = None, *, budget: float = 10.0, max_bytes: int | None = None
 ) -> TopologyPlan:
     """Measure the links between the members, and change to a faster ring if there is one. Joint.
 
@@ -216,27 +236,35 @@ def optimize_topology(
     operation is aborted, and ranks do not change. Another order of the ring adds in another order:
     results may differ in the last bits from those before, but never between members.
 
+    The call sends as much as the links carry in that time: several GB on a fast network. Where
+    bytes cost money, give `max_bytes`.
+
     The master also learns from the traffic of the run, and `update_topology` changes to a better
     plan in the same way. So one call after the members have come together is enough in most runs.
 
     Args:
         budget: seconds for which links are measured, at most 600, the same on all ranks. With 0,
             nothing is measured, and the plan follows from what is known.
+        max_bytes: the bytes that this call may send and receive at each member, together, the same
+            on all ranks: at least 2 MiB, or None for no limit. Framing, encryption and what TCP
+            repeats are not counted. N members cut them into N turns, one for each link and a spare
+            one. A turn has at least 2 MiB, so a small limit leaves links for the next call.
 
     Returns:
         The plan that holds now, what is known of the links, and in `note` what was not done. With
         one member the call returns at once.
 
     Raises:
-        ValueError: the budget is negative, not a number, or above 600.
-        CollectiveMismatchError: the ranks gave different budgets, or made different joint calls.
+        ValueError: the budget is negative, not a number, or above 600; `max_bytes` is below 2 MiB.
+        CollectiveMismatchError: the ranks gave different budgets or values of `max_bytes`, or made
+            different joint calls.
         PeerLostError: a member was lost: call `update_topology`. Under the policy "retry", the call
             goes on among the others instead.
         OperationTimeoutError: a member did not make the call in time.
         InvalidStateError: another joint call of this process is under way, such as a
             `sync_shared_state` in the background.
         TopologyError: the master has found no plan in time; the present one stays.
-        TypeError: the budget is no number.
+        TypeError: the budget is no number, or `max_bytes` no integer.
 
     Example:
         >>> plan = pccl.optimize_topology(budget=20)
@@ -245,15 +273,8 @@ def optimize_topology(
         >>> plan.ring, plan.predicted
         ((0, 2, 1, 3), 5.7)
     """
-    most = _limits.PROBE_BUDGET_MAX_S
-    if not isinstance(budget, (int, float)):
-        raise TypeError(f"budget must be seconds, a number, not {type(budget).__name__}")
-    if not math.isfinite(budget) or not 0 <= budget <= most:
-        raise ValueError(
-            f"optimize_topology(budget={budget!r}): expected seconds from 0 to {most:g}; the "
-            "links are measured for so long, and the rest waits for the next call"
-        )
-    fields = _world.resolve(group).optimize_topology(round(budget * 1000))
+    _check_probe_limits(budget, max_bytes)
+    fields = _world.resolve(group).optimize_topology(round(budget * 1000), max_bytes or 0)
     return TopologyPlan(
         epoch=fields["epoch"],
         adopted=fields["adopted"],

@@ -126,6 +126,7 @@ struct JointCalled {
   protocol::Offer offer;
   Duration timeout{0};
   uint32_t budget_ms = 0;  // kOptimizeTopology: see Vote
+  uint64_t max_bytes = 0;  // likewise
   // The entries, if this is a sync_shared_state whose offer has only their digest. The master may
   // ask for them.
   protocol::EntryList entries = {};

@@ -19,6 +19,7 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
   protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch()};
   vote.background = call.background;
   vote.budget_ms = call.budget_ms;
+  vote.max_bytes = call.max_bytes;
   open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);

@@ -5,6 +5,7 @@
 //   a third of its time has passed         what comes from here on counts, or from a bit later on
 //   nearly all of it has passed            what came until here counts, or until a bit earlier
 //   all of it has passed                   ProbeReport; EndOp, twice
+//   all bytes have come before that        ProbeReport; EndOp for each transfer when it is over
 
 #include "csrc/peer/link_probe.h"
 
@@ -27,11 +28,12 @@ const char* name_of(ProbeState state) {
     case ProbeState::kPreparing: return "preparing";
     case ProbeState::kWaiting: return "waiting";
     case ProbeState::kMeasuring: return "measuring";
+    case ProbeState::kSending: return "sending";
   }
   return "unknown";
 }
 
-const Transitions<ProbeState, 6> kProbeTransitions(
+const Transitions<ProbeState, 8> kProbeTransitions(
     "a probe of a link", name_of,
     {{ProbeState::kIdle, ProbeState::kPreparing, "Probe", "OpenLanes, SampleLink"},
      {ProbeState::kPreparing, ProbeState::kWaiting,
@@ -44,7 +46,11 @@ const Transitions<ProbeState, 6> kProbeTransitions(
       "ProbeReport of 0 bytes; EndOp, twice"},
      {ProbeState::kMeasuring, ProbeState::kIdle,
       "LinkSampled after its time; no memory; another Probe; EpochEnd",
-      "ProbeReport; EndOp, twice"}});
+      "ProbeReport; EndOp, twice"},
+     {ProbeState::kMeasuring, ProbeState::kSending, "LinkSampled: all has come before its time",
+      "ProbeReport; EndOp"},
+     {ProbeState::kSending, ProbeState::kIdle,
+      "all is sent; its time is over; no memory; another Probe; EpochEnd", "EndOp"}});
 
 // The counted part of a probe begins at a look in kBegins, and ends at a look in kEnds
 // (link_probe.h). Before it, the path comes up to its rate. After it, the other end may have
@@ -73,6 +79,8 @@ void LinkProbe::enter(State next) { state_ = kProbeTransitions.step(state_, next
 Status LinkProbe::begin(const protocol::Probe& probe) {
   if (probe.milliseconds == 0 || probe.milliseconds > protocol::kProbeBudgetMax)
     return violation("Probe of " + std::to_string(probe.milliseconds) + " ms");
+  if (probe.bytes_max > 0 && probe.bytes_max < protocol::kProbeBytesMin)
+    return violation("Probe of " + std::to_string(probe.bytes_max) + " bytes");
   if (probe.peer == membership_.self()) return violation("Probe of this peer itself");
   const std::tuple which(membership_.epoch(), membership_.incarnation(), probe.round);
   if (last_ && which <= *last_) return {};
@@ -86,7 +94,8 @@ Status LinkProbe::begin(const protocol::Probe& probe) {
   enter(State::kPreparing);
   incarnation_ = membership_.incarnation();
   told_at_ = context_.now;
-  start_ = {};
+  posted_ = {};
+  looks_.clear();
   begins_.clear();
   ends_.clear();
   all_came_ = false;
@@ -97,17 +106,20 @@ Status LinkProbe::begin(const protocol::Probe& probe) {
 
 ring::Task LinkProbe::task_of(PeerId source, PeerId destination) const {
   const Options& options = context_.options;
-  const uint64_t most = std::max<uint64_t>(options.probe_bytes_max / options.piece_bytes, 1);
-  const uint64_t blocks = std::min(probe_.milliseconds * kBlocksPerMillisecond, most);
+  uint64_t most = options.probe_bytes_max;
+  if (probe_.bytes_max > 0) most = std::min(most, probe_.bytes_max);
+  const uint64_t block_bytes = std::min(options.piece_bytes, most);
+  const uint64_t blocks =
+      std::min(probe_.milliseconds * kBlocksPerMillisecond, most / block_bytes);
   ring::Task task;
   task.epoch = membership_.epoch();
   task.op = key_of(source, destination, incarnation_, probe_.round);
-  task.digest = tag_id("probe of " + std::to_string(blocks)).value;
+  task.digest = tag_id("probe of " + std::to_string(blocks * block_bytes)).value;
   task.shape.pattern = ring::Pattern::kTransfer;
   task.shape.world = 2;
   task.shape.wan = membership_.topology().wan;
-  task.shape.count = blocks * options.piece_bytes;
-  task.shape.block_bytes.assign(blocks, options.piece_bytes);
+  task.shape.count = blocks * block_bytes;
+  task.shape.block_bytes.assign(blocks, block_bytes);
   const bool receives = destination == membership_.self();
   task.shape.rank = receives ? 1 : 0;
   (receives ? task.upstream : task.downstream) = receives ? source : destination;
@@ -127,21 +139,27 @@ void LinkProbe::post() {
   }
 }
 
+bool LinkProbe::sends() const {
+  const OpKey there = key_of(membership_.self(), probe_.peer, incarnation_, probe_.round);
+  const auto at = transfers_.find({membership_.epoch(), there});
+  return at != transfers_.end() && !at->second;
+}
+
 void LinkProbe::sampled(const LinkSampled& sample) {
-  if (state_ == State::kIdle || sample.peer != probe_.peer) return;
+  if (state_ == State::kIdle || state_ == State::kSending || sample.peer != probe_.peer) return;
   const Mark mark{context_.now, sample.bytes_received};
-  if (!sample.up || mark.bytes < (begins_.empty() ? start_ : begins_.back()).bytes)
+  if (!sample.up || mark.bytes < (looks_.empty() ? posted_ : looks_.back()).bytes)
     return finish(0, {});  // there is no link, or another one than before
   const Duration waited = mark.at - told_at_;
   const Duration patience = std::min(percent(100), protocol::kConnectTimeoutMax);
   if (state_ == State::kPreparing && (sample.opening == 0 || waited >= patience)) {
     enter(State::kWaiting);
-    start_ = mark;
+    posted_ = mark;
     return post();
   }
-  if (state_ == State::kWaiting && (mark.bytes > start_.bytes || all_came_)) {
+  if (state_ == State::kWaiting && (mark.bytes > posted_.bytes || all_came_)) {
     enter(State::kMeasuring);
-    if (!all_came_) start_.at = mark.at;
+    first_at_ = mark.at;
     look_at_ = next_look();
   } else if (state_ == State::kWaiting && waited >= 2 * patience) {
     return finish(0, {});
@@ -150,7 +168,8 @@ void LinkProbe::sampled(const LinkSampled& sample) {
 }
 
 void LinkProbe::measure(const Mark& mark) {
-  const Duration passed = mark.at - start_.at;
+  const Duration passed = mark.at - first_at_;
+  if (passed <= percent(100)) looks_.push_back(mark);
   const auto is_in = [&](const Percent& part, const std::vector<Mark>& marks) {
     return passed >= percent(part.from) && (marks.empty() || passed <= percent(part.to));
   };
@@ -163,11 +182,25 @@ void LinkProbe::measure(const Mark& mark) {
   look_at_ = next_look();
 }
 
-// If all has come before its time, all of it counts: the path was up to its rate at once. If the
-// lowest rate is 0, because nothing came for a long time, all bytes since the first begin count.
+// If all has come before its time, the looks when a third to two thirds of it had come are the
+// begins. If there was none, the time since the post counts: the first byte may have been seen when
+// nearly all had come, and the rate since then would be much too high.
+// If the lowest rate is 0, because nothing came for a long time, all bytes since the first begin
+// count.
 void LinkProbe::finish_with(const Mark& last) {
+  Mark start{first_at_, posted_.bytes};
+  if (all_came_) {
+    start = posted_;
+    const uint64_t all = last.bytes - posted_.bytes;
+    const auto outside = [&](const Mark& mark) {
+      const uint64_t came = mark.bytes - posted_.bytes;
+      return came < all / 3 || came > all - all / 3;
+    };
+    begins_ = looks_;
+    std::erase_if(begins_, outside);
+  }
   std::erase_if(begins_, [&](const Mark& mark) { return mark.at >= last.at; });
-  if (begins_.empty()) begins_ = {start_};
+  if (begins_.empty()) begins_ = {start};
   if (ends_.empty() || all_came_) ends_ = {last};
   const auto rate = [](const Mark& first, const Mark& end) {
     const double seconds = std::chrono::duration<double>(end.at - first.at).count();
@@ -192,7 +225,9 @@ void LinkProbe::finish(uint64_t bytes, Duration time) {
     report.milliseconds = static_cast<uint32_t>(std::max<int64_t>(rounded, 1));
   }
   context_.send(report);
-  stop();
+  if (state_ != State::kMeasuring || !all_came_ || !sends()) return stop();
+  enter(State::kSending);
+  look_at_ = first_at_ + percent(100);
 }
 
 // ---- The transfers ----
@@ -202,9 +237,10 @@ bool LinkProbe::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
   if (at->second) return true;  // it is being drained
-  PCCL_ASSERT(state_ == State::kWaiting || state_ == State::kMeasuring);
+  PCCL_ASSERT(state_ > State::kPreparing);
   transfers_.erase(at);
   context_.emit(EndOp{key, Ending::kCommitted});
+  if (state_ == State::kSending) stop();
   if (key != key_of(probe_.peer, membership_.self(), incarnation_, probe_.round)) return true;
   all_came_ = true;
   look();
@@ -214,7 +250,7 @@ bool LinkProbe::transferred(Epoch epoch, OpKey key) {
 bool LinkProbe::failed(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
-  if (!at->second) finish(0, {});
+  if (!at->second) state_ == State::kSending ? stop() : finish(0, {});
   return true;
 }
 
@@ -234,7 +270,7 @@ void LinkProbe::stop() {
 Instant LinkProbe::next_look() const {
   const Instant now = context_.now;
   if (state_ == State::kMeasuring) {
-    const Instant end = start_.at + percent(100);
+    const Instant end = first_at_ + percent(100);
     const Instant next = now + std::max(percent(kMeasurePercent), kLookMin);
     return now < end ? std::min(next, end) : next;
   }
@@ -247,7 +283,8 @@ void LinkProbe::look() {
 }
 
 void LinkProbe::on_time() {
-  if (state_ != State::kIdle && look_at_ <= context_.now) look();
+  if (state_ == State::kIdle || look_at_ > context_.now) return;
+  state_ == State::kSending ? stop() : look();
 }
 
 std::optional<Instant> LinkProbe::deadline() const {
@@ -261,9 +298,9 @@ void LinkProbe::check() const {
     if (!ended) ++running;
   }
   const bool posted = state_ == State::kWaiting || state_ == State::kMeasuring;
-  PCCL_ASSERT(posted ? running <= 2 : running == 0);
+  PCCL_ASSERT(posted ? running <= 2 : running == (state_ == State::kSending ? 1 : 0));
   PCCL_ASSERT(state_ == State::kIdle || (last_ && !membership_.ended() && !membership_.out()));
-  PCCL_ASSERT(begins_.size() + ends_.size() <= 100 / kMeasurePercent);
+  PCCL_ASSERT(looks_.size() <= 100 / kMeasurePercent + 2);  // with the last one, if all has come
 }
 
 // ---- Memory ----

@@ -12,13 +12,17 @@
 // once. So a look sees at most the bytes that have arrived. A begin that sees fewer makes the rate
 // too high, and an end that sees fewer makes it too low. For each end, the lowest rate from any
 // begin is the most exact one. The report has the highest of these.
+// A transfer may be over before the time is: the path is very fast, or the probe has a limit of
+// bytes. Then the last two thirds of the bytes count, or a bit less. The transfer to the other end
+// goes on, since the other direction may be slower.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
 //      ring has drained all of them.
 //   3. A probe is answered with one ProbeReport, unless another probe or the end of the epoch ends
 //      it.
-//   4. The time and the memory of a probe are bounded, whatever the other end does.
+//   4. The time and the memory of a probe are bounded, whatever the other end does, and so are the
+//      bytes that it sends.
 // Failures: a report of 0 bytes says that there is no link or no memory, that nothing has come, or
 // that the other end is no member.
 #pragma once
@@ -57,7 +61,7 @@ class LinkProbe {
   std::optional<Instant> deadline() const;
   void check() const;  // asserts the invariants
 
-  enum class State { kIdle, kPreparing, kWaiting, kMeasuring };
+  enum class State { kIdle, kPreparing, kWaiting, kMeasuring, kSending };
 
   // The operation that carries the data of a probe from `source` to `destination`.
   static OpKey key_of(PeerId source, PeerId destination, uint32_t incarnation, uint32_t round);
@@ -72,6 +76,7 @@ class LinkProbe {
   void enter(State next);  // REQUIRES: the table allows it
   ring::Task task_of(PeerId source, PeerId destination) const;
   void post();
+  bool sends() const;  // the transfer to the other end is under way
   void measure(const Mark& mark);
   Instant next_look() const;
   void look();
@@ -96,7 +101,9 @@ class LinkProbe {
   uint32_t incarnation_ = 0;  // of the master that has told it
   Instant told_at_;
   Instant look_at_;                  // when the next SampleLink is due
-  Mark start_;                       // kWaiting: the post; then: the first byte
+  Mark posted_;                      // when nothing had come yet
+  Instant first_at_;                 // kMeasuring: of the first byte
+  std::vector<Mark> looks_;          // kMeasuring: all
   std::vector<Mark> begins_, ends_;  // what comes between a begin and an end may count
   bool all_came_ = false;            // the transfer to here is over
 };

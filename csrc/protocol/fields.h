@@ -163,7 +163,7 @@ void fields(auto& wire, Is<SendBegun> auto& m) {
 }
 
 void fields(auto& wire, Is<Vote> auto& m) {
-  wire(m.number, m.kind, m.offer, m.epoch, m.background, m.budget_ms);
+  wire(m.number, m.kind, m.offer, m.epoch, m.background, m.budget_ms, m.max_bytes);
 }
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<RankPair> auto& m) { wire(m.low, m.high); }
@@ -186,7 +186,7 @@ void fields(auto& wire, Is<StateList> auto& m) {
 }
 void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 void fields(auto& wire, Is<Fetching> auto& m) { wire(m.number); }
-void fields(auto& wire, Is<Probe> auto& m) { wire(m.round, m.peer, m.milliseconds); }
+void fields(auto& wire, Is<Probe> auto& m) { wire(m.round, m.peer, m.milliseconds, m.bytes_max); }
 void fields(auto& wire, Is<ProbeReport> auto& m) { wire(m.round, m.peer, m.bytes, m.milliseconds); }
 
 void fields(auto&, Is<Leave> auto&) {}

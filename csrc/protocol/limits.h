@@ -190,6 +190,10 @@ inline constexpr size_t kAboutBytesMax = 4096;
 // How long one optimize_topology measures the links of a group, in milliseconds. Nobody trains
 // meanwhile, and it takes a minute to measure all links of 18 members on three continents.
 inline constexpr uint32_t kProbeBudgetMax = 600'000;
+// A probe that carries less in each direction shows the start of a connection, and no rate.
+inline constexpr uint64_t kProbeBytesMin = 1u << 20;
+// The least max_bytes of optimize_topology: those of one probe, which a member sends and receives.
+inline constexpr uint64_t kProbesBytesMin = 2 * kProbeBytesMin;
 // A pending connection whose hello has not come within this time is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // An attempt to connect to a peer ends after this, or after half of the peer timeout if that is

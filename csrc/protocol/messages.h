@@ -480,8 +480,9 @@ struct Vote {
   // kSyncSharedState only: the application goes on as soon as all have voted. It is false in the
   // same vote, cast again, once the application waits for the end of the call.
   bool background = false;
-  // kOptimizeTopology only, at most kProbeBudgetMax: how long the links may be measured.
-  uint32_t budget_ms = 0;
+  // kOptimizeTopology only: the limits of the probes.
+  uint32_t budget_ms = 0;  // at most kProbeBudgetMax
+  uint64_t max_bytes = 0;  // at each member, both ways. 0: no limit. Else at least kProbesBytesMin
   bool operator==(const Vote&) const = default;
 };
 
@@ -508,19 +509,18 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// Master -> voters of an optimize_topology: exchange data with `peer`, in both directions and as
-// fast as the link carries it, for so long from now on. `peer` is told the same. The answer is
-// ProbeReport. There is at most one probe at a time: a later one ends it.
+// Master -> voters of an optimize_topology: exchange data with `peer`, both ways, as fast as the
+// link carries it. `peer` is told the same. The answer is ProbeReport. A later probe ends this one.
 struct Probe {
   uint32_t round = 0;
   PeerId peer;
   uint32_t milliseconds = 0;  // above 0, at most kProbeBudgetMax
+  uint64_t bytes_max = 0;     // each way. 0: no limit. Else at least kProbeBytesMin
   bool operator==(const Probe&) const = default;
 };
 
-// Peer -> master: the bytes that have come from `peer` in this probe, and the time in which they
-// came. The first third of a probe does not count: a path needs some time to come up to its rate.
-// 0 bytes: the probe has failed.
+// Peer -> master: the bytes that came from `peer`, and their time, without the first third of the
+// probe: a path needs some time to come up to its rate. 0 bytes: the probe has failed.
 struct ProbeReport {
   uint32_t round = 0;
   PeerId peer;

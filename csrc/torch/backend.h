@@ -97,7 +97,7 @@ class PcclBackend : public c10d::Backend {
   int size() const;
   peer::JointResult update_topology();
   bool are_peers_pending();
-  peer::JointResult optimize_topology(std::chrono::milliseconds budget);
+  peer::JointResult optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes);
   // `tell` is called by this thread for each piece that was fetched, if it is not empty. If it
   // returns false, a Python exception is pending: the call then ends as by an interrupt.
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,

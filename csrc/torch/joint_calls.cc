@@ -46,10 +46,11 @@ bool PcclBackend::are_peers_pending() {
   return finish_joint(std::move(result), stop).pending;
 }
 
-peer::JointResult PcclBackend::optimize_topology(std::chrono::milliseconds budget) {
+peer::JointResult PcclBackend::optimize_topology(std::chrono::milliseconds budget,
+                                                 uint64_t max_bytes) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   bool stop = false;
-  auto result = session_->peer().optimize_topology(budget, timeout_.load(),
+  auto result = session_->peer().optimize_topology(budget, max_bytes, timeout_.load(),
                                                    [&] { return stop = interrupted(); });
   return finish_joint(std::move(result), stop);
 }

@@ -38,11 +38,11 @@ py::dict update_topology(PcclGroup& group) {
   return topology_answer(*topology);
 }
 
-py::dict optimize_topology(PcclGroup& group, uint32_t budget_ms) {
+py::dict optimize_topology(PcclGroup& group, uint32_t budget_ms, uint64_t max_bytes) {
   std::optional<protocol::TopologyPlan> plan;
   {
     const py::gil_scoped_release no_gil;
-    plan = group.backend().optimize_topology(std::chrono::milliseconds(budget_ms)).plan;
+    plan = group.backend().optimize_topology(std::chrono::milliseconds(budget_ms), max_bytes).plan;
   }
   PCCL_ASSERT(plan.has_value());
   return plan_answer(*plan);
@@ -229,7 +229,7 @@ void bind(py::module_& m) {
       .def(
           "are_peers_pending", [](PcclGroup& group) { return group.backend().are_peers_pending(); },
           NoGil())
-      .def("optimize_topology", &optimize_topology, py::arg("budget_ms"))
+      .def("optimize_topology", &optimize_topology, py::arg("budget_ms"), py::arg("max_bytes"))
       .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
            py::arg("strategy"), py::arg("tensors"), py::arg("progress"))
       .def("begin_sync", &begin_sync, py::kw_only(), py::arg("revision"), py::arg("strategy"),

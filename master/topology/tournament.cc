@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::master::topology {
 namespace {
@@ -35,8 +36,15 @@ std::vector<std::vector<Pair>> round_robin(const std::vector<PeerId>& members) {
   return rounds;
 }
 
-void Tournament::begin(std::vector<PeerId> members, Duration budget) {
+void Tournament::begin(std::vector<PeerId> members, Duration budget, uint64_t max_bytes) {
   PCCL_ASSERT(!round_ && budget >= Duration{0});
+  PCCL_ASSERT(max_bytes == 0 || max_bytes >= protocol::kProbesBytesMin);
+  max_bytes_ = max_bytes;
+  turn_bytes_ = max_bytes == 0
+                    ? 0
+                    : std::max(max_bytes / 2 / std::max<uint64_t>(members.size(), 1),
+                               protocol::kProbeBytesMin);
+  bytes_spent_.clear();
   tried_.clear();
   measured_.clear();
   repeated_.clear();
@@ -63,10 +71,22 @@ struct Tournament::Priority {
   }
 };
 
+bool Tournament::has_bytes_for(const Pair& pair) const {
+  const auto fits = [this](PeerId peer) {
+    const auto spent = bytes_spent_.find(peer);
+    return (spent == bytes_spent_.end() ? 0 : spent->second) + 2 * turn_bytes_ <= max_bytes_;
+  };
+  return turn_bytes_ == 0 || (fits(pair.low) && fits(pair.high));
+}
+
+bool Tournament::is_due(const Pair& pair) const {
+  return !tried_.contains(pair) && has_bytes_for(pair);
+}
+
 Tournament::Priority Tournament::priority_of(const std::vector<Pair>& pairs) const {
   Priority priority;
   for (const Pair& pair : pairs) {
-    if (tried_.contains(pair)) continue;
+    if (!is_due(pair)) continue;
     ++priority.due;
     const auto last = last_.find(pair);
     if (last == last_.end()) {
@@ -78,7 +98,8 @@ Tournament::Priority Tournament::priority_of(const std::vector<Pair>& pairs) con
   return priority;
 }
 
-// The pairs of a round that have yet to get their turn in this call; none if all had it.
+// The pairs of a round that have yet to get their turn in this call; none if all had it, or too few
+// bytes are left for the others.
 std::vector<Pair> Tournament::first_turns() const {
   std::vector<Pair> best;
   Priority best_priority;
@@ -88,7 +109,7 @@ std::vector<Pair> Tournament::first_turns() const {
     best_priority = priority;
     best = pairs;
   }
-  std::erase_if(best, [this](const Pair& pair) { return tried_.contains(pair); });
+  std::erase_if(best, [this](const Pair& pair) { return !is_due(pair); });
   return best;
 }
 
@@ -103,7 +124,8 @@ std::vector<Pair> Tournament::second_turns(const Known& known) const {
   std::vector<std::pair<double, Pair>> doubtful;
   for (const Pair& pair : measured_) {
     const bool here = contains(members_, pair.low) && contains(members_, pair.high);
-    const double doubt = here && !repeated_.contains(pair) ? known.doubt(pair) : 0;
+    const bool may = here && !repeated_.contains(pair) && has_bytes_for(pair);
+    const double doubt = may ? known.doubt(pair) : 0;
     if (doubt > kDoubtful) doubtful.emplace_back(-doubt, pair);
   }
   std::sort(doubtful.begin(), doubtful.end());
@@ -135,12 +157,14 @@ std::optional<Tournament::Round> Tournament::next(const Known& known, Instant no
   (repeats ? second_time_ : first_time_) += length;
   const Duration slack = 2 * longest + kLate;
   UnderWay under_way;
-  under_way.round = {++rounds_, length, pairs};
+  under_way.round = {++rounds_, length, turn_bytes_, pairs};
   under_way.due = now + length + slack;
   under_way.late_at = now + kLongest * length + slack;
   under_way.repeats = repeats;
   for (const Pair& pair : pairs) {
     (repeats ? repeated_ : tried_).insert(pair);
+    bytes_spent_[pair.low] += 2 * turn_bytes_;
+    bytes_spent_[pair.high] += 2 * turn_bytes_;
     under_way.awaited[pair] = {pair.low, pair.high};
     under_way.good.insert(pair);
   }
@@ -221,6 +245,7 @@ void Tournament::forget(PeerId peer) {
   std::erase_if(tried_, of_peer);
   std::erase_if(measured_, of_peer);
   std::erase_if(repeated_, of_peer);
+  bytes_spent_.erase(peer);
   std::erase_if(last_, [&](const auto& at) { return of_peer(at.first); });
 }
 
@@ -228,6 +253,7 @@ void Tournament::check() const {
   for (const Pair& pair : measured_) PCCL_ASSERT(tried_.contains(pair) && last_.contains(pair));
   for (const Pair& pair : repeated_) PCCL_ASSERT(measured_.contains(pair));
   PCCL_ASSERT(budget_left_ >= Duration{0});
+  for (const auto& [peer, bytes] : bytes_spent_) PCCL_ASSERT(bytes <= max_bytes_);
   if (!round_) return;
   std::set<PeerId> busy;
   for (const Pair& pair : round_->round.pairs) {

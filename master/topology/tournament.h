@@ -13,7 +13,9 @@
 // 1. The pairs of a round are disjoint, and both ends are members.
 // 2. A round lasts until all its reports have come, or until its deadline. The time in which it
 //    waits for late ones is time of the call, too.
-// 3. One call has at most one round for each pair. Then come few more rounds, with at most one for
+// 3. With a limit of bytes, the probes of a call carry no more for any member, in both directions
+//    together. A turn of an end counts with the most that it may carry, also if the turn failed.
+// 4. One call has at most one round for each pair. Then come few more rounds, with at most one for
 //    each pair. They take at most kSecondPart of the time of the first ones, or so long that all
 //    take kShort.
 // Failure: a pair that does not report in time, or reports that its probe has failed, is not
@@ -56,7 +58,7 @@ class Tournament {
   // A probe takes at most so many times its length (csrc/peer/link_probe.h): its lanes may open
   // late, and so may its first byte come. A late report counts.
   static constexpr int kLongest = 3;
-  // A pair has a second turn if its doubt is above kDoubtful. Invariant 3 has the other limits.
+  // A pair has a second turn if its doubt is above kDoubtful. Invariant 4 has the other limits.
   static constexpr double kDoubtful = 2;
   static constexpr double kSecondPart = 0.15;
   static constexpr Duration kShort = std::chrono::milliseconds(4500);
@@ -64,6 +66,7 @@ class Tournament {
   struct Round {
     uint32_t number = 0;
     Duration length{0};
+    uint64_t bytes_max = 0;  // of each probe, in each direction; 0: no limit
     std::vector<Pair> pairs;
   };
   // The master's knowledge about a pair.
@@ -74,8 +77,10 @@ class Tournament {
   };
 
   // A call begins, or goes on after the members have changed. `members` in any order. A call that
-  // goes on keeps its budget and what it has measured.
-  void begin(std::vector<PeerId> members, Duration budget);
+  // goes on keeps its budget and what it has measured. `max_bytes`: as in Vote. It is cut into
+  // equal turns, one for each other member and one second turn, or into fewer if these were too
+  // short.
+  void begin(std::vector<PeerId> members, Duration budget, uint64_t max_bytes = 0);
   void resume(std::vector<PeerId> members);
   // Begins the next round of the call; nothing if all pairs had their turn, or the budget has too
   // little left for another round. REQUIRES: no round is under way.
@@ -99,7 +104,8 @@ class Tournament {
   std::set<Pair> failed() const;
   // The pairs of present members that had no turn in this call.
   std::vector<Pair> left_over() const;
-  // The length of the round for which the budget was too short; zero if there was none.
+  // The length of the round for which the budget was too short; zero if there was none. Then
+  // max_bytes was too small for the pairs that are left over.
   Duration too_long() const { return too_long_; }
   Duration budget_left() const { return budget_left_; }
   void forget(PeerId peer);  // it is gone for good
@@ -119,10 +125,14 @@ class Tournament {
   std::vector<Pair> first_turns() const;
   std::vector<Pair> second_turns(const Known& known) const;
   Duration left_for_second_turns() const;
+  bool is_due(const Pair& pair) const;  // a first turn
+  bool has_bytes_for(const Pair& pair) const;
 
   std::vector<PeerId> members_;
   Duration budget_left_{0};
   Duration too_long_{0};
+  uint64_t max_bytes_ = 0, turn_bytes_ = 0;  // of a turn: in each direction; 0: no limit
+  std::map<PeerId, uint64_t> bytes_spent_;   // in this call
   uint32_t rounds_ = 0;  // so far, in all calls
   std::optional<UnderWay> round_;
   std::set<Pair> tried_, measured_, repeated_;  // in this call

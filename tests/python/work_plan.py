@@ -17,10 +17,10 @@ def plans(budgets: list[float]) -> list[dict[str, Any]]:
     return [dataclasses.asdict(pccl.optimize_topology(budget=budget)) for budget in budgets]
 
 
-def refusal(budget: float) -> str:
+def refusal(budget: float, max_bytes: int | None = None) -> str:
     """Return the text of the ValueError for this budget."""
     try:
-        pccl.optimize_topology(budget=budget)
+        pccl.optimize_topology(budget=budget, max_bytes=max_bytes)
     except ValueError as error:
         return str(error)
     return "accepted"
@@ -34,6 +34,29 @@ def budgets_that_differ() -> tuple[str, str]:
         outcome = (type(error).__name__, str(error))
     pccl.optimize_topology(budget=0)
     return outcome
+
+
+def limits_that_differ() -> tuple[str, str]:
+    """Return class and text of the error, and show that all goes on after it."""
+    try:
+        pccl.optimize_topology(max_bytes=(2 + dist.get_rank()) * 2**20)
+    except pccl.CollectiveMismatchError as error:
+        outcome = (type(error).__name__, str(error))
+    pccl.optimize_topology(budget=0)
+    return outcome
+
+
+def bytes_of_a_call(max_bytes: int) -> tuple[dict[str, Any], int]:
+    """Return the plan, and the bytes that the call has sent and received at this rank."""
+    dist.barrier()
+
+    def carried() -> int:
+        info = pccl.run_info()
+        return int(info["bytes_sent"] + info["bytes_received"])
+
+    before = carried()
+    plan = pccl.optimize_topology(max_bytes=max_bytes)
+    return dataclasses.asdict(plan), carried() - before
 
 
 def all_reduces_around_it(calls: int) -> list[str]:

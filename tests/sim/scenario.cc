@@ -140,6 +140,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
     }
   }
   call.budget_ms = static_cast<uint32_t>(number(with, "budget", 0));
+  call.max_bytes = number(with, "max_bytes", 0);
   node_.call(std::move(call));
 }
 

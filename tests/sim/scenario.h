@@ -21,7 +21,7 @@
 //   send|recv root=R on=NAME [tag=T] [count=N] [timeout=MS]
 //       to rank R, from rank R
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
-//   optimize_topology [budget=MS] [timeout=MS] [on=a,b]
+//   optimize_topology [budget=MS] [max_bytes=N] [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [missing=1] [room=N] [on=a,b]
 //   state [on=a,b]                         says what its shared state is filled with
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master

@@ -25,7 +25,9 @@ constexpr uint64_t kKeptOneIn = 12;
 constexpr uint64_t kForgetsOneIn = 12, kSkipsOneIn = 6;
 // All members optimize their topology in one turn of kOptimizesOneIn, within one of these times.
 constexpr uint64_t kOptimizesOneIn = 4;
-constexpr std::array<uint32_t, 3> kBudgets = {0, 700, 3000};
+// Milliseconds, and max_bytes: 4 MiB are two turns.
+constexpr std::array<std::pair<uint32_t, uint64_t>, 3> kBudgets = {
+    {{0, 0}, {700, 0}, {3000, 4u << 20}}};
 
 uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
   uint64_t hash = 1;
@@ -303,7 +305,7 @@ void Workload::post_crossing() {
 void Workload::optimize(Random& random) {
   optimized_ = true;
   post_crossing();
-  const uint32_t budget = kBudgets[random.below(kBudgets.size())];
+  const auto [budget, max_bytes] = kBudgets[random.below(kBudgets.size())];
   joint_ = protocol::JointKind::kOptimizeTopology;
   joint_handle_ = node_.new_handle();
   joint_since_ = node_.world().event_loop().now();
@@ -311,7 +313,8 @@ void Workload::optimize(Random& random) {
                                .kind = *joint_,
                                .offer = {},
                                .timeout = rules_.timeout + std::chrono::milliseconds(budget),
-                               .budget_ms = budget});
+                               .budget_ms = budget,
+                               .max_bytes = max_bytes});
 }
 
 // One rank may give up before all have called. The call then fails for all, and all continue.

@@ -339,13 +339,14 @@ Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted&
                       interrupted);
 }
 
-Result<JointResult> Peer::optimize_topology(std::chrono::milliseconds budget, Duration timeout,
-                                            const Interrupted& interrupted) {
+Result<JointResult> Peer::optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes,
+                                            Duration timeout, const Interrupted& interrupted) {
   const Status status = impl_->check_joint("optimize_topology");
   if (!status.ok()) return status;
   JointCalled event{0, protocol::JointKind::kOptimizeTopology, {}, timeout};
   if (timeout > Duration{0}) event.timeout += budget;
   event.budget_ms = static_cast<uint32_t>(budget.count());
+  event.max_bytes = max_bytes;
   return impl_->joint(std::move(event), nullptr, interrupted);
 }
 

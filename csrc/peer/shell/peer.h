@@ -124,9 +124,9 @@ class Peer {
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
   Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
   // Measures links for `budget` at most, and adopts a better plan. The call may take that much
-  // longer than `timeout`.
-  Result<JointResult> optimize_topology(std::chrono::milliseconds budget, Duration timeout,
-                                        const Interrupted& interrupted);
+  // longer than `timeout`. `max_bytes`: as in Vote.
+  Result<JointResult> optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes,
+                                        Duration timeout, const Interrupted& interrupted);
   // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes what
   // is in memory of the host, with its OpenMP team. The devices hash the rest, after the work that
   // this thread has given to them. A device that fails ends the call for all members, with an error

@@ -24,6 +24,7 @@ class OptimizationTest : public testing::Test {
             uint32_t budget = kBudget) {
     protocol::Vote vote{number, kOptimize, {}, epoch(in_epoch)};
     vote.budget_ms = budget;
+    vote.max_bytes = max_bytes_;
     h.say(name, vote);
   }
   size_t rank(PeerId peer) const {
@@ -90,6 +91,7 @@ class OptimizationTest : public testing::Test {
   std::vector<std::string> names_;
   std::vector<std::vector<double>> rate_;
   std::map<std::string, uint32_t> reported_;
+  uint64_t max_bytes_ = 0;  // of the votes to come
 };
 
 }  // namespace pccl::master

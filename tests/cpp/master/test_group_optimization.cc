@@ -50,6 +50,32 @@ TEST_F(GroupOptimizationTest, BudgetsThatDifferAreAMismatch) {
   EXPECT_EQ(answer("b").text, answer().text);
 }
 
+TEST_F(GroupOptimizationTest, LimitsOfBytesThatDifferAreAMismatch) {
+  found({"a", "b", "c"});
+  const auto vote = [&](const std::string& name, uint64_t max_bytes) {
+    protocol::Vote vote{0, kOptimize, {}, epoch(1)};
+    vote.budget_ms = kBudget;
+    vote.max_bytes = max_bytes;
+    h.say(name, vote);
+  };
+  vote("a", 0);
+  vote("b", 5'000'000);
+  vote("c", 0);
+  EXPECT_EQ(answer().code, Code::kMismatch);
+  EXPECT_EQ(answer().text,
+            "ranks gave optimize_topology different max_bytes: ranks 0 and 2 gave no limit; rank 1 "
+            "gave 5000000. All ranks must give the same max_bytes");
+  EXPECT_EQ(answer("b").text, answer().text);
+}
+
+TEST_F(GroupOptimizationTest, ALimitBelowOneProbeBreaksTheProtocol) {
+  found({"a", "b"});
+  protocol::Vote vote{0, kOptimize, {}, epoch(1)};
+  vote.max_bytes = protocol::kProbesBytesMin - 1;
+  h.say("a", vote);
+  EXPECT_TRUE(contains(h.story().back(), "a closed")) << h.story().back();
+}
+
 TEST_F(GroupOptimizationTest, ItWaitsForOperationsThatAllHaveBegun) {
   found({"a", "b", "c"});
   for (const std::string& name : names_)

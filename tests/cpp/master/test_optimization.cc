@@ -79,6 +79,28 @@ TEST_F(OptimizationTest, TheRestOfThePairsIsForTheNextCall) {
   EXPECT_TRUE(plan().missing.empty());
 }
 
+TEST_F(OptimizationTest, ALimitOfBytesIsSharedByThePairs) {
+  found({"a", "b", "c", "d"});
+  max_bytes_ = 80'000'000;
+  vote(1, 0);
+  EXPECT_EQ(h.last<protocol::Probe>("a")->bytes_max, 10'000'000u) << "both ways, with a spare turn";
+  EXPECT_EQ(h.last<protocol::Probe>("b")->bytes_max, 10'000'000u);
+  run_rounds();
+  EXPECT_EQ(plan().measured.size(), 6u);
+}
+
+TEST_F(OptimizationTest, AFewBytesMeasureAFewPairs) {
+  found({"a", "b", "c", "d"});
+  max_bytes_ = 2 * protocol::kProbesBytesMin;
+  vote(1, 0);
+  EXPECT_EQ(run_rounds(), 2u) << "each member has bytes for two turns";
+  renew_if_adopted(1, 0);
+  EXPECT_EQ(plan().measured.size(), 4u);
+  EXPECT_TRUE(contains(plan().note, "max_bytes=4194304 was too small for 2 pairs: the next call "
+                                    "goes on with them"))
+      << plan().note;
+}
+
 // A path that seems slow is measured again. It can carry what it has carried once.
 TEST_F(OptimizationTest, TheBetterOfTwoTurnsCounts) {
   found({"a", "b", "c", "d"});

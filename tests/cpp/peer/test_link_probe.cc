@@ -193,6 +193,11 @@ TEST(ProbeMessage, IsRefusedIfItMakesNoSense) {
     const std::string story = t.hear(protocol::Probe{1, peer_id(peer), milliseconds});
     EXPECT_NE(story.find("broke the protocol"), std::string::npos) << story;
   }
+  Transcript t;
+  t.become_member();
+  const std::string story =
+      t.hear(protocol::Probe{1, peer_id(3), 10, protocol::kProbeBytesMin - 1});
+  EXPECT_NE(story.find("broke the protocol"), std::string::npos) << story;
 }
 
 TEST_F(LinkProbeTest, ARepeatedProbeChangesNothing) {
@@ -269,15 +274,72 @@ TEST_F(LinkProbeTest, AllMayBeHereAtTheFirstLook) {
   come(0);
   t.wait(0.01);
   t.on(OpTransferred{epoch_id(1), here()});
-  EXPECT_EQ(come(20'000), report(20'000, 10) + "end ?#1 aborted\n");
+  EXPECT_EQ(come(20'000), report(20'000, 10));
+}
+
+// ---- All has come before its time ----
+
+TEST_F(LinkProbeTest, TheOtherDirectionGoesOnUntilItsTimeIsOver) {
+  begin();
+  pass(0.2);
+  t.on(OpTransferred{epoch_id(1), here()});
+  EXPECT_EQ(come(20'000), report(20'000, 200));
+  EXPECT_EQ(t.wait(0.79), "");
+  EXPECT_EQ(come(30'000), "") << "it was reported";
+  EXPECT_EQ(t.wait(0.02), "end ?#1 aborted\n");
+  EXPECT_EQ(t.wait(5).find("look"), std::string::npos);
+}
+
+TEST_F(LinkProbeTest, TheOtherDirectionGoesOnUntilAllIsSent) {
+  begin();
+  pass(0.2);
+  t.on(OpTransferred{epoch_id(1), here()});
+  come(20'000);
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), there()}), "end ?#1 committed\n");
+  EXPECT_EQ(t.wait(5).find("end"), std::string::npos);
+}
+
+TEST_F(LinkProbeTest, AnotherProbeOrTheEndOfTheEpochEndsTheOtherDirection) {
+  for (const bool probed : {true, false}) {
+    begin(probed ? 1 : 3);
+    pass(0.2);
+    t.on(OpTransferred{epoch_id(1), here(probed ? 1 : 3)});
+    come(20'000);
+    const std::string story = probed ? probe(2) : t.lose(1, 3);
+    EXPECT_NE(story.find("aborted"), std::string::npos) << story;
+    EXPECT_EQ(story.find("Report 1 "), std::string::npos) << story;
+    if (probed) come(0), come(100);
+  }
+}
+
+TEST_F(LinkProbeTest, AFailureAfterTheReportIsNotReported) {
+  begin();
+  pass(0.2);
+  t.on(OpTransferred{epoch_id(1), here()});
+  come(20'000);
+  EXPECT_EQ(t.on(OpFailed{epoch_id(1), there(), {Code::kSystem, "no memory", {}}}),
+            "end ?#1 aborted\n");
+}
+
+// The path comes up to its rate with the first bytes. The last two thirds show 40 MB/s.
+TEST_F(LinkProbeTest, TheLastTwoThirdsOfTheBytesCount) {
+  begin();
+  pass(0.2);
+  come(2'000'000);
+  pass(0.1);
+  come(4'000'000);
+  pass(0.2);
+  t.on(OpTransferred{epoch_id(1), here()});
+  EXPECT_EQ(come(12'000'000), report(8'000'000, 200));
 }
 
 // ---- The transfers ----
 
-ring::Task task_of(uint32_t milliseconds, const Options& options, bool receives) {
+ring::Task task_of(uint32_t milliseconds, const Options& options, bool receives,
+                   uint64_t bytes_max = 0) {
   Transcript t(options);
   t.become_far_member();
-  t.hear(protocol::Probe{1, peer_id(3), milliseconds});
+  t.hear(protocol::Probe{1, peer_id(3), milliseconds, bytes_max});
   Effects effects;
   t.core().step(LinkSampled{peer_id(3), true, 0, 0}, t.now(), effects);
   for (const Effect& effect : effects) {
@@ -296,6 +358,22 @@ TEST(ProbeTransfer, YieldsToAllAndHasABound) {
   EXPECT_LE(task_of(protocol::kProbeBudgetMax, options, true).shape.count, options.probe_bytes_max);
   EXPECT_EQ(task.digest, task_of(500, options, false).digest);
   EXPECT_NE(task.digest, task_of(501, options, false).digest) << "the ends would not agree";
+}
+
+TEST(ProbeTransfer, CarriesNoMoreThanItsLimit) {
+  const Options options = Transcript::default_options();
+  for (const uint64_t limit : {protocol::kProbeBytesMin, 3 * protocol::kProbeBytesMin + 1,
+                               50 * protocol::kProbeBytesMin}) {
+    const ring::Task task = task_of(500, options, true, limit);
+    EXPECT_LE(task.shape.count, limit);
+    EXPECT_GT(task.shape.count, limit / 2) << "nearly all of it is used";
+    EXPECT_EQ(task.digest, task_of(500, options, false, limit).digest);
+    const Result<ring::Memory> memory = probe_memory(task);
+    ASSERT_TRUE(memory.ok());
+    uint64_t bytes = 0;
+    for (const auto& span : memory.value().spans) bytes += span.size();
+    EXPECT_EQ(bytes, task.shape.count);
+  }
 }
 
 TEST(ProbeTransfer, HasAFewMegabytesOfMemory) {

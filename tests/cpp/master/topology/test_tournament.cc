@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "csrc/protocol/limits.h"
+
 namespace pccl::master::topology {
 namespace {
 
@@ -72,6 +74,69 @@ TEST(Tournament, OneCallMeasuresAllPairsWithinItsBudget) {
   EXPECT_EQ(tournament.measured().size(), 15u);
   EXPECT_EQ(tournament.budget_left(), seconds(10) - 5 * Tournament::kRoundMin);
   EXPECT_TRUE(tournament.left_over().empty() && tournament.failed().empty());
+}
+
+// ---- A limit of bytes ----
+
+constexpr uint64_t kTurn = protocol::kProbesBytesMin;  // of a member: it sends and receives
+
+// The bytes that a call may carry, by member. `known`: the master's knowledge of the pairs.
+std::map<PeerId, uint64_t> bytes_of_call(Tournament& tournament, const Tournament::Known& known) {
+  std::map<PeerId, uint64_t> carried;
+  Instant now;
+  while (const auto round = tournament.next(known, now)) {
+    tournament.check();
+    for (const Pair& pair : round->pairs) {
+      carried[pair.low] += 2 * round->bytes_max;
+      carried[pair.high] += 2 * round->bytes_max;
+    }
+    now = now + round->length;
+    all_report(tournament, *round);
+    tournament.end_if_over(now);
+  }
+  return carried;
+}
+
+TEST(Tournament, TheBytesOfACallHaveALimitForEachMember) {
+  Tournament::Known doubted = ten_ms;
+  doubted.doubt = [](Pair) { return 10.0; };
+  for (const uint64_t count : {2, 3, 6, 7, 18}) {
+    for (const uint64_t max_bytes : {kTurn, 3 * kTurn + 1, 20 * kTurn, 1000 * kTurn}) {
+      Tournament tournament;
+      tournament.begin(peers(count), seconds(600), max_bytes);
+      const auto carried = bytes_of_call(tournament, doubted);
+      EXPECT_EQ(carried.size(), max_bytes == kTurn ? count - count % 2 : count);
+      for (const auto& [peer, bytes] : carried) EXPECT_LE(bytes, max_bytes) << count;
+      if (max_bytes >= count * kTurn) EXPECT_TRUE(tournament.left_over().empty()) << count;
+    }
+  }
+}
+
+TEST(Tournament, TooFewBytesLeavePairsForTheNextCall) {
+  Tournament tournament;
+  std::set<Pair> measured;
+  for (const size_t left : {6, 0}) {
+    tournament.begin(peers(6), seconds(100), 3 * kTurn);
+    const auto round = tournament.next(ten_ms, {});
+    ASSERT_TRUE(round.has_value());
+    EXPECT_EQ(round->bytes_max, protocol::kProbeBytesMin);
+    all_report(tournament, *round);
+    tournament.end_if_over({});
+    bytes_of_call(tournament, ten_ms);
+    measured.insert(tournament.measured().begin(), tournament.measured().end());
+    EXPECT_EQ(15 - measured.size(), left);
+    EXPECT_EQ(tournament.too_long(), Duration{0}) << "there was time enough";
+  }
+}
+
+TEST(Tournament, TheBytesOfACancelledRoundAreSpent) {
+  Tournament tournament;
+  tournament.begin(peers(2), seconds(100), kTurn);
+  ASSERT_TRUE(tournament.next(ten_ms, {}).has_value());
+  tournament.cancel();
+  tournament.resume(peers(2));
+  EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
+  EXPECT_EQ(tournament.left_over().size(), 1u);
 }
 
 TEST(Tournament, ARoundLastsTwelveRoundTripsOfItsLongestPath) {
