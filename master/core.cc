@@ -543,8 +543,8 @@ void MasterCore::Impl::look_at_exit() {
   if (!exit.wants()) return;
   const auto& all = groups.all();
   const bool peers = !groups.with(Groups::Trait::kPeopled).empty();
-  const bool busy = std::any_of(all.begin(), all.end(),
-                                [](const auto& group) { return group.second.is_busy(); });
+  const bool busy =
+      std::any_of(all.begin(), all.end(), [](const auto& group) { return group.second.is_busy(); });
   exit.look(peers, busy, now);
 }
 

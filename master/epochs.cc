@@ -254,11 +254,6 @@ void Epochs::renew() {
   freeze();
 }
 
-void Epochs::lose(const protocol::Member& member, const std::string& why, LogLevel level) {
-  remove(member, why, level, false);
-  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) freeze();
-}
-
 void Epochs::remove(const protocol::Member& member, const std::string& why, LogLevel level,
                     bool left) {
   PCCL_ASSERT(membership_.find(member.peer) == nullptr);
@@ -269,11 +264,6 @@ void Epochs::remove(const protocol::Member& member, const std::string& why, LogL
   recovered_.erase(member.peer);
   if (membership_.members().empty()) return extinct();
   if (phase_ == Phase::kStarting) stay();
-}
-
-void Epochs::leave(const protocol::Member& member, const std::string& why) {
-  remove(member, why, LogLevel::kInfo, true);
-  if (current()) operations_.leave(member.peer);
 }
 
 void Epochs::waiting_gone(PeerId peer) {

@@ -76,14 +76,12 @@ class Epochs {
     return !lost_.empty() && (phase_ == Phase::kFreezing || phase_ == Phase::kEnding);
   }
   // Members have left, and the epoch goes on without them.
-  bool goes_on_without_some() const {
-    return runs() && !lost_.empty() && !ends_for_losses();
-  }
+  bool goes_on_without_some() const { return runs() && !lost_.empty() && !ends_for_losses(); }
   bool changing() const { return change_; }
   // A change was agreed on, and only more peers are missing.
   bool waits_for_peers() const {
-    const bool may_start = phase_ == Phase::kBroken ||
-                           (phase_ == Phase::kDraining && operations_.drained());
+    const bool may_start =
+        phase_ == Phase::kBroken || (phase_ == Phase::kDraining && operations_.drained());
     return change_ && may_start && membership_.members().size() < quorum_.min_peers;
   }
   bool recovering() const { return phase_ == Phase::kRecovering; }
@@ -149,7 +147,10 @@ class Epochs {
   // `level`: that of the log line about it, and so of the line about the next epoch. REQUIRES: it
   // is already removed.
   void lose(const protocol::Member& member, const std::string& why,
-            LogLevel level = LogLevel::kWarning);
+            LogLevel level = LogLevel::kWarning) {
+    remove(member, why, level, false);
+    if (phase_ == Phase::kActive || phase_ == Phase::kDraining) freeze();
+  }
   // Whether a member can leave now without an end of the epoch (Options::fixed_world). If not, an
   // epoch is ending already, or there is none, or the policy does not allow it.
   bool may_go_on_without() const {
@@ -158,7 +159,10 @@ class Epochs {
   }
   // The member has left, and the epoch goes on. REQUIRES: it is already removed, and
   // may_go_on_without() was true.
-  void leave(const protocol::Member& member, const std::string& why);
+  void leave(const protocol::Member& member, const std::string& why) {
+    remove(member, why, LogLevel::kInfo, true);
+    if (current()) operations_.leave(member.peer);
+  }
   // Whether an open operation still needs this member, which has left.
   bool needs(PeerId left) const { return runs() && operations_.needs(left); }
   // A member has voted for update_topology, while others have left (Operations::close_posting).

@@ -272,12 +272,12 @@ class Group {
   // Members that were not trained here when a sync_shared_state was elected, while others were.
   // Only a sync_shared_state that succeeds changes that, whatever else they take part in.
   std::set<PeerId> new_to_sync_;
-  bool gave_up_sync_ = false;              // a member has: then it ends if it cannot without them
+  bool gave_up_sync_ = false;  // a member has: then it ends if it cannot without them
   // Members that have left an epoch that goes on, and whose data some operation may still need: the
   // others keep their links to them.
   std::set<PeerId> left_;
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
-  std::set<PeerId> announced_newcomers_;  // that wait; the members were told so
+  std::set<PeerId> announced_newcomers_;   // that wait; the members were told so
   std::set<PeerId> hindered_;  // members that were told that a newcomer cannot be admitted
   bool notices_due_ = false;
   WaitReport wait_report_;

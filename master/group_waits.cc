@@ -121,9 +121,7 @@ void Group::tell_of_newcomer(PeerId newcomer, const std::string& why) {
   }
 }
 
-bool Group::short_of_peers() const {
-  return epochs_.waits_for_peers();
-}
+bool Group::short_of_peers() const { return epochs_.waits_for_peers(); }
 
 // The reason why others cannot join this member; empty if there is none.
 std::string Group::why_hindered(PeerId member) const {

@@ -131,8 +131,8 @@ void give_up_change(Group& group) {
   Answer answer;
   answer.code = Code::kTooFewPeers;
   answer.text = "peer group " + std::to_string(group.id().value) + " has " +
-                count_text(group.membership().members().size(), "member") +
-                " left, min_peers is " + std::to_string(group.quorum().min_peers) +
+                count_text(group.membership().members().size(), "member") + " left, min_peers is " +
+                std::to_string(group.quorum().min_peers) +
                 ", and no newcomer can be admitted: start more peers and call it again";
   group.answer(answer);
 }

@@ -49,8 +49,8 @@ std::string last_call_text(const LastCall& last, Situation situation, Instant no
     std::string of(const std::string& call) const {
       if (waits) return "which has been in " + call + " for " + since;
       if (gave_up_lately(last, now)) {
-        return "which was in " + call + " for " + text(last.ended - last.at) +
-               " and gave it up " + since + " ago";
+        return "which was in " + call + " for " + text(last.ended - last.at) + " and gave it up " +
+               since + " ago";
       }
       return "which has not called anything for " + since + ", since " + call;
     }

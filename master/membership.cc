@@ -295,8 +295,8 @@ bool Membership::is_being_dialled(PeerId peer) const {
     const PeerId other = at.first;
     const bool concerns = other != peer && at.second.order != 0 &&
                           (members_.empty() || is_member(other)) && !links.linked(other, peer);
-    return concerns && !(links.view(other, peer).unreachable() &&
-                         links.view(peer, other).unreachable());
+    return concerns &&
+           !(links.view(other, peer).unreachable() && links.view(peer, other).unreachable());
   });
 }
 
@@ -328,8 +328,7 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     if (!is_member(dead.a) || !is_member(dead.b)) {
       const PeerId newcomer = is_member(dead.a) ? dead.b : dead.a;
       if (!cannot_be_linked(newcomer, dead)) continue;
-      const std::string why =
-          apart(newcomer, newcomer == dead.a ? dead.b : dead.a) + kWhatToOpen;
+      const std::string why = apart(newcomer, newcomer == dead.a ? dead.b : dead.a) + kWhatToOpen;
       lost.push_back({newcomer, why, "refused: " + why});
       continue;
     }

@@ -39,9 +39,9 @@ std::string mismatch_text(const Descriptions& called, const RankNames& names,
   std::vector<std::pair<std::vector<uint32_t>, const protocol::OpInfo*>> variants;
   for (uint32_t rank = 0; rank < called.size(); ++rank) {
     if (called[rank] == nullptr) continue;
-    const auto same =
-        std::find_if(variants.begin(), variants.end(),
-                     [&](const auto& variant) { return *variant.second == *called[rank]; });
+    const auto same = std::find_if(variants.begin(), variants.end(), [&](const auto& variant) {
+      return *variant.second == *called[rank];
+    });
     same == variants.end() ? variants.push_back({{rank}, called[rank]})
                            : same->first.push_back(rank);
   }

@@ -677,7 +677,6 @@ void PeerCore::Impl::check_joint() const {
 PeerCore::PeerCore(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 PeerCore::~PeerCore() = default;
 PeerCore::PeerCore(PeerCore&&) noexcept = default;
-
 void PeerCore::step(const Event& event, Instant now, Effects& effects) {
   PCCL_ASSERT(impl_->context.effects == nullptr && impl_->context.now <= now);
   impl_->context.now = now;
@@ -695,9 +694,7 @@ void PeerCore::step(const Event& event, Instant now, Effects& effects) {
 }
 
 std::optional<Instant> PeerCore::deadline() const { return impl_->deadline(); }
-
 const Status& PeerCore::broken() const { return impl_->membership.broken(); }
-
 void PeerCore::check() const { impl_->check(); }
 
 }  // namespace pccl::peer

@@ -109,8 +109,7 @@ ring::Task LinkProbe::task_of(PeerId source, PeerId destination) const {
   uint64_t most = options.probe_bytes_max;
   if (probe_.bytes_max > 0) most = std::min(most, probe_.bytes_max);
   const uint64_t block_bytes = std::min(options.piece_bytes, most);
-  const uint64_t blocks =
-      std::min(probe_.milliseconds * kBlocksPerMillisecond, most / block_bytes);
+  const uint64_t blocks = std::min(probe_.milliseconds * kBlocksPerMillisecond, most / block_bytes);
   ring::Task task;
   task.epoch = membership_.epoch();
   task.op = key_of(source, destination, incarnation_, probe_.round);

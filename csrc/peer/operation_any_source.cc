@@ -80,10 +80,11 @@ Status Operations::on_no_sender(const protocol::SendBegun& answer) {
     return violation("SendBegun without a sender in epoch " + text(answer.epoch));
   any_source_.end([&](const AnySource::Receive& receive) -> Status {
     if (receive.held || receive.request.tag != answer.tag) return {};
-    return {Code::kPeerLost,
-            any_source_name(receive.request) +
-                ": every other rank has left the group (destroy_process_group), so no send can come",
-            {}};
+    return {
+        Code::kPeerLost,
+        any_source_name(receive.request) +
+            ": every other rank has left the group (destroy_process_group), so no send can come",
+        {}};
   });
   return {};
 }

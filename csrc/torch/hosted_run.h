@@ -22,10 +22,10 @@ namespace pccl::torch_layer {
 class HostedRun {
  public:
   struct Options {
-    std::string host;    // where the master listens; empty: on every address
-    std::string token;   // the text of the token that all peers have; empty: they need none
-    bool drawn = false;  // the token was made for this run: that of an earlier run serves as well
-    std::string name;    // of the run; a number is added if the master had a run of this name
+    std::string host;      // where the master listens; empty: on every address
+    std::string token;     // the text of the token that all peers have; empty: they need none
+    bool drawn = false;    // the token was made for this run: that of an earlier run serves as well
+    std::string name;      // of the run; a number is added if the master had a run of this name
     Duration patience{0};  // exit_all() does not wait longer for peers that make no call
   };
   explicit HostedRun(const Options& options);

@@ -134,8 +134,7 @@ Status JournalFile::Impl::take_lock() {
   if (errno != EWOULDBLOCK) return system_error("cannot lock the journal " + path);
   return {
       Code::kSystem,
-      "the journal " + path +
-          " is in use by another master" + holder_of(lock) +
+      "the journal " + path + " is in use by another master" + holder_of(lock) +
           ", probably at the same port: end that one, or give this one another --port, or another "
           "--journal",
       {}};

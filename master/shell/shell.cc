@@ -177,13 +177,13 @@ struct Shell::Impl {
   Holdings undecoded{budgets.undecoded};
   Holdings unsent{budgets.unsent};  // bytes when something was last sent
   uint64_t connections_made = 0;
-  std::optional<std::set<std::string>> announced;           // none: every run is let in
+  std::optional<std::set<std::string>> announced;  // none: every run is let in
   // By the name of the run: those who wait for its end, for leave to exit, and for its farewell.
   std::multimap<std::string, std::function<void()>> awaited_ends;
   std::multimap<std::string, std::promise<void>> exits;
   std::multimap<std::string, std::promise<void>> draining;
-  std::vector<std::byte> encoded;                           // the last message that was sent
-  std::optional<protocol::Message> last_large;              // that message, if it is large
+  std::vector<std::byte> encoded;               // the last message that was sent
+  std::optional<protocol::Message> last_large;  // that message, if it is large
 };
 
 Status Shell::Impl::open_keyring(const std::string& path) {

@@ -40,10 +40,9 @@ void Tournament::begin(std::vector<PeerId> members, Duration budget, uint64_t ma
   PCCL_ASSERT(!round_ && budget >= Duration{0});
   PCCL_ASSERT(max_bytes == 0 || max_bytes >= protocol::kProbesBytesMin);
   max_bytes_ = max_bytes;
-  turn_bytes_ = max_bytes == 0
-                    ? 0
-                    : std::max(max_bytes / 2 / std::max<uint64_t>(members.size(), 1),
-                               protocol::kProbeBytesMin);
+  turn_bytes_ = max_bytes == 0 ? 0
+                               : std::max(max_bytes / 2 / std::max<uint64_t>(members.size(), 1),
+                                          protocol::kProbeBytesMin);
   bytes_spent_.clear();
   tried_.clear();
   measured_.clear();

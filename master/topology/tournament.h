@@ -133,7 +133,7 @@ class Tournament {
   Duration too_long_{0};
   uint64_t max_bytes_ = 0, turn_bytes_ = 0;  // of a turn: in each direction; 0: no limit
   std::map<PeerId, uint64_t> bytes_spent_;   // in this call
-  uint32_t rounds_ = 0;  // so far, in all calls
+  uint32_t rounds_ = 0;                      // so far, in all calls
   std::optional<UnderWay> round_;
   std::set<Pair> tried_, measured_, repeated_;  // in this call
   Duration first_time_{0}, second_time_{0};     // likewise: of the rounds

@@ -96,7 +96,7 @@ def events(lines: list[str]) -> list[str]:
     return [text for text, _ in itertools.groupby(texts)]
 
 
-# --- The DDP script ---------------------------------------------------------------------------------
+# --- The DDP script -------------------------------------------------------------------------------
 
 
 def ddp_script(folder: Path, **changes: str) -> Path:

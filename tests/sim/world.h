@@ -105,10 +105,10 @@ struct WorldOptions {
   bool both_dial = false;
   // The run is secured: a link needs a key of the master.
   bool secured = false;
-  bool elsewhere = false;  // the master is on another machine than the peers
+  bool elsewhere = false;    // the master is on another machine than the peers
   bool fixed_world = false;  // master::Options::fixed_world
-  bool devices = false;    // most tensors are on a device of their peer
-  uint64_t seed = 0;       // of the devices
+  bool devices = false;      // most tensors are on a device of their peer
+  uint64_t seed = 0;         // of the devices
 };
 
 class World {

@@ -75,8 +75,7 @@ ring::Shell::Callbacks Control::data_callbacks() {
             push(Event{Listening{std::move(port),
                                  local ? std::vector<std::string>{} : net::interface_hosts()}});
           },
-      .on_link =
-          [this](protocol::LinkReport report) { link_changed(std::move(report)); },
+      .on_link = [this](protocol::LinkReport report) { link_changed(std::move(report)); },
       .on_rate = [this](const protocol::LinkRate& link) { push(Event{RateMeasured{link}}); },
       .on_transferred =
           [this](Epoch epoch, OpKey op, protocol::AbsentRanks absent) {

@@ -61,14 +61,13 @@ TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
   EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
   h.say("b", protocol::LinkReport{h.id("c"), LinkState::kUnreachable, "refused", 1});
   const std::string log = " (its log has the reason, with PCCL_LOG=info)";
-  EXPECT_EQ(h.take(), (Lines{"c < Notice peer 1.2 (rank 1, 10.0.0.1:1002) cannot connect to peer "
-                             "1.3 (10.0.0.1:1003)" +
-                                 log + "; peer 1.3 cannot connect to peer 1.2" + log +
-                                 kWhatToOpen,
-                             "b < Notice a newcomer cannot be admitted: peer 1.3 (10.0.0.1:1003) "
-                             "cannot connect to peer 1.2 (rank 1, 10.0.0.1:1002)" +
-                                 log + "; peer 1.2 cannot connect to peer 1.3" + log +
-                                 kWhatToOpen}))
+  EXPECT_EQ(h.take(),
+            (Lines{"c < Notice peer 1.2 (rank 1, 10.0.0.1:1002) cannot connect to peer "
+                   "1.3 (10.0.0.1:1003)" +
+                       log + "; peer 1.3 cannot connect to peer 1.2" + log + kWhatToOpen,
+                   "b < Notice a newcomer cannot be admitted: peer 1.3 (10.0.0.1:1003) "
+                   "cannot connect to peer 1.2 (rank 1, 10.0.0.1:1002)" +
+                       log + "; peer 1.2 cannot connect to peer 1.3" + log + kWhatToOpen}))
       << "both go on by themselves";
 }
 

@@ -96,8 +96,9 @@ TEST_F(OptimizationTest, AFewBytesMeasureAFewPairs) {
   EXPECT_EQ(run_rounds(), 2u) << "each member has bytes for two turns";
   renew_if_adopted(1, 0);
   EXPECT_EQ(plan().measured.size(), 4u);
-  EXPECT_TRUE(contains(plan().note, "max_bytes=4194304 was too small for 2 pairs: the next call "
-                                    "goes on with them"))
+  EXPECT_TRUE(contains(plan().note,
+                       "max_bytes=4194304 was too small for 2 pairs: the next call "
+                       "goes on with them"))
       << plan().note;
 }
 
