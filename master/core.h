@@ -50,8 +50,8 @@ class MasterCore {
   // All verdicts and answers sent so far are confirmed as received. After Draining, all peers were
   // also dismissed, so an embedded master may end once its connections have closed.
   bool settled() const;
-  // After HostExits: whether the process may exit, and if not, the peers that still need its master,
-  // for people.
+  // After HostExits: whether the process may exit, and if not, the peers that still need its
+  // master, for people.
   bool may_exit() const;
   std::string awaited_peers() const;
 

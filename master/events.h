@@ -106,7 +106,7 @@ struct Options {
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   // Random; the keys of all links follow from it. None: the run is not secured.
   std::optional<protocol::Key> seed = {};
-  // Rank 0 hosts the run of a fixed world. With the policy `raise`, a member that leaves ends no
+  // Rank 0 hosts the run of a fixed world. With LossPolicy::kRaise, a member that leaves ends no
   // epoch there (PROTOCOL.md, section 4).
   bool fixed_world = false;
   // Shares by rank for the direct pattern, in epochs with as many members. Others have equal ones.

@@ -1,5 +1,5 @@
-// The part of Group for members that leave while the epoch goes on, and for its joint calls then and
-// when an epoch ends. update_topology goes on by itself.
+// The part of Group for members that leave while the epoch goes on, and for its joint calls then
+// and when an epoch ends. update_topology goes on by itself.
 //   the epoch continues           the members vote again, and the call goes on
 //   members have left             sync_shared_state ends, unless its answer is on its way;
 //                                 are_peers_pending is answered if all have asked it; every other

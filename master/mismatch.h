@@ -1,5 +1,5 @@
-// mismatch_text: why ranks disagree on an operation, for people. Pure functions; Operations calls
-// them.
+// Descriptions of an operation that differ between ranks, and the text for people that says how.
+// Pure functions; Operations calls them.
 #pragma once
 
 #include <string>

@@ -50,14 +50,8 @@ from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend._tokens import Token
 from pccl_backend.errors import PcclError, TooFewPeersError
 
-__all__ = [
-    "create_group",
-    "enter_open_run",
-    "join_fixed_world",
-    "join_open_run",
-    "no_groups_in_open_runs",
-    "read_url",
-]
+__all__ = ["create_group", "enter_open_run", "join_fixed_world", "join_open_run"]
+__all__ += ["no_groups_in_open_runs", "read_url"]
 
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"

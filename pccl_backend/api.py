@@ -374,8 +374,7 @@ def all_reduce(
             and averages. A sum also takes sparse tensors (COO, on the CPU), without `on_loss`.
         op: "sum", "avg" (not for bool), "product", "min", "max", or "band", "bor", "bxor"
             (integers and bool), or a `dist.ReduceOp`. In float16 and bfloat16 a sum can overflow;
-            an average of finite numbers is always finite. An average of integers is their sum,
-            which wraps around, divided towards zero.
+            an average of finite numbers is finite. That of integers divides their sum towards zero.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
         quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with

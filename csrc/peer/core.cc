@@ -574,7 +574,6 @@ void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with)
   finish_ending();
 }
 
-// This ends a search for the master, too.
 void PeerCore::Impl::end(const Status& why) {
   search.give_up(why);
   end(why, why);

@@ -21,8 +21,8 @@ class MasterSearch {
 
   // An attempt to connect has failed. This alone begins no search.
   void failed(const std::string& why) { why_ = why; }
-  // The connection of a welcomed peer has closed, or one more attempt has failed. `refused`: nothing
-  // listens at the address of the master.
+  // The connection of a welcomed peer has closed, or one more attempt has failed. `refused`:
+  // nothing listens at the address of the master.
   void begin(const std::string& why, bool planned, bool refused);
   void found();                        // the master has taken the peer back
   void give_up(const Status& reason);  // the peer is out of the run

@@ -430,8 +430,7 @@ struct AwaitSend {
 };
 
 // Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to
-// this peer under `tag`, and this peer has not begun it. Without a sender: all others have left the
-// fixed world, and no send can come.
+// this peer under `tag`, and this peer has not. No sender: all others have left the fixed world.
 struct SendBegun {
   Epoch epoch;
   PeerId sender;

@@ -217,6 +217,31 @@ void bind_shared_state(py::module_& m) {
       .def_property_readonly("hash", &SyncHandle::hash);
 }
 
+void bind_hosted_run(py::module_& m) {
+  py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")
+      .def(py::init([](std::string host, std::string token, bool drawn, std::string name,
+                       double patience) {
+             return std::make_shared<HostedRun>(
+                 HostedRun::Options{std::move(host), std::move(token), drawn, std::move(name),
+                                    checked_timeout(std::chrono::duration<double>(patience))});
+           }),
+           py::kw_only(), py::arg("host"), py::arg("token"), py::arg("drawn"), py::arg("name"),
+           py::arg("patience"), NoGil())
+      .def_property_readonly("port", &HostedRun::port)
+      .def_property_readonly("token", &HostedRun::token)
+      .def_property_readonly("name", &HostedRun::name)
+      .def("give_up", &HostedRun::give_up);
+  m.def(
+      "leave_all",
+      [](bool failed) {
+        bool stop = false;
+        PeerSession::leave_all(failed, [&] { return stop = stop || interrupted(); });
+        const py::gil_scoped_acquire gil;
+        if (stop) PyErr_Clear();  // the signal has ended the wait, as the log says
+      },
+      py::arg("failed"), NoGil());
+}
+
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
   TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend")
@@ -245,19 +270,7 @@ void bind(py::module_& m) {
   bind_shared_state(m);
   bind_join_options(m);
   bind_fake_cuda(m);
-  py::class_<HostedRun, std::shared_ptr<HostedRun>>(m, "HostedRun")
-      .def(py::init([](std::string host, std::string token, bool drawn, std::string name,
-                       double patience) {
-             return std::make_shared<HostedRun>(
-                 HostedRun::Options{std::move(host), std::move(token), drawn, std::move(name),
-                                    checked_timeout(std::chrono::duration<double>(patience))});
-           }),
-           py::kw_only(), py::arg("host"), py::arg("token"), py::arg("drawn"), py::arg("name"),
-           py::arg("patience"), NoGil())
-      .def_property_readonly("port", &HostedRun::port)
-      .def_property_readonly("token", &HostedRun::token)
-      .def_property_readonly("name", &HostedRun::name)
-      .def("give_up", &HostedRun::give_up);
+  bind_hosted_run(m);
   m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("hosted"));
   m.def(
       "check_descriptors",
@@ -285,15 +298,6 @@ void bind(py::module_& m) {
   m.def("gradient_work", &gradient_work, py::arg("work"), py::arg("gradient"));
   m.def(
       "cuda_library", [] { return kernels_library().state; }, NoGil());
-  m.def(
-      "leave_all",
-      [](bool failed) {
-        bool stop = false;
-        PeerSession::leave_all(failed, [&] { return stop = stop || interrupted(); });
-        const py::gil_scoped_acquire gil;
-        if (stop) PyErr_Clear();  // the signal has ended the wait, as the log says
-      },
-      py::arg("failed"), NoGil());
   m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
 }
 

@@ -37,6 +37,7 @@
 #include "master/holdings.h"
 #include "master/shell/control_socket.h"
 #include "master/shell/keyring_file.h"
+#include "master/shell/run_waits.h"
 #include "master/shell/runs.h"
 #include "master/text_format.h"
 
@@ -133,18 +134,6 @@ struct Shell::Impl {
 
   void finish_turn();
   bool has_drained(const std::string& run) const;
-  // Ends the waits that are over.
-  template <typename Waits, typename Over, typename End>
-  static void end_waits(Waits& waits, Over is_over, End end) {
-    for (auto at = waits.begin(); at != waits.end();) {
-      if (!is_over(at->first)) {
-        ++at;
-        continue;
-      }
-      end(at->first, at->second);
-      at = waits.erase(at);
-    }
-  }
   // The answer of the loop, for another thread.
   template <typename Question>
   auto ask(Question question) {
@@ -178,10 +167,9 @@ struct Shell::Impl {
   Holdings unsent{budgets.unsent};  // bytes when something was last sent
   uint64_t connections_made = 0;
   std::optional<std::set<std::string>> announced;  // none: every run is let in
-  // By the name of the run: those who wait for its end, for leave to exit, and for its farewell.
-  std::multimap<std::string, std::function<void()>> awaited_ends;
-  std::multimap<std::string, std::promise<void>> exits;
-  std::multimap<std::string, std::promise<void>> draining;
+  // Those who wait for the end of a run, for leave to exit, and for its farewell.
+  RunWaits<std::function<void()>> awaited_ends;
+  RunWaits<std::promise<void>> exits, draining;
   std::vector<std::byte> encoded;               // the last message that was sent
   std::optional<protocol::Message> last_large;  // that message, if it is large
 };
@@ -609,22 +597,19 @@ void Shell::Impl::drop(ConnectionId id) {
 void Shell::Impl::finish_turn() {
   close_those_who_hold_much();
   runs->finish_turn();
-  end_waits(
-      exits, [this](const std::string& run) { return runs->may_exit(run); },
-      [](const std::string&, std::promise<void>& wait) { wait.set_value(); });
-  end_waits(
-      awaited_ends, [this](const std::string& run) { return !runs->lives(run); },
-      [this](const std::string& run, const std::function<void()>& then) {
-        if (announced) announced->erase(run);
-        then();
-      });
-  end_waits(
-      draining,
+  const auto release = [](const std::string&, std::promise<void>& wait) { wait.set_value(); };
+  exits.end([this](const std::string& run) { return runs->may_exit(run); }, release);
+  awaited_ends.end([this](const std::string& run) { return !runs->lives(run); },
+                   [this](const std::string& run, const std::function<void()>& then) {
+                     if (announced) announced->erase(run);
+                     then();
+                   });
+  draining.end(
       [this](const std::string& run) {
         runs->drain(run);
         return has_drained(run);
       },
-      [](const std::string&, std::promise<void>& wait) { wait.set_value(); });
+      release);
 }
 
 // ---- The end ----
@@ -641,7 +626,7 @@ std::future<void> Shell::Impl::drain(const std::string& run) {
   std::future<void> done = drained->get_future();
   loop.post([this, run, drained] {
     if (announced) announced->erase(run);
-    draining.emplace(run, std::move(*drained));
+    draining.add(run, std::move(*drained));
     finish_turn();
   });
   return done;
@@ -682,7 +667,7 @@ void Shell::announce(const std::string& run) {
 
 void Shell::when_over(const std::string& run, std::function<void()> then) {
   impl_->loop.post([impl = impl_.get(), run, then = std::move(then)] {
-    impl->awaited_ends.emplace(run, then);
+    impl->awaited_ends.add(run, then);
     impl->finish_turn();
   });
 }
@@ -699,7 +684,7 @@ std::future<void> Shell::host_exits(const std::string& run, Duration patience) {
   auto may = std::make_shared<std::promise<void>>();
   std::future<void> done = may->get_future();
   impl_->loop.post([impl = impl_.get(), run, patience, may] {
-    impl->exits.emplace(run, std::move(*may));
+    impl->exits.add(run, std::move(*may));
     impl->runs->host_exits(run, patience);
     impl->finish_turn();
   });

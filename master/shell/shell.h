@@ -72,8 +72,8 @@ class Shell {
   // Lets peers into this run, and from the first call on into announced runs only. A hosted master
   // announces the runs of its process, so a peer that comes after the end of its run is refused.
   void announce(const std::string& run);
-  // Has `then` called on the loop once, when the run has ended because all its peers have left or are
-  // lost: at once, if there is no such run.
+  // Has `then` called on the loop once, when the run has ended because all its peers have left or
+  // are lost: at once, if there is no such run.
   void when_over(const std::string& run, std::function<void()> then);
   // Whether some peer of the run is here, or may come back. Waits for the loop.
   bool lives(const std::string& run) const;

@@ -189,7 +189,6 @@ void Faults::cut_off(PeerNode& peer, Duration duration) {
 // ---- Process faults ----
 
 bool Faults::kill() {
-  // In a fixed world a member that leaves is another story than one that dies.
   if (world_.options().fixed_world && chance_.once_in(2)) return leave();
   PeerNode* const peer = victim();
   if (peer == nullptr) return false;

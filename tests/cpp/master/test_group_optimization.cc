@@ -53,10 +53,10 @@ TEST_F(GroupOptimizationTest, BudgetsThatDifferAreAMismatch) {
 TEST_F(GroupOptimizationTest, LimitsOfBytesThatDifferAreAMismatch) {
   found({"a", "b", "c"});
   const auto vote = [&](const std::string& name, uint64_t max_bytes) {
-    protocol::Vote vote{0, kOptimize, {}, epoch(1)};
-    vote.budget_ms = kBudget;
-    vote.max_bytes = max_bytes;
-    h.say(name, vote);
+    protocol::Vote cast{0, kOptimize, {}, epoch(1)};
+    cast.budget_ms = kBudget;
+    cast.max_bytes = max_bytes;
+    h.say(name, cast);
   };
   vote("a", 0);
   vote("b", 5'000'000);
