@@ -373,8 +373,8 @@ def all_reduce(
             of elements on all members; integers, bool, floats from 16 bits, and complex for sums
             and averages. A sum also takes sparse tensors (COO, on the CPU), without `on_loss`.
         op: "sum", "avg" (not for bool), "product", "min", "max", or "band", "bor", "bxor"
-            (integers and bool), or a `dist.ReduceOp`. In float16 and bfloat16 a sum can overflow;
-            an average of finite numbers is finite. That of integers divides their sum towards zero.
+            (integers and bool), or a `dist.ReduceOp`. In 16-bit floats a sum can overflow, and an
+            average of finite numbers is finite. One of integers is their sum / N, towards zero.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
         quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with
