@@ -107,7 +107,9 @@ TEST(Tournament, TheBytesOfACallHaveALimitForEachMember) {
       const auto carried = bytes_of_call(tournament, doubted);
       EXPECT_EQ(carried.size(), max_bytes == kTurn ? count - count % 2 : count);
       for (const auto& [peer, bytes] : carried) EXPECT_LE(bytes, max_bytes) << count;
-      if (max_bytes >= count * kTurn) EXPECT_TRUE(tournament.left_over().empty()) << count;
+      if (max_bytes >= count * kTurn) {
+        EXPECT_TRUE(tournament.left_over().empty()) << count;
+      }
     }
   }
 }
