@@ -84,7 +84,7 @@ foreach(bug early-commit no-restore foreign-size never-absent lost-answer told-t
 endforeach()
 add_test(NAME sim.loss_at_every_step COMMAND pccl-sim --sweep 300)
 set_tests_properties(scenarios ${plants} sim.loss_at_every_step sim.states
-  PROPERTIES LABELS simulated TIMEOUT 120)
+  PROPERTIES LABELS simulated TIMEOUT 300)
 
 # For benchmarks/tours.py, which builds it.
 add_executable(pccl-tours EXCLUDE_FROM_ALL benchmarks/tours.cc)

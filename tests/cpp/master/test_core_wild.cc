@@ -7,7 +7,7 @@ namespace {
 
 TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
   std::map<std::string, size_t> counts;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
     Wild wild{Chance(seed)};
     wild.run(3000);
     for (const char* what : {"EpochStart", "FreezeRequest", "EpochEnd", "SyncPlan", "Kicked",

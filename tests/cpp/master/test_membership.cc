@@ -201,6 +201,10 @@ TEST_F(MembershipTest, FurtherAddressesAreToldAndKept) {
   EXPECT_EQ(restarted.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
 }
 
+constexpr const char* kWhatToOpen =
+    ". One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
+    "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
+
 TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   enlist(1);
   group.admit(peers({1}));
@@ -215,17 +219,20 @@ TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kOther), "") << "the other side may do it";
   const std::string who =
       "peer 0.1 (rank 0, 10.0.0.1:1000) cannot connect to peer 0.2 (10.0.0.2:1000)";
+  const std::string open = kWhatToOpen;
   EXPECT_EQ(
       obstacle(LinkFault::kOther, LinkFault::kRefused),
       who +
           " (its log has the reason, with PCCL_LOG=info); peer 0.2 cannot connect to peer 0.1: "
-          "connection refused")
+          "connection refused" +
+          open)
       << "the words of the system are for members";
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kUnknownName),
-            who + ": no answer; peer 0.2 cannot connect to peer 0.1: unknown host name");
+            who + ": no answer; peer 0.2 cannot connect to peer 0.1: unknown host name" + open);
   EXPECT_EQ(
       obstacle(LinkFault::kAnotherProgram, LinkFault::kAnotherPeer),
-      who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers");
+      who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers" +
+          open);
 }
 
 // A member that has lost links to others too may itself be the one that nobody can reach.
@@ -256,7 +263,8 @@ TEST_F(MembershipTest, ANewcomerThatNoSideCanReachIsRefused) {
   EXPECT_EQ(lost[0].peer, (PeerId{3}));
   EXPECT_EQ(lost[0].refusal,
             "refused: peer 0.2 (rank 1, 10.0.0.2:1000) cannot connect to peer 0.3 "
-            "(10.0.0.3:1000): no answer; peer 0.3 cannot connect to peer 0.2: no answer");
+            "(10.0.0.3:1000): no answer; peer 0.3 cannot connect to peer 0.2: no answer" +
+                std::string(kWhatToOpen));
 }
 
 }  // namespace

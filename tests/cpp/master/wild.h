@@ -367,7 +367,7 @@ class Wild {
     if (vote.kind == JointKind::kSyncSharedState) vote.offer = offer(0, {once_in(3) ? 2u : 1u});
     if (vote.kind == JointKind::kOptimizeTopology) {
       vote.budget_ms = once_in(30) ? 0 : 2000;
-      vote.max_bytes = once_in(30) ? 0 : 2 * protocol::kProbesBytesMin;
+      vote.max_bytes = once_in(200) ? 0 : 2 * protocol::kProbesBytesMin;
     }
     vote.epoch = peer.start.epoch;
     peer.vote = vote;
