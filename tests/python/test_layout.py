@@ -640,17 +640,19 @@ def test_the_peer_that_differs_is_told_and_the_others_go_on(
 
 
 def test_complex_numbers_between_real_peers(make_world: MakeWorld, kind: str) -> None:
-    assert len(set(make_world(2).run(work.trains_complex, kind))) == 1
+    assert len(set(make_world(2).run(work.trains_complex, kind, timeout=90))) == 1
 
 
 def test_complex_numbers_are_quantized_as_reals(make_world: MakeWorld) -> None:
-    assert len(set(make_world(2).run(work.quantizes_complex))) == 1
+    assert len(set(make_world(2).run(work.quantizes_complex, timeout=90))) == 1
 
 
 def test_a_host_with_parts_of_complex_parameters(make_world: MakeWorld, master: Master) -> None:
-    make_world(2).run(work.host_has_complex_shards, master.url(min_peers=1), setup="nothing")
+    make_world(2).run(
+        work.host_has_complex_shards, master.url(min_peers=1), setup="nothing", timeout=90
+    )
 
 
 def test_one_peer_freezes_a_parameter(make_world: MakeWorld) -> None:
-    results = make_world(3).run(work.freezes)
+    results = make_world(3).run(work.freezes, timeout=90)
     assert results[0] == results[1] == results[2]
