@@ -37,7 +37,7 @@ foreach(layer ${layers})
     set_target_properties(test_${layer} PROPERTIES UNITY_BUILD ON)
   endif()
   gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS unit TIMEOUT 60)
+    PROPERTIES LABELS unit TIMEOUT 120)
 endforeach()
 
 # The kernels in cuda/ run as host code: the twin of CUDA's header stands in front of the real one.
@@ -73,7 +73,7 @@ add_executable(pccl-diagrams ${diagrams_main})
 target_link_libraries(pccl-diagrams PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,pccl_core>)
 
 add_test(NAME diagrams COMMAND pccl-diagrams ${PROJECT_SOURCE_DIR}/docs/state-machines.md)
-set_tests_properties(diagrams PROPERTIES LABELS unit TIMEOUT 60)
+set_tests_properties(diagrams PROPERTIES LABELS unit TIMEOUT 120)
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
 # Losses at each moment of a sync_shared_state. `--states 5` takes a minute.
 add_test(NAME sim.states COMMAND pccl-sim --states 3)

@@ -35,7 +35,7 @@ class Asker {
     return send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
   // All that comes until the connection ends; "(no end)" follows if nothing comes for `at_most`.
-  std::string on(std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
+  std::string on(std::chrono::milliseconds at_most = std::chrono::seconds(30)) {
     std::string heard;
     std::string piece(1u << 16, 0);
     for (;;) {
