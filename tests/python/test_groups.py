@@ -33,7 +33,7 @@ def test_a_process_has_one_master_and_one_loop(make_world: MakeWorld) -> None:
 
 def host(token: Token | None = None, *, drawn: bool = False) -> _C.HostedRun:
     text = token.text() if token is not None else ""
-    return _C.HostedRun(host="127.0.0.1", token=text, drawn=drawn, name="a run")
+    return _C.HostedRun(host="127.0.0.1", token=text, drawn=drawn, name="a run", patience=60)
 
 
 def test_hosted_runs_share_a_master_that_admits_the_same_peers() -> None:

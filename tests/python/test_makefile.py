@@ -58,8 +58,9 @@ def tree(tmp_path: Path) -> Path:
 def make(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     path = f"{tree}/parts:{os.environ['PATH']}"
     command = ["make", "--no-silent", f"PYTHON={tree}/python", *words]
-    # This process may itself be a child of make, whose options are not for this one.
-    return run_program(command, cwd=tree, environment={"PATH": path, "MAKEFLAGS": ""})
+    # This process may itself be a child of make, whose options and level are not for this one.
+    environment = {"PATH": path, "MAKEFLAGS": "", "MAKELEVEL": "0"}
+    return run_program(command, cwd=tree, environment=environment)
 
 
 def make_setup(tree: Path) -> None:

@@ -151,6 +151,7 @@ def receive_from_any(path: str) -> None:
 def with_retry(path: str) -> int:
     """Leave as rank 0 under policy `retry`: for the others this is a loss, and they go on."""
     rank, signs = dist.get_rank(), Signs(path)
+    dist.barrier()  # each knows its first rank: the loss gives the others new ones
     if rank == 0:
         signs.leave()
         return 0
@@ -206,10 +207,10 @@ def rank_0_is_killed() -> None:
     """Kill the process of rank 0 while the others wait for it."""
     world.current.init()
     rank = dist.get_rank()
-    dist.all_reduce(torch.ones(1))
-    if rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
     try:
+        dist.all_reduce(torch.ones(1))
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)  # the others may still wait for this verdict
         dist.all_reduce(torch.ones(1))
     except pccl.PcclError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
