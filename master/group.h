@@ -193,7 +193,7 @@ class Group {
   void check() const;
 
  private:
-  // What a loss and a leave have in common. Returns the member that is no more.
+  // The steps that a loss and a leave share. Returns the member that was removed.
   protocol::Member remove_member(PeerId peer, const std::string& why, LogLevel level);
   void after_removal(PeerId peer);
   void leave_without_end(PeerId peer);

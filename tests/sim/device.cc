@@ -53,6 +53,7 @@ void Device::called(peer::OpRequest& request, const ring::Memory& memory) {
   for (const std::span<std::byte> span : memory.spans) {
     stage(span, request.kind != protocol::OpKind::kRecv, request.kind != protocol::OpKind::kSend);
   }
+  staged->written = memory.spans.size();
   for (const std::span<const std::byte> input : memory.inputs)
     stage({const_cast<std::byte*>(input.data()), input.size()}, true, false);  // it is only read
   const Status status = staged->staging.begin();
@@ -112,12 +113,10 @@ void Device::poll(peer::Handle handle) {
   operations_.erase(at);
   for (size_t i = 0; i < over->device.size(); ++i) {
     const Memory& memory = *over->device[i];
-    // What was only read stays: an input may share its memory with a result.
-    if (memory.bytes == memory.before) continue;
-    if (news.finished) {
+    if (news.finished && i < over->written && !over->application[i].empty()) {
       std::copy(memory.bytes.begin(), memory.bytes.end(), over->application[i].begin());
-    } else {
-      callbacks_.on_violation("P2 a failed operation has written to its device tensor");
+    } else if (memory.bytes != memory.before) {
+      callbacks_.on_violation("P2 device memory has changed: it is an input, or the call failed");
     }
   }
   if (news.finished) callbacks_.on_finished(*over->result);

@@ -52,6 +52,7 @@ class Device {
     memory::Staging staging;
     std::vector<std::shared_ptr<Memory>> device;
     std::vector<std::span<std::byte>> application, pinned;
+    size_t written = 0;  // the first of these; the others are only read
     std::optional<peer::FinishOp> result;
   };
   using Operations = std::map<peer::Handle, std::unique_ptr<Staged>>;

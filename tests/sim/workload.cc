@@ -79,7 +79,7 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
       call.kind == protocol::OpKind::kAllToAll || call.kind == protocol::OpKind::kAllGather;
   call.uneven = random.once_in(3) && may_be_uneven;
   call.dtype = kDTypes[random.below(3)];
-  call.reduce = kOps[random.below(std::size(kOps))];
+  call.reduce = kOps[random.below(is_floating(call.dtype) ? 4 : 3)];
   call.count = kCounts[random.below(std::size(kCounts))];
   if (random.once_in(kLargeOneIn)) call.count = kCountLarge;
   if (call.kind == protocol::OpKind::kBarrier) call.count = 0;
@@ -130,6 +130,11 @@ std::vector<Workload::Call> Workload::plan() const {
   Random formats(mix(mix(seed_ ^ 0xf02a7, topology_.generation.value), turn_));
   for (Call& call : calls) {
     if (formats.once_in(3)) quantize(call, formats);
+  }
+  Random averages(mix(mix(seed_ ^ 0xa5e7a6e, topology_.generation.value), turn_));
+  for (Call& call : calls) {
+    const bool sums = !is_floating(call.dtype) && call.reduce == ReduceOp::kSum;
+    if (averages.once_in(2) && sums) call.reduce = ReduceOp::kAvg;
   }
   for (size_t index = 0; index < calls.size(); ++index) {
     calls[index].name = "generation " + text(topology_.generation) + " turn " +

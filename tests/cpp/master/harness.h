@@ -33,6 +33,11 @@ inline constexpr auto kSync = protocol::JointKind::kSyncSharedState;
 inline constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
 inline constexpr auto kSendOnly = protocol::SyncStrategy::kSendOnly;
 
+// The end of an error about two peers of which neither can dial the other.
+inline const std::string kWhatToOpen =
+    ". One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
+    "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
+
 inline protocol::Verdict committed(uint32_t sequence) {
   return {op(sequence), protocol::Outcome::kCommitted, Code::kOk, ""};
 }

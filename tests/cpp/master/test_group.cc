@@ -5,10 +5,6 @@
 namespace pccl::master {
 namespace {
 
-const std::string kWhatToOpen =
-    ". One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
-    "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
-
 using protocol::JointKind;
 using protocol::LinkState;
 using protocol::OpState;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "csrc/protocol/limits.h"
+#include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
 namespace {
@@ -201,10 +202,6 @@ TEST_F(MembershipTest, FurtherAddressesAreToldAndKept) {
   EXPECT_EQ(restarted.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
 }
 
-constexpr const char* kWhatToOpen =
-    ". One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
-    "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
-
 TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   enlist(1);
   group.admit(peers({1}));
@@ -264,7 +261,7 @@ TEST_F(MembershipTest, ANewcomerThatNoSideCanReachIsRefused) {
   EXPECT_EQ(lost[0].refusal,
             "refused: peer 0.2 (rank 1, 10.0.0.2:1000) cannot connect to peer 0.3 "
             "(10.0.0.3:1000): no answer; peer 0.3 cannot connect to peer 0.2: no answer" +
-                std::string(kWhatToOpen));
+                kWhatToOpen);
 }
 
 }  // namespace
