@@ -28,7 +28,7 @@ Make = Callable[[Plan, bool], dict[str, torch.Tensor]]  # the flag: pinned, for 
 def private(plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
     """Return tensors of zeros that belong to this process alone."""
     return {
-        name: torch.zeros(count, dtype=dtype, pin_memory=pinned)
+        name: torch.zeros(count, dtype=dtype, device="cpu", pin_memory=pinned)
         for name, (count, dtype) in plan.items()
     }
 
@@ -63,7 +63,7 @@ class Arena:
         tensors, start = {}, 0
         for name, (count, dtype) in self._plan.items():
             if count == 0:
-                tensors[name] = torch.zeros(0, dtype=dtype)
+                tensors[name] = torch.zeros(0, dtype=dtype, device="cpu")
                 continue
             flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=start)
             start += _aligned(flat.nbytes)

@@ -1,35 +1,46 @@
 """DDP: average the gradients at each optimizer step, with peers that come and go.
 
-In the optimizer's step, before it moves the parameters, the peers average their gradients. After
-it, they meet: newcomers are admitted, lost peers removed, and all hold the same bits of parameters,
-optimizer state and buffers. A newcomer receives all of these from the others.
+Before an optimizer steps, a *round* averages the new gradients of all optimizers of the trainer.
+When those that have a new gradient have stepped, the peers meet: newcomers are admitted, lost peers
+removed, and all hold the same bits of parameters, optimizer state and buffers. A newcomer receives
+all of these from the others.
+
+So optimizers that step after one backward (Muon for the matrices, AdamW for the rest) have one
+round and one meeting. Two optimizers with a backward each (a GAN) have a round each. If the second
+backward has given both a gradient, the peers cannot know whether both step; then they meet at the
+beginning of the next round.
 
 If a peer is lost while the gradients travel, the survivors meet and average them again. A newcomer
 that is admitted at that moment brings no gradient, takes the same step as the others, and holds
 nobody up.
 
 A peer that was too late for the others, in a run with `call_timeout` in its URL, comes back in its
-optimizer's step. It takes the others' state, and their next step without a gradient of its own.
+optimizer's step. It takes the others' state, and their steps without a gradient of its own until
+they are at the step of its loop. A newcomer with several optimizers does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+import pccl_backend as pccl
+from pccl_backend.trainers import foreign
+from pccl_backend.trainers.backward import Backward, within_backward
 from pccl_backend.trainers.core import Core
-from pccl_backend.trainers.exchange import HEAD, Outcome, Share
-from pccl_backend.trainers.layout import Layout, difference, reals, views_of
+from pccl_backend.trainers.gradients import Gradients, Step, names_of
+from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer
-from pccl_backend.trainers.outer import make_state
 from pccl_backend.trainers.settings import owned_optimizers
 from pccl_backend.trainers.shards import check_whole
 from pccl_backend.trainers.stages import Action, Goal
-from pccl_backend.trainers.trainer import Trainer
+from pccl_backend.trainers.trainer import Trainer, tracked
 
 __all__ = ["DDP"]
 
@@ -38,12 +49,23 @@ class DDP(Trainer):
     """Data-parallel training of one model in one peer group. Use it from one thread.
 
     Put the training loop into its `with` block. All peers take the same steps. A peer that came
-    back has missed some, so end the loop by `revision`, the number of steps that the run has taken,
-    and not by a count of your own. The optimizers' settings belong to each peer: take a learning
-    rate's schedule from `revision`.
+    back has missed some, so end the loop by `revision`, the number of rounds that the run has had,
+    and not by a count of your own. A GAN has two rounds in an iteration. The optimizers' settings
+    belong to each peer: take a learning rate's schedule from `revision`.
+
+    Gradients accumulate over several backwards as usual. An optimizer may be given a closure that
+    it evaluates once. A parameter without a gradient on all peers keeps `grad = None`; one that
+    only some peers have used gets the mean with zeros of the others.
+
+    With torch.amp.GradScaler, each peer may have a scale of its own. A peer that finds an infinity
+    gives its next gradient to the others' step, or with a fused optimizer takes their mean; only
+    its own scale is lowered. If several optimizers share a scaler, call its `unscale_` for each
+    before the first one steps. It also comes before `average`.
 
     Args:
-        model: the model; its parameters, buffers and optimizer state are shared.
+        model: the model; its parameters, buffers and optimizer state are shared. Its state is
+            looked up at each meeting by the names of the start: a walk over the names and their
+            places in memory, which takes about 1 ms for 1,000 tensors.
         optimizer: the optimizer, or several in the order in which they step.
         url: joins this run when the `with` block begins, leaves it at the end, and comes back to it
             if the others have removed this peer meanwhile, for example because it was too late
@@ -54,9 +76,12 @@ class DDP(Trainer):
 
     Raises:
         ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
-            be averaged; an optimizer of another model, a model that has a trainer already, or one
-            that is cut between processes. Also in a step, if the model's layout (docs/recipes.md,
-            section 6) differs from that of the start.
+            be averaged; an optimizer of another model, or one that needs several evaluations of a
+            closure (LBFGS); a model that has a trainer already, or one that is cut between
+            processes. Also in a step: the model's layout (docs/recipes.md, section 6) differs from
+            that of the start; the peers step different optimizers; an optimizer evaluates its
+            closure twice or never, or steps inside a backward; an optimizer that the trainer does
+            not know moves the model.
 
     Example:
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -81,6 +106,8 @@ class DDP(Trainer):
         optimizers = owned_optimizers(model, optimizer)
         if not optimizers:
             raise ValueError("optimizer is None; give the optimizer that moves the model")
+        for each in optimizers:
+            _require_one_evaluation(each)
         layout = partial(Layout, model, optimizers, buffers=True, frozen=True)
         layout()  # raises now rather than in start()
         super().__init__(
@@ -94,40 +121,262 @@ class DDP(Trainer):
             group=group,
             observer=observer,
         )
+        self._backward = Backward(optimizers, {})
+        self._asked = 0  # the optimizers of the last average(), until they have stepped
+        self._unevaluated = False  # whether a closure is going to make the gradients
+        self._placed: tuple[object, ...] | None = None  # membership in which it knows its place
+
+    @property
+    def revision(self) -> int:
+        """Number of rounds that the run has had, over all peers' lives."""
+        if self._made is None:
+            return 0
+        copies = self._made.copies
+        taken = isinstance(copies, Gradients) and copies.given and copies.stepped != 0
+        return super().revision + taken
+
+    def average(self, *optimizers: torch.optim.Optimizer) -> None:
+        """Average the gradients now, to clip them, to take their norm, or to add noise. Joint.
+
+        The optimizers that step next then use the gradients as they are. All peers call it alike,
+        after the last backward before these steps.
+
+        Args:
+            optimizers: those that step next; all of the trainer's unless given.
+
+        Raises:
+            InvalidStateError: it is called outside of the `with` block.
+            ValueError: an optimizer that the trainer does not know; errors as in a step.
+            PcclError: any error of a step.
+
+        Example:
+            >>> loss(model, batch).backward()
+            >>> ddp.average()
+            >>> torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            >>> optimizer.step()
+        """
+        self._require_open()
+        if not self._handles:
+            raise pccl.InvalidStateError("average() is for the `with` block of its trainer")
+        covers = sum(
+            1 << self._index(optimizer) for optimizer in set(optimizers or self._optimizers)
+        )
+        gradients = self._gradients
+        if gradients.given and self._asked == covers and not self._backward.changed():
+            return
+        self._require_all_stepped()
+        stale = not self._end_round()
+        self._round(Step.of_set(covers, len(self._optimizers)), stale=stale)
+        self._asked = covers
+
+    def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
+        self._end_taken_round()
+        return super().meet()
+
+    meet.__doc__ = Trainer.meet.__doc__
+
+    def finish(self) -> None:
+        """Meet, if the peers have stepped since they have met. The end of the block does it."""
+        self._end_taken_round()
+        super().finish()
+
+    # --- The hooks --------------------------------------------------------------------------------
 
     def _watch(self) -> list[Any]:
-        return [
-            self._optimizers[0].register_step_pre_hook(self._before),
-            self._optimizers[-1].register_step_post_hook(self._after),
-        ]
+        self._backward = Backward(self._optimizers, dict(self._model.named_parameters()))
+        handles = [*self._backward.handles]
+        for index, optimizer in enumerate(self._optimizers):
+            before, after = partial(self._before, index), partial(self._after, index)
+            handles.append(optimizer.register_step_pre_hook(foreign.untraced(before)))
+            handles.append(optimizer.register_step_post_hook(foreign.untraced(after)))
+        return handles + foreign.watch(self._model, self._optimizers, self._refuse_foreign)
 
-    def _before(self, *_: object) -> None:
-        """The optimizer is going to step: it gets the mean gradients."""
-        engine = self._engine()
+    def _before(
+        self,
+        index: int,
+        optimizer: torch.optim.Optimizer,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """An optimizer is going to step: it gets the mean gradients, or its closure does."""
+        if self._gradients.steps_itself:
+            return None
+        if within_backward():
+            raise ValueError(
+                f"{self._called(index)} steps inside a backward, when other gradients are not "
+                "there yet. trainers.DDP averages all of them at once: call step() after "
+                "backward(), or use trainers.DiLoCo"
+            )
+        place = 1 if len(arguments) > 1 else None  # behind the optimizer itself
+        closure = options.get("closure") if place is None else arguments[place]
+        if closure is None:
+            self._average_for(index)
+            return None
+        once = self._evaluated_once(index, closure)
+        if place is None:
+            return arguments, {**options, "closure": once}
+        return (arguments[0], once, *arguments[2:]), options
+
+    def _evaluated_once(self, index: int, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return the closure with a round behind its evaluation."""
+        self._unevaluated = True
+
+        def once() -> Any:
+            if not self._unevaluated:
+                raise ValueError(
+                    f"{self._called(index)} evaluates its closure twice in one step, at parameters "
+                    "that the other peers do not have. trainers.DDP averages the gradients of one "
+                    "evaluation: use an optimizer with one, or trainers.DiLoCo"
+                )
+            result = closure()
+            self._unevaluated = False
+            self._average_for(index)
+            return result
+
+        return once
+
+    def _average_for(self, index: int) -> None:
+        """Make the mean gradients for the step of an optimizer, unless the last round has."""
+        own, gradients = 1 << index, self._gradients
+        with self._held():
+            changed = self._backward.changed() if len(self._optimizers) > 1 or self._asked else own
+            if gradients.given:
+                if changed and self._asked & own:
+                    raise ValueError(
+                        f"a backward came between average() and the step of {self._called(index)}, "
+                        "so its gradients are no mean any more: call average() after the last "
+                        "backward"
+                    )
+                has_mean = own & (self._asked or gradients.expected) & ~gradients.stepped
+                if has_mean and not changed:
+                    self._require_mean(index)
+                    return
+            self._require_all_stepped()
+            stale = not self._end_round()
+            scale = _take_scale(self._optimizers[index])
+            self._round(Step.of_one(index, covers=changed, scale=scale), stale=stale)
+
+    def _after(self, index: int, *_: object) -> None:
+        """An optimizer has stepped: meet, if it was the last one with new gradients."""
         gradients = self._gradients
         if gradients.steps_itself:
             return
-        with self._signals, torch.no_grad():
-            # If `closing`, the meeting of the step before has raised.
-            if engine.core.closing:
-                if self._run(Goal.STEP):
-                    self._observer.stepped(self, self._end_step(engine))
-                else:  # it came back: its gradients are those of older parameters
-                    engine.core.blank = True
-            while not self._run(Goal.STEP, until=Action.APPLY):
-                engine.core.blank = True
-            gradients.give()
+        if self._unevaluated:
+            self._unevaluated = False
+            raise ValueError(
+                f"{self._called(index)} was given a closure and has not evaluated it. It has used "
+                "the gradients of this peer alone: call step() without a closure, after backward()"
+            )
+        gradients.stepped |= 1 << index
+        if not (self._asked or gradients.expected) & ~gradients.stepped:
+            self._end_round()
 
-    def _after(self, *_: object) -> None:
-        """The optimizer has stepped: meet."""
+    # --- The round --------------------------------------------------------------------------------
+
+    def _round(self, step: Step, *, stale: bool) -> None:
+        """Average the gradients, when the others are at this step, too.
+
+        Args:
+            step: of this peer's loop.
+            stale: whether the gradients are of older parameters.
+        """
+        with self._held():
+            while True:
+                gradients = self._gradients
+                gradients.step, gradients.counts = step, self._knows_its_place() and not stale
+                if not self._run(Goal.STEP, until=Action.APPLY):
+                    stale = True
+                    continue
+                gradients.counts = False
+                theirs = gradients.outcome.setting
+                if gradients.is_own_step or (stale and theirs == 0):
+                    break
+                if theirs == 0:  # all were waiting for a peer that knows
+                    self._placed = self._member
+                stale = not self._meet_after_round() or stale
+            self._placed = self._member
+            for parameter in gradients.give(own=True):
+                self._backward.averaged(parameter)
+
+    def _knows_its_place(self) -> bool:
+        """Return whether the others are at the step of this peer's loop.
+
+        A newcomer with several optimizers waits until they are. If it has received nothing, it is
+        not the newcomer: the others begin with what it has.
+        """
         engine = self._engine()
-        gradients = self._gradients
-        if gradients.steps_itself:
+        assert engine.info is not None, "it has started"
+        begins = engine.core.progress.rounds == 0 or engine.info.rx_bytes == 0
+        return len(self._optimizers) == 1 or begins or self._placed == self._member
+
+    def _meet_after_round(self) -> bool:
+        """Finish the round. False: this peer was removed, and has come back instead."""
+        engine = self._engine()
+        if not self._run(Goal.STEP):
+            return False
+        self._observer.stepped(self, self._end_step(engine))
+        return True
+
+    def _end_round(self) -> bool:
+        """Meet, if the last round is open. False: this peer has come back instead."""
+        stays, engine = True, self._engine()
+        if self._gradients.given or engine.core.closing:
+            with self._held():
+                stays = self._meet_after_round()
+        self._asked = 0
+        return stays
+
+    def _end_taken_round(self) -> None:
+        """Meet, if the program has stepped since the peers have met."""
+        if self._made is None or self._made.info is None:
             return
-        with self._signals, torch.no_grad():
-            gradients.has_stepped = True
-            if self._run(Goal.STEP):
-                self._observer.stepped(self, self._end_step(engine))
+        if self._gradients.stepped or self._made.core.closing:
+            self._end_round()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._signals, tracked(), torch.no_grad():
+            yield
+
+    # --- What is refused --------------------------------------------------------------------------
+
+    def _require_all_stepped(self) -> None:
+        """Raise ValueError if only some of the optimizers of the last average() have stepped."""
+        gradients = self._gradients
+        left = self._asked & ~gradients.stepped
+        if gradients.given and left and gradients.stepped:
+            raise ValueError(
+                f"the last average() was for {names_of(self._optimizers, self._asked)}, and "
+                f"{names_of(self._optimizers, left)} has not stepped: give average() the "
+                "optimizers that step next, as in average(optimizer)"
+            )
+
+    def _require_mean(self, index: int) -> None:
+        """Raise ValueError if a GradScaler treats a mean as what one peer has scaled."""
+        optimizer, gradients = self._optimizers[index], self._gradients
+        scaled = bool(gradients.step.scaled & 1 << index)
+        if hasattr(optimizer, "found_inf"):
+            kept: torch.Tensor | None = _take_scale(optimizer)
+            optimizer.grad_scale = kept  # type: ignore[attr-defined]
+            wrong = (kept is not None) != scaled
+        else:
+            wrong = not gradients.are_means(index, changed=self._backward.changed_by_program)
+        if wrong:
+            raise ValueError(
+                f"the gradients of {self._called(index)} were averaged before a GradScaler has "
+                "unscaled them, and each peer has a scale of its own: call scaler.unscale_() for "
+                "each optimizer before the first one steps, and before average()"
+            )
+
+    def _refuse_foreign(self, optimizer: torch.optim.Optimizer, name: str) -> None:
+        raise ValueError(
+            f"{type(optimizer).__name__}, an optimizer that the trainer does not know, is going to "
+            f"move parameter {name!r} by this peer's gradient alone. The trainer knows "
+            f"{names_of(self._optimizers, (1 << len(self._optimizers)) - 1)}: make the optimizers "
+            "before the trainer, and give it all that move the model"
+        )
+
+    # --- Its parts --------------------------------------------------------------------------------
 
     @property
     def _gradients(self) -> Gradients:
@@ -135,159 +384,37 @@ class DDP(Trainer):
         assert isinstance(copies, Gradients)
         return copies
 
+    def _index(self, optimizer: torch.optim.Optimizer) -> int:
+        for index, known in enumerate(self._optimizers):
+            if known is optimizer:
+                return index
+        raise ValueError(
+            f"{type(optimizer).__name__} is none of the trainer's optimizers: "
+            f"{names_of(self._optimizers, (1 << len(self._optimizers)) - 1)}"
+        )
 
-class Gradients:
-    """The gradients as one flat tensor, and the model itself as shared state.
+    def _called(self, index: int) -> str:
+        return names_of(self._optimizers, 1 << index)
 
-    Behind the gradients travel the changes of the model's float buffers, whose mean all peers take.
 
-    Attributes:
-        steps_itself: whether this class calls the optimizers, not the user.
-        has_stepped: whether the user's call has moved the parameters.
-    """
+def _take_scale(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """Return the factor that a GradScaler gave a fused optimizer, which then steps without it."""
+    scale: torch.Tensor | None = getattr(optimizer, "grad_scale", None)
+    found: torch.Tensor | None = getattr(optimizer, "found_inf", None)
+    if scale is not None:
+        optimizer.grad_scale = torch.ones_like(scale)  # type: ignore[attr-defined]
+    if found is not None:
+        optimizer.found_inf = torch.zeros_like(found)  # type: ignore[attr-defined]
+    return scale
 
-    def __init__(
-        self,
-        layout: Layout,
-        optimizers: Sequence[torch.optim.Optimizer],
-        core: Core,
-    ) -> None:
-        self._layout = layout
-        self._optimizers = optimizers
-        self._core = core
-        for optimizer in optimizers:
-            make_state(optimizer)
-        shapes = {**layout.parameters, **layout.floats}
-        size = sum(shape.numel() for shape in shapes.values())
-        self._storage = torch.zeros(HEAD + size, dtype=layout.dtype)
-        views = dict(views_of(self._storage[HEAD:], shapes))
-        self._gradients = {name: views[name] for name in layout.parameters}
-        self._changes = {name: views[name] for name in layout.floats}
-        self._agreed = {
-            n: layout.local(n).to("cpu", layout.dtype, copy=True) for n in layout.floats
-        }
-        integers = sum(shape.numel() for shape in layout.counters.values())
-        self.counters = torch.zeros(integers, dtype=torch.int64)
-        self.read_counters(out=self.counters)
-        self.outcome = Outcome()
-        self.inner_steps = 0
-        self.steps_itself = self.has_stepped = False
 
-    def shared(self) -> dict[str, torch.Tensor]:
-        """Return what all peers hold alike, by name."""
-        named = self._layout.named_parameters()
-        state = {f"model/{name}": parameter.detach() for name, parameter in named.items()}
-        state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
-        if len(self.counters):
-            state["buffer/counters"] = self.counters
-        names = {id(parameter): name for name, parameter in named.items()}
-        for number, optimizer in enumerate(self._optimizers):
-            for parameter, values in optimizer.state.items():
-                name = names.get(id(parameter), "")
-                state |= {
-                    f"optimizer/{number}/{name}/{key}": value
-                    for key, value in values.items()
-                    if isinstance(value, torch.Tensor)
-                }
-        return state
-
-    # --- What travels -----------------------------------------------------------------------------
-
-    @property
-    def message(self) -> Gradients:
-        return self
-
-    def body(self, fragment: int, *, head: int) -> torch.Tensor:
-        """Return gradients and changes of buffers with `head` elements before them."""
-        return self._storage[HEAD - head :]
-
-    def read_counters(self, *, out: torch.Tensor) -> None:
-        """Copy the model's integer buffers."""
-        self._layout.read_counters(out=out)
-
-    def settings(self) -> str:
-        """Return nothing: the settings of this trainer may differ."""
-        return ""
-
-    # --- The actions ------------------------------------------------------------------------------
-
-    def own(self) -> dict[str, torch.Tensor]:
-        return {}
-
-    def begin(self) -> None:
-        """A call begins: the model may have changed since the last one."""
-        if not self.has_stepped:
-            self._layout.check()
-
-    def measure(self) -> Share:
-        """Copy the gradients. A missing one is zero, and so is that of a frozen parameter.
-
-        A newcomer within a step has none.
-        """
-        body = self._storage[HEAD:]
-        if self._core.blank:
-            body.zero_()
-            return Share(0.0, False, 1)
-        named = self._layout.named_parameters()
-        for name, view in self._gradients.items():
-            gradient = named[name].grad if named[name].requires_grad else None
-            if gradient is None:
-                view.zero_()
-            else:
-                view.copy_(reals(gradient))
-        for name, view in self._changes.items():
-            difference(self._agreed[name], self._layout.local(name), out=view)
-        low, high = body.aminmax()
-        sick = not bool(low.isfinite() & high.isfinite())
-        if sick:
-            body.zero_()
-        return Share(0.0 if sick else 1.0, sick, 1)
-
-    def turn(self) -> Share:
-        raise AssertionError("DDP does not overlap")
-
-    def landed(self, outcome: Outcome) -> None:
-        """The means have come."""
-        self.outcome = outcome
-
-    def give(self) -> None:
-        """Give the parameters their mean gradients, except for those that are frozen."""
-        named = self._layout.named_parameters()
-        for name, view in self._gradients.items():
-            parameter = named[name]
-            if not parameter.requires_grad:
-                continue
-            if parameter.grad is None or parameter.grad.is_conj():
-                parameter.grad = torch.empty_like(parameter)
-            reals(parameter.grad).copy_(view)
-
-    def apply(self) -> None:
-        """Move the parameters, unless the user's call has done it, and the buffers."""
-        if not self.has_stepped:
-            self.steps_itself = True
-            try:
-                self.give()
-                for optimizer in self._optimizers:
-                    optimizer.step()
-                    optimizer.zero_grad()
-            finally:
-                self.steps_itself = False
-        self.has_stepped = False
-        for name, change in self._changes.items():
-            self._agreed[name].sub_(change)
-
-    def load(self) -> None:
-        """Bring the buffers into the model."""
-        for name, agreed in self._agreed.items():
-            self._layout.local(name).copy_(agreed)
-        self._layout.write_counters(self.counters)
-
-    def adopt(self) -> Share | None:
-        """The others' state was received, into the model itself."""
-        self.load()
-        return None
-
-    def interrupted(self) -> None:
-        """The gradients are measured again."""
-
-    failed = hold = restart = interrupted
+def _require_one_evaluation(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ValueError if the optimizer cannot step without a closure."""
+    options = inspect.signature(type(optimizer).step).parameters
+    closure = options.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} evaluates its closure several times in one step, at "
+            "parameters that the other peers do not have. trainers.DDP averages the gradients of "
+            "one evaluation: use another optimizer, or trainers.DiLoCo"
+        )

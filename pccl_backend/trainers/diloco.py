@@ -70,6 +70,7 @@ memory stays free for the model.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -81,6 +82,7 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
+from pccl_backend.trainers import foreign
 from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
@@ -95,7 +97,9 @@ from pccl_backend.trainers.replica import Replica
 from pccl_backend.trainers.settings import Mix, Settings, Weight, owned_optimizers
 from pccl_backend.trainers.shards import reshard
 from pccl_backend.trainers.stages import Goal
-from pccl_backend.trainers.trainer import START_FIRST, Trainer, together
+from pccl_backend.trainers.trainer import START_FIRST, Trainer, together, tracked
+
+log = logging.getLogger("pccl")
 
 __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
 
@@ -243,6 +247,8 @@ class DiLoCo(Trainer):
         self._settings = settings
         self._boundary_at = time.monotonic()
         self._inside = False  # an outer step runs, inside an optimizer's step
+        self._counted = False  # whether an inner step was counted
+        self._foreign: str | None = None  # the last optimizer that moved the model, unknown to it
         self._host = make_host(
             host_group, layout, settings, signals=self._signals, leave=self._abort
         )
@@ -335,7 +341,31 @@ class DiLoCo(Trainer):
 
     def _watch(self) -> list[Any]:
         self._boundary_at = time.monotonic()
-        return [o.register_step_post_hook(self._inner_step) for o in self._optimizers[-1:]]
+        if not self._optimizers:
+            return []
+        hook = foreign.untraced(self._inner_step)
+        handle = self._optimizers[-1].register_step_post_hook(hook)
+        return [handle, *foreign.watch(self._model, self._optimizers, self._warn_of_foreign)]
+
+    def _warn_of_foreign(self, optimizer: torch.optim.Optimizer, name: str) -> None:
+        if self._foreign is None:
+            log.warning(
+                "%s, an optimizer that the trainer does not know, moves parameter %r. Only steps "
+                "of the trainer's last optimizer (%s) count as inner steps: make the optimizers "
+                "before the trainer, and give it all that move the model",
+                type(optimizer).__name__,
+                name,
+                type(self._optimizers[-1]).__name__,
+            )
+        self._foreign = type(optimizer).__name__
+
+    def _require_trained(self) -> None:
+        if self._foreign is not None and not self._counted:
+            raise ValueError(
+                f"no optimizer of the trainer has stepped, but {self._foreign} has, which it does "
+                "not know: what it has trained was not averaged. Make the optimizers before the "
+                "trainer, and give it all that move the model"
+            )
 
     @property
     def _replica(self) -> Replica:
@@ -353,12 +383,13 @@ class DiLoCo(Trainer):
         """The optimizer has stepped."""
         if self._inside:
             return
+        self._counted = True
         goal = self._host.choose(self._count)
         if goal is None:
             return
         self._inside = True
         try:
-            with self._signals, torch.no_grad():
+            with self._signals, tracked(), torch.no_grad():
                 done = self._reach(goal)
                 if done is not None:
                     self._observer.stepped(self, done)

@@ -15,7 +15,6 @@ exception of a signal handler or an observer stops the call, while the all-reduc
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -58,11 +57,15 @@ class Copies(Protocol):
 
     outcome: Outcome
     inner_steps: int
+    strict: bool
+    doubtful: bool
 
     @property
     def message(self) -> Message: ...
     def shared(self) -> dict[str, torch.Tensor]: ...
     def settings(self) -> str: ...
+    def number(self) -> int: ...
+    def difference(self, outcome: Outcome) -> str: ...
     def own(self) -> dict[str, torch.Tensor]: ...
     def begin(self) -> None: ...
     def measure(self) -> Share: ...
@@ -140,12 +143,13 @@ class Engine:
         for name in ("copies", "_exchange", "state"):
             vars(self).pop(name, None)  # two of them might not fit
         self.copies = self._make(self.core)
-        self._progress = torch.zeros(4, dtype=torch.int64)
+        self._progress = torch.zeros(4, dtype=torch.int64, device="cpu")
         self._exchange = Exchange(
             self.copies.message,
             signals=self._signals,
             tag=self._tag,
             on_loss=self._on_loss,
+            strict=self.copies.strict,
             quantize=self._quantize,
         )
         self.state = pccl.SharedState(self._shared(), revision=0)
@@ -246,7 +250,7 @@ class Engine:
             self._exchange.post(
                 self.core.fragment,
                 self._share,
-                settings=_number(self.copies.settings()),
+                settings=self.copies.number(),
                 group=self.group,
             )
         except pccl.PcclError as error:
@@ -266,6 +270,9 @@ class Engine:
             return
         self.reduce_s = time.monotonic() - self._posted_at
         before, outcome = self.copies.outcome, self._exchange.read(self.core.fragment)
+        if outcome.unlike and self.copies.strict:
+            self._repeat_without(outcome)
+            return
         self.copies.landed(outcome)
         self.attempts = self.core.attempts
         self.core.did(Action.AWAIT)
@@ -278,14 +285,19 @@ class Engine:
             )
         self._tell(self._observer.reduce_committed, self.core.attempts)
 
+    def _repeat_without(self, outcome: Outcome) -> None:
+        """Peers have sent what must not be averaged. All meet and send again, or raise."""
+        self.copies.failed()
+        raises = self.core.reduce_failed(members_changed=not outcome.refused, was_over=False)
+        text = self.copies.difference(outcome)
+        if raises:
+            raise ValueError(text)
+        log.warning("%s", text)
+
     def _require_settings(self) -> None:
         """Raise ValueError if this peer's settings are not those that count."""
         if self.copies.outcome.refused:
-            raise ValueError(
-                "the settings of this trainer differ from those of the other peers (of most, or of "
-                "the lowest rank), and must be equal on all: start it anew with theirs. Here they "
-                f"are {self.copies.settings()}"
-            )
+            raise ValueError(self.copies.difference(self.copies.outcome))
 
     def _reduction_failed(self, error: pccl.PcclError, *, was_over: bool) -> None:
         """No peer applied anything: what was learned is still here."""
@@ -320,8 +332,10 @@ class Engine:
     def _sync(self) -> None:
         self._hold()
         self.look_up()
+        if self.copies.doubtful and self.copies.outcome.sound & self._names():
+            self.strategy = "receive_only"
         self.state.revision, offer = self.core.offer()
-        self._progress.copy_(torch.tensor(offer.values()))
+        self._progress.copy_(torch.tensor(offer.values(), device="cpu"))
         is_new = not self.core.started
         before = time.monotonic()
         info = self._share_state()
@@ -333,8 +347,11 @@ class Engine:
         self.core.synced(self.state.revision, progress, goes_on=self._lent is not None)
         if is_new or info.rx_bytes > self._progress.nbytes:
             self._share = self.copies.adopt() or self._share
-        self.info, self.strategy = info, "enforce_popular"
+        self.info, self.strategy, self.copies.doubtful = info, "enforce_popular", False
         self._tell(self._observer.state_synced, info)
+
+    def _names(self) -> set[str]:
+        return {member["peer"] for member in pccl.run_info(self.group)["members"]}
 
     def _share_state(self) -> pccl.SyncInfo | None:
         """Return what was agreed on, when this peer has it; others may still fetch it."""
@@ -396,10 +413,3 @@ class Engine:
 def _places(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[object, ...]]:
     """Return where each tensor lies."""
     return {name: (t.data_ptr(), t.stride(), t.dtype) for name, t in tensors.items()}
-
-
-def _number(settings: str) -> int:
-    """Return a number from 1 to 2**24 - 1 that stands for these settings; 0 for none."""
-    if not settings:
-        return 0
-    return int.from_bytes(hashlib.blake2b(settings.encode(), digest_size=3).digest(), "little") or 1

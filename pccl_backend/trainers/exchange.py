@@ -80,18 +80,22 @@ class Outcome:
         excluded: names of the peers whose pseudo-gradients were not finite.
         inner_steps: inner steps of a contributor, on average.
         quantized: whether the message was quantized, and was not too small for that.
-        unlike: names of the peers with other settings than most. If two settings have equally many
-            peers, those of the lowest rank count.
+        setting: the number that stands for the settings of most peers. If two settings have equally
+            many peers, those of the lowest rank count. 0: all peers may have any.
+        unlike: names of the peers with other settings.
         refused: whether `unlike` names this peer; the only attribute that peers may see
             differently.
+        sound: names of the peers that contributed.
     """
 
     contributors: int = 0
     excluded: tuple[str, ...] = ()
     inner_steps: int = 0
     quantized: bool = False
+    setting: int = 0
     unlike: tuple[str, ...] = ()
     refused: bool = False
+    sound: frozenset[str] = frozenset()
 
 
 def ended_before_call(work: object) -> bool:
@@ -100,7 +104,12 @@ def ended_before_call(work: object) -> bool:
 
 
 class Exchange:
-    """The all-reduces of one trainer, one after another."""
+    """The all-reduces of one trainer, one after another.
+
+    Args:
+        message: what travels.
+        strict: whether the mean is of no use to anybody if settings differ.
+    """
 
     def __init__(
         self,
@@ -109,11 +118,13 @@ class Exchange:
         signals: HeldSignals,
         tag: str,
         on_loss: OnLoss,
+        strict: bool = False,
         quantize: Format | None = None,
     ) -> None:
         self._message = message
+        self._strict = strict
         self._quantize = quantize
-        self._rows = torch.empty(0)  # part of the message, or apart
+        self._rows = torch.empty(0, device="cpu")  # part of the message, or apart
         self._apart: dist.Work | None = None
         self._quantized = False
         self._signals = signals
@@ -147,8 +158,10 @@ class Exchange:
             self._rows = message[: self._head]
         else:
             numbers.append(1.0)
-            self._rows = torch.empty(size * len(numbers), dtype=message.dtype)
-        self._rows.view(-1, size).zero_()[:, rank] = torch.tensor(numbers, dtype=message.dtype)
+            self._rows = torch.empty(size * len(numbers), dtype=message.dtype, device="cpu")
+        self._rows.view(-1, size).zero_()[:, rank] = torch.tensor(
+            numbers, dtype=message.dtype, device="cpu"
+        )
         apart = self._quantize is not None
         self._quantized = apart and size > 1 and message.nbytes > info["one_shot_bytes"]
         post = partial(
@@ -180,13 +193,20 @@ class Exchange:
         self.work.wait()
 
     def read(self, fragment: int) -> Outcome:
-        """Divide the sum by the weights, part by part. The work has ended well."""
+        """Divide the sum by the weights, part by part. The work has ended well.
+
+        If settings differ and the exchange is strict, nothing is written but the message.
+        """
         assert self.work is not None, "it was posted"
         message = self._message.body(fragment, head=self._head)
         parts = () if self._on_loss is None else pccl.contributors(self.work)
         weights, sick, steps, settings = self._numbers(
             {name for part in parts for name in part.peers}
         )
+        setting, unlike = _unlike(dict(zip(self._names, settings, strict=True)))
+        if unlike and self._strict:
+            self.work = None
+            return Outcome(setting=setting, unlike=unlike, refused=self._own_name in unlike)
         weight_of = dict(zip(self._names, weights, strict=True))
         if self._on_loss is None:  # all of it has the same contributors
             _divide(message[self._head :], sum(weights))
@@ -198,14 +218,15 @@ class Exchange:
             self._message.counters.copy_(self._counters)
         count = sum(weight > 0 for weight in weights)
         counted = [n for n, weight in zip(steps, weights, strict=True) if weight > 0]
-        unlike = _unlike(dict(zip(self._names, settings, strict=True)))
         return Outcome(
             contributors=count,
             excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
             inner_steps=round(sum(counted) / max(count, 1)),
             quantized=self._quantized,
+            setting=setting,
             unlike=unlike,
             refused=self._own_name in unlike,
+            sound=frozenset(name for name, weight in weight_of.items() if weight > 0),
         )
 
     def _numbers(self, contributors: set[str]) -> list[list[float]]:
@@ -243,13 +264,13 @@ class Exchange:
         self._counting = None
 
 
-def _unlike(settings: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the names whose settings differ from those of most; those with 0 may have any."""
+def _unlike(settings: Mapping[str, float]) -> tuple[int, tuple[str, ...]]:
+    """Return the number that most have, and the names with another; those with 0 may have any."""
     known = {name: number for name, number in settings.items() if number}
     if not known:
-        return ()
+        return 0, ()
     ((most, _),) = Counter(known.values()).most_common(1)
-    return tuple(name for name, number in known.items() if number != most)
+    return int(most), tuple(name for name, number in known.items() if number != most)
 
 
 def _divide(part: torch.Tensor, total: float) -> None:

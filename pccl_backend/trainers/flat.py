@@ -194,7 +194,7 @@ class Buffers:
         pieces = self.fragments[fragment][first:stop]
         count = sum(self._local(piece).numel() for piece in pieces)
         if self._scratch is None or len(self._scratch) < count:
-            self._scratch = torch.empty(count, dtype=self.global_.dtype)
+            self._scratch = torch.empty(count, dtype=self.global_.dtype, device="cpu")
         for piece, out in self._aside(pieces):
             if kept and not piece.is_buffer:
                 difference(self._kept_piece(fragment, piece), self._local(piece), out=out)

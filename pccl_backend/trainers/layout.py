@@ -81,6 +81,7 @@ class Layout:
         parameters: shapes of the trainable parameters, by name, in the model's order.
         floats: shapes of the float and complex buffers that take part.
         counters: shapes of the integer and bool buffers, of which peers take the greatest.
+        sparse: the trainable parameters whose gradients may be sparse.
         dtype: float32, or float64 if one of these tensors is as wide.
         on_cuda: whether a trainable parameter is on a CUDA device.
 
@@ -116,6 +117,13 @@ class Layout:
         moving = {**trained, **floats}
         self._wide = [n for n, tensor in moving.items() if _real(tensor.dtype) == torch.float64]
         self.dtype = torch.float64 if self._wide else torch.float32
+        rows = {
+            id(parameter)
+            for module in model.modules()
+            if getattr(module, "sparse", False) is True
+            for parameter in module.parameters(recurse=False)
+        }
+        self.sparse = tuple(name for name, parameter in trained.items() if id(parameter) in rows)
         self.on_cuda = any(tensor.is_cuda for tensor in trained.values())
         self._cut = {name for name, tensor in trained.items() if is_dtensor(tensor)}
         self._parameters = {name: Slot.of(tensor) for name, tensor in named.items()}
@@ -275,5 +283,10 @@ def _require_able(what: str, tensor: torch.Tensor, *, moves: bool) -> None:
 
 
 def _require_plain(what: str, tensor: torch.Tensor) -> None:
+    if tensor.is_inference():
+        raise ValueError(
+            f"{what} was made in inference mode, in which nothing is trained: make the model "
+            "outside of torch.inference_mode()"
+        )
     if tensor.is_conj():
         raise ValueError(f"{what} is the conjugate of other memory: give it .resolve_conj()")

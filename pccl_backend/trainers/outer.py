@@ -35,7 +35,7 @@ class Nesterov:
     def __init__(self, *, lr: Rate, momentum: float, count: int, dtype: torch.dtype) -> None:
         self._lr = lr
         self._mu = momentum
-        self.momentum = torch.zeros(count, dtype=dtype)
+        self.momentum = torch.zeros(count, dtype=dtype, device="cpu")
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the rule's part of the shared state, by name; flat, like the parameters."""
@@ -47,7 +47,7 @@ class Nesterov:
         Nothing is allocated after the first change, so the method does not fail halfway.
         """
         lr = self._lr(rounds) if callable(self._lr) else self._lr
-        scratch = torch.empty(min(CHUNK, len(theirs)), dtype=theirs.dtype)
+        scratch = torch.empty(min(CHUNK, len(theirs)), dtype=theirs.dtype, device="cpu")
         momentum = self.momentum[start : start + len(theirs)]
         flats = theirs, momentum, step
         chunks = list(zip(*(torch.split(flat, CHUNK) for flat in flats), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
@@ -34,6 +35,9 @@ class Replica:
         outcome: of the last round that has landed.
         inner_steps: inner steps that this peer has taken.
     """
+
+    strict = False  # peers with the settings of most go on
+    doubtful = False
 
     def __init__(self, layout: Layout, settings: Settings, core: Core, host: Host = ALONE) -> None:
         self._settings = settings
@@ -81,6 +85,19 @@ class Replica:
         agreed on that number.
         """
         return self._settings.shown(self._core.progress.rounds)
+
+    def number(self) -> int:
+        """Return a number from 1 to 2**24 - 1 that stands for these settings."""
+        digest = hashlib.blake2b(self.settings().encode(), digest_size=3).digest()
+        return int.from_bytes(digest, "little") or 1
+
+    def difference(self, outcome: Outcome) -> str:
+        """Return the text of an error about settings that differ."""
+        return (
+            "the settings of this trainer differ from those of the other peers (of most, or of "
+            "the lowest rank), and must be equal on all: start it anew with theirs. Here they "
+            f"are {self.settings()}"
+        )
 
     # --- The actions ------------------------------------------------------------------------------
 
@@ -236,11 +253,12 @@ class Replica:
         steps = self.inner_steps - steps_before
         weight = 1.0 if by == "equal" else amount - amount_before
         delta = self.message.delta(fragment)
-        low, high = delta.aminmax() if len(delta) else (torch.zeros(()), torch.zeros(()))
+        nothing = torch.zeros((), device="cpu")
+        low, high = delta.aminmax() if len(delta) else (nothing, nothing)
         sick = not bool(low.isfinite() & high.isfinite())
         if sick or (self._core.blank and not bool(low) and not bool(high)):
             weight = 0.0
-        weight = torch.tensor(weight, dtype=delta.dtype).item()
+        weight = torch.tensor(weight, dtype=delta.dtype, device="cpu").item()
         if weight == 0:
             delta.zero_()
         elif weight != 1:

@@ -27,7 +27,7 @@ class Residuals:
     def __init__(self, format: Format, spans: Sequence[tuple[int, int]]) -> None:
         self._format = format
         self._spans = spans
-        self._lost = torch.zeros(spans[-1][1])
+        self._lost = torch.zeros(spans[-1][1], device="cpu")
         self._pending: torch.Tensor | None = None  # of the round under way
 
     @property
@@ -47,7 +47,7 @@ class Residuals:
     def landed(self, fragment: int, *, quantized: bool) -> None:
         """The round has landed. If it was not quantized, nothing was lost."""
         if self._pending is not None:
-            self._of(fragment).copy_(self._pending if quantized else torch.zeros(()))
+            self._of(fragment).copy_(self._pending if quantized else torch.zeros((), device="cpu"))
         self._pending = None
 
     def reset(self) -> None:

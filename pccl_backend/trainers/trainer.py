@@ -10,8 +10,9 @@ the others' state.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -31,12 +32,22 @@ from pccl_backend.trainers.orders import Status
 from pccl_backend.trainers.settings import claim
 from pccl_backend.trainers.stages import Action, Goal
 
-__all__ = ["START_FIRST", "Trainer", "together"]
+__all__ = ["START_FIRST", "Trainer", "together", "tracked"]
 
 START_FIRST = "call start() first, right after init_process_group"
 Self = TypeVar("Self", bound="Trainer")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def tracked() -> Iterator[None]:
+    """A `with` block without inference mode, whose tensors could not be written outside of it."""
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    else:
+        yield
 
 
 def together(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
@@ -47,7 +58,8 @@ def together(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[
         self._require_open()
         made = functools.partial(method, self, *arguments, **options)
         try:
-            return self._host.call(method.__name__, made, self._status)
+            with tracked():
+                return self._host.call(method.__name__, made, self._status)
         finally:
             if not self._host.leads:
                 self.last = self._host.status.last
@@ -254,6 +266,7 @@ class Trainer:
             self._ends = True
             if error is None:
                 self.finish()
+                self._require_trained()
         except BaseException:
             self._close(orderly=False)
             raise
@@ -340,6 +353,9 @@ class Trainer:
     def _watch(self) -> list[Any]:
         """Register the hooks of the optimizers, and return their handles."""
         return []
+
+    def _require_trained(self) -> None:
+        """Raise ValueError if the `with` block has trained the model without its trainer."""
 
     def _end_step(self, engine: Engine) -> OuterStep:
         core, outcome, topology = engine.core, engine.copies.outcome, engine.topology

@@ -1,0 +1,84 @@
+"""Backward: notices which gradients have changed since the peers averaged them.
+
+A backward changes a gradient in place, or makes one; hooks of the parameters notice it. A program
+may also set another gradient tensor. Changes in place by the program, such as those of
+clip_grad_norm_, do not count: they are for the step that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.weak import TensorWeakRef
+
+__all__ = ["Backward", "within_backward"]
+
+
+class Backward:
+    """The gradients of several optimizers.
+
+    Args:
+        optimizers: the optimizers.
+        parameters: the model's trainable parameters, to which the hooks are given.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        parameters: Mapping[str, torch.nn.Parameter],
+    ) -> None:
+        self._optimizers = optimizers
+        self._changed: set[int] = set()  # by id; the hooks keep the parameters alive
+        self._given: dict[int, tuple[TensorWeakRef, int]] = {}  # the mean, and its version
+        self.handles: list[Any] = [
+            parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+            for parameter in parameters.values()
+            if parameter.requires_grad
+        ]
+
+    def _accumulated(self, parameter: torch.Tensor) -> None:
+        self._changed.add(id(parameter))
+
+    def changed(self) -> int:
+        """Return the optimizers that have a new gradient, as a sum of 1 << number."""
+        return sum(
+            1 << number
+            for number, optimizer in enumerate(self._optimizers)
+            if any(
+                self._has_changed(parameter)
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+            )
+        )
+
+    def _has_changed(self, parameter: torch.Tensor) -> bool:
+        gradient = parameter.grad
+        if gradient is None:
+            return False
+        if id(parameter) in self._changed or id(parameter) not in self._given:
+            return True
+        return self._given[id(parameter)][0]() is not gradient
+
+    def averaged(self, parameter: torch.Tensor) -> None:
+        """Note that the parameter has its mean gradient, or none."""
+        self._changed.discard(id(parameter))
+        gradient = parameter.grad
+        if gradient is None:
+            self._given.pop(id(parameter), None)
+        else:
+            self._given[id(parameter)] = (TensorWeakRef(gradient), gradient._version)
+
+    def changed_by_program(self, parameter: torch.Tensor) -> bool:
+        """Return whether an operation that autograd knows has changed the mean, or replaced it."""
+        gradient = parameter.grad
+        reference, version = self._given.get(id(parameter), (None, 0))
+        if gradient is None or reference is None:
+            return True
+        return reference() is not gradient or version != gradient._version
+
+
+def within_backward() -> bool:
+    """Return whether autograd runs a backward in this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)

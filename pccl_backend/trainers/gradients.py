@@ -1,0 +1,390 @@
+"""Gradients: what DDP sends in a round, and the model itself as shared state.
+
+A round is for one step of this peer's loop, of which the number tells the peers apart that are at
+another one. The message has the gradients of all optimizers, those that the step does not need as
+zeros; then the changes of the model's float buffers; then a flag for each parameter that has a
+gradient, so that a parameter that no peer has used keeps none. A sparse gradient travels dense,
+with a flag for each of its rows.
+
+A peer whose loop is not there brings nothing (weight 0): a newcomer within a step, one that came
+back, one with a gradient that is not finite. It takes the mean of the others. If the round was not
+for its own next step, it takes their steps here, in `apply`. They might have stepped otherwise, so
+its state is then in doubt: in the next sync it receives what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+import torch
+
+from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.exchange import HEAD, Outcome, Share
+from pccl_backend.trainers.layout import Layout, difference, reals, views_of
+from pccl_backend.trainers.outer import make_state
+
+__all__ = ["Gradients", "Step", "names_of"]
+
+NUMBER_MAX = (1 << 24) - 1  # a float32 holds it exactly
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step for which a round is.
+
+    Attributes:
+        number: of the optimizer that steps, from 1; beyond them, of a set of optimizers.
+        covers: the optimizers with new gradients, as a sum of 1 << index; the stepping one is in.
+        scale: the factor by which a GradScaler has multiplied the gradients; None: they are as
+            they are.
+        scaled: the optimizers whose gradients keep the factor after the round.
+    """
+
+    number: int
+    covers: int
+    scale: torch.Tensor | None = None
+    scaled: int = 0
+
+    @staticmethod
+    def of_one(index: int, *, covers: int, scale: torch.Tensor | None) -> Step:
+        """Return the step of one optimizer."""
+        own = 1 << index
+        scaled = (covers & ~own) if scale is not None else 0
+        return Step(index + 1, covers | own, scale, scaled)
+
+    @staticmethod
+    def of_set(covers: int, count: int) -> Step:
+        """Return the steps of several of `count` optimizers."""
+        return Step(min(count + 1 + covers, NUMBER_MAX), covers)
+
+
+class Gradients:
+    """What DDP keeps of the model; see `Copies`.
+
+    Attributes:
+        step: of this peer's loop, which is next.
+        counts: whether the gradients are of that step, and of the parameters that all have.
+        given: whether the parameters have the mean gradients, and the peers have not met since.
+        stepped: optimizers that have stepped since; like `expected` a sum of 1 << index.
+        expected: optimizers that the last round has given a gradient.
+        steps_itself: whether this class calls the optimizers, not the program.
+        doubtful: whether the others may have stepped otherwise.
+    """
+
+    strict = True
+
+    def __init__(
+        self,
+        layout: Layout,
+        optimizers: Sequence[torch.optim.Optimizer],
+        core: Core,
+    ) -> None:
+        self._layout = layout
+        self._optimizers = optimizers
+        self._core = core
+        for optimizer in optimizers:
+            make_state(optimizer)
+        shapes = layout.parameters
+        rows = {f"rows of {n}": torch.Size(shapes[n][:1]) for n in layout.sparse}
+        flags = {"flags": torch.Size([len(shapes)]), **rows}
+        parts = {**shapes, **layout.floats, **flags}
+        size = sum(shape.numel() for shape in parts.values())
+        self._storage = torch.zeros(HEAD + size, dtype=layout.dtype, device="cpu")
+        views = dict(views_of(self._storage[HEAD:], parts))
+        self._gradients = {name: views[name] for name in shapes}
+        self._changes = {name: views[name] for name in layout.floats}
+        self._flags = views["flags"]
+        self._rows = {name: views[f"rows of {name}"] for name in layout.sparse}
+        self._agreed = {
+            n: layout.local(n).to("cpu", layout.dtype, copy=True) for n in layout.floats
+        }
+        integers = sum(shape.numel() for shape in layout.counters.values())
+        self.counters = torch.zeros(integers, dtype=torch.int64, device="cpu")
+        self.read_counters(out=self.counters)
+        self.outcome = Outcome()
+        self.inner_steps = 0
+        self.step = Step(0, 0)
+        self.counts = self.given = self.steps_itself = self.doubtful = False
+        self.stepped = self.expected = 0
+        self._posted = 0  # the number that this peer has sent
+        self._brought = self._sick = False  # whether its gradients count, and are not finite
+        self._used: frozenset[str] = frozenset()  # parameters that have a mean gradient
+
+    def shared(self) -> dict[str, torch.Tensor]:
+        """Return what all peers hold alike, by name."""
+        named = self._layout.named_parameters()
+        state = {f"model/{name}": parameter.detach() for name, parameter in named.items()}
+        state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
+        if len(self.counters):
+            state["buffer/counters"] = self.counters
+        names = {id(parameter): name for name, parameter in named.items()}
+        for number, optimizer in enumerate(self._optimizers):
+            for parameter, values in optimizer.state.items():
+                name = names.get(id(parameter), "")
+                state |= {
+                    f"optimizer/{number}/{name}/{key}": value
+                    for key, value in values.items()
+                    if isinstance(value, torch.Tensor)
+                }
+        return state
+
+    # --- What travels -----------------------------------------------------------------------------
+
+    @property
+    def message(self) -> Gradients:
+        return self
+
+    def body(self, fragment: int, *, head: int) -> torch.Tensor:
+        """Return what travels, with `head` elements before it."""
+        return self._storage[HEAD - head :]
+
+    def read_counters(self, *, out: torch.Tensor) -> None:
+        """Copy the model's integer buffers."""
+        self._layout.read_counters(out=out)
+
+    def settings(self) -> str:
+        """Return nothing: the settings of this trainer may differ."""
+        return ""
+
+    def number(self) -> int:
+        """Return the number of the step that was measured; 0 if any may be."""
+        return self._posted
+
+    def difference(self, outcome: Outcome) -> str:
+        """Return the text of an error about peers that are at other steps."""
+        mine, theirs = self._name(self._posted), self._name(outcome.setting)
+        if outcome.refused:
+            return (
+                f"this peer steps {mine}, and the other peers (most, or the lowest rank) step "
+                f"{theirs}: all peers take the same steps, in one order. A loop that does not step "
+                "each optimizer once in an iteration takes its place from `revision`. The "
+                "gradients were not averaged"
+            )
+        names = ", ".join(outcome.unlike)
+        return f"{names}: another step than {theirs}; its gradients do not count in this one"
+
+    def _name(self, number: int) -> str:
+        """Return which optimizers a step is for."""
+        count = len(self._optimizers)
+        return names_of(
+            self._optimizers, 1 << (number - 1) if number <= count else number - count - 1
+        )
+
+    # --- The actions ------------------------------------------------------------------------------
+
+    def own(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def begin(self) -> None:
+        """A call begins: the model may have changed since the last one."""
+        if not self.given:
+            self._layout.check()
+
+    def measure(self) -> Share:
+        """Copy the gradients; see the head of this file for those that bring none."""
+        body = self._storage[HEAD:]
+        self._posted, self._brought, self._sick = 0, False, False
+        if self._core.blank or not self.counts:
+            body.zero_()
+            return Share(0.0, False, 1)
+        self._flags.zero_()
+        owners, named = self._owners(), self._layout.named_parameters()
+        for place, (name, view) in enumerate(self._gradients.items()):
+            parameter = named[name]
+            theirs = owners[id(parameter)] & self.step.covers if parameter.requires_grad else 0
+            if not theirs or parameter.grad is None:
+                view.zero_()
+                if name in self._rows:
+                    self._rows[name].zero_()
+                continue
+            self._flags[place] = 1
+            self._read(name, parameter.grad, out=view)
+            if self.step.scale is not None:
+                view.div_(self.step.scale.to(view.device))
+        for name, view in self._changes.items():
+            difference(self._agreed[name], self._layout.local(name), out=view)
+        low, high = body.aminmax()
+        if not bool(low.isfinite() & high.isfinite()):
+            body.zero_()
+            self._sick = True
+            return Share(0.0, True, 1)
+        self._posted, self._brought = self.step.number, True
+        return Share(1.0, False, 1)
+
+    def _owners(self) -> dict[int, int]:
+        """Return the optimizers of each parameter, by its id."""
+        owners: dict[int, int] = {}
+        for index, parameter in _members_of(self._optimizers):
+            owners[id(parameter)] = owners.get(id(parameter), 0) | 1 << index
+        return owners
+
+    def _read(self, name: str, gradient: torch.Tensor, *, out: torch.Tensor) -> None:
+        rows = self._rows.get(name)
+        if gradient.layout is torch.strided:
+            out.copy_(reals(gradient))
+            if rows is not None:
+                rows.fill_(1)
+        elif rows is not None:
+            gradient = gradient.coalesce()
+            (touched,) = gradient.indices()
+            out.zero_()
+            out[touched] = reals(gradient.values()).to(out)
+            rows.zero_()[touched] = 1
+        else:
+            raise ValueError(
+                f"parameter {name!r} has a gradient in the layout {gradient.layout}. A sparse one "
+                "is averaged for a module with sparse=True, such as torch.nn.Embedding: make this "
+                "gradient dense by to_dense()"
+            )
+
+    def turn(self) -> Share:
+        raise AssertionError("DDP does not overlap")
+
+    def landed(self, outcome: Outcome) -> None:
+        """The means have come."""
+        self.outcome = outcome
+        self.doubtful = not self._brought and outcome.contributors > 0
+        self.given, self.stepped = False, 0
+        flags = (self._flags > 0).tolist()
+        self._used = frozenset(
+            name for name, used in zip(self._gradients, flags, strict=True) if used
+        )
+        named, owners = self._layout.named_parameters(), self._owners()
+        self.expected = 0
+        for name in self._used:
+            self.expected |= owners.get(id(named[name]), 0)
+        count = len(self._optimizers)
+        if 0 < outcome.setting <= count:
+            self.expected |= 1 << (outcome.setting - 1)
+        elif outcome.setting > count:
+            self.expected |= outcome.setting - count - 1
+
+    @property
+    def is_own_step(self) -> bool:
+        """Whether the round that has landed is for the step of this peer's loop."""
+        theirs = self.outcome.setting
+        if theirs == self.step.number:
+            return True
+        # A GradScaler may have skipped the optimizer that was first, for an infinity.
+        return self._sick and (theirs == 0 or bool(self.step.covers & self.expected))
+
+    def give(self, *, own: bool) -> Iterator[torch.Tensor]:
+        """Give the parameters their mean gradients, and the buffers their means.
+
+        Args:
+            own: whether the program steps next, for which its loop has made gradients.
+
+        Yields:
+            The parameters that were given one, or none.
+        """
+        covers = self.expected | (self.step.covers if own else 0)
+        owners, named = self._owners(), self._layout.named_parameters()
+        for name, view in self._gradients.items():
+            parameter = named[name]
+            theirs = owners.get(id(parameter), 0)
+            if not parameter.requires_grad or not theirs & covers:
+                continue
+            if name not in self._used:
+                parameter.grad = None
+            else:
+                self._write(name, parameter, view)
+                if own and self.step.scale is not None and theirs & self.step.scaled:
+                    parameter.grad.mul_(self.step.scale.to(parameter.device))  # type: ignore[union-attr]
+            yield parameter
+        for name, change in self._changes.items():
+            self._agreed[name].sub_(change)
+        self._write_buffers()
+        self.given, self.stepped = True, 0
+
+    def are_means(self, index: int, *, changed: Callable[[torch.Tensor], bool]) -> bool:
+        """Return whether an optimizer's gradients are the means that they were given.
+
+        Another factor shows in a few elements, so the smallest gradients are looked at.
+
+        Args:
+            index: of the optimizer.
+            changed: returns whether the program has changed a parameter's gradient on purpose.
+        """
+        owners, named = self._owners(), self._layout.named_parameters()
+        given = [
+            (gradient.numel(), name, gradient)
+            for name in sorted(self._used)
+            if owners.get(id(named[name]), 0) & 1 << index and not changed(named[name])
+            if (gradient := named[name].grad) is not None and gradient.layout is torch.strided
+        ]
+        for _, name, gradient in sorted(given, key=itemgetter(0))[:4]:
+            mean = self._gradients[name].to(gradient.device)
+            if not torch.allclose(reals(gradient).to(mean.dtype), mean, rtol=0.1, atol=0.0):
+                return False
+        return True
+
+    def _write(self, name: str, parameter: torch.nn.Parameter, mean: torch.Tensor) -> None:
+        gradient, rows = parameter.grad, self._rows.get(name)
+        if rows is not None and (gradient is None or gradient.layout is not torch.strided):
+            touched = (rows > 0).nonzero().view(1, -1)
+            values = mean[touched[0]].to(parameter.device, parameter.dtype)
+            parameter.grad = torch.sparse_coo_tensor(
+                touched.to(parameter.device), values, parameter.shape, is_coalesced=True
+            )
+            return
+        if gradient is None or gradient.is_conj():
+            parameter.grad = torch.empty_like(parameter)
+        reals(parameter.grad).copy_(mean)  # type: ignore[arg-type]
+
+    def apply(self) -> None:
+        """Take the others' step, unless the program has taken it."""
+        if not self.given:
+            self.steps_itself = True
+            try:
+                for _ in self.give(own=False):
+                    pass
+                for index, optimizer in enumerate(self._optimizers):
+                    if self.expected & 1 << index:
+                        optimizer.step()
+                        optimizer.zero_grad()
+            finally:
+                self.steps_itself = False
+        self.given = False
+
+    def load(self) -> None:
+        """The model has its buffers already."""
+
+    def _write_buffers(self) -> None:
+        for name, agreed in self._agreed.items():
+            self._layout.local(name).copy_(agreed)
+        self._layout.write_counters(self.counters)
+
+    def adopt(self) -> Share | None:
+        """The others' state was received, into the model itself."""
+        self._write_buffers()
+        return None
+
+    def interrupted(self) -> None:
+        """The gradients are measured again."""
+
+    failed = hold = interrupted
+
+    def restart(self) -> None:
+        """This peer is out of the run: what was given belongs to it."""
+        self.given = self.doubtful = False
+
+
+def _members_of(
+    optimizers: Sequence[torch.optim.Optimizer],
+) -> Iterator[tuple[int, torch.nn.Parameter]]:
+    """Yield the parameters of optimizers, each with the index of its optimizer."""
+    for index, optimizer in enumerate(optimizers):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                yield index, parameter
+
+
+def names_of(optimizers: Sequence[torch.optim.Optimizer], which: int) -> str:
+    """Return the names of the optimizers in a sum of 1 << index."""
+    return " and ".join(
+        f"optimizer {index} ({type(optimizer).__name__})"
+        for index, optimizer in enumerate(optimizers)
+        if which & 1 << index
+    )
