@@ -1,0 +1,363 @@
+"""ThreadedGroup: peers of one group as threads of one process, for trainers that really meet.
+
+It replaces those calls of pccl that a trainer makes, and behaves like a group with the policy
+"raise". A thread that ends is a lost member: what others have begun with it fails with
+PeerLostError, until they meet. A thread that is no member joins with its first sync_shared_state.
+
+    group = threads(monkeypatch, "ab", admit={"c": 3})        # c joins in meeting 3
+    results = group.run({"a": train, "b": train, "c": train})  # by name
+
+Meetings (calls of update_topology) count from 0, so a run without losses has had as many as its
+revision. A peer's wait ends at once if all peers wait, and else after LIMIT_S.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import pccl_backend as pccl
+
+LIMIT_S = 30.0
+
+
+class VanishedError(BaseException):
+    """The test has ended this peer: no code of a trainer handles it."""
+
+
+class PeersFailedError(Exception):
+    """Peers raised; the message has their tracebacks."""
+
+
+@dataclass
+class Call:
+    """A call that all members make together; `settle` makes each one's result of the arguments."""
+
+    what: str
+    members: list[str]
+    settle: Callable[[dict[str, Any]], dict[str, Any]]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] | None = None
+    error: Callable[[], Exception] | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.results is not None or self.error is not None
+
+    def end(self) -> None:
+        try:
+            self.results = self.settle(self.arguments)
+        except pccl.PcclError as error:
+            self.error = partial(type(error), str(error))
+
+
+@dataclass
+class Work:
+    """An all-reduce of one peer."""
+
+    group: ThreadedGroup
+    call: Call
+    tensor: torch.Tensor
+
+    def wait(self) -> None:
+        self.group.result_of(self.call)
+
+    def is_completed(self) -> bool:
+        return self.call.over
+
+
+class ThreadedGroup:
+    """See the head of this file.
+
+    Args:
+        founders: names of the first members, in the order of their ranks.
+        admit: the meeting that waits for each newcomer and admits it.
+        lose: the number of meetings after which a peer vanishes, in its next all_reduce.
+
+    Attributes:
+        meetings: number of meetings so far.
+        corrected: member and names of tensors, where a sync found other bits than the elected ones.
+        reduced: tag, op and number of elements of each all-reduce that has ended well.
+    """
+
+    def __init__(
+        self, founders: Iterable[str], admit: Mapping[str, int], lose: Mapping[str, int]
+    ) -> None:
+        self._ready = threading.Condition()
+        self._here = threading.local()
+        self._members = list(founders)
+        self._admit, self._lose = dict(admit), dict(lose)
+        self._pending: list[str] = []
+        self._trained: set[str] = set()  # those that an earlier sync has served
+        self._lost: list[str] = []  # members that this epoch has lost
+        self._calls: dict[tuple[str, int], Call] = {}  # of this epoch
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._running: set[str] = set()
+        self._waits: dict[str, tuple[str, Callable[[], bool]]] = {}
+        self.meetings = 0
+        self.corrected: list[tuple[str, list[str]]] = []
+        self.reduced: list[tuple[str, str, int]] = []
+
+    # --- The peers ------------------------------------------------------------------------------
+
+    def run(self, peers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """Run each function as the peer of its name; return the results of those not vanished."""
+        outcomes = self.outcomes(peers)
+        raised = {n: o for n, o in outcomes.items() if isinstance(o, BaseException)}
+        errors = {n: o for n, o in raised.items() if not isinstance(o, VanishedError)}
+        if errors:
+            texts = [f"{n}: {''.join(traceback.format_exception(o))}" for n, o in errors.items()]
+            raise PeersFailedError("\n".join(texts)) from next(iter(errors.values()))
+        return {name: outcome for name, outcome in outcomes.items() if name not in raised}
+
+    def outcomes(self, peers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """Run each function as the peer of its name; return results and exceptions, by name."""
+        outcomes: dict[str, Any] = {}
+
+        def live(name: str, function: Callable[[], Any]) -> None:
+            self._here.name = name
+            try:
+                outcomes[name] = function()
+            except BaseException as error:  # noqa: BLE001 - it is the outcome
+                outcomes[name] = error
+            finally:
+                self._end(name)
+
+        self._running = set(peers)
+        started = [
+            threading.Thread(target=live, args=each, daemon=True, name=each[0])
+            for each in peers.items()
+        ]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join(2 * LIMIT_S)
+            assert not thread.is_alive(), f"{thread.name} hangs; the others: {outcomes}"
+        return outcomes
+
+    def _end(self, name: str) -> None:
+        """A thread ends: as a member, it is lost."""
+        with self._ready:
+            self._running.discard(name)
+            self._pending = [other for other in self._pending if other != name]
+            self._admit.pop(name, None)
+            if name in self._members:
+                self._lost.append(name)
+                for (what, _), call in self._calls.items():
+                    if what != "update_topology" and not call.over:
+                        call.error = self._loss(call.what)
+            self._settle()
+
+    def _loss(self, what: str) -> Callable[[], Exception]:
+        return partial(pccl.PeerLostError, f"{', '.join(self._lost)} lost in {what}")
+
+    # --- Calls of all members -------------------------------------------------------------------
+
+    def _begin(self, what: str, argument: Any, settle: Callable[[dict[str, Any]], Any]) -> Call:
+        """Take part in a call, which is known by its name and its number in this epoch."""
+        with self._ready:
+            name = self._here.name
+            number = self._counts[name, what]
+            self._counts[name, what] += 1
+            call = self._calls.setdefault(
+                (what, number), Call(f"{what} #{number}", list(self._members), settle)
+            )
+            call.arguments[name] = argument
+            if self._lost and what != "update_topology" and not call.over:
+                call.error = self._loss(call.what)
+            self._settle()
+            return call
+
+    def _settle(self) -> None:
+        """End the calls that all members are in."""
+        for (what, _), call in list(self._calls.items()):
+            meets = what == "update_topology"
+            due = [name for name, at in self._admit.items() if at <= self.meetings]
+            missing = set(self._alive) - call.arguments.keys()
+            if not call.over and not missing and (not meets or set(due) <= set(self._pending)):
+                call.end()
+        self._ready.notify_all()
+
+    @property
+    def _alive(self) -> list[str]:
+        return [name for name in self._members if name not in self._lost]
+
+    def result_of(self, call: Call) -> Any:
+        """Wait for the end of a call, and return this peer's result."""
+        with self._ready:
+            self._wait(call.what, lambda: call.over)
+            if call.error is not None:
+                raise call.error()
+            assert call.results is not None, "it is over"
+            return call.results[self._here.name]
+
+    def _wait(self, what: str, ends: Callable[[], bool]) -> None:
+        name = self._here.name
+        self._waits[name] = (what, ends)
+        stuck = self._waits.keys() >= self._running
+        stuck = stuck and not any(over() for _, over in self._waits.values())
+        if stuck or not self._ready.wait_for(ends, LIMIT_S):
+            where = {other: where for other, (where, _) in self._waits.items()}
+            idle = sorted(self._running - where.keys())
+            raise TimeoutError(f"{name} waits in vain. Peers wait in {where}; {idle} do not wait")
+        del self._waits[name]
+
+    # --- The calls of pccl ------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        tensor: torch.Tensor,
+        op: str = "sum",
+        tag: str = "",
+        group: object = None,
+        *,
+        async_op: bool = False,
+        on_loss: str | None = None,
+        quantize: object = None,
+    ) -> Work | None:
+        if self._lose.get(self._here.name, self.meetings + 1) <= self.meetings:
+            raise VanishedError(self._here.name)
+        settle = partial(self._reduce, tag=tag, op=op)
+        work = Work(self, self._begin(f"all_reduce {tag!r}", (op, tensor), settle), tensor)
+        if not async_op:
+            work.wait()
+        return work if async_op or on_loss else None
+
+    def _reduce(self, given: dict[str, Any], *, tag: str, op: str) -> dict[str, None]:
+        kinds = {n: (o, t.dtype, tuple(t.shape), t.layout) for n, (o, t) in given.items()}
+        if len(set(kinds.values())) > 1:
+            raise pccl.CollectiveMismatchError(f"all_reduce {tag!r} differs: {kinds}")
+        tensors = [given[name][1] for name in self._members]
+        total = tensors[0].detach().clone()
+        for other in tensors[1:]:
+            total = total + other if op == "sum" else torch.maximum(total, other)
+        for tensor in tensors:
+            with torch.no_grad():
+                tensor.copy_(total.coalesce() if total.is_sparse else total)
+        self.reduced.append((tag, op, total.numel()))
+        return dict.fromkeys(given)
+
+    def contributors(self, work: Work) -> tuple[pccl.Contribution, ...]:
+        peers = tuple(work.call.members)
+        return (pccl.Contribution(start=0, stop=work.tensor.numel(), peers=peers),)
+
+    def update_topology(self, group: object = None) -> pccl.Topology:
+        topology: pccl.Topology = self.result_of(self._begin("update_topology", None, self._meet))
+        return topology
+
+    def _meet(self, given: dict[str, Any]) -> dict[str, pccl.Topology]:
+        due = [name for name, at in self._admit.items() if at <= self.meetings]
+        joined = [name for name in self._pending if name in due]
+        for name in joined:
+            del self._admit[name]
+        self._pending = [name for name in self._pending if name not in joined]
+        left, self._lost = tuple(self._lost), []
+        self._members = [name for name in self._members if name not in left] + joined
+        self.meetings += 1
+        self._calls.clear()
+        self._counts.clear()
+        return {
+            name: pccl.Topology(
+                epoch=str(self.meetings),
+                rank=self._members.index(name),
+                world_size=len(self._members),
+                joined=tuple(joined),
+                left=left,
+            )
+            for name in given
+        }
+
+    def sync_shared_state(
+        self, state: pccl.SharedState, strategy: str = "enforce_popular", group: object = None
+    ) -> pccl.SyncInfo:
+        name = self._here.name
+        with self._ready:
+            if name not in self._members:
+                self._pending.append(name)
+                self._settle()
+                self._wait("sync_shared_state, to be admitted", lambda: name in self._members)
+        call = self._begin("sync_shared_state", (state, strategy), self._sync)
+        info: pccl.SyncInfo = self.result_of(call)
+        return info
+
+    def _sync(self, given: dict[str, tuple[pccl.SharedState, str]]) -> dict[str, pccl.SyncInfo]:
+        bits = {n: {key: _bits(t) for key, t in state.items()} for n, (state, _) in given.items()}
+        _require_alike({name: state for name, (state, _) in given.items()})
+        able = [name for name in self._members if given[name][1] != "receive_only"]
+        able = [name for name in able if name in self._trained] or able
+        if not able:
+            raise pccl.SharedStateError("no state can win")
+        popular = Counter(str(bits[name]) for name in able)
+        chosen = max(able, key=lambda n: (given[n][0].revision, popular[str(bits[n])]))
+        winner, revision = given[chosen][0], given[chosen][0].revision
+        infos = {}
+        for name, (state, _) in given.items():
+            unlike = [key for key in state if bits[name][key] != bits[chosen][key]]
+            if unlike and name in self._trained:
+                self.corrected.append((name, unlike))
+            with torch.no_grad():
+                for key in unlike:
+                    state[key].copy_(winner[key])
+            state.revision = revision
+            received = sum(state[key].nbytes for key in unlike)
+            digest = zlib.crc32(str(bits[chosen]).encode())
+            infos[name] = pccl.SyncInfo(
+                revision=revision, hash=digest, tx_bytes=0, rx_bytes=received
+            )
+        self._trained = set(given)
+        return infos
+
+    def run_info(self, group: object = None) -> dict[str, Any]:
+        with self._ready:
+            name, members = self._here.name, self._members
+            return {
+                "peer": name,
+                "rank": members.index(name) if name in members else None,
+                "world_size": len(members),
+                "members": [{"peer": other} for other in members],
+                "epoch": str(self.meetings),
+                "one_shot_bytes": 0,
+                "bytes_sent": 0,
+            }
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().resolve_conj().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).numpy())
+
+
+def _require_alike(states: Mapping[str, pccl.SharedState]) -> None:
+    kinds = {n: {(k, t.dtype, t.shape) for k, t in state.items()} for n, state in states.items()}
+    one = next(iter(kinds.values()))
+    unlike = {name: [k for k, *_ in kind ^ one] for name, kind in kinds.items() if kind != one}
+    if unlike:
+        raise pccl.SharedStateError(f"tensors of the shared states differ: {unlike}")
+
+
+def threads(
+    monkeypatch: pytest.MonkeyPatch,
+    founders: Iterable[str],
+    *,
+    admit: Mapping[str, int] | None = None,
+    lose: Mapping[str, int] | None = None,
+) -> ThreadedGroup:
+    """Replace the real group by a ThreadedGroup until the test ends."""
+    group = ThreadedGroup(founders, admit or {}, lose or {})
+    for name in (
+        "all_reduce",
+        "contributors",
+        "update_topology",
+        "sync_shared_state",
+        "run_info",
+    ):
+        monkeypatch.setattr(pccl, name, getattr(group, name))
+    return group
