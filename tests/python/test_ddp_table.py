@@ -1,0 +1,113 @@
+"""DDP trains as one process does that takes the mean of the peers' losses: optimizers x loops."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import ddp_table as table
+import pytest
+import torch
+from ddp_table import LOOPS, OPTIMIZERS, ROUNDS, STEPS, TORCH_HAS_NOT
+from scripted_group import same_bits
+from threaded_group import threads
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SCENES = ("two", "three", "newcomer")
+WRONG_STATE = pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the state that make_state makes"
+)
+REFUSED = [(name, loop) for name, row in OPTIMIZERS.items() if row.refused for loop in LOOPS]
+REFUSED = [cell for cell in REFUSED if cell not in TORCH_HAS_NOT]
+CELLS = [(name, loop) for name in OPTIMIZERS for loop in LOOPS]
+CELLS = [cell for cell in CELLS if cell not in TORCH_HAS_NOT and cell not in REFUSED]
+
+
+def show(value: Any) -> str:
+    return str(value).replace(" ", "_")
+
+
+def marked(cells: list[tuple[str, str]]) -> list[Any]:
+    marks = {True: [WRONG_STATE], False: []}
+    return [pytest.param(*cell, marks=marks[OPTIMIZERS[cell[0]].wrong]) for cell in cells]
+
+
+def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float((got - want).abs().max() / want.abs().max())
+
+
+def test_the_table_has_all_optimizers_of_torch() -> None:
+    kinds = {kind for kind in vars(torch.optim).values() if isinstance(kind, type)}
+    kinds = {k for k in kinds if issubclass(k, torch.optim.Optimizer)} - {torch.optim.Optimizer}
+    assert kinds <= {row.kind for row in OPTIMIZERS.values()}
+    assert len(OPTIMIZERS) == 22
+
+
+@pytest.mark.parametrize(("name", "loop"), TORCH_HAS_NOT, ids=show)
+def test_torch_has_it_not(name: str, loop: str) -> None:
+    with pytest.raises((TypeError, RuntimeError), match=TORCH_HAS_NOT[name, loop]):
+        table.alone(table.program(name, loop), LOOPS[loop], lambda step: [0])
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize(("name", "loop"), marked(CELLS), ids=show)
+def test_a_cell(monkeypatch: pytest.MonkeyPatch, name: str, loop: str, scene: str) -> None:
+    rounds = ROUNDS.get(loop, 1)
+    dtype = torch.float32 if scene == "two" else torch.float64  # thirds round
+    admit = {"c": 3 * rounds - 1} if scene == "newcomer" else {}
+    peers = "ab" if scene == "two" else "abc"
+    group = threads(monkeypatch, [p for p in peers if p not in admit], admit=admit)
+    programs = {}
+    for number, peer in enumerate(peers):
+        programs[peer] = table.program(name, loop, dtype=dtype, scale=2.0 ** (4 - number))
+        with torch.no_grad():  # the parameters of the lowest rank count
+            programs[peer].model.second.weight.add_(number)
+    got = group.run(
+        {
+            peer: partial(table.under_ddp, me, LOOPS[loop], number, rounds)
+            for number, (peer, me) in enumerate(programs.items())
+        }
+    )
+    late = 3 if scene == "newcomer" else 0
+    want = table.alone(
+        table.program(name, loop, dtype=dtype),
+        LOOPS[loop],
+        lambda step: [n for n in range(len(peers)) if n < 2 or step >= late],
+    )
+    assert all(same_bits(got["a"], other) for other in got.values())
+    assert group.corrected == [], "a sync has hidden that peers trained differently"
+    assert group.meetings == STEPS * rounds
+    assert relative_error(got["a"], want) < 1e-6
+
+
+@pytest.mark.parametrize("meeting", [4, 5])
+def test_a_newcomer_between_the_steps_of_a_gan(
+    monkeypatch: pytest.MonkeyPatch, meeting: int
+) -> None:
+    """It takes the generator's step of iteration 2 without a gradient, if it comes before."""
+    group = threads(monkeypatch, "ab", admit={"c": meeting})
+    make = partial(table.program, "AdamW", "GAN", dtype=torch.float64)
+    peers = {
+        peer: partial(table.under_ddp, make(), LOOPS["GAN"], number, 2)
+        for number, peer in enumerate("abc")
+    }
+    got = group.run(peers)
+    late = {0: [0, 1], 3: [0, 1, 2]}
+    want = table.alone(make(), LOOPS["GAN"], lambda step: late[3 * (step >= 3)])
+    assert all(same_bits(got["a"], other) for other in got.values())
+    assert relative_error(got["a"], want) < 1e-6
+
+
+@pytest.mark.parametrize(("name", "loop"), REFUSED, ids=show)
+def test_a_refusal(monkeypatch: pytest.MonkeyPatch, name: str, loop: str) -> None:
+    group = threads(monkeypatch, "ab")
+    outcomes = group.outcomes(
+        {
+            peer: partial(table.under_ddp, table.program(name, loop), LOOPS[loop], number)
+            for number, peer in enumerate("ab")
+        }
+    )
+    for outcome in outcomes.values():
+        with pytest.raises(ValueError, match=OPTIMIZERS[name].refused):
+            raise outcome
