@@ -280,19 +280,19 @@ class DDP(Trainer):
             step: of this peer's loop.
             stale: whether the gradients are of older parameters.
         """
+        waits = False  # whether the others are at another step
         with self._held():
             while True:
                 gradients = self._gradients
-                gradients.step, gradients.counts = step, self._knows_its_place() and not stale
+                gradients.step, gradients.counts = step, not stale and not waits
+                gradients.unsure = not self._knows_its_place()
                 if not self._run(Goal.STEP, until=Action.APPLY):
                     stale = True
                     continue
-                gradients.counts = False
                 theirs = gradients.outcome.setting
+                waits, gradients.counts = theirs != 0 and not gradients.counts, False
                 if gradients.is_own_step or (stale and theirs == 0):
                     break
-                if theirs == 0:  # all were waiting for a peer that knows
-                    self._placed = self._member
                 stale = not self._meet_after_round() or stale
             self._placed = self._member
             for parameter in gradients.give(own=True):
@@ -301,8 +301,8 @@ class DDP(Trainer):
     def _knows_its_place(self) -> bool:
         """Return whether the others are at the step of this peer's loop.
 
-        A newcomer with several optimizers waits until they are. If it has received nothing, it is
-        not the newcomer: the others begin with what it has.
+        They may be at another one if there are several optimizers, and this peer is new. If it has
+        received nothing, it is not new: the others began with what it has.
         """
         engine = self._engine()
         assert engine.info is not None, "it has started"

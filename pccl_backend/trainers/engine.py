@@ -66,6 +66,7 @@ class Copies(Protocol):
     def settings(self) -> str: ...
     def number(self) -> int: ...
     def difference(self, outcome: Outcome) -> str: ...
+    def follows(self, outcome: Outcome) -> bool: ...
     def own(self) -> dict[str, torch.Tensor]: ...
     def begin(self) -> None: ...
     def measure(self) -> Share: ...
@@ -287,12 +288,12 @@ class Engine:
 
     def _repeat_without(self, outcome: Outcome) -> None:
         """Peers have sent what must not be averaged. All meet and send again, or raise."""
-        self.copies.failed()
-        raises = self.core.reduce_failed(members_changed=not outcome.refused, was_over=False)
         text = self.copies.difference(outcome)
-        if raises:
+        goes_on = self.copies.follows(outcome)
+        self.copies.failed()
+        if self.core.reduce_failed(members_changed=goes_on, was_over=False):
             raise ValueError(text)
-        log.warning("%s", text)
+        log.info("%s", text)
 
     def _require_settings(self) -> None:
         """Raise ValueError if this peer's settings are not those that count."""

@@ -142,7 +142,8 @@ class Exchange:
         """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended.
 
         Args:
-            settings: stands for the settings of the trainer, below 2**24; 0 if they may be any.
+            settings: stands for the settings of the trainer, below 2**24; 0 if they may be any;
+                negative if this peer would rather follow the others.
         """
         if fragment == 0 and len(self._counters):
             self._settle_counters(group)
@@ -265,12 +266,18 @@ class Exchange:
 
 
 def _unlike(settings: Mapping[str, float]) -> tuple[int, tuple[str, ...]]:
-    """Return the number that most have, and the names with another; those with 0 may have any."""
-    known = {name: number for name, number in settings.items() if number}
-    if not known:
+    """Return the number that most have, and the names with another.
+
+    Those with 0 may have any. Those with a negative number have its opposite; they are not asked if
+    others are there.
+    """
+    sure = [number for number in settings.values() if number > 0]
+    numbers = sure or [-number for number in settings.values() if number]
+    if not numbers:
         return 0, ()
-    ((most, _),) = Counter(known.values()).most_common(1)
-    return int(most), tuple(name for name, number in known.items() if number != most)
+    ((most, _),) = Counter(numbers).most_common(1)
+    unlike = (name for name, number in settings.items() if number and abs(number) != most)
+    return int(most), tuple(unlike)
 
 
 def _divide(part: torch.Tensor, total: float) -> None:

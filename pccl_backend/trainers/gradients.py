@@ -66,6 +66,7 @@ class Gradients:
     Attributes:
         step: of this peer's loop, which is next.
         counts: whether the gradients are of that step, and of the parameters that all have.
+        unsure: whether the others may be at another step, because this peer has just come.
         given: whether the parameters have the mean gradients, and the peers have not met since.
         stepped: optimizers that have stepped since; like `expected` a sum of 1 << index.
         expected: optimizers that the last round has given a gradient.
@@ -84,8 +85,9 @@ class Gradients:
         self._layout = layout
         self._optimizers = optimizers
         self._core = core
+        sparse = [layout.tensor(name) for name in layout.sparse]
         for optimizer in optimizers:
-            make_state(optimizer)
+            make_state(optimizer, sparse=sparse)
         shapes = layout.parameters
         rows = {f"rows of {n}": torch.Size(shapes[n][:1]) for n in layout.sparse}
         flags = {"flags": torch.Size([len(shapes)]), **rows}
@@ -106,7 +108,7 @@ class Gradients:
         self.outcome = Outcome()
         self.inner_steps = 0
         self.step = Step(0, 0)
-        self.counts = self.given = self.steps_itself = self.doubtful = False
+        self.counts = self.unsure = self.given = self.steps_itself = self.doubtful = False
         self.stepped = self.expected = 0
         self._posted = 0  # the number that this peer has sent
         self._brought = self._sick = False  # whether its gradients count, and are not finite
@@ -149,8 +151,8 @@ class Gradients:
         return ""
 
     def number(self) -> int:
-        """Return the number of the step that was measured; 0 if any may be."""
-        return self._posted
+        """Return the number of the step that was measured; see `Exchange.post`."""
+        return -self._posted if self.unsure else self._posted
 
     def difference(self, outcome: Outcome) -> str:
         """Return the text of an error about peers that are at other steps."""
@@ -164,6 +166,16 @@ class Gradients:
             )
         names = ", ".join(outcome.unlike)
         return f"{names}: another step than {theirs}; its gradients do not count in this one"
+
+    def follows(self, outcome: Outcome) -> bool:
+        """The round counts for nobody. Return whether this peer can send again.
+
+        A newcomer then sends nothing until the others are at the step of its loop.
+        """
+        if outcome.refused and self.unsure:
+            self.counts = self.unsure = False
+            return True
+        return not outcome.refused
 
     def _name(self, number: int) -> str:
         """Return which optimizers a step is for."""

@@ -96,11 +96,15 @@ class TorchRule:
             flat.grad = None
 
 
-def make_state(optimizer: torch.optim.Optimizer) -> None:
+def make_state(optimizer: torch.optim.Optimizer, *, sparse: Sequence[torch.Tensor] = ()) -> None:
     """Make an optimizer's state before its first step, as if there had been none.
 
     The state of a newcomer must have the same names and shapes. Therefore one step is taken with
     zero gradients, a learning rate of zero and no weight decay, and each `step` is set back.
+
+    Args:
+        optimizer: the optimizer.
+        sparse: parameters that have sparse gradients.
 
     Raises:
         ValueError: its state cannot be made in this way, or cannot be shared.
@@ -121,7 +125,8 @@ def make_state(optimizer: torch.optim.Optimizer) -> None:
         group.update({name: still[name] for name in still if name in group})
     try:
         for tensor in tensors:
-            tensor.grad = torch.zeros_like(tensor)
+            layout = torch.sparse_coo if any(tensor is other for other in sparse) else None
+            tensor.grad = torch.zeros_like(tensor, layout=layout)
         optimizer.step()
     finally:
         with torch.no_grad():

@@ -99,6 +99,9 @@ class Replica:
             f"are {self.settings()}"
         )
 
+    def follows(self, outcome: Outcome) -> bool:
+        raise AssertionError("the mean counts for those with the settings of most")
+
     # --- The actions ------------------------------------------------------------------------------
 
     def begin(self) -> None:
