@@ -15,13 +15,9 @@ __all__ = ["untraced", "watch"]
 
 
 def untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the hook for an optimizer that torch.compile may compile: it runs as it is."""
-
-    def call(*arguments: Any) -> Any:
-        return hook(*arguments)
-
-    call._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return call
+    """Return a hook that runs as it is within a compiled step."""
+    result: Callable[..., Any] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+    return result
 
 
 def watch(

@@ -338,7 +338,11 @@ class Gradients:
             touched = (rows > 0).nonzero().view(1, -1)
             values = mean[touched[0]].to(parameter.device, parameter.dtype)
             parameter.grad = torch.sparse_coo_tensor(
-                touched.to(parameter.device), values, parameter.shape, is_coalesced=True
+                touched.to(parameter.device),
+                values,
+                parameter.shape,
+                is_coalesced=True,
+                check_invariants=False,
             )
             return
         if gradient is None or gradient.is_conj():

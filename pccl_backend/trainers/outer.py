@@ -8,6 +8,7 @@ them, and the trainer warns.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
 import torch
@@ -127,7 +128,8 @@ def make_state(optimizer: torch.optim.Optimizer, *, sparse: Sequence[torch.Tenso
         for tensor in tensors:
             layout = torch.sparse_coo if any(tensor is other for other in sparse) else None
             tensor.grad = torch.zeros_like(tensor, layout=layout)
-        optimizer.step()
+        takes_closure = "closure" in inspect.signature(optimizer.step).parameters
+        optimizer.step(*[lambda: 0.0] * takes_closure)
     finally:
         with torch.no_grad():
             for tensor, (gradient, value) in zip(tensors, before, strict=True):
