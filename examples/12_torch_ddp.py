@@ -61,7 +61,9 @@ def demo(url: str) -> None:
     """Run three torchruns on this machine, and end one of them."""
     variables = {**os.environ, "PCCL_MASTER": f"{url}?founders=3&min_peers=2"}
     variables |= {"PCCL_ON_PEER_LOSS": "retry", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", __file__]
+    # The same as --standalone, also on a machine whose name does not resolve.
+    here = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    command = [sys.executable, "-m", "torch.distributed.run", *here, __file__]
     until = time.monotonic() + TIMEOUT_S
     runs = [subprocess.Popen(command, env=variables) for _ in range(2)]
     victim = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from programs import Program
-from world import Master, run_program
+from world import Master, require_own_name, run_program
 
 import pccl_backend
 from pccl_backend import _limits, _settings, errors
@@ -114,6 +114,7 @@ def ddp_script(folder: Path, **changes: str) -> Path:
 
 
 def test_the_ddp_script_runs_under_torchrun(tmp_path: Path) -> None:
+    require_own_name()
     script = ddp_script(tmp_path)
     command = f"torchrun --standalone --nproc-per-node=2 examples/{script.name}\n"
     assert command in blocks(README, "sh")

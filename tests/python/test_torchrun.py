@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import work_lifecycle as work
 from conftest import MakeWorld
 from own_network import own_network
 from programs import Program
-from world import Lost, Master, Returned, free_port, plain_text, run_program
+from world import Lost, Master, Returned, free_port, plain_text, require_own_name, run_program
 
 SCRIPT = """
 import os, torch, torch.distributed as dist
@@ -186,18 +185,10 @@ def test_another_launch_is_not_taken_for_a_part_of_this_one(tmp_path: Path, mast
     assert third.returncode == 0, third.stdout + third.stderr
 
 
-def has_a_name() -> bool:
-    """Whether the name of this machine, which torchrun gives to its processes, resolves."""
-    try:
-        return all(socket.getaddrinfo(name, 1) for name in ("localhost", socket.getfqdn()))
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("launcher", [HERE, STANDALONE], ids=["here", "standalone"])
 def test_torchrun_with_an_unmodified_script(tmp_path: Path, launcher: list[str]) -> None:
-    if launcher is STANDALONE and not has_a_name():
-        pytest.skip("SKIPPED: `torchrun --standalone` needs a name of this machine that resolves")
+    if launcher is STANDALONE:
+        require_own_name()
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = run_program([*launcher, "--nproc-per-node=2", str(script)])

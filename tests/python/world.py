@@ -462,3 +462,12 @@ def run_program(
         text=True,
         check=False,
     )
+
+
+def require_own_name() -> None:
+    """Skip the test if the name of this machine, which torchrun gives its processes, is unknown."""
+    try:
+        for name in ("localhost", socket.getfqdn()):
+            socket.getaddrinfo(name, 1)
+    except OSError:
+        pytest.skip("SKIPPED: `torchrun --standalone` needs a name of this machine that resolves")
