@@ -161,9 +161,8 @@ class Case:
                 model = self.make()
         finally:
             torch.set_default_dtype(torch.float32)
-        moved = [parameter for parameter in model.parameters() if parameter.requires_grad]
         loss_of = lambda model, number, peer: model.loss(number, peer)  # noqa: E731
-        return Program(model, [self.optimizer(moved)], loss_of=loss_of)
+        return Program(model, [self.optimizer(model.parameters())], loss_of=loss_of)
 
 
 def freezes(me: Program, number: int) -> None:
@@ -230,6 +229,16 @@ def test_a_model(monkeypatch: pytest.MonkeyPatch, name: str, joins: bool) -> Non
     want = table.alone(
         case.program(), case.iterate, lambda step: [0, 1, 2] if joins and step > 2 else [0, 1]
     )
+    assert float((got - want).abs().max() / want.abs().max()) < 1e-6
+
+
+def test_a_newcomer_whose_layer_is_frozen_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have frozen it in training; it keeps its place in what travels."""
+    case = CASES["frozen in training"]
+    peers = [case.program() for _ in range(3)]
+    peers[2].model.first.requires_grad_(False)
+    got = trained(monkeypatch, peers, case.iterate)["a"]
+    want = table.alone(case.program(), case.iterate, lambda step: [0, 1, 2] if step > 2 else [0, 1])
     assert float((got - want).abs().max() / want.abs().max()) < 1e-6
 
 

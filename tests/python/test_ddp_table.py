@@ -8,9 +8,12 @@ from typing import Any
 import ddp_table as table
 import pytest
 import torch
+import work_ddp_table as work
+from conftest import MakeWorld
 from ddp_table import LOOPS, OPTIMIZERS, ROUNDS, STEPS, TORCH_HAS_NOT
 from scripted_group import same_bits
 from threaded_group import threads
+from world import Master, Returned
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -111,3 +114,17 @@ def test_a_refusal(monkeypatch: pytest.MonkeyPatch, name: str, loop: str) -> Non
     for outcome in outcomes.values():
         with pytest.raises(ValueError, match=OPTIMIZERS[name].refused):
             raise outcome
+
+
+@pytest.mark.parametrize(("name", "loop"), work.CELLS, ids=show)
+def test_a_cell_over_real_peers(
+    make_world: MakeWorld, master: Master, name: str, loop: str
+) -> None:
+    world, url = make_world(0), master.url(min_peers=2)
+    for number in range(2):
+        world.spawn(work.train, url, name, loop, number, setup="nothing")
+    outcomes = world.outcomes(60)
+    one, other = (torch.tensor(o.value) for o in outcomes if isinstance(o, Returned))
+    assert same_bits(one, other)
+    want = table.alone(table.program(name, loop), LOOPS[loop], lambda step: [0, 1])
+    assert relative_error(one, want) < 1e-6
