@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -122,3 +123,27 @@ def test_a_peer_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = group.outcomes(dict.fromkeys("ab", lambda: pccl.all_reduce(torch.ones(1))))
     assert isinstance(outcomes["a"], pccl.PeerLostError)
     assert isinstance(outcomes["b"], VanishedError)
+
+
+def test_sparse_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = threads(monkeypatch, "ab")
+
+    def reduces(row: int) -> torch.Tensor:
+        index = torch.tensor([[row, row, 3]])
+        tensor = torch.sparse_coo_tensor(index, torch.ones(3, 2), (5, 2), check_invariants=True)
+        pccl.all_reduce(tensor)
+        return tensor
+
+    got = group.run({"a": partial(reduces, 1), "b": partial(reduces, 2)})
+    for tensor in got.values():
+        assert tensor.is_coalesced()
+        assert tensor.indices().tolist() == [[1, 2, 3]]
+        assert tensor.values().tolist() == [[2.0, 2.0]] * 3
+
+
+def test_a_newcomer_that_no_member_is_left_to_admit(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = threads(monkeypatch, "a")
+    outcomes = group.outcomes({"a": int, "b": Peer(1)})
+    assert outcomes["a"] == 0
+    assert isinstance(outcomes["b"], TimeoutError)
+    assert "to be admitted" in str(outcomes["b"])

@@ -13,6 +13,7 @@ revision. A peer's wait ends at once if all peers wait, and else after LIMIT_S.
 
 from __future__ import annotations
 
+import functools
 import threading
 import traceback
 import zlib
@@ -28,6 +29,7 @@ import torch
 import pccl_backend as pccl
 
 LIMIT_S = 30.0
+OPS = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}
 
 
 class VanishedError(BaseException):
@@ -203,13 +205,20 @@ class ThreadedGroup:
     def _wait(self, what: str, ends: Callable[[], bool]) -> None:
         name = self._here.name
         self._waits[name] = (what, ends)
-        stuck = self._waits.keys() >= self._running
-        stuck = stuck and not any(over() for _, over in self._waits.values())
-        if stuck or not self._ready.wait_for(ends, LIMIT_S):
-            where = {other: where for other, (where, _) in self._waits.items()}
-            idle = sorted(self._running - where.keys())
-            raise TimeoutError(f"{name} waits in vain. Peers wait in {where}; {idle} do not wait")
-        del self._waits[name]
+        try:
+            self._ready.wait_for(lambda: ends() or self._stuck, LIMIT_S)
+            if not ends():
+                where = {other: where for other, (where, _) in self._waits.items()}
+                idle = sorted(self._running - where.keys())
+                raise TimeoutError(f"{name} waits in vain: peers wait in {where}, {idle} in none")
+        finally:
+            del self._waits[name]
+
+    @property
+    def _stuck(self) -> bool:
+        """Whether all peers wait, and nothing of it has happened."""
+        all_wait = self._waits.keys() >= self._running
+        return all_wait and not any(ends() for _, ends in self._waits.values())
 
     # --- The calls of pccl ------------------------------------------------------------------------
 
@@ -237,11 +246,9 @@ class ThreadedGroup:
         if len(set(kinds.values())) > 1:
             raise pccl.CollectiveMismatchError(f"all_reduce {tag!r} differs: {kinds}")
         tensors = [given[name][1] for name in self._members]
-        total = tensors[0].detach().clone()
-        for other in tensors[1:]:
-            total = total + other if op == "sum" else torch.maximum(total, other)
-        for tensor in tensors:
-            with torch.no_grad():
+        with torch.no_grad():
+            total = functools.reduce(OPS[op], tensors[1:], tensors[0].clone())
+            for tensor in tensors:
                 tensor.copy_(total.coalesce() if total.is_sparse else total)
         self.reduced.append((tag, op, total.numel()))
         return dict.fromkeys(given)
@@ -304,14 +311,14 @@ class ThreadedGroup:
             unlike = [key for key in state if bits[name][key] != bits[chosen][key]]
             if unlike and name in self._trained:
                 self.corrected.append((name, unlike))
-            with torch.no_grad():
-                for key in unlike:
-                    state[key].copy_(winner[key])
+            for key in unlike:
+                state[key].detach().copy_(winner[key])
             state.revision = revision
-            received = sum(state[key].nbytes for key in unlike)
-            digest = zlib.crc32(str(bits[chosen]).encode())
             infos[name] = pccl.SyncInfo(
-                revision=revision, hash=digest, tx_bytes=0, rx_bytes=received
+                revision=revision,
+                hash=zlib.crc32(str(bits[chosen]).encode()),
+                tx_bytes=0,
+                rx_bytes=sum(state[key].nbytes for key in unlike),
             )
         self._trained = set(given)
         return infos
@@ -352,12 +359,7 @@ def threads(
 ) -> ThreadedGroup:
     """Replace the real group by a ThreadedGroup until the test ends."""
     group = ThreadedGroup(founders, admit or {}, lose or {})
-    for name in (
-        "all_reduce",
-        "contributors",
-        "update_topology",
-        "sync_shared_state",
-        "run_info",
-    ):
+    names = "all_reduce contributors update_topology sync_shared_state run_info"
+    for name in names.split():
         monkeypatch.setattr(pccl, name, getattr(group, name))
     return group
