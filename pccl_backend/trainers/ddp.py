@@ -123,7 +123,8 @@ class DDP(Trainer):
         )
         self._backward = Backward(optimizers, {})
         self._asked = 0  # the optimizers of the last average(), until they have stepped
-        self._unevaluated = False  # whether a closure is going to make the gradients
+        self._once: Callable[[], Any] | None = None  # the closure of the last step
+        self._unevaluated = False  # whether it is going to make the gradients
         self._placed: tuple[object, ...] | None = None  # membership in which it knows its place
 
     @property
@@ -212,7 +213,9 @@ class DDP(Trainer):
         if closure is None:
             self._average_for(index)
             return None
-        once = self._evaluated_once(index, closure)
+        if closure is self._once:  # a step that calls the step of its base class
+            return None
+        once = self._once = self._evaluated_once(index, closure)
         if place is None:
             return arguments, {**options, "closure": once}
         return (arguments[0], once, *arguments[2:]), options

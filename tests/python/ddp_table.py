@@ -121,7 +121,12 @@ OPTIMIZERS = {
         fused=True,
         refused=r"the optimizer has dampening=0.5; its first step differs from a later one",
     ),
-    "SparseAdam": Row(optim.SparseAdam, {"lr": 0.01}, sparse=True),
+    "SparseAdam": Row(
+        optim.SparseAdam,
+        {"lr": 0.01},
+        sparse=True,
+        refused="the optimizer keeps 'step' as int; only tensors can be shared",
+    ),
     "counter in its group": Row(Counting, wrong=True),
 }
 
@@ -212,11 +217,12 @@ def scaler(me: Program, number: int) -> None:
     me.zero_grad()
 
 
-def gan(me: Program, number: int) -> None:
+def gan(me: Program, number: int, between: Callable[[], None] = lambda: None) -> None:
     discriminator, generator = me.optimizers
     me.zero_grad()
     me.backward(number, loss_of_discriminator)
     discriminator.step()
+    between()
     me.zero_grad()
     me.backward(number, loss_of_generator)
     generator.step()

@@ -16,8 +16,8 @@ CELLS = (
     ("Muon", "two"),
     ("Adam amsgrad", "GAN"),
     ("Adagrad", "clip"),
-    ("SparseAdam", "plain"),
-    ("SparseAdam", "GAN"),
+    ("SGD", "plain"),
+    ("AdamW", "GAN"),
 )
 
 
