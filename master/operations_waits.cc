@@ -42,7 +42,7 @@ Operations::Awaited Operations::awaited(PeerId peer, const std::vector<PeerId>& 
   for (const auto& [key, op] : table_) {
     if (op.settled || op.at[mine] != At::kNothing || !concerns(op, mine)) continue;
     for (uint32_t other = 0; other < members_.size(); ++other) {
-      if (op.at[other] != At::kNothing && !is_in(newcomers, other))
+      if (op.at[other] != At::kNothing && !is_in(newcomers, other) && !left_.contains(other))
         awaited.by.insert(members_[other]);
     }
     if (awaited.call.empty()) awaited.call = text(op.info, who()) + " " + text(op.info, key);
@@ -71,7 +71,7 @@ std::vector<Operations::Waiting> Operations::waits() const {
     for (const Table::const_iterator& at : operations) {
       std::vector<uint32_t> waiting;
       for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-        if (at->second.at[rank] == At::kNothing || waits[rank]) continue;
+        if (at->second.at[rank] == At::kNothing || waits[rank] || left_.contains(rank)) continue;
         waits[rank] = true;
         waiting.push_back(rank);
       }

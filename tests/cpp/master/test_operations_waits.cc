@@ -74,6 +74,20 @@ TEST_F(WaitsForOperations, NobodyWaitsForWhomNothingConcerns) {
   EXPECT_EQ(table.awaited(kC, {}).call, "");
 }
 
+TEST_F(WaitsForOperations, ALeaverWaitsForNobody) {
+  begin(kA, 0);
+  EXPECT_TRUE(table.done(kA, op(0)).ok()) << "as a sender may be, before the others begin";
+  ASSERT_EQ(table.waits().size(), 1u);
+  EXPECT_EQ(table.awaited(kB, {}).by, Peers{kA});
+  table.leave(kA);
+  EXPECT_TRUE(table.take_settled().empty()) << "the others can finish it";
+  EXPECT_TRUE(table.waits().empty());
+  EXPECT_EQ(table.awaited(kB, {}).by, Peers{});
+  begin(kB, 0);
+  ASSERT_EQ(table.waits().size(), 1u);
+  EXPECT_EQ(table.waits()[0].waiting, std::vector<uint32_t>{1});
+}
+
 TEST_F(WaitsForOperations, OneThatAllHaveBegunIsUnderWay) {
   begin(kA, 0);
   begin(kB, 0);
