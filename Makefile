@@ -114,8 +114,8 @@ diagrams: core    ## draw docs/state-machines.md from the tables of the state ma
 stress: packages-netns setup  ## kill, pause, isolate and start processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
-churn: packages-netns setup   ## the same with DiLoCo trainers: MINUTES=m each SEED=n KINDS="blocking overlapped carry streaming"
-	for kind in $(or $(KINDS),blocking overlapped streaming); do tools/stock-network.sh $(BIN)/python tests/stress/run.py \
+churn: packages-netns setup   ## the same with trainers: MINUTES=m each SEED=n KINDS="blocking overlapped carry streaming ddp"
+	for kind in $(or $(KINDS),blocking overlapped streaming ddp); do tools/stock-network.sh $(BIN)/python tests/stress/run.py \
 	  --kind $$kind --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED)); done
 
 # The wide-area parts need root (namespaces, TUN). Without root they are skipped, with a message.

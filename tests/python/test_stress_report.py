@@ -20,6 +20,7 @@ def trained(*steps: int, digest: str = "a") -> Lines:
     for step in steps:
         lines.append({"at": float(step), "agreed": step, "digest": f"{digest} {step}"})
         lines.append({"at": float(step), "stepped": step})
+        lines.append({"at": float(step), "held": step, "digest": f"{digest} {step}"})
     return lines
 
 
@@ -42,6 +43,10 @@ def test_a_run_in_which_all_agree_is_good() -> None:
         (trained(3, 5), "outer step 5 came after 3"),
         (trained(3, 3), "outer step 3 came after 3"),
         (trained(3, 2), "revision 2 was agreed on after 3"),
+        (
+            [{"at": 1.0, "held": 3, "digest": "b"}],
+            "model after step 3: worker0000 saw a 3, worker0001 saw b",
+        ),
         ([{"at": 1.0, "violation": "P2"}], "worker0001: P2"),
     ],
 )

@@ -1,8 +1,9 @@
 """Process pool: a process that has imported torch once and forks every worker of the stress run.
 
 A line `NAMESPACE LOG URL KIND` on standard input starts a worker; the answer is its process id.
-KIND is `collectives` (worker.py) or a kind of trainer (trainer.py). The standard error of a worker
-goes to LOG.err. The pool and all its workers end when standard input ends.
+KIND is `collectives` (worker.py), `ddp` (ddp_trainer.py) or a kind of DiLoCo (trainer.py). The
+standard error of a worker goes to LOG.err. The pool and all its workers end when standard input
+ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
+import ddp_trainer
 import network
 import trainer
 import worker
@@ -46,6 +48,8 @@ def _become_worker(namespace: str, log: str, url: str, kind: str) -> None:
         network.enter(namespace)
         if kind == "collectives":
             worker.main(url, log)
+        elif kind == "ddp":
+            ddp_trainer.main(url, log)
         else:
             trainer.main(url, kind, log)
     finally:

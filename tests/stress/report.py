@@ -84,6 +84,7 @@ def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: floa
     """Compare the lines of all workers."""
     report = Report(end - events[0].at if events else 0.0, events)
     states: dict[str, tuple[str, str]] = {}
+    models: dict[str, tuple[str, str]] = {}
     outcomes: dict[str, tuple[str, str]] = {}
     agreed: list[float] = []
     kept: set[str] = set()
@@ -114,6 +115,8 @@ def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: floa
                 revision = line["agreed"]
                 report.revision = max(report.revision, revision)
                 _compare(report, states, f"state of revision {revision}", name, line["digest"])
+            if "held" in line:
+                _compare(report, models, f"model after step {line['held']}", name, line["digest"])
             if "op" in line:
                 _compare(report, outcomes, f"operation {line['op']}", name, line["outcome"])
                 if line.get("kept"):

@@ -6,8 +6,9 @@ Every 0.5 to 1 s something happens to one of 2 to 8 workers (worker.py) or, some
 master. Afterwards all must make progress again, and their log lines must agree (report.py). The
 exit status is 1 if they do not. Each choice comes from the seed; the timing depends on the machine.
 
-With `--kind`, the workers train with DiLoCo (trainer.py): after every outer step all members must
-hold the same state, and each outer step must be one more. `make churn` runs three kinds.
+With `--kind`, the workers train with DiLoCo (trainer.py) or trainers.DDP (ddp_trainer.py): after
+every outer step all members must hold the same state, and each outer step must be one more. `make
+churn` runs four kinds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PEER_TIMEOUT_S = 2.0
 PEERS_MIN, PEERS_MAX = 2, 8
 EVENT_EVERY_S = (0.5, 1.0)
 MASTER_KILL = "kill of the master"
-KINDS = ("collectives", "blocking", "overlapped", "carry", "streaming")  # all but one: trainer.py
+KINDS = ("collectives", "blocking", "overlapped", "carry", "streaming", "ddp")  # process_pool.py
 CALM_S = 15.0  # at the end: the last faults are over, and all make progress
 
 

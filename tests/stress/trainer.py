@@ -52,7 +52,7 @@ def prepare() -> None:
     text()
 
 
-def digest_of_parameters(trainer: DiLoCo) -> str:
+def digest_of_parameters(trainer: Any) -> str:
     """Return a digest of what is shared, without the counters.
 
     They may differ for a moment: after a loss, some peers have begun the next boundary.
@@ -61,16 +61,48 @@ def digest_of_parameters(trainer: DiLoCo) -> str:
     return digest_of({name: tensors[name] for name in tensors if name != PROGRESS})
 
 
-class Trainee(Observer):
+class Reporter(Observer):
+    """Writes to the log what is compared with the logs of others."""
+
+    def __init__(self, log: IO[str]) -> None:
+        self._log = log
+        self._peer = ""  # the name of this peer at the last sync: a new one each time it joins
+        self._held = ""  # a digest of what is shared, at the last update_topology
+
+    def topology_updated(self, trainer: Any, topology: pccl.Topology) -> None:
+        self._held = digest_of_parameters(trainer)
+
+    def state_synced(self, trainer: Any, info: pccl.SyncInfo) -> None:
+        digest = f"{info.hash:016x} {trainer.state_dict()['digest']}"
+        self.say(agreed=info.revision, digest=digest)
+        before, self._peer = self._peer, pccl.run_info(trainer._group)["peer"]
+        # The first sync after joining brings what the others hold.
+        if self._peer == before and digest_of_parameters(trainer) != self._held:
+            self.say(violation="a sync has changed parameters: bits had differed")
+
+    def stepped(self, trainer: Any, done: OuterStep) -> None:
+        self.say(stepped=done.revision, world=done.world_size, contributors=done.contributors)
+        if done.revision % USAGE_EVERY == 0:
+            self.say(usage=usage(trainer._group))
+
+    def say_error(self, effect: str, error: pccl.PcclError) -> None:
+        """Report an error; its effect: this process is "out" of the run, or it "waits"."""
+        self.say(**{effect: type(error).__name__, "why": str(error)})
+        if "its state has" in str(error):
+            self.say(violation=f"a trainer was removed for its state: {error}")
+
+    def say(self, **what: Any) -> None:
+        self._log.write(json.dumps({"at": time.monotonic(), **what}) + "\n")
+
+
+class Trainee(Reporter):
     """The life of one process; it ends with its process."""
 
     def __init__(self, url: str, kind: str, log: IO[str]) -> None:
+        super().__init__(log)
         self._url = url
-        self._log = log
         self._model = CharGpt(symbols=SYMBOLS, context=CONTEXT, layers=2, width=64, heads=4)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-3)
-        self._is_new = True
-        self._held = ""  # a digest of what is shared, at the last update_topology
         options = KINDS[kind]
         self._outer = DiLoCo(self._model, self._optimizer, every=EVERY, observer=self, **options)
 
@@ -85,10 +117,10 @@ class Trainee(Observer):
                 try:
                     self._optimizer.step()
                 except (pccl.KickedError, pccl.MasterLostError) as error:
-                    self._say(out=type(error).__name__, why=str(error))
+                    self.say_error("out", error)
                     self._join()
                 except pccl.PcclError as error:
-                    self._say(waits=f"{type(error).__name__}: {error}")
+                    self.say_error("waits", error)
                 self._optimizer.zero_grad()
 
     def _join(self) -> None:
@@ -97,13 +129,10 @@ class Trainee(Observer):
             if dist.is_initialized():
                 dist.destroy_process_group()
             try:
-                self._is_new = True  # the next sync brings what the others hold
                 dist.init_process_group("pccl", init_method=self._url, timeout=CALL_TIMEOUT)
                 self._outer.start()
             except pccl.PcclError as error:
-                self._say(waits=f"{type(error).__name__}: {error}")
-                if "its state has" in str(error):
-                    self._say(violation=f"a trainer was removed for its state: {error}")
+                self.say_error("waits", error)
             else:
                 return
 
@@ -111,29 +140,12 @@ class Trainee(Observer):
         seed = zlib.crc32(f"{pccl.run_info()['peer']} {number}".encode())
         return text().batches(BATCH, seed=seed)
 
-    # ---- What is compared ----
-
-    def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
-        self._held = digest_of_parameters(trainer)
-
-    def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
-        digest = f"{info.hash:016x} {trainer.state_dict()['digest']}"
-        self._say(agreed=info.revision, digest=digest)
-        if not self._is_new and digest_of_parameters(trainer) != self._held:
-            self._say(violation="a sync has changed parameters: bits had differed")
-        self._is_new = False
-
     def stepped(self, trainer: Any, done: OuterStep) -> None:
-        self._say(stepped=done.revision, world=done.world_size, contributors=done.contributors)
-        if done.revision % USAGE_EVERY == 0:
-            self._say(usage=usage())
+        super().stepped(trainer, done)
         if done.revision % LOSS_EVERY == 0 and dist.get_rank() == 0:
             with trainer.global_parameters() as model, torch.no_grad():
                 loss = loss_of(model, text().validation(128)).item()
-            self._say(loss=loss, of=done.revision)
-
-    def _say(self, **what: Any) -> None:
-        self._log.write(json.dumps({"at": time.monotonic(), **what}) + "\n")
+            self.say(loss=loss, of=done.revision)
 
 
 def main(url: str, kind: str, log: str) -> None:

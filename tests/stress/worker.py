@@ -189,14 +189,14 @@ def _digest(tensor: Tensor) -> str:
     return hashlib.blake2b(tensor.numpy().tobytes(), digest_size=8).hexdigest()
 
 
-def usage() -> dict[str, int]:
+def usage(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     status = Path("/proc/self/status").read_text()
     rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     return {
         "rss": int(rss.split()[1]) * 1024,
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "held": pccl.run_info()["bytes_held"],
+        "held": pccl.run_info(group)["bytes_held"],
     }
 
 
