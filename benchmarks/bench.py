@@ -32,6 +32,7 @@ import all_reduce
 import collectives
 import counters
 import curve
+import ddp_step
 import groups
 import lab
 import latency
@@ -111,7 +112,7 @@ PARTS = (
         name="loopback",
         what="all-reduce on loopback beside Gloo and the floor",
         minutes=13.5,
-        quick_minutes=0.8,
+        quick_minutes=0.7,
         needs=("cc", *STOCK_NEEDS),
         runs=(
             Run(
@@ -119,7 +120,7 @@ PARTS = (
                 script="all_reduce.py",
                 row=all_reduce.Row,
                 full="",
-                quick='--cases "1 KiB" "64 MiB" --worlds 2 4 --rounds 3',
+                quick='--cases "1 KiB" "64 MiB" --worlds 2 4 --rounds 2',
                 stock=True,
             ),
             Run(
@@ -242,6 +243,24 @@ PARTS = (
         render=render.new_groups,
     ),
     Part(
+        name="ddp",
+        what="a step of trainers.DDP beside torch's DDP",
+        minutes=0.5,
+        quick_minutes=0.1,
+        needs=STOCK_NEEDS,
+        runs=(
+            Run(
+                name="ddp",
+                script="ddp_step.py",
+                row=ddp_step.Row,
+                full="",
+                quick="--rounds 1 --only pccl",
+                stock=True,
+            ),
+        ),
+        render=render.averaged_steps,
+    ),
+    Part(
         name="quantized",
         what="error of quantized sums, a model",
         minutes=0.05,
@@ -261,7 +280,7 @@ PARTS = (
     Part(
         name="atlantic",
         what="two hosts across an ocean",
-        minutes=12.0,
+        minutes=11.5,
         quick_minutes=0.8,
         needs=lab.NEEDS,
         runs=(
@@ -269,7 +288,7 @@ PARTS = (
                 name="atlantic",
                 script="wan/throughput.py",
                 row=throughput.Row,
-                full="benchmarks/wan/atlantic.toml --runs 5 --minutes 10.5",
+                full="benchmarks/wan/atlantic.toml --runs 5 --minutes 10",
                 quick="benchmarks/wan/atlantic.toml --mib 32 --idle 0 --streams 16 "
                 "--iperf-seconds 2",
             ),

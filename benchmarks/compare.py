@@ -4,12 +4,13 @@
     make compare BASE=main CASES='"64 MiB" calls' WORLDS="2 4"
     .venv/bin/python benchmarks/compare.py main --cases calls --pairs 30
 
-The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, and
-the calls of latency.py ("calls"). This folder's scripts measure both builds, so that only the
-product differs. Each build has its own ranks and its own master. A pair is one round of each build,
-one right after the other; the next pair begins with the other build. A row has at least 15 pairs; a
-row of short rounds has up to three times as many. The pairs are divided among several starts of the
-ranks, because a process stays where the system happened to place it.
+The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, the
+calls of latency.py ("calls"), and the step of trainers.DDP of ddp_step.py ("ddp step"). This
+folder's scripts measure both builds, so that only the product differs. Each build has its own ranks
+and its own master. A pair is one round of each build, one right after the other; the next pair
+begins with the other build. A row has at least 15 pairs; a row of short rounds has up to three
+times as many. The pairs are divided among several starts of the ranks, because a process stays
+where the system happened to place it.
 
 A row is an outlier if the median of new over base is above 1.05 and its 90 % bootstrap interval
 lies above 1. An outlier is repeated alone, with at least 30 pairs and newly started ranks. The row
@@ -35,12 +36,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn, Protocol
 
 import all_reduce
 import builds
+import ddp_step
 import latency
 import records
 from options import add_worlds, at_least_one
@@ -58,14 +61,18 @@ MORE = 3
 ROW_SECONDS = 24.0
 MINUTES = 20
 GRACE_SECONDS = 60  # beyond the time limit; a longer round counts as hung
-CALLS = "calls"
-CALLS_COMPARED = (
-    "pccl.all_reduce, dispatch of the next",
-    "await",
-    "are_peers_pending",
-    "update_topology",
-    "sync_shared_state, unchanged",
-)
+CALLS, DDP_STEP = "calls", "ddp step"
+# The rows of the steps that two ranks of another script make.
+CALLS_COMPARED = {
+    CALLS: (
+        "pccl.all_reduce, dispatch of the next",
+        "await",
+        "are_peers_pending",
+        "update_topology",
+        "sync_shared_state, unchanged",
+    ),
+    DDP_STEP: (ddp_step.STEP, ddp_step.WHOLE),
+}
 # A round has fewer calls than in `make bench`: more pairs give more information than longer rounds.
 # 1 MiB is added; `make bench` covers it by its curve.
 CASES = (
@@ -113,10 +120,12 @@ class AllReduces:
 class Calls:
     """Two ranks that time single calls. The only step has a row for each kind of call."""
 
-    def __init__(self, build: Path) -> None:
+    def __init__(self, step: str, build: Path) -> None:
+        self._step = step
+        start = partial(latency.start, recorded=False) if step == CALLS else ddp_step.start
         self._master = Master(build=build)
         init_method = f"pccl://{self._master.address}/compare?min_peers=2"
-        self._ranks = [latency.start(init_method, recorded=False, build=build) for _ in range(2)]
+        self._ranks = [start(init_method, build=build) for _ in range(2)]
         try:
             for rank in self._ranks:
                 read_line(rank)
@@ -125,11 +134,11 @@ class Calls:
             raise
 
     def round(self, step: str) -> dict[str, Figure]:
-        assert step == CALLS
+        assert step == self._step
         medians = [json.loads(answer) for answer in ask(self._ranks, "go")]
         return {
             call: Figure(wall=statistics.mean(of_rank[call] for of_rank in medians) / 1e6)
-            for call in CALLS_COMPARED
+            for call in CALLS_COMPARED[step]
         }
 
     def close(self) -> None:
@@ -141,7 +150,7 @@ class Suite:
     """The measurements of one set of ranks, step by step.
 
     Attributes:
-        world: number of ranks that all-reduce; 0: two ranks make the calls of latency.py.
+        world: number of ranks that all-reduce; 0: two ranks of another script make the only step.
         steps: the steps; each gives a figure to one or more rows.
     """
 
@@ -149,10 +158,13 @@ class Suite:
     steps: tuple[str, ...]
 
     def start(self, build: Path) -> Fleet:
-        return AllReduces(self.world, build) if self.world > 0 else Calls(build)
+        if self.world > 0:
+            return AllReduces(self.world, build)
+        (step,) = self.steps
+        return Calls(step, build)
 
     def rows(self, step: str) -> list[str]:
-        return [f"{step}, world {self.world}"] if self.world > 0 else list(CALLS_COMPARED)
+        return [f"{step}, world {self.world}"] if self.world > 0 else list(CALLS_COMPARED[step])
 
 
 def suites_of(cases: Sequence[str], worlds: Sequence[int]) -> list[Suite]:
@@ -161,7 +173,7 @@ def suites_of(cases: Sequence[str], worlds: Sequence[int]) -> list[Suite]:
     for world in worlds:
         steps = [case.name for case in CASES if case.name in cases and world in case.goals]
         suites.append(Suite(world=world, steps=tuple(steps)))
-    suites.append(Suite(world=0, steps=(CALLS,) if CALLS in cases else ()))
+    suites += [Suite(world=0, steps=(step,)) for step in CALLS_COMPARED if step in cases]
     return [suite for suite in suites if suite.steps]
 
 
@@ -334,7 +346,7 @@ def compare_builds(given: argparse.Namespace) -> int:
     seen: Pairs = {}
     for suite in suites:
         seen |= measure(suite, given.pairs, both)
-        what = f"world {suite.world}" if suite.world > 0 else CALLS
+        what = f"world {suite.world}" if suite.world > 0 else suite.steps[0]
         print(f"{what}: measured, {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
     repeated: Pairs = {}
     for suite in suites:
@@ -367,7 +379,7 @@ def prepare(revision: str) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    names = [*(case.name for case in CASES), CALLS]
+    names = [*(case.name for case in CASES), *CALLS_COMPARED]
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

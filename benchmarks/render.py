@@ -16,6 +16,7 @@ import all_reduce
 import collectives
 import counters
 import curve
+import ddp_step
 import groups
 import latency
 import memory
@@ -219,6 +220,19 @@ def new_groups(machine: Machine, results: Results) -> Body:
         "\n".join([groups.HEAD, *map(groups.line, rows)]) + "\n",
     ]
     return Body(text=section("Further groups", machine, results, *parts), pictures={})
+
+
+def averaged_steps(machine: Machine, results: Results) -> Body:
+    """Render the time of a step in which peers average their gradients."""
+    rows: list[ddp_step.Row] = results["ddp"].record.rows
+    parts = [
+        f"Two peers, AdamW, {ddp_step.TENSORS * ddp_step.EDGE**2 / 1e6:.1f} million parameters in "
+        f"{ddp_step.TENSORS} tensors, float32. The step is\n`optimizer.step()`: trainers.DDP "
+        "averages the gradients in it, and meets. torch's DDP averages them in `backward()`.\n"
+        "Alone: two processes that average nothing.\n",
+        "\n".join([ddp_step.HEAD, *map(ddp_step.line, rows)]) + "\n",
+    ]
+    return Body(text=section("A step of trainers.DDP", machine, results, *parts), pictures={})
 
 
 def quantized(machine: Machine, results: Results) -> Body:

@@ -23,6 +23,7 @@ import bench
 import collectives
 import counters
 import curve
+import ddp_step
 import groups
 import latency
 import memory
@@ -421,6 +422,12 @@ def rows_for(name: str) -> render.Results:
             ]
         ),
         "groups": results_of([groups.Row(world=2, pccl_s=[0.002], gloo_s=[0.001])]),
+        "ddp": results_of(
+            [
+                ddp_step.Row(contender=name, step_s=[0.05, 0.06], whole_s=[0.06])
+                for name in ddp_step.NAMES
+            ]
+        ),
         "quantized": results_of(list(error_rows())),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),

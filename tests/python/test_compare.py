@@ -214,12 +214,15 @@ def test_too_little_time_is_no_verdict(
 
 
 def test_rows_are_those_that_are_asked_for() -> None:
-    suites = compare.suites_of(["256 MiB", compare.CALLS], [2, 8])
+    suites = compare.suites_of(["256 MiB", *compare.CALLS_COMPARED], [2, 8])
     assert [(suite.world, suite.steps) for suite in suites] == [
         (2, ("256 MiB",)),
         (0, (compare.CALLS,)),
+        (0, (compare.DDP_STEP,)),
     ]
-    everything = compare.suites_of([*(case.name for case in compare.CASES), compare.CALLS], [2, 4])
+    everything = compare.suites_of(
+        [*(case.name for case in compare.CASES), *compare.CALLS_COMPARED], [2, 4]
+    )
     rows = [row for suite in everything for step in suite.steps for row in suite.rows(step)]
     assert len(rows) == len(set(rows))
 
