@@ -293,7 +293,7 @@ def under_ddp(me: Program, iterate: Loop, peer: int, rounds: int = 1, **options:
     """Train until the run has had STEPS iterations; a newcomer begins with the others' next one."""
     me.peers = [peer]
     with DDP(me.model, me.optimizers, **options) as trainer:
-        me.average = getattr(trainer, "average", me.average)
+        me.average = trainer.average
         while trainer.revision < STEPS * rounds:
             iterate(me, -(-trainer.revision // rounds))
     return values_of(me.model)

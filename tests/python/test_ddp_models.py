@@ -16,6 +16,8 @@ from threaded_group import threads
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import pccl_backend as pccl
+
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 AdamW = partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1)
@@ -229,6 +231,28 @@ def test_a_model(monkeypatch: pytest.MonkeyPatch, name: str, joins: bool) -> Non
         case.program(), case.iterate, lambda step: [0, 1, 2] if joins and step > 2 else [0, 1]
     )
     assert float((got - want).abs().max() / want.abs().max()) < 1e-6
+
+
+def test_a_newcomer_whose_layer_is_frozen_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have frozen it in training. It trains with them, or it alone is refused."""
+    case = CASES["frozen in training"]
+    group = threads(monkeypatch, "ab", admit={"c": 2})
+    peers = [case.program() for _ in range(3)]
+    peers[2].model.first.requires_grad_(False)
+    outcomes = group.outcomes(
+        {
+            name: partial(table.under_ddp, me, case.iterate, number)
+            for number, (name, me) in enumerate(zip("abc", peers, strict=True))
+        }
+    )
+    refused = isinstance(outcomes["c"], ValueError | pccl.KickedError)
+    if refused:
+        assert "first.weight" in str(outcomes["c"])
+    all_peers = [0, 1] if refused else [0, 1, 2]
+    want = table.alone(case.program(), case.iterate, lambda step: all_peers[: 2 + (step > 2)])
+    for name in "ab" if refused else "abc":
+        assert isinstance(outcomes[name], Tensor), outcomes[name]
+        assert float((outcomes[name] - want).abs().max() / want.abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("case", [Case(Unused), Case(Unused, Momentum)], ids=["AdamW", "momentum"])

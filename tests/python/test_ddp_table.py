@@ -112,6 +112,44 @@ def test_a_newcomer_between_the_steps_of_a_gan(
     assert relative_error(got["a"], want) < 1e-6
 
 
+LOSSES = [(loop, meeting) for loop in LOOPS for meeting in ((4, 5) if loop == "GAN" else (2,))]
+
+
+@pytest.mark.parametrize("joins", [False, True], ids=["", "and_a_newcomer"])
+@pytest.mark.parametrize(("loop", "meeting"), LOSSES)
+def test_a_loss_in_a_round(
+    monkeypatch: pytest.MonkeyPatch, loop: str, meeting: int, joins: bool
+) -> None:
+    """Peer c vanishes in a round of iteration 2; the others make it again, perhaps with d."""
+    rounds = ROUNDS.get(loop, 1)
+    admit = {"d": meeting} if joins else {}
+    group = threads(monkeypatch, "abc", lose={"c": meeting}, admit=admit)
+    make = partial(table.program, "AdamW", loop, dtype=torch.float64)
+    got = group.run(
+        {
+            peer: partial(table.under_ddp, make(scale=2.0**number), LOOPS[loop], number, rounds)
+            for number, peer in enumerate("abcd" if joins else "abc")
+        }
+    )
+    assert got.keys() == set("abd" if joins else "ab")
+    assert all(same_bits(got["a"], other) for other in got.values())
+    assert group.corrected == [], "a sync has hidden that peers trained differently"
+    assert group.meetings == STEPS * rounds + 1, "one more, to make the round again"
+    if joins:
+        return  # it counts from a round on that depends on where its loop begins
+
+    def leaves(me: table.Program, number: int) -> None:
+        if loop != "GAN":
+            me.peers = [0, 1, 2][: 3 - (number >= 2)]
+            return LOOPS[loop](me, number)
+        me.peers = [0, 1, 2][: 3 - (2 * number >= meeting)]
+        last = [0, 1, 2][: 3 - (2 * number + 1 >= meeting)]
+        return table.gan(me, number, between=lambda: setattr(me, "peers", last))
+
+    want = table.alone(make(), leaves, lambda step: [])
+    assert relative_error(got["a"], want) < 1e-6
+
+
 @pytest.mark.parametrize(("name", "loop"), REFUSED, ids=show)
 def test_a_refusal(monkeypatch: pytest.MonkeyPatch, name: str, loop: str) -> None:
     group = threads(monkeypatch, "ab")

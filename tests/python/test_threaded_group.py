@@ -147,3 +147,14 @@ def test_a_newcomer_that_no_member_is_left_to_admit(monkeypatch: pytest.MonkeyPa
     assert outcomes["a"] == 0
     assert isinstance(outcomes["b"], TimeoutError)
     assert "to be admitted" in str(outcomes["b"])
+
+
+def test_a_newcomer_with_other_tensors_is_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = threads(monkeypatch, "ab", admit={"c": 2})
+    peers = {name: Peer(number) for number, name in enumerate("abc")}
+    peers["c"].model.register_buffer("more", torch.zeros(1))
+    outcomes = group.outcomes(peers)
+    assert isinstance(outcomes["c"], pccl.KickedError)
+    assert "buffer/more" in str(outcomes["c"])
+    torch.testing.assert_close(outcomes["a"], alone([0, 1], {}))
+    assert same_bits(outcomes["a"], outcomes["b"])

@@ -87,7 +87,8 @@ class ThreadedGroup:
 
     Attributes:
         meetings: number of meetings so far.
-        corrected: member and names of tensors, where a sync found other bits than the elected ones.
+        corrected: member and names of tensors, where a sync found other bits than the elected ones,
+            in a state that might have been elected.
         reduced: tag, op and number of elements of each all-reduce that has ended well.
     """
 
@@ -200,7 +201,10 @@ class ThreadedGroup:
             if call.error is not None:
                 raise call.error()
             assert call.results is not None, "it is over"
-            return call.results[self._here.name]
+            result = call.results[self._here.name]
+            if isinstance(result, Exception):
+                raise result
+            return result
 
     def _wait(self, what: str, ends: Callable[[], bool]) -> None:
         name = self._here.name
@@ -296,20 +300,21 @@ class ThreadedGroup:
         info: pccl.SyncInfo = self.result_of(call)
         return info
 
-    def _sync(self, given: dict[str, tuple[pccl.SharedState, str]]) -> dict[str, pccl.SyncInfo]:
+    def _sync(self, given: dict[str, tuple[pccl.SharedState, str]]) -> dict[str, Any]:
+        kicked = self._kicked({name: state for name, (state, _) in given.items()})
+        given = {name: each for name, each in given.items() if name not in kicked}
         bits = {n: {key: _bits(t) for key, t in state.items()} for n, (state, _) in given.items()}
-        _require_alike({name: state for name, (state, _) in given.items()})
-        able = [name for name in self._members if given[name][1] != "receive_only"]
+        able = [n for n in self._members if n in given and given[n][1] != "receive_only"]
         able = [name for name in able if name in self._trained] or able
         if not able:
             raise pccl.SharedStateError("no state can win")
         popular = Counter(str(bits[name]) for name in able)
         chosen = max(able, key=lambda n: (given[n][0].revision, popular[str(bits[n])]))
         winner, revision = given[chosen][0], given[chosen][0].revision
-        infos = {}
+        infos: dict[str, Any] = dict(kicked)
         for name, (state, _) in given.items():
             unlike = [key for key in state if bits[name][key] != bits[chosen][key]]
-            if unlike and name in self._trained:
+            if unlike and name in self._trained and given[name][1] != "receive_only":
                 self.corrected.append((name, unlike))
             for key in unlike:
                 state[key].detach().copy_(winner[key])
@@ -322,6 +327,15 @@ class ThreadedGroup:
             )
         self._trained = set(given)
         return infos
+
+    def _kicked(self, states: Mapping[str, pccl.SharedState]) -> dict[str, pccl.KickedError]:
+        """Return the errors of newcomers with other tensors than the members."""
+        kinds = {n: {(k, t.dtype, t.shape) for k, t in s.items()} for n, s in states.items()}
+        one = kinds[self._members[0]]
+        unlike = {name: [k for k, *_ in kind ^ one] for name, kind in kinds.items() if kind != one}
+        if not unlike.keys().isdisjoint(self._trained) or (unlike and not self._trained):
+            raise pccl.SharedStateError(f"tensors of the shared states differ: {unlike}")
+        return {n: pccl.KickedError(f"{n} has other tensors: {keys}") for n, keys in unlike.items()}
 
     def run_info(self, group: object = None) -> dict[str, Any]:
         with self._ready:
@@ -340,14 +354,6 @@ class ThreadedGroup:
 def _bits(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().resolve_conj().contiguous().reshape(-1)
     return bytes(flat.view(torch.uint8).numpy())
-
-
-def _require_alike(states: Mapping[str, pccl.SharedState]) -> None:
-    kinds = {n: {(k, t.dtype, t.shape) for k, t in state.items()} for n, state in states.items()}
-    one = next(iter(kinds.values()))
-    unlike = {name: [k for k, *_ in kind ^ one] for name, kind in kinds.items() if kind != one}
-    if unlike:
-        raise pccl.SharedStateError(f"tensors of the shared states differ: {unlike}")
 
 
 def threads(
