@@ -32,11 +32,11 @@ class Backward:
         self._optimizers = optimizers
         self._changed: set[int] = set()  # by id; the hooks keep the parameters alive
         self._given: dict[int, tuple[TensorWeakRef, int]] = {}  # the mean, and its version
-        self.handles: list[Any] = [
-            parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
-            for parameter in parameters.values()
-            if parameter.requires_grad
-        ]
+        self.handles: list[Any] = []
+        for parameter in parameters.values():
+            if parameter.requires_grad:
+                hook: Any = parameter.register_post_accumulate_grad_hook
+                self.handles.append(hook(self._accumulated))
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         self._changed.add(id(parameter))

@@ -19,7 +19,7 @@ KEYS = ("tensors", "revision", "hash", "digest")
 def save(engine: Engine, *, own: bool) -> dict[str, Any]:
     """Return the shared state, and what is this peer's own; see `Trainer.state_dict`."""
     engine.look_up()
-    tensors = dict(engine.state)
+    tensors = _full(engine.state)
     info = engine.info
     state: dict[str, Any] = {
         "tensors": tensors,
@@ -63,11 +63,16 @@ def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
         ValueError: names, dtypes or shapes differ from the trainer's.
     """
     engine.look_up()
-    _copy(dict(engine.state), state["tensors"], "the model, fragments= or outer_optimizer= differ")
+    _copy(_full(engine.state), state["tensors"], "the model, fragments= or outer_optimizer= differ")
     if own:
         differ = "the model, buffers= or error_feedback= differ"
         _copy(engine.copies.own(), state.get("own", {}), differ)
     engine.resume(state["revision"])
+
+
+def _full(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors with elements; the others only name what all peers have alike."""
+    return {name: tensor for name, tensor in state.items() if tensor.numel()}
 
 
 def _copy(

@@ -307,10 +307,8 @@ class DDP(Trainer):
         They may be at another one if there are several optimizers, and this peer is new. If it has
         received nothing, it is not new: the others began with what it has.
         """
-        engine = self._engine()
-        assert engine.info is not None, "it has started"
-        begins = engine.core.progress.rounds == 0 or engine.info.rx_bytes == 0
-        return len(self._optimizers) == 1 or begins or self._placed == self._member
+        new = self._engine().received and self._placed != self._member
+        return len(self._optimizers) == 1 or not new
 
     def _meet_after_round(self) -> bool:
         """Finish the round. False: this peer was removed, and has come back instead."""

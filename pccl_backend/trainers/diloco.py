@@ -247,8 +247,6 @@ class DiLoCo(Trainer):
         self._settings = settings
         self._boundary_at = time.monotonic()
         self._inside = False  # an outer step runs, inside an optimizer's step
-        self._counted = False  # whether an inner step was counted
-        self._foreign: str | None = None  # the last optimizer that moved the model, unknown to it
         self._host = make_host(
             host_group, layout, settings, signals=self._signals, leave=self._abort
         )

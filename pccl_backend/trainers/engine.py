@@ -99,6 +99,7 @@ class Engine:
         waited_s, reduce_s: see OuterStep.
         attempts: number of times that the last round was posted.
         late_s: seconds that the first sync took; see Core.late.
+        received: whether the first sync brought this peer the others' state.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Engine:
         self.left: tuple[str, ...] = ()
         self.waited_s = self.reduce_s = self.late_s = 0.0
         self.attempts = 0
+        self.received = False
 
     def read_model(self) -> None:
         """Begin with the model as it is: nothing has been agreed on yet."""
@@ -344,6 +346,7 @@ class Engine:
             return
         if is_new:
             self.late_s = time.monotonic() - before
+            self.received = info.rx_bytes > 0
         progress = Progress.of(self._progress.tolist())
         self.core.synced(self.state.revision, progress, goes_on=self._lent is not None)
         if is_new or info.rx_bytes > self._progress.nbytes:

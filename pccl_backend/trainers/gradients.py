@@ -118,6 +118,9 @@ class Gradients:
         """Return what all peers hold alike, by name."""
         named = self._layout.named_parameters()
         state = {f"model/{name}": parameter.detach() for name, parameter in named.items()}
+        # A peer with another layout is told so by name in its first sync, and harms nobody.
+        frozen = named.keys() - self._gradients.keys()
+        state |= {f"frozen/{name}": torch.empty(0, device="cpu") for name in sorted(frozen)}
         state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
         if len(self.counters):
             state["buffer/counters"] = self.counters
@@ -292,18 +295,17 @@ class Gradients:
             The parameters that were given one, or none.
         """
         covers = self.expected | (self.step.covers if own else 0)
+        scale = self.step.scale if own else None
         owners, named = self._owners(), self._layout.named_parameters()
         for name, view in self._gradients.items():
             parameter = named[name]
             theirs = owners.get(id(parameter), 0)
             if not parameter.requires_grad or not theirs & covers:
                 continue
-            if name not in self._used:
-                parameter.grad = None
-            else:
-                self._write(name, parameter, view)
-                if own and self.step.scale is not None and theirs & self.step.scaled:
-                    parameter.grad.mul_(self.step.scale.to(parameter.device))  # type: ignore[union-attr]
+            gradient = self._mean_for(name, parameter, view) if name in self._used else None
+            if gradient is not None and scale is not None and theirs & self.step.scaled:
+                gradient.mul_(scale.to(gradient.device))
+            parameter.grad = gradient
             yield parameter
         for name, change in self._changes.items():
             self._agreed[name].sub_(change)
@@ -332,22 +334,25 @@ class Gradients:
                 return False
         return True
 
-    def _write(self, name: str, parameter: torch.nn.Parameter, mean: torch.Tensor) -> None:
+    def _mean_for(
+        self, name: str, parameter: torch.nn.Parameter, mean: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the mean gradient of a parameter, in its gradient's memory if there is one."""
         gradient, rows = parameter.grad, self._rows.get(name)
         if rows is not None and (gradient is None or gradient.layout is not torch.strided):
             touched = (rows > 0).nonzero().view(1, -1)
             values = mean[touched[0]].to(parameter.device, parameter.dtype)
-            parameter.grad = torch.sparse_coo_tensor(
+            return torch.sparse_coo_tensor(
                 touched.to(parameter.device),
                 values,
                 parameter.shape,
                 is_coalesced=True,
                 check_invariants=False,
             )
-            return
         if gradient is None or gradient.is_conj():
-            parameter.grad = torch.empty_like(parameter)
-        reals(parameter.grad).copy_(mean)  # type: ignore[arg-type]
+            gradient = torch.empty_like(parameter)
+        reals(gradient).copy_(mean)
+        return gradient
 
     def apply(self) -> None:
         """Take the others' step, unless the program has taken it."""

@@ -134,7 +134,9 @@ def test_a_loss_in_a_round(
     assert got.keys() == set("abd" if joins else "ab")
     assert all(same_bits(got["a"], other) for other in got.values())
     assert group.corrected == [], "a sync has hidden that peers trained differently"
-    assert group.meetings == STEPS * rounds + 1, "one more, to make the round again"
+    # One more, to make the round again, and one if d finds the others at another step.
+    finds = joins and loop == "GAN" and meeting == 4
+    assert group.meetings == STEPS * rounds + 1 + finds
     if joins:
         return  # it counts from a round on that depends on where its loop begins
 
