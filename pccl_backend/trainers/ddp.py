@@ -166,7 +166,8 @@ class DDP(Trainer):
         if gradients.given and self._asked == covers and not self._backward.changed():
             return
         self._require_all_stepped()
-        stale = not self._end_round()
+        skipped = gradients.given and gradients.doubtful
+        stale = not self._end_round() or skipped
         self._round(Step.of_set(covers, len(self._optimizers)), stale=stale)
         self._asked = covers
 
@@ -255,7 +256,8 @@ class DDP(Trainer):
                     self._require_mean(index)
                     return
             self._require_all_stepped()
-            stale = not self._end_round()
+            skipped = gradients.given and gradients.doubtful  # the others have gone further
+            stale = not self._end_round() or skipped
             scale = _take_scale(self._optimizers[index])
             self._round(Step.of_one(index, covers=changed, scale=scale), stale=stale)
 
@@ -271,7 +273,10 @@ class DDP(Trainer):
                 "the gradients of this peer alone: call step() without a closure, after backward()"
             )
         gradients.stepped |= 1 << index
-        if not (self._asked or gradients.expected) & ~gradients.stepped:
+        left = self._asked or gradients.expected
+        if gradients.doubtful:  # a GradScaler may have skipped earlier ones, for an infinity
+            left &= -1 << index
+        if not left & ~gradients.stepped:
             self._end_round()
 
     # --- The round --------------------------------------------------------------------------------
