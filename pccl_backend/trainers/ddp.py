@@ -324,11 +324,18 @@ class DDP(Trainer):
         return True
 
     def _end_round(self) -> bool:
-        """Meet, if the last round is open. False: this peer has come back instead."""
+        """Meet, if the last round is open. Return whether this peer still has what it had.
+
+        False: it has come back instead, or it has received the others' step, which it had left out
+        for an infinity. Its gradients are of older parameters then.
+        """
         stays, engine = True, self._engine()
         if self._gradients.given or engine.core.closing:
+            doubtful = self._gradients.doubtful
             with self._held():
                 stays = self._meet_after_round()
+            info = self._engine().info
+            stays = stays and not (doubtful and info is not None and info.rx_bytes > 0)
         self._asked = 0
         return stays
 
@@ -347,10 +354,13 @@ class DDP(Trainer):
     # --- What is refused --------------------------------------------------------------------------
 
     def _require_all_stepped(self) -> None:
-        """Raise ValueError if only some of the optimizers of the last average() have stepped."""
+        """Raise ValueError if only some of the optimizers of the last average() have stepped.
+
+        A GradScaler leaves out those with an infinity.
+        """
         gradients = self._gradients
         left = self._asked & ~gradients.stepped
-        if gradients.given and left and gradients.stepped:
+        if gradients.given and left and gradients.stepped and not gradients.sick:
             raise ValueError(
                 f"the last average() was for {names_of(self._optimizers, self._asked)}, and "
                 f"{names_of(self._optimizers, left)} has not stepped: give average() the "

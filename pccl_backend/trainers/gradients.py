@@ -70,6 +70,7 @@ class Gradients:
         given: whether the parameters have the mean gradients, and the peers have not met since.
         stepped: optimizers that have stepped since; like `expected` a sum of 1 << index.
         expected: optimizers that the last round has given a gradient.
+        sick: whether this peer's gradients of the last round were not finite.
         steps_itself: whether this class calls the optimizers, not the program.
         doubtful: whether the others may have stepped otherwise.
     """
@@ -111,7 +112,7 @@ class Gradients:
         self.counts = self.unsure = self.given = self.steps_itself = self.doubtful = False
         self.stepped = self.expected = 0
         self._posted = 0  # the number that this peer has sent
-        self._brought = self._sick = False  # whether its gradients count, and are not finite
+        self._brought = self.sick = False  # whether its gradients count
         self._used: frozenset[str] = frozenset()  # parameters that have a mean gradient
 
     def shared(self) -> dict[str, torch.Tensor]:
@@ -200,7 +201,7 @@ class Gradients:
     def measure(self) -> Share:
         """Copy the gradients; see the head of this file for those that bring none."""
         body = self._storage[HEAD:]
-        self._posted, self._brought, self._sick = 0, False, False
+        self._posted, self._brought, self.sick = 0, False, False
         if self._core.blank or not self.counts:
             body.zero_()
             return Share(0.0, False, 1)
@@ -223,7 +224,7 @@ class Gradients:
         low, high = body.aminmax()
         if not bool(low.isfinite() & high.isfinite()):
             body.zero_()
-            self._sick = True
+            self.sick = True
             return Share(0.0, True, 1)
         self._posted, self._brought = self.step.number, True
         return Share(1.0, False, 1)
@@ -283,7 +284,7 @@ class Gradients:
         if theirs == self.step.number:
             return True
         # A GradScaler may have skipped the optimizer that was first, for an infinity.
-        return self._sick and (theirs == 0 or bool(self.step.covers & self.expected))
+        return self.sick and (theirs == 0 or bool(self.step.covers & self.expected))
 
     def give(self, *, own: bool) -> Iterator[torch.Tensor]:
         """Give the parameters their mean gradients, and the buffers their means.

@@ -243,6 +243,74 @@ def test_an_infinity_on_all_peers_of_a_fused_optimizer(group: ThreadedGroup) -> 
     assert scales(peers) == [4.0, 2.0]
 
 
+def unscaled(me: Program, number: int) -> None:
+    """The scaler's steps come after those that all peers average, or skip."""
+    for optimizer in me.optimizers:
+        me.scaler.unscale_(optimizer)
+    me.average()
+    for optimizer in me.optimizers:
+        me.scaler.step(optimizer)
+    me.scaler.update()
+    me.zero_grad()
+
+
+@pytest.mark.parametrize("averages", [True, False])
+@pytest.mark.parametrize("sick", [0, 1])
+def test_a_step_left_out_for_an_infinity(
+    monkeypatch: pytest.MonkeyPatch, averages: bool, sick: int
+) -> None:
+    """The others step. What the peer learns before it has received their step does not count."""
+    group = threads(monkeypatch, "abc")
+
+    def iterate(me: Program, number: int) -> None:
+        me.backward(number)
+        if number == 2 and me.peers == [1]:
+            me.optimizers[sick].param_groups[0]["params"][0].grad.fill_(float("inf"))
+        if not averages:
+            me.average = lambda: None
+        unscaled(me, number)
+
+    def make(scale: float | None = None) -> Program:
+        me = table.program("AdamW", "two", dtype=torch.float64)
+        me.scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=scale is not None)
+        return me
+
+    def peer(me: Program, number: int) -> torch.Tensor:
+        me.peers = [number]
+        with DDP(me.model, me.optimizers) as trainer:
+            me.average = trainer.average
+            for step in range(STEPS):
+                iterate(me, step)
+        return table.values_of(me.model)
+
+    got = group.run({n: partial(peer, make(4.0), i) for i, n in enumerate("abc")})
+    want = table.alone(make(), table.plain, lambda step: [0, 2] if step in (2, 3) else [0, 1, 2])
+    assert all(same_bits(got["a"], other) for other in got.values())
+    torch.testing.assert_close(got["a"], want, rtol=1e-6, atol=1e-9)
+
+
+def test_a_step_left_out_on_all_peers(group: ThreadedGroup) -> None:
+    """Each scaler leaves out one of two steps: there is no mean, and the run goes on."""
+
+    def peer(me: Program, number: int) -> torch.Tensor:
+        me.peers = [number]
+        me.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        with DDP(me.model, me.optimizers) as trainer:
+            me.average = trainer.average
+            for step in range(3):
+                me.backward(step)
+                if step == 1:
+                    me.model.second.weight.grad.fill_(float("inf"))
+                unscaled(me, step)
+        return table.values_of(me.model)
+
+    peers = [table.program("AdamW", "two") for _ in range(2)]
+    got = group.run(
+        {n: partial(peer, me, i) for i, (n, me) in enumerate(zip("ab", peers, strict=True))}
+    )
+    assert same_bits(got["a"], got["b"])
+
+
 # --- The rounds -----------------------------------------------------------------------------------
 
 
