@@ -34,7 +34,7 @@ import pccl_backend as pccl
 from pccl_backend.trainers import foreign
 from pccl_backend.trainers.backward import Backward, within_backward
 from pccl_backend.trainers.core import Core
-from pccl_backend.trainers.gradients import Gradients, Step, names_of
+from pccl_backend.trainers.gradients import Gradients, Step, members_of, names_of
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer
 from pccl_backend.trainers.settings import owned_optimizers
@@ -76,12 +76,12 @@ class DDP(Trainer):
 
     Raises:
         ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
-            be averaged; an optimizer of another model, or one that needs several evaluations of a
-            closure (LBFGS); a model that has a trainer already, or one that is cut between
-            processes. Also in a step: the model's layout (docs/recipes.md, section 6) differs from
-            that of the start; the peers step different optimizers; an optimizer evaluates its
-            closure twice or never, or steps inside a backward; an optimizer that the trainer does
-            not know moves the model.
+            be averaged; an optimizer that also moves something else than the model, or one that
+            needs several evaluations of a closure (LBFGS); a model that has a trainer already, or
+            one that is cut between processes. Also in a step: the model's layout (docs/recipes.md,
+            section 6) differs from that of the start; the peers step different optimizers; an
+            optimizer evaluates its closure twice or never, or steps inside a backward; an optimizer
+            that the trainer does not know moves the model.
 
     Example:
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -106,6 +106,7 @@ class DDP(Trainer):
         optimizers = owned_optimizers(model, optimizer)
         if not optimizers:
             raise ValueError("optimizer is None; give the optimizer that moves the model")
+        _require_own(model, optimizers)
         for each in optimizers:
             _require_one_evaluation(each)
         layout = partial(Layout, model, optimizers, buffers=True, frozen=True)
@@ -422,6 +423,19 @@ def _take_scale(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     if found is not None:
         optimizer.found_inf = torch.zeros_like(found)  # type: ignore[attr-defined]
     return scale
+
+
+def _require_own(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raise ValueError if an optimizer moves a parameter that the model does not have."""
+    mine = {id(parameter) for parameter in model.parameters()}
+    for index, parameter in members_of(optimizers):
+        if id(parameter) not in mine:
+            raise ValueError(
+                f"{names_of(optimizers, 1 << index)} moves a parameter of shape "
+                f"{tuple(parameter.shape)} that is none of the model's, so each peer would move it "
+                "by its own gradient alone: make it a part of the model, as in "
+                "torch.nn.ModuleList([model, criterion]), or give it an optimizer of its own"
+            )
 
 
 def _require_one_evaluation(optimizer: torch.optim.Optimizer) -> None:

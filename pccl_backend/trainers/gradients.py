@@ -25,7 +25,7 @@ from pccl_backend.trainers.exchange import HEAD, Outcome, Share
 from pccl_backend.trainers.layout import Layout, difference, reals, views_of
 from pccl_backend.trainers.outer import make_state
 
-__all__ = ["Gradients", "Step", "names_of"]
+__all__ = ["Gradients", "Step", "members_of", "names_of"]
 
 NUMBER_MAX = (1 << 24) - 1  # a float32 holds it exactly
 
@@ -232,7 +232,7 @@ class Gradients:
     def _owners(self) -> dict[int, int]:
         """Return the optimizers of each parameter, by its id."""
         owners: dict[int, int] = {}
-        for index, parameter in _members_of(self._optimizers):
+        for index, parameter in members_of(self._optimizers):
             owners[id(parameter)] = owners.get(id(parameter), 0) | 1 << index
         return owners
 
@@ -393,7 +393,7 @@ class Gradients:
         self.given = self.doubtful = False
 
 
-def _members_of(
+def members_of(
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> Iterator[tuple[int, torch.nn.Parameter]]:
     """Yield the parameters of optimizers, each with the index of its optimizer."""

@@ -85,6 +85,14 @@ def test_an_optimizer_of_another_model_steps_as_it_likes(group: ThreadedGroup) -
     assert group.meetings == STEPS
 
 
+def test_an_optimizer_that_also_moves_something_else() -> None:
+    """The peers would not average a loss's own parameter, and a newcomer would not receive it."""
+    me, scale = program(), torch.nn.Parameter(torch.ones(2, 3))
+    optimizer = SGD([*me.model.parameters(), scale])
+    with pytest.raises(ValueError, match=r"\(SGD\) moves a parameter of shape \(2, 3\)"):
+        DDP(me.model, optimizer)
+
+
 def test_a_backward_between_average_and_step(group: ThreadedGroup) -> None:
     def iterate(me: Program, number: int) -> None:
         me.backward(number)
