@@ -110,8 +110,9 @@ def make_state(optimizer: torch.optim.Optimizer, *, sparse: Sequence[torch.Tenso
     Raises:
         ValueError: its state cannot be made in this way, or cannot be shared.
     """
-    if optimizer.state:
-        return  # the user has loaded it
+    if optimizer.state:  # the user has loaded it
+        _require_tensors(optimizer)
+        return
     still = {"lr": 0.0, "weight_decay": 0.0}
     groups = optimizer.param_groups
     settings = [{name: group[name] for name in still if name in group} for group in groups]
@@ -138,10 +139,16 @@ def make_state(optimizer: torch.optim.Optimizer, *, sparse: Sequence[torch.Tenso
         for group, kept in zip(groups, settings, strict=True):
             group.update(kept)
     for state in optimizer.state.values():
+        if isinstance(step := state.get("step"), torch.Tensor):
+            step.zero_()
+    _require_tensors(optimizer)
+
+
+def _require_tensors(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ValueError if the state has something that cannot be shared."""
+    for state in optimizer.state.values():
         for name, value in state.items():
-            if name == "step" and isinstance(value, torch.Tensor):
-                value.zero_()
-            elif not isinstance(value, torch.Tensor) and value is not None:
+            if not isinstance(value, torch.Tensor) and value is not None:
                 raise ValueError(
                     f"the optimizer keeps {name!r} as {type(value).__name__}; only tensors can be "
                     "shared with the other peers"
