@@ -2,7 +2,7 @@
 
 A backward changes a gradient in place, or makes one; hooks of the parameters notice it. A program
 may also set another gradient tensor. Changes in place by the program, such as those of
-clip_grad_norm_, do not count: they are for the step that follows.
+clip_grad_norm_, are looked at apart: after an average() they are for the step that follows.
 """
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ class Backward:
         if id(parameter) in self._changed or id(parameter) not in self._given:
             return True
         return self._given[id(parameter)][0]() is not gradient
+
+    def written(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Return whether the program has changed a mean of the optimizer in place."""
+        return any(
+            id(parameter) in self._given and self.changed_by_program(parameter)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        )
 
     def averaged(self, parameter: torch.Tensor) -> None:
         """Note that the parameter has its mean gradient, or none."""

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -126,6 +128,7 @@ class DDP(Trainer):
         self._asked = 0  # the optimizers of the last average(), until they have stepped
         self._once: Callable[[], Any] | None = None  # the closure of the last step
         self._unevaluated = False  # whether it is going to make the gradients
+        self._depth = 0  # of steps within a step, such as that of a base class
         self._placed: tuple[object, ...] | None = None  # membership in which it knows its place
 
     @property
@@ -210,12 +213,15 @@ class DDP(Trainer):
                 "there yet. trainers.DDP averages all of them at once: call step() after "
                 "backward(), or use trainers.DiLoCo"
             )
+        within = self._depth > 0 and _within_step(optimizer)  # otherwise, a step has raised
+        self._depth = self._depth + 1 if within else 1
         place = 1 if len(arguments) > 1 else None  # behind the optimizer itself
         closure = options.get("closure") if place is None else arguments[place]
-        if closure is None:
-            self._average_for(index)
+        if within and (closure is None or closure is self._once):
             return None
-        if closure is self._once:  # a step that calls the step of its base class
+        if closure is None:
+            self._unevaluated = False  # the closure of a step that has raised is gone
+            self._average_for(index)
             return None
         once = self._once = self._evaluated_once(index, closure)
         if place is None:
@@ -244,16 +250,19 @@ class DDP(Trainer):
         """Make the mean gradients for the step of an optimizer, unless the last round has."""
         own, gradients = 1 << index, self._gradients
         with self._held():
-            changed = self._backward.changed() if len(self._optimizers) > 1 or self._asked else own
+            looks = len(self._optimizers) > 1 or gradients.given
+            changed = self._backward.changed() if looks else own
             if gradients.given:
-                if changed and self._asked & own:
+                if changed & self._asked & own:
                     raise ValueError(
                         f"a backward came between average() and the step of {self._called(index)}, "
                         "so its gradients are no mean any more: call average() after the last "
                         "backward"
                     )
                 has_mean = own & (self._asked or gradients.expected) & ~gradients.stepped
-                if has_mean and not changed:
+                # After average(), what the program does to a gradient is for the step.
+                written = not self._asked and self._backward.written(self._optimizers[index])
+                if has_mean and not changed and not written:
                     self._require_mean(index)
                     return
             self._require_all_stepped()
@@ -266,6 +275,9 @@ class DDP(Trainer):
         """An optimizer has stepped: meet, if it was the last one with new gradients."""
         gradients = self._gradients
         if gradients.steps_itself:
+            return
+        self._depth -= 1
+        if self._depth > 0:
             return
         if self._unevaluated:
             self._unevaluated = False
@@ -377,7 +389,8 @@ class DDP(Trainer):
             optimizer.grad_scale = kept  # type: ignore[attr-defined]
             wrong = (kept is not None) != scaled
         else:
-            wrong = not gradients.are_means(index, changed=self._backward.changed_by_program)
+            changed = self._backward.changed_by_program
+            wrong = not gradients.are_means(index, changed=changed) and _within_scaler()
         if wrong:
             raise ValueError(
                 f"the gradients of {self._called(index)} were averaged before a GradScaler has "
@@ -423,6 +436,26 @@ def _take_scale(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     if found is not None:
         optimizer.found_inf = torch.zeros_like(found)  # type: ignore[attr-defined]
     return scale
+
+
+def _within_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the optimizer's class calls this step, which is then that of a base class."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if "step" in frame.f_code.co_name and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _within_scaler() -> bool:
+    """Return whether a GradScaler has called this step."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), torch.amp.GradScaler):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _require_own(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:

@@ -209,7 +209,7 @@ class Gradients:
         owners, named = self._owners(), self._layout.named_parameters()
         for place, (name, view) in enumerate(self._gradients.items()):
             parameter = named[name]
-            theirs = owners[id(parameter)] & self.step.covers if parameter.requires_grad else 0
+            theirs = owners.get(id(parameter), 0) & self.step.covers
             if not theirs or parameter.grad is None:
                 view.zero_()
                 if name in self._rows:
@@ -301,7 +301,7 @@ class Gradients:
         for name, view in self._gradients.items():
             parameter = named[name]
             theirs = owners.get(id(parameter), 0)
-            if not parameter.requires_grad or not theirs & covers:
+            if not theirs & covers:
                 continue
             gradient = self._mean_for(name, parameter, view) if name in self._used else None
             if gradient is not None and scale is not None and theirs & self.step.scaled:
@@ -330,8 +330,9 @@ class Gradients:
             if (gradient := named[name].grad) is not None and gradient.layout is torch.strided
         ]
         for _, name, gradient in sorted(given, key=itemgetter(0))[:4]:
-            mean = self._gradients[name].to(gradient.device)
-            if not torch.allclose(reals(gradient).to(mean.dtype), mean, rtol=0.1, atol=0.0):
+            got = reals(gradient)
+            mean = self._gradients[name].to(got.device, got.dtype)  # as it was written
+            if not torch.allclose(got.to(torch.float64), mean.to(torch.float64), rtol=0.1, atol=0):
                 return False
         return True
 
@@ -350,7 +351,7 @@ class Gradients:
                 is_coalesced=True,
                 check_invariants=False,
             )
-        if gradient is None or gradient.is_conj():
+        if gradient is None or gradient.is_conj() or 0 in gradient.stride():
             gradient = torch.empty_like(parameter)
         reals(gradient).copy_(mean)
         return gradient

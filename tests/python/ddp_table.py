@@ -153,7 +153,7 @@ class Program:
         self.loss_of = loss_of
         enabled = scale is not None
         self.scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=enabled)
-        self.average: Callable[[], object] = lambda: None
+        self.average: Callable[..., object] = lambda: None
         self.peers: list[int] = []
 
     def backward(self, number: int, loss_of: Loss | None = None, parts: int = 1) -> Tensor:
