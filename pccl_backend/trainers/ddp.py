@@ -36,6 +36,7 @@ import pccl_backend as pccl
 from pccl_backend.trainers import foreign
 from pccl_backend.trainers.backward import Backward, within_backward
 from pccl_backend.trainers.core import Core
+from pccl_backend.trainers.engine import Strategy
 from pccl_backend.trainers.gradients import Gradients, Step, members_of, names_of
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer
@@ -162,7 +163,9 @@ class DDP(Trainer):
         """
         self._require_open()
         if not self._handles:
-            raise pccl.InvalidStateError("average() is for the `with` block of its trainer")
+            raise pccl.InvalidStateError(
+                "average() is for the `with` block of its trainer, or after its start()"
+            )
         covers = sum(
             1 << self._index(optimizer) for optimizer in set(optimizers or self._optimizers)
         )
@@ -170,10 +173,16 @@ class DDP(Trainer):
         if gradients.given and self._asked == covers and not self._backward.changed():
             return
         self._require_all_stepped()
-        skipped = gradients.given and gradients.doubtful
-        stale = not self._end_round() or skipped
+        stale = not self._end_round()
         self._round(Step.of_set(covers, len(self._optimizers)), stale=stale)
         self._asked = covers
+
+    def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
+        info = super().start(strategy=strategy)
+        self._handles = self._handles or self._watch()  # also without a `with` block
+        return info
+
+    start.__doc__ = Trainer.start.__doc__
 
     def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
         self._end_taken_round()
@@ -189,13 +198,15 @@ class DDP(Trainer):
     # --- The hooks --------------------------------------------------------------------------------
 
     def _watch(self) -> list[Any]:
+        if self._handles:
+            return self._handles
         self._backward = Backward(self._optimizers, dict(self._model.named_parameters()))
         handles = [*self._backward.handles]
         for index, optimizer in enumerate(self._optimizers):
             before, after = partial(self._before, index), partial(self._after, index)
             handles.append(optimizer.register_step_pre_hook(foreign.untraced(before)))
             handles.append(optimizer.register_step_post_hook(foreign.untraced(after)))
-        return handles + foreign.watch(self._model, self._optimizers, self._refuse_foreign)
+        return [*handles, foreign.Watch(self._model, self._optimizers, self._refuse_foreign)]
 
     def _before(
         self,
@@ -213,7 +224,7 @@ class DDP(Trainer):
                 "there yet. trainers.DDP averages all of them at once: call step() after "
                 "backward(), or use trainers.DiLoCo"
             )
-        within = self._depth > 0 and _within_step(optimizer)  # otherwise, a step has raised
+        within = self._depth > 0 and foreign.within_step(optimizer)  # otherwise, a step has raised
         self._depth = self._depth + 1 if within else 1
         place = 1 if len(arguments) > 1 else None  # behind the optimizer itself
         closure = options.get("closure") if place is None else arguments[place]
@@ -266,8 +277,7 @@ class DDP(Trainer):
                     self._require_mean(index)
                     return
             self._require_all_stepped()
-            skipped = gradients.given and gradients.doubtful  # the others have gone further
-            stale = not self._end_round() or skipped
+            stale = not self._end_round()
             scale = _take_scale(self._optimizers[index])
             self._round(Step.of_one(index, covers=changed, scale=scale), stale=stale)
 
@@ -279,6 +289,7 @@ class DDP(Trainer):
         self._depth -= 1
         if self._depth > 0:
             return
+        self._once = None
         if self._unevaluated:
             self._unevaluated = False
             raise ValueError(
@@ -436,16 +447,6 @@ def _take_scale(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     if found is not None:
         optimizer.found_inf = torch.zeros_like(found)  # type: ignore[attr-defined]
     return scale
-
-
-def _within_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the optimizer's class calls this step, which is then that of a base class."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if "step" in frame.f_code.co_name and frame.f_locals.get("self") is optimizer:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _within_scaler() -> bool:

@@ -343,7 +343,7 @@ class DiLoCo(Trainer):
             return []
         hook = foreign.untraced(self._inner_step)
         handle = self._optimizers[-1].register_step_post_hook(hook)
-        return [handle, *foreign.watch(self._model, self._optimizers, self._warn_of_foreign)]
+        return [handle, foreign.Watch(self._model, self._optimizers, self._warn_of_foreign)]
 
     def _warn_of_foreign(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         if self._foreign is None:

@@ -58,7 +58,7 @@ class Copies(Protocol):
     outcome: Outcome
     inner_steps: int
     strict: bool
-    doubtful: bool
+    doubtful: int
 
     @property
     def message(self) -> Message: ...
@@ -335,7 +335,8 @@ class Engine:
     def _sync(self) -> None:
         self._hold()
         self.look_up()
-        if self.copies.doubtful and self.copies.outcome.sound & self._names():
+        doubtful = self.copies.doubtful
+        if doubtful and len(self.copies.outcome.sound & self._names()) >= doubtful:
             self.strategy = "receive_only"
         self.state.revision, offer = self.core.offer()
         self._progress.copy_(torch.tensor(offer.values(), device="cpu"))
@@ -351,7 +352,7 @@ class Engine:
         self.core.synced(self.state.revision, progress, goes_on=self._lent is not None)
         if is_new or info.rx_bytes > self._progress.nbytes:
             self._share = self.copies.adopt() or self._share
-        self.info, self.strategy, self.copies.doubtful = info, "enforce_popular", False
+        self.info, self.strategy, self.copies.doubtful = info, "enforce_popular", 0
         self._tell(self._observer.state_synced, info)
 
     def _names(self) -> set[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-__all__ = ["untraced", "watch"]
+__all__ = ["Watch", "install", "untraced", "within_step"]
 
 
 def untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,12 +21,8 @@ def untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
     return result
 
 
-def watch(
-    model: torch.nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
-    found: Callable[[torch.optim.Optimizer, str], None],
-) -> list[Any]:
-    """Call `found` when another optimizer steps over a parameter of the model.
+class Watch:
+    """Calls `found` when another optimizer is going to step over a parameter of a model.
 
     A step within the step of one of the optimizers belongs to it: some optimizers wrap others.
 
@@ -33,30 +30,57 @@ def watch(
         model: the model.
         optimizers: those that its trainer knows.
         found: receives the other optimizer, and the name of the parameter, before the step.
-
-    Returns:
-        The handles of the hooks.
     """
-    known = {id(optimizer) for optimizer in optimizers}
-    inside = False
 
-    def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        nonlocal inside
-        if id(optimizer) in known:
-            inside = True
-        elif not inside:
-            theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            for name, parameter in model.named_parameters():
-                if id(parameter) in theirs:
-                    found(optimizer, name)
-                    return
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        found: Callable[[torch.optim.Optimizer, str], None],
+    ) -> None:
+        self._model = model
+        self._optimizers = optimizers
+        self._found = found
+        with _lock:
+            _watches.append(self)
 
-    def after(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        nonlocal inside
-        if id(optimizer) in known:
-            inside = False
+    def remove(self) -> None:
+        with _lock, contextlib.suppress(ValueError):
+            _watches.remove(self)
 
-    return [
-        register_optimizer_step_pre_hook(untraced(before)),
-        register_optimizer_step_post_hook(untraced(after)),
-    ]
+    def look(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer is going to step."""
+        if any(optimizer is known for known in self._optimizers):
+            return
+        theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for name, parameter in self._model.named_parameters():
+            if id(parameter) in theirs and not any(map(within_step, self._optimizers)):
+                self._found(optimizer, name)
+                return
+
+
+_lock = threading.Lock()
+_watches: list[Watch] = []
+_installed: list[Any] = []
+
+
+def install() -> None:
+    """Install the hook of all watches. It stays: torch iterates over the hooks of all threads."""
+
+    def look(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for watch in tuple(_watches):
+            watch.look(optimizer)
+
+    with _lock:
+        if not _installed:
+            _installed.append(register_optimizer_step_pre_hook(untraced(look)))
+
+
+def within_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a step of the optimizer has called this, as that of a class over others."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if "step" in frame.f_code.co_name and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False

@@ -14,7 +14,7 @@ its state is then in doubt: in the next sync it receives what differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -40,24 +40,26 @@ class Step:
         scale: the factor by which a GradScaler has multiplied the gradients; None: they are as
             they are.
         scaled: the optimizers whose gradients keep the factor after the round.
+        steps: the optimizers that step for sure. An infinity in another gradient drops only that.
     """
 
     number: int
     covers: int
     scale: torch.Tensor | None = None
     scaled: int = 0
+    steps: int = 0
 
     @staticmethod
     def of_one(index: int, *, covers: int, scale: torch.Tensor | None) -> Step:
         """Return the step of one optimizer."""
         own = 1 << index
         scaled = (covers & ~own) if scale is not None else 0
-        return Step(index + 1, covers | own, scale, scaled)
+        return Step(index + 1, covers | own, scale, scaled, steps=own)
 
     @staticmethod
     def of_set(covers: int, count: int) -> Step:
         """Return the steps of several of `count` optimizers."""
-        return Step(min(count + 1 + covers, NUMBER_MAX), covers)
+        return Step(min(count + 1 + covers, NUMBER_MAX), covers, steps=covers)
 
 
 class Gradients:
@@ -72,7 +74,8 @@ class Gradients:
         expected: optimizers that the last round has given a gradient.
         sick: whether this peer's gradients of the last round were not finite.
         steps_itself: whether this class calls the optimizers, not the program.
-        doubtful: whether the others may have stepped otherwise.
+        doubtful: how many of the contributors must be there, so that one of them has surely taken
+            the step; 0 if this peer has.
     """
 
     strict = True
@@ -91,14 +94,15 @@ class Gradients:
             make_state(optimizer, sparse=sparse)
         shapes = layout.parameters
         rows = {f"rows of {n}": torch.Size(shapes[n][:1]) for n in layout.sparse}
-        flags = {"flags": torch.Size([len(shapes)]), **rows}
+        bad = {"bad": torch.Size([len(optimizers)])}
+        flags = {"flags": torch.Size([len(shapes)]), **rows, **bad}
         parts = {**shapes, **layout.floats, **flags}
         size = sum(shape.numel() for shape in parts.values())
         self._storage = torch.zeros(HEAD + size, dtype=layout.dtype, device="cpu")
         views = dict(views_of(self._storage[HEAD:], parts))
         self._gradients = {name: views[name] for name in shapes}
         self._changes = {name: views[name] for name in layout.floats}
-        self._flags = views["flags"]
+        self._flags, self._bad = views["flags"], views["bad"]
         self._rows = {name: views[f"rows of {name}"] for name in layout.sparse}
         self._agreed = {
             n: layout.local(n).to("cpu", layout.dtype, copy=True) for n in layout.floats
@@ -109,10 +113,12 @@ class Gradients:
         self.outcome = Outcome()
         self.inner_steps = 0
         self.step = Step(0, 0)
-        self.counts = self.unsure = self.given = self.steps_itself = self.doubtful = False
+        self.counts = self.unsure = self.given = self.steps_itself = False
+        self.doubtful = 0
         self.stepped = self.expected = 0
         self._posted = 0  # the number that this peer has sent
         self._brought = self.sick = False  # whether its gradients count
+        self._own_bad = [0.0] * len(optimizers)
         self._used: frozenset[str] = frozenset()  # parameters that have a mean gradient
 
     def shared(self) -> dict[str, torch.Tensor]:
@@ -202,10 +208,12 @@ class Gradients:
         """Copy the gradients; see the head of this file for those that bring none."""
         body = self._storage[HEAD:]
         self._posted, self._brought, self.sick = 0, False, False
+        self._own_bad = [0.0] * len(self._optimizers)
         if self._core.blank or not self.counts:
             body.zero_()
             return Share(0.0, False, 1)
         self._flags.zero_()
+        self._bad.zero_()
         owners, named = self._owners(), self._layout.named_parameters()
         for place, (name, view) in enumerate(self._gradients.items()):
             parameter = named[name]
@@ -221,13 +229,35 @@ class Gradients:
                 view.div_(self.step.scale.to(view.device))
         for name, view in self._changes.items():
             difference(self._agreed[name], self._layout.local(name), out=view)
-        low, high = body.aminmax()
-        if not bool(low.isfinite() & high.isfinite()):
+        if not _is_finite(body) and not self._drop_bad(owners, named):
             body.zero_()
             self.sick = True
             return Share(0.0, True, 1)
-        self._posted, self._brought = self.step.number, True
+        self._own_bad = self._bad.tolist()
+        # A GradScaler leaves out the step of an optimizer with an infinity, and others come first.
+        self._posted, self._brought = 0 if any(self._own_bad) else self.step.number, True
         return Share(1.0, False, 1)
+
+    def _drop_bad(self, owners: Mapping[int, int], named: Mapping[str, torch.nn.Parameter]) -> bool:
+        """Drop the gradients of optimizers that have one that is not finite.
+
+        Returns:
+            Whether the rest is of use: neither the optimizer that steps nor a buffer is concerned.
+        """
+        bad = 0
+        for name, view in self._gradients.items():
+            bad |= 0 if _is_finite(view) else owners.get(id(named[name]), 0)
+        if bad & self.step.steps or not all(map(_is_finite, self._changes.values())):
+            return False
+        for place, (name, view) in enumerate(self._gradients.items()):
+            if owners.get(id(named[name]), 0) & bad:
+                view.zero_()
+                self._flags[place] = 0
+                if name in self._rows:
+                    self._rows[name].zero_()
+        for index in range(len(self._optimizers)):
+            self._bad[index] = bad >> index & 1
+        return True
 
     def _owners(self) -> dict[int, int]:
         """Return the optimizers of each parameter, by its id."""
@@ -261,13 +291,21 @@ class Gradients:
     def landed(self, outcome: Outcome) -> None:
         """The means have come."""
         self.outcome = outcome
-        self.doubtful = not self._brought and outcome.contributors > 0
+        named, owners = self._layout.named_parameters(), self._owners()
+        self.doubtful = int(not self._brought and outcome.contributors > 0)
+        for index, (part, mine) in enumerate(zip(self._bad.tolist(), self._own_bad, strict=True)):
+            if not 0 < part < 1 - 1e-6:
+                continue  # no contributor has left one out, or all have
+            for name, view in self._gradients.items():
+                if owners.get(id(named[name]), 0) >> index & 1:
+                    view.div_(1 - part)
+            if mine:
+                self.doubtful = max(self.doubtful, 1 + round(part * outcome.contributors))
         self.given, self.stepped = False, 0
         flags = (self._flags > 0).tolist()
         self._used = frozenset(
             name for name, used in zip(self._gradients, flags, strict=True) if used
         )
-        named, owners = self._layout.named_parameters(), self._owners()
         self.expected = 0
         for name in self._used:
             self.expected |= owners.get(id(named[name]), 0)
@@ -284,7 +322,8 @@ class Gradients:
         if theirs == self.step.number:
             return True
         # A GradScaler may have skipped the optimizer that was first, for an infinity.
-        return self.sick and (theirs == 0 or bool(self.step.covers & self.expected))
+        bad = self.sick or any(self._own_bad)
+        return bad and (theirs == 0 or bool(self.step.covers & self.expected))
 
     def give(self, *, own: bool) -> Iterator[torch.Tensor]:
         """Give the parameters their mean gradients, and the buffers their means.
@@ -391,7 +430,7 @@ class Gradients:
 
     def restart(self) -> None:
         """This peer is out of the run: what was given belongs to it."""
-        self.given = self.doubtful = False
+        self.given, self.doubtful = False, 0
 
 
 def members_of(
@@ -402,6 +441,13 @@ def members_of(
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 yield index, parameter
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    if not len(tensor.view(-1)):
+        return True
+    low, high = tensor.aminmax()
+    return bool(low.isfinite() & high.isfinite())
 
 
 def names_of(optimizers: Sequence[torch.optim.Optimizer], which: int) -> str:

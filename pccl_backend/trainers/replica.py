@@ -37,7 +37,7 @@ class Replica:
     """
 
     strict = False  # peers with the settings of most go on
-    doubtful = False
+    doubtful = 0
 
     def __init__(self, layout: Layout, settings: Settings, core: Core, host: Host = ALONE) -> None:
         self._settings = settings

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
-from pccl_backend.trainers import checkpoint
+from pccl_backend.trainers import checkpoint, foreign
 from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
@@ -119,6 +119,8 @@ class Trainer:
         self._counted = False  # whether a step of its optimizers was counted
         self._foreign: str | None = None  # the last optimizer that moved the model, unknown to it
         self.last: OuterStep | None = None
+        if optimizers:
+            foreign.install()  # imports torch's compiler, too: now, while no peer waits
         self._release = claim(model, self)
 
     @property

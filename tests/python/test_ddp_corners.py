@@ -79,35 +79,6 @@ def test_scales_of_two_optimizers_that_are_not_unscaled_are_refused(pair: Thread
             raise outcome
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_an_infinity_for_one_of_two_optimizers(pair: ThreadedGroup, which: int) -> None:
-    """The scaler of one peer skips one optimizer only. The others' steps count for it.
-
-    If it is the last one, the peer cannot know before its next step, for which it has a gradient of
-    older parameters then.
-    """
-
-    def iterate(me: Program, number: int) -> None:
-        me.zero_grad()
-        me.backward(number)
-        if number == 2 and me.peers == [1]:
-            group = me.optimizers[which].param_groups[0]
-            group["params"][0].grad[0, 0] = float("inf")
-        for optimizer in me.optimizers:
-            me.scaler.unscale_(optimizer)
-        for optimizer in me.optimizers:
-            me.scaler.step(optimizer)
-        me.scaler.update()
-
-    peers = two(8.0), two(2.0)
-    got = pair.run(peers_of(iterate, *peers))
-    absent = (2, 3) if which == 1 else (2,)
-    want = table.alone(two(1.0), iterate, lambda step: [0] if step in absent else [0, 1])
-    assert same_bits(got["a"], got["b"])
-    torch.testing.assert_close(got["a"], want, rtol=1e-6, atol=1e-9)
-    assert [me.scaler.get_scale() for me in peers] == [8.0, 1.0]
-
-
 # --- Closures and averages ------------------------------------------------------------------------
 
 
@@ -287,4 +258,45 @@ def test_hooks_end_with_the_block(group: ScriptedGroup) -> None:
     learn(model)
     optimizer.step()
     assert group.calls == calls
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+# --- Gradients that are not finite ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_an_infinity_that_the_step_does_not_use(pair: ThreadedGroup, everywhere: bool) -> None:
+    """The generator's backward gives the discriminator a gradient that its zero_grad drops."""
+
+    def iterate(me: Program, number: int) -> None:
+        discriminator, generator = me.optimizers
+        me.zero_grad()
+        me.backward(number, table.loss_of_discriminator)
+        discriminator.step()
+        me.zero_grad()
+        me.backward(number, table.loss_of_generator)
+        if number == 2 and (everywhere or me.peers == [1]):
+            discriminator.param_groups[0]["params"][0].grad.fill_(float("inf"))
+        generator.step()
+
+    make = partial(table.program, "AdamW", "GAN", dtype=torch.float64)
+    peers = {
+        name: partial(table.under_ddp, make(), iterate, number, rounds=2)
+        for number, name in enumerate("ab")
+    }
+    got = pair.run(peers)
+    want = table.alone(make(), table.gan, lambda step: [0, 1])
+    assert same_bits(got["a"], got["b"])
+    torch.testing.assert_close(got["a"], want, rtol=1e-6, atol=1e-9)
+
+
+def test_ddp_trains_after_start_without_a_block(group: ScriptedGroup) -> None:
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = DDP(model, optimizer)
+    trainer.start()
+    learn(model)
+    optimizer.step()
+    assert trainer.revision == 1
+    trainer.close()
     assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
