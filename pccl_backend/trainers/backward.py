@@ -21,7 +21,7 @@ class Backward:
 
     Args:
         optimizers: the optimizers.
-        parameters: the model's trainable parameters, to which the hooks are given.
+        parameters: the model's parameters; the trainable ones get hooks.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ backward has given both a gradient, the peers cannot know whether both step; the
 beginning of the next round.
 
 If a peer is lost while the gradients travel, the survivors meet and average them again. A newcomer
-that is admitted at that moment brings no gradient, takes the same step as the others, and holds
-nobody up.
+that is admitted at that moment brings no gradient, takes the same step as the others, and delays
+none of them.
 
 A peer that was too late for the others, in a run with `call_timeout` in its URL, comes back in its
 optimizer's step. It takes the others' state, and their steps without a gradient of its own until
@@ -129,8 +129,8 @@ class DDP(Trainer):
         self._asked = 0  # the optimizers of the last average(), until they have stepped
         self._once: Callable[[], Any] | None = None  # the closure of the last step
         self._unevaluated = False  # whether it is going to make the gradients
-        self._depth = 0  # of steps within a step, such as that of a base class
-        self._placed: tuple[object, ...] | None = None  # membership in which it knows its place
+        self._depth = 0  # of steps within a step: a class may call its base class's
+        self._placed: tuple[object, ...] | None = None  # its membership, when it knows its place
 
     @property
     def revision(self) -> int:
@@ -271,7 +271,7 @@ class DDP(Trainer):
                         "backward"
                     )
                 has_mean = own & (self._asked or gradients.expected) & ~gradients.stepped
-                # After average(), what the program does to a gradient is for the step.
+                # After average(), the program's changes of a gradient are for the step.
                 written = not self._asked and self._backward.written(self._optimizers[index])
                 if has_mean and not changed and not written:
                     self._require_mean(index)
@@ -334,13 +334,13 @@ class DDP(Trainer):
         """Return whether the others are at the step of this peer's loop.
 
         They may be at another one if there are several optimizers, and this peer is new. If it has
-        received nothing, it is not new: the others began with what it has.
+        received nothing, it is not new: the others began with its state.
         """
         new = self._engine().received and self._placed != self._member
         return len(self._optimizers) == 1 or not new
 
     def _meet_after_round(self) -> bool:
-        """Finish the round. False: this peer was removed, and has come back instead."""
+        """Finish the round. False: this peer was removed, and came back."""
         engine = self._engine()
         if not self._run(Goal.STEP):
             return False
@@ -348,10 +348,10 @@ class DDP(Trainer):
         return True
 
     def _end_round(self) -> bool:
-        """Meet, if the last round is open. Return whether this peer still has what it had.
+        """Meet, if the last round is open. Return whether its gradients are still good.
 
-        False: it has come back instead, or it has received the others' step, which it had left out
-        for an infinity. Its gradients are of older parameters then.
+        False: they are of older parameters, because this peer came back, or because it has received
+        a step of the others that it had left out for an infinity.
         """
         stays, engine = True, self._engine()
         if self._gradients.given or engine.core.closing:
@@ -375,7 +375,7 @@ class DDP(Trainer):
         with self._signals, tracked(), torch.no_grad():
             yield
 
-    # --- What is refused --------------------------------------------------------------------------
+    # --- Refusals ---------------------------------------------------------------------------------
 
     def _require_all_stepped(self) -> None:
         """Raise ValueError if only some of the optimizers of the last average() have stepped.

@@ -1,10 +1,11 @@
-"""Gradients: what DDP sends in a round, and the model itself as shared state.
+"""Gradients: the message of DDP in a round, and the model itself as shared state.
 
-A round is for one step of this peer's loop, of which the number tells the peers apart that are at
-another one. The message has the gradients of all optimizers, those that the step does not need as
-zeros; then the changes of the model's float buffers; then a flag for each parameter that has a
-gradient, so that a parameter that no peer has used keeps none. A sparse gradient travels dense,
-with a flag for each of its rows.
+A round is for one step of this peer's loop. The step has a number, which shows whether peers are at
+different steps. The message has the gradients of all optimizers, with zeros for those that the step
+does not need; then the changes of the model's float buffers; then a flag for each parameter that
+has a gradient, so that a parameter that no peer has used keeps none. A sparse gradient travels
+dense, with a flag for each of its rows. At the end are flags of the optimizers whose gradients were
+left out, because one of them is not finite and they do not step now.
 
 A peer whose loop is not there brings nothing (weight 0): a newcomer within a step, one that came
 back, one with a gradient that is not finite. It takes the mean of the others. If the round was not
@@ -32,7 +33,7 @@ NUMBER_MAX = (1 << 24) - 1  # a float32 holds it exactly
 
 @dataclass(frozen=True)
 class Step:
-    """The step for which a round is.
+    """The step that a round is for.
 
     Attributes:
         number: of the optimizer that steps, from 1; beyond them, of a set of optimizers.
@@ -63,7 +64,7 @@ class Step:
 
 
 class Gradients:
-    """What DDP keeps of the model; see `Copies`.
+    """The message of DDP, and its view of the model; see `Copies`.
 
     Attributes:
         step: of this peer's loop, which is next.
@@ -122,10 +123,10 @@ class Gradients:
         self._used: frozenset[str] = frozenset()  # parameters that have a mean gradient
 
     def shared(self) -> dict[str, torch.Tensor]:
-        """Return what all peers hold alike, by name."""
+        """Return the shared state, by name."""
         named = self._layout.named_parameters()
         state = {f"model/{name}": parameter.detach() for name, parameter in named.items()}
-        # A peer with another layout is told so by name in its first sync, and harms nobody.
+        # A peer with another layout gets an error that names a tensor in its first sync.
         frozen = named.keys() - self._gradients.keys()
         state |= {f"frozen/{name}": torch.empty(0, device="cpu") for name in sorted(frozen)}
         state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
@@ -178,7 +179,7 @@ class Gradients:
         return f"{names}: another step than {theirs}; its gradients do not count in this one"
 
     def follows(self, outcome: Outcome) -> bool:
-        """The round counts for nobody. Return whether this peer can send again.
+        """No peer uses this round. Return whether this peer can send again.
 
         A newcomer then sends nothing until the others are at the step of its loop.
         """
@@ -289,7 +290,7 @@ class Gradients:
         raise AssertionError("DDP does not overlap")
 
     def landed(self, outcome: Outcome) -> None:
-        """The means have come."""
+        """The means have arrived."""
         self.outcome = outcome
         named, owners = self._layout.named_parameters(), self._owners()
         self.doubtful = int(not self._brought and outcome.contributors > 0)
@@ -329,7 +330,7 @@ class Gradients:
         """Give the parameters their mean gradients, and the buffers their means.
 
         Args:
-            own: whether the program steps next, for which its loop has made gradients.
+            own: whether the program steps next, with gradients of its own loop.
 
         Yields:
             The parameters that were given one, or none.
@@ -429,7 +430,7 @@ class Gradients:
     failed = hold = interrupted
 
     def restart(self) -> None:
-        """This peer is out of the run: what was given belongs to it."""
+        """This peer is out of the run, and so are the gradients that were given."""
         self.given, self.doubtful = False, 0
 
 
