@@ -33,10 +33,15 @@ class Backward:
         self._changed: set[int] = set()  # by id; the hooks keep the parameters alive
         self._given: dict[int, tuple[TensorWeakRef, int]] = {}  # the mean, and its version
         self.handles: list[Any] = []
+        self._unhooked: set[int] = set()  # their gradients are looked at instead
         for parameter in parameters.values():
-            if parameter.requires_grad:
-                hook: Any = parameter.register_post_accumulate_grad_hook
+            if not parameter.requires_grad:
+                continue
+            hook: Any = parameter.register_post_accumulate_grad_hook
+            try:
                 self.handles.append(hook(self._accumulated))
+            except RuntimeError:  # a subclass of Parameter over tensors of its own
+                self._unhooked.add(id(parameter))
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         self._changed.add(id(parameter))
@@ -59,6 +64,8 @@ class Backward:
             return False
         if id(parameter) in self._changed or id(parameter) not in self._given:
             return True
+        if id(parameter) in self._unhooked:
+            return self.changed_by_program(parameter)
         return self._given[id(parameter)][0]() is not gradient
 
     def written(self, optimizer: torch.optim.Optimizer) -> bool:
