@@ -1,8 +1,8 @@
 """Backward: notices which gradients have changed since the peers averaged them.
 
 A backward changes a gradient in place, or makes one; hooks of the parameters notice it. A program
-may also set another gradient tensor. Changes in place by the program, such as those of
-clip_grad_norm_, are looked at apart: after an average() they are for the step that follows.
+may also set another gradient tensor. Changes in place by the program, for example
+by clip_grad_norm_, are looked at apart: after an average() they are for the step that follows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch.utils.weak import TensorWeakRef
+
+from pccl_backend.trainers.optimizers import members_of
 
 __all__ = ["Backward", "within_backward"]
 
@@ -47,16 +49,11 @@ class Backward:
         self._changed.add(id(parameter))
 
     def changed(self) -> int:
-        """Return the optimizers that have a new gradient, as a sum of 1 << number."""
-        return sum(
-            1 << number
-            for number, optimizer in enumerate(self._optimizers)
-            if any(
-                self._has_changed(parameter)
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-            )
-        )
+        """Return the optimizers that have a new gradient, as a sum of 1 << index."""
+        which = 0
+        for index, parameter in members_of(self._optimizers):
+            which |= int(self._has_changed(parameter)) << index
+        return which
 
     def _has_changed(self, parameter: torch.Tensor) -> bool:
         gradient = parameter.grad
@@ -72,8 +69,7 @@ class Backward:
         """Return whether the program has changed a mean of the optimizer in place."""
         return any(
             id(parameter) in self._given and self.changed_by_program(parameter)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+            for _, parameter in members_of([optimizer])
             if parameter.grad is not None
         )
 

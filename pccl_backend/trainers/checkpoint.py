@@ -71,7 +71,7 @@ def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
 
 
 def _full(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors with elements; the others only name what all peers have alike."""
+    """Return the tensors with elements. The others have only their names to compare."""
     return {name: tensor for name, tensor in state.items() if tensor.numel()}
 
 

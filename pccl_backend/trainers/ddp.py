@@ -23,10 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import torch
@@ -37,9 +35,10 @@ from pccl_backend.trainers import foreign
 from pccl_backend.trainers.backward import Backward, within_backward
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Strategy
-from pccl_backend.trainers.gradients import Gradients, Step, members_of, names_of
+from pccl_backend.trainers.gradients import Gradients, Step
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer
+from pccl_backend.trainers.optimizers import called_by, members_of, names_of, within_step
 from pccl_backend.trainers.settings import owned_optimizers
 from pccl_backend.trainers.shards import check_whole
 from pccl_backend.trainers.stages import Action, Goal
@@ -224,7 +223,7 @@ class DDP(Trainer):
                 "there yet. trainers.DDP averages all of them at once: call step() after "
                 "backward(), or use trainers.DiLoCo"
             )
-        within = self._depth > 0 and foreign.within_step(optimizer)  # otherwise, a step has raised
+        within = self._depth > 0 and within_step(optimizer)  # otherwise, a step has raised
         self._depth = self._depth + 1 if within else 1
         place = 1 if len(arguments) > 1 else None  # behind the optimizer itself
         closure = options.get("closure") if place is None else arguments[place]
@@ -401,7 +400,9 @@ class DDP(Trainer):
             wrong = (kept is not None) != scaled
         else:
             changed = self._backward.changed_by_program
-            wrong = not gradients.are_means(index, changed=changed) and _within_scaler()
+            wrong = not gradients.are_means(index, changed=changed) and called_by(
+                torch.amp.GradScaler
+            )
         if wrong:
             raise ValueError(
                 f"the gradients of {self._called(index)} were averaged before a GradScaler has "
@@ -447,16 +448,6 @@ def _take_scale(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     if found is not None:
         optimizer.found_inf = torch.zeros_like(found)  # type: ignore[attr-defined]
     return scale
-
-
-def _within_scaler() -> bool:
-    """Return whether a GradScaler has called this step."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if isinstance(frame.f_locals.get("self"), torch.amp.GradScaler):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _require_own(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:

@@ -180,6 +180,9 @@ class DiLoCo(Trainer):
         ...         optimizer.zero_grad()
     """
 
+    _counted = False  # whether an inner step was counted
+    _foreign: str | None = None  # the last optimizer that moved the model, unknown to the trainer
+
     def __init__(
         self,
         model: torch.nn.Module,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-__all__ = ["Watch", "install", "untraced", "within_step"]
+from pccl_backend.trainers.optimizers import members_of, within_step
+
+__all__ = ["Watch", "install", "untraced"]
 
 
 def untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +52,7 @@ class Watch:
         """The optimizer is going to step."""
         if any(optimizer is known for known in self._optimizers):
             return
-        theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        theirs = {id(parameter) for _, parameter in members_of([optimizer])}
         for name, parameter in self._model.named_parameters():
             if id(parameter) in theirs and not any(map(within_step, self._optimizers)):
                 self._found(optimizer, name)
@@ -74,13 +74,3 @@ def install() -> None:
     with _lock:
         if not _installed:
             _installed.append(register_optimizer_step_pre_hook(untraced(look)))
-
-
-def within_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether a step of the optimizer has called this, as that of a class over others."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if "step" in frame.f_code.co_name and frame.f_locals.get("self") is optimizer:
-            return True
-        frame = frame.f_back
-    return False

@@ -24,9 +24,10 @@ import torch
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import HEAD, Outcome, Share
 from pccl_backend.trainers.layout import Layout, difference, reals, views_of
+from pccl_backend.trainers.optimizers import members_of, names_of
 from pccl_backend.trainers.outer import make_state
 
-__all__ = ["Gradients", "Step", "members_of", "names_of"]
+__all__ = ["Gradients", "Step"]
 
 NUMBER_MAX = (1 << 24) - 1  # a float32 holds it exactly
 
@@ -434,27 +435,8 @@ class Gradients:
         self.given, self.doubtful = False, 0
 
 
-def members_of(
-    optimizers: Sequence[torch.optim.Optimizer],
-) -> Iterator[tuple[int, torch.nn.Parameter]]:
-    """Yield the parameters of optimizers, each with the index of its optimizer."""
-    for index, optimizer in enumerate(optimizers):
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                yield index, parameter
-
-
 def _is_finite(tensor: torch.Tensor) -> bool:
-    if not len(tensor.view(-1)):
+    if tensor.numel() == 0:
         return True
     low, high = tensor.aminmax()
     return bool(low.isfinite() & high.isfinite())
-
-
-def names_of(optimizers: Sequence[torch.optim.Optimizer], which: int) -> str:
-    """Return the names of the optimizers in a sum of 1 << index."""
-    return " and ".join(
-        f"optimizer {index} ({type(optimizer).__name__})"
-        for index, optimizer in enumerate(optimizers)
-        if which & 1 << index
-    )

@@ -19,6 +19,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from pccl_backend.quantization import Format
+from pccl_backend.trainers.optimizers import members_of
 from pccl_backend.trainers.shards import is_dtensor, local_of, reshard
 
 __all__ = ["Layout", "difference", "reals", "views_of"]
@@ -212,8 +213,7 @@ class Layout:
 
     def _check_moved(self, named: Mapping[str, torch.Tensor]) -> None:
         """Check that what is trainable now is averaged, and is moved by an optimizer."""
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        moved = {id(parameter) for group in groups for parameter in group["params"]}
+        moved = {id(parameter) for _, parameter in members_of(self._optimizers)}
         for name, parameter in named.items():
             if not parameter.requires_grad:
                 continue

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 
 from pccl_backend.quantization import Format, check_feedback, numbers_of
+from pccl_backend.trainers.optimizers import members_of
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
 
 __all__ = ["Mix", "Settings", "Weight", "claim", "owned_optimizers"]
@@ -227,7 +228,7 @@ def owned_optimizers(
             raise TypeError(
                 f"an optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}"
             )
-        theirs = [p for group in optimizer.param_groups for p in group["params"]]
+        theirs = [parameter for _, parameter in members_of([optimizer])]
         if not any(id(parameter) in mine for parameter in theirs):
             raise ValueError(
                 f"optimizer {number} ({type(optimizer).__name__}) has {len(theirs)} parameters, "

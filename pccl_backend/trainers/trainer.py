@@ -116,8 +116,6 @@ class Trainer:
         self._closed = False
         self._removed: pccl.KickedError | None = None  # from the run of `url`; not back yet
         self._ends = False  # the `with` block does
-        self._counted = False  # whether a step of its optimizers was counted
-        self._foreign: str | None = None  # the last optimizer that moved the model, unknown to it
         self.last: OuterStep | None = None
         if optimizers:
             foreign.install()  # imports torch's compiler, too: now, while no peer waits

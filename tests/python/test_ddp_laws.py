@@ -267,7 +267,7 @@ def unscaled(me: Program, number: int) -> None:
 def test_a_step_left_out_for_an_infinity(
     monkeypatch: pytest.MonkeyPatch, averages: bool, sick: int
 ) -> None:
-    """The others step. What the peer learns before it has received their step does not count.
+    """The others step. This peer's gradients do not count until it has received their step.
 
     It receives the step when a later optimizer of the list has stepped, or at its next round.
     """

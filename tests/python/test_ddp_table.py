@@ -19,7 +19,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCENES = ("two", "three", "newcomer")
 WRONG_STATE = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the state that make_state makes"
+    strict=True,
+    raises=AssertionError,
+    reason="make_state takes a step with zero gradients, which changes this optimizer's state",
 )
 REFUSED = [(name, loop) for name, row in OPTIMIZERS.items() if row.refused for loop in LOOPS]
 REFUSED = [cell for cell in REFUSED if cell not in TORCH_HAS_NOT]

@@ -80,7 +80,7 @@ class Averager(Reporter):
         else:
             self.say(held=trainer.revision, digest=self._digest())
         self._model.zero_grad()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # stands for a longer forward and backward; no call waits for it
 
     def _digest(self) -> str:
         """Return a digest of all that the program holds; the trainer is not asked."""
