@@ -42,10 +42,6 @@ def test_a_call_under_way_fails_for_the_others_alike(make_world: MakeWorld, sign
     assert one == other
 
 
-def test_what_a_leaver_has_sent_still_arrives(make_world: MakeWorld, signs: str) -> None:
-    make_world(SIZE).run(work.sent_and_left, signs)
-
-
 def test_a_receive_from_any_rank_ends_with_the_last_sender(
     make_world: MakeWorld, signs: str
 ) -> None:

@@ -117,23 +117,6 @@ def all_reduce_under_way(path: str) -> str:
     return str(caught[0])
 
 
-def sent_and_left(path: str) -> None:
-    """Leave without a wait for a send that has all its bytes on the way. It still arrives."""
-    rank, signs = dist.get_rank(), Signs(path)
-    tensor = torch.full((4,), float(rank))
-    if rank == 0:
-        dist.isend(tensor, 1)
-        signs.wait("has received", 2)
-        signs.leave()
-    elif rank == 1:
-        dist.send(torch.zeros(1), 2)
-        dist.recv(tensor, 0)
-        assert (tensor == 0).all()
-    else:
-        dist.recv(torch.zeros(1), 1)
-        signs.give("has received")
-
-
 def receive_from_any(path: str) -> None:
     """Receive what ranks have sent before they left. Then no rank is left that could send."""
     rank, size, signs = dist.get_rank(), dist.get_world_size(), Signs(path)
