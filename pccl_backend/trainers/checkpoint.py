@@ -67,6 +67,7 @@ def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
     if own:
         differ = "the model, buffers= or error_feedback= differ"
         _copy(engine.copies.own(), state.get("own", {}), differ)
+    engine.copies.take()
     engine.resume(state["revision"])
 
 

@@ -24,8 +24,8 @@ import torch
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import HEAD, Outcome, Share
 from pccl_backend.trainers.layout import Layout, difference, reals, views_of
+from pccl_backend.trainers.optimizer_state import OptimizerState
 from pccl_backend.trainers.optimizers import members_of, names_of
-from pccl_backend.trainers.outer import make_state
 
 __all__ = ["Gradients", "Step"]
 
@@ -92,9 +92,12 @@ class Gradients:
         self._optimizers = optimizers
         self._core = core
         sparse = [layout.tensor(name) for name in layout.sparse]
-        for optimizer in optimizers:
-            make_state(optimizer, sparse=sparse)
         shapes = layout.parameters
+        moved = {id(layout.tensor(name)): name for name in shapes}
+        self._states = [
+            OptimizerState(optimizer, moved, title=names_of(optimizers, 1 << index), sparse=sparse)
+            for index, optimizer in enumerate(optimizers)
+        ]
         rows = {f"rows of {n}": torch.Size(shapes[n][:1]) for n in layout.sparse}
         bad = {"bad": torch.Size([len(optimizers)])}
         flags = {"flags": torch.Size([len(shapes)]), **rows, **bad}
@@ -133,16 +136,15 @@ class Gradients:
         state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
         if len(self.counters):
             state["buffer/counters"] = self.counters
-        names = {id(parameter): name for name, parameter in named.items()}
-        for number, optimizer in enumerate(self._optimizers):
-            for parameter, values in optimizer.state.items():
-                name = names.get(id(parameter), "")
-                state |= {
-                    f"optimizer/{number}/{name}/{key}": value
-                    for key, value in values.items()
-                    if isinstance(value, torch.Tensor)
-                }
+        names = self._names()
+        for number, own in enumerate(self._states):
+            shared = own.shared(names)
+            state |= {f"optimizer/{number}/{name}": tensor for name, tensor in shared.items()}
         return state
+
+    def _names(self) -> dict[int, str]:
+        """Return the names of the parameters, by id."""
+        return {id(tensor): name for name, tensor in self._layout.named_parameters().items()}
 
     # --- What travels -----------------------------------------------------------------------------
 
@@ -338,7 +340,7 @@ class Gradients:
         """
         covers = self.expected | (self.step.covers if own else 0)
         scale = self.step.scale if own else None
-        owners, named = self._owners(), self._layout.named_parameters()
+        owners, named, names = self._owners(), self._layout.named_parameters(), self._names()
         for name, view in self._gradients.items():
             parameter = named[name]
             theirs = owners.get(id(parameter), 0)
@@ -348,6 +350,9 @@ class Gradients:
             if gradient is not None and scale is not None and theirs & self.step.scaled:
                 gradient.mul_(scale.to(gradient.device))
             parameter.grad = gradient
+            if gradient is not None:
+                for state in self._states:
+                    state.release(parameter, names)
             yield parameter
         for name, change in self._changes.items():
             self._agreed[name].sub_(change)
@@ -422,8 +427,15 @@ class Gradients:
 
     def adopt(self) -> Share | None:
         """The others' state was received, into the model itself."""
+        self.take()
         self._write_buffers()
         return None
+
+    def take(self) -> None:
+        """The shared state was written: the optimizers take what they have not made themselves."""
+        names = self._names()
+        for state in self._states:
+            state.adopt(names)
 
     def interrupted(self) -> None:
         """The gradients are measured again."""

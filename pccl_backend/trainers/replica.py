@@ -181,6 +181,7 @@ class Replica:
     def adopt(self) -> Share | None:
         """Continue from the globals that were received; return a newcomer's share of the round."""
         share = None
+        self.take()
         if self._learned:
             self._everywhere(Buffers.load, 0)
             self._everywhere(Buffers.write_counters)
@@ -196,6 +197,10 @@ class Replica:
             self._everywhere(Buffers.keep, self._core.fragment)
             self._kept = True
         return share
+
+    def take(self) -> None:
+        """The shared state was written: an outer optimizer takes what it has not made itself."""
+        self._rule.adopt()
 
     def restart(self) -> None:
         """Begin as a newcomer that has this model."""

@@ -84,7 +84,6 @@ class Row:
         fused: whether it unscales in its step, with fused=True on the CPU.
         sparse: whether it takes sparse gradients only.
         refused: the error's text, if a trainer refuses it.
-        wrong: whether the state that make_state makes is not that of a first step.
     """
 
     kind: Callable[..., Optimizer]
@@ -92,7 +91,6 @@ class Row:
     fused: bool = False
     sparse: bool = False
     refused: str = ""
-    wrong: bool = False
 
 
 OPTIMIZERS = {
@@ -104,14 +102,14 @@ OPTIMIZERS = {
     "AdamW": Row(optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}, fused=True),
     "AdamW foreach": Row(optim.AdamW, {"lr": 0.01, "foreach": True}),
     "Adamax": Row(optim.Adamax),
-    "ASGD": Row(optim.ASGD, wrong=True),
+    "ASGD": Row(optim.ASGD),
     "LBFGS": Row(optim.LBFGS, {"lr": 0.1, "max_iter": 3}, refused="closure"),
     "Muon": Row(optim.Muon, {"lr": 0.01}),
-    "NAdam": Row(optim.NAdam, {"lr": 0.01}, wrong=True),
+    "NAdam": Row(optim.NAdam, {"lr": 0.01}),
     "RAdam": Row(optim.RAdam, {"lr": 0.01}),
     "RMSprop": Row(optim.RMSprop, {"lr": 0.01}),
     "RMSprop centered": Row(optim.RMSprop, {"lr": 0.01, "centered": True, "momentum": 0.9}),
-    "Rprop": Row(optim.Rprop, wrong=True),
+    "Rprop": Row(optim.Rprop),
     "SGD": Row(optim.SGD, {"lr": 0.1, "weight_decay": 0.1}, fused=True),
     "SGD nesterov": Row(optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, fused=True),
     "SGD maximize": Row(optim.SGD, {"lr": 0.01, "momentum": 0.9, "maximize": True}, fused=True),
@@ -119,15 +117,13 @@ OPTIMIZERS = {
         optim.SGD,
         {"lr": 0.1, "momentum": 0.9, "dampening": 0.5},
         fused=True,
-        refused=r"the optimizer has dampening=0.5; its first step differs from a later one",
     ),
     "SparseAdam": Row(
         optim.SparseAdam,
         {"lr": 0.01},
         sparse=True,
-        refused="the optimizer keeps 'step' as int; only tensors can be shared",
     ),
-    "counter in its group": Row(Counting, wrong=True),
+    "counter in its group": Row(Counting),
 }
 
 

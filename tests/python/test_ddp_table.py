@@ -18,11 +18,6 @@ from world import Master, Returned
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCENES = ("two", "three", "newcomer")
-WRONG_STATE = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="make_state takes a step with zero gradients, which changes this optimizer's state",
-)
 REFUSED = [(name, loop) for name, row in OPTIMIZERS.items() if row.refused for loop in LOOPS]
 REFUSED = [cell for cell in REFUSED if cell not in TORCH_HAS_NOT]
 CELLS = [(name, loop) for name in OPTIMIZERS for loop in LOOPS]
@@ -31,11 +26,6 @@ CELLS = [cell for cell in CELLS if cell not in TORCH_HAS_NOT and cell not in REF
 
 def show(value: Any) -> str:
     return str(value).replace(" ", "_")
-
-
-def marked(cells: list[tuple[str, str]]) -> list[Any]:
-    marks = {True: [WRONG_STATE], False: []}
-    return [pytest.param(*cell, marks=marks[OPTIMIZERS[cell[0]].wrong]) for cell in cells]
 
 
 def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
@@ -56,7 +46,7 @@ def test_torch_has_it_not(name: str, loop: str) -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize(("name", "loop"), marked(CELLS), ids=show)
+@pytest.mark.parametrize(("name", "loop"), CELLS, ids=show)
 def test_a_cell(monkeypatch: pytest.MonkeyPatch, name: str, loop: str, scene: str) -> None:
     rounds = ROUNDS.get(loop, 1)
     dtype = torch.float32 if scene == "two" else torch.float64  # thirds round
