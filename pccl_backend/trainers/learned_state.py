@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch.optim import Optimizer
 
-from pccl_backend.trainers.stand_ins import StandIn, optimizers_in, small
+from pccl_backend.trainers.stand_ins import StandIn, optimizers_in, random, small
 
 __all__ = ["Form", "Learned", "Names", "Place", "containers_of", "learn"]
 
@@ -28,20 +28,27 @@ Names = Mapping[int, str]  # of parameters, by id
 
 @dataclass(frozen=True)
 class Form:
-    """What a tensor is, without its values."""
+    """What a tensor is, without its values.
 
-    meta: torch.Tensor
-    device: torch.device
+    Attributes:
+        shape, stride: of a dense tensor.
+        like: a tensor without elements, of its dtype and on its device.
+    """
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    like: torch.Tensor
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Form:
-        return Form(torch.empty_like(tensor, device="meta"), tensor.device)
+        placed = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+        return Form(tensor.shape, torch.empty_like(placed).stride(), tensor.new_empty(0))
 
     def zeros(self) -> torch.Tensor:
-        return torch.zeros_like(self.meta, device=self.device)
+        return self.like.new_empty_strided(self.shape, self.stride).zero_()
 
     def __str__(self) -> str:
-        return f"{self.meta.dtype} of shape {tuple(self.meta.shape)}"
+        return f"{self.like.dtype} of shape {tuple(self.shape)}"
 
 
 @dataclass
@@ -84,18 +91,26 @@ class State(MutableMapping[str, Any]):
         return len(self._now())
 
 
-def containers_of(optimizer: Optimizer, names: Names) -> dict[str, MutableMapping[str, Any]]:
-    """Return what an optimizer keeps in, by label.
+class Containers(dict[str, MutableMapping[str, Any]]):
+    """Containers by label; an optimizer may not have made one yet that its state has by a text."""
+
+    def __missing__(self, label: str) -> MutableMapping[str, Any]:
+        prefix, found, owner = label.partition("(state ")
+        return State(self[f"{prefix}(state)"], owner[:-1]) if found else {}
+
+
+def containers_of(optimizer: Optimizer, names: Names) -> Containers:
+    """Return the containers of what an optimizer keeps.
 
     These are the states of its parameters, whatever else its state has, its groups, and its
     attributes; and those of optimizers that it wraps, unless they are the same ones.
     """
-    containers: dict[str, MutableMapping[str, Any]] = {}
+    containers = Containers()
     seen: set[int] = set()
     for prefix, each in optimizers_in(optimizer):
         if id(each.state) not in seen:
             seen.add(id(each.state))
-            containers |= _states(each, names, prefix)
+            containers.update(_states(each, names, prefix))
         for number, group in enumerate(each.param_groups):
             if id(group) not in seen:
                 seen.add(id(group))
@@ -176,10 +191,8 @@ class _Lesson:
         sparse = {id(self._small[parameter]) for parameter in self._sparse & self._small.keys()}
 
         def gradient(tensor: torch.Tensor) -> torch.Tensor:
-            values = torch.randn(
-                tensor.shape, dtype=tensor.dtype, device="cpu", generator=generator
-            )
-            return _laid(values.to(tensor.device), id(tensor) in sparse)
+            values = random(tensor.shape, tensor, generator)
+            return _laid(values, id(tensor) in sparse)
 
         stand_in = StandIn(self._optimizer, self._small, gradient)
         names = {

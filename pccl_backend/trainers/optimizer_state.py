@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numbers
 import struct
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -107,6 +107,7 @@ class OptimizerState:
                 container[place[1]] = self._spares.pop(place)
             else:
                 container[place[1]] = _decoded(kind, bits)
+        self._missing = {p for p in self._forms if self._rows[p][0] != Kind.TENSOR}
 
     def release(self, parameter: torch.Tensor, names: Names) -> None:
         """Free the spares of a parameter: the optimizer is going to make its state."""
@@ -133,15 +134,15 @@ class OptimizerState:
         if elsewhere := [place for place in self._forms if place[0].endswith(")")]:
             containers = containers_of(self._optimizer, {})
             for place in elsewhere:
-                value = containers.get(place[0], {}).get(place[1])
+                value = containers[place[0]].get(place[1])
                 if isinstance(value, torch.Tensor):
                     yield place, value
 
     def _look(self, places: frozenset[Place] | set[Place], names: Names) -> None:
         """Note what is at these places now."""
-        containers: dict[str, MutableMapping[str, Any]] = containers_of(self._optimizer, names)
+        containers = containers_of(self._optimizer, names)
         for place in places:
-            container = containers.get(place[0], {})
+            container = containers[place[0]]
             if place[1] in container:
                 self._rows[place] = self._encoded(place, container[place[1]])
             else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import types
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-__all__ = ["StandIn", "optimizers_in", "small"]
+__all__ = ["StandIn", "optimizers_in", "random", "small"]
 
 SMALL = 3  # elements of a small copy's dimension, at most
 
@@ -46,8 +46,9 @@ class StandIn:
 
     def step(self) -> None:
         """Take a step with new gradients. The random numbers of the program stay as they are."""
-        devices = {t.device.index for t in self._tensors if t.device.type == "cuda"}
-        with torch.random.fork_rng(sorted(index for index in devices if index is not None)):
+        on_cuda = {tensor.get_device() for tensor in self._tensors if tensor.is_cuda}
+        ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        with torch.random.fork_rng(sorted(on_cuda) if ready else []):
             self._give()
             step = _without_hooks(type(self.optimizer).step)
             if "closure" in inspect.signature(step).parameters:
@@ -67,9 +68,15 @@ class StandIn:
 def small(tensor: torch.Tensor) -> torch.Tensor:
     """Return random values of this dtype and number of dimensions, with a few elements."""
     shape = [min(size, SMALL) for size in tensor.shape]
-    generator = torch.Generator(device="cpu").manual_seed(1)
-    values = torch.randn(shape, dtype=tensor.dtype, device="cpu", generator=generator)
-    return values.to(tensor.device).requires_grad_(tensor.requires_grad)
+    values = random(shape, tensor, torch.Generator(device="cpu").manual_seed(1))
+    return values.requires_grad_(tensor.requires_grad)
+
+
+def random(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return random values of another tensor's dtype, on its device."""
+    return (
+        like.detach().new_empty(shape).copy_(torch.randn(shape, device="cpu", generator=generator))
+    )
 
 
 def optimizers_in(optimizer: Optimizer, prefix: str = "") -> Iterator[tuple[str, Optimizer]]:

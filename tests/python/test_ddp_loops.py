@@ -227,13 +227,3 @@ def test_a_closure_that_raises(group: ThreadedGroup) -> None:
             me.zero_grad()
 
     require_exact(group, train)
-
-
-def test_a_loaded_state_that_cannot_be_shared() -> None:
-    """An optimizer that keeps a number is refused also if its state is loaded."""
-    table_of = torch.nn.Embedding(6, 2, sparse=True)
-    optimizer = torch.optim.SparseAdam(list(table_of.parameters()))
-    table_of(torch.tensor([1])).sum().backward()
-    optimizer.step()
-    with pytest.raises(ValueError, match="'step' as int"):
-        DDP(table_of, optimizer).state_dict()
