@@ -79,9 +79,9 @@ class DDP(Trainer):
     Raises:
         ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
             be averaged; an optimizer that also moves something else than the model, or one that
-            needs several evaluations of a closure (LBFGS), or keeps state that is neither tensor nor
-            number; a model that has a trainer already, or
-            one that is cut between processes. Also in a step: the model's layout (docs/recipes.md,
+            needs several evaluations of a closure (LBFGS), or keeps state that is neither tensor
+            nor number; a model that has a trainer already, or one that is cut between processes.
+            Also in a step: the model's layout (docs/recipes.md,
             section 6) differs from that of the start; the peers step different optimizers; an
             optimizer evaluates its closure twice or never, or steps inside a backward; an optimizer
             that the trainer does not know moves the model.

@@ -95,7 +95,13 @@ class Gradients:
         shapes = layout.parameters
         moved = {id(layout.tensor(name)): name for name in shapes}
         self._states = [
-            OptimizerState(optimizer, moved, title=names_of(optimizers, 1 << index), sparse=sparse)
+            OptimizerState(
+                optimizer,
+                moved,
+                title=names_of(optimizers, 1 << index),
+                prefix=f"optimizer/{index}",
+                sparse=sparse,
+            )
             for index, optimizer in enumerate(optimizers)
         ]
         rows = {f"rows of {n}": torch.Size(shapes[n][:1]) for n in layout.sparse}
@@ -137,9 +143,8 @@ class Gradients:
         if len(self.counters):
             state["buffer/counters"] = self.counters
         names = self._names()
-        for number, own in enumerate(self._states):
-            shared = own.shared(names)
-            state |= {f"optimizer/{number}/{name}": tensor for name, tensor in shared.items()}
+        for own in self._states:
+            state |= own.shared(names)
         return state
 
     def _names(self) -> dict[int, str]:
@@ -340,7 +345,9 @@ class Gradients:
         """
         covers = self.expected | (self.step.covers if own else 0)
         scale = self.step.scale if own else None
-        owners, named, names = self._owners(), self._layout.named_parameters(), self._names()
+        owners, named = self._owners(), self._layout.named_parameters()
+        spared = [state for state in self._states if state.has_spares]
+        names = self._names() if spared else {}
         for name, view in self._gradients.items():
             parameter = named[name]
             theirs = owners.get(id(parameter), 0)
@@ -350,9 +357,8 @@ class Gradients:
             if gradient is not None and scale is not None and theirs & self.step.scaled:
                 gradient.mul_(scale.to(gradient.device))
             parameter.grad = gradient
-            if gradient is not None:
-                for state in self._states:
-                    state.release(parameter, names)
+            for state in spared if gradient is not None else ():
+                state.release(parameter, names)
             yield parameter
         for name, change in self._changes.items():
             self._agreed[name].sub_(change)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numbers
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -47,6 +47,7 @@ class OptimizerState:
         optimizer: the optimizer.
         names: of the parameters that it moves, by id.
         title: the optimizer's name in errors.
+        prefix: of the names in the shared state.
         sparse: parameters that have sparse gradients.
 
     Raises:
@@ -59,100 +60,110 @@ class OptimizerState:
         names: Names,
         *,
         title: str,
+        prefix: str,
         sparse: Sequence[torch.Tensor] = (),
     ) -> None:
         self._optimizer = optimizer
         self._title = title
+        self._prefix = prefix
         learned = learn(optimizer, names, title=title, sparse={id(tensor) for tensor in sparse})
-        self._forms = learned.tensors
-        self._numbers = frozenset(learned.numbers)
-        self._rows: dict[Place, Row] = dict.fromkeys(
-            sorted(self._forms.keys() | self._numbers), (Kind.ABSENT, 0)
-        )
+        self._forms = {self._name(place): form for place, form in learned.tensors.items()}
+        self._numbers = {self._name(place) for place in learned.numbers}
+        # Tensors that are not in the state of a parameter.
+        self._elsewhere = [place for place in learned.tensors if place[0].endswith(")")]
+        places = {self._name(place): place for place in {*learned.tensors, *learned.numbers}}
+        self._places = dict(sorted(places.items()))
+        self._rows: dict[str, Row] = dict.fromkeys(self._places, (Kind.ABSENT, 0))
         self._shared_rows = torch.zeros(len(self._rows), 2, dtype=torch.int64, device="cpu")
-        self._missing: set[Place] = set(self._forms)
-        self._spares: dict[Place, torch.Tensor] = {}
+        self._missing: set[str] = set(self._forms)
+        self._spares: dict[str, torch.Tensor] = {}
 
     def shared(self, names: Names) -> dict[str, torch.Tensor]:
         """Return the tensors, by name: the same ones again, unless the optimizer has new ones."""
-        here = dict(self._tensors(names))
-        missing = self._forms.keys() - here.keys()
+        tensors = self._tensors(names)
+        missing = self._forms.keys() - tensors.keys()
         if changed := self._numbers | (missing ^ self._missing):
             self._look(changed, names)
         self._missing = missing
-        for place in self._spares.keys() - missing:
-            del self._spares[place]
-        for place in missing:
-            here[place] = self._spare(place)
-        tensors = {"/".join(place): tensor for place, tensor in here.items()}
-        return {**tensors, "numbers": self._shared_rows} if self._rows else tensors
+        for name in self._spares.keys() - missing:
+            del self._spares[name]
+        for name in missing:
+            tensors[name] = self._spare(name)
+        if self._rows:
+            tensors[f"{self._prefix}/numbers"] = self._shared_rows
+        return tensors
 
     def adopt(self, names: Names) -> None:
         """Give the optimizer what was written to the tensors of the last `shared`."""
-        changed: dict[Place, Row] = {}
-        for (place, before), row in zip(
-            self._rows.items(), self._shared_rows.tolist(), strict=True
-        ):
+        changed: dict[str, Row] = {}
+        for (name, before), row in zip(self._rows.items(), self._shared_rows.tolist(), strict=True):
             if before != (now := (row[0], row[1])):
-                changed[place] = now
+                changed[name] = now
         if not changed:
             return
+        self._rows |= changed
         containers = containers_of(self._optimizer, names)
-        for place, (kind, bits) in changed.items():
-            self._rows[place] = kind, bits
-            container = containers[place[0]]
+        for name, (kind, bits) in changed.items():
+            label, key = self._places[name]
             if kind == Kind.ABSENT:
-                container.pop(place[1], None)
+                containers[label].pop(key, None)
             elif kind == Kind.TENSOR:
-                container[place[1]] = self._spares.pop(place)
+                containers[label][key] = self._spares.pop(name)
             else:
-                container[place[1]] = _decoded(kind, bits)
-        self._missing = {p for p in self._forms if self._rows[p][0] != Kind.TENSOR}
+                containers[label][key] = _decoded(kind, bits)
+        self._missing = {name for name in self._forms if self._rows[name][0] != Kind.TENSOR}
+
+    @property
+    def has_spares(self) -> bool:
+        return bool(self._spares)
 
     def release(self, parameter: torch.Tensor, names: Names) -> None:
         """Free the spares of a parameter: the optimizer is going to make its state."""
-        if not self._spares:
-            return
-        name = names[id(parameter)]
-        labels = {prefix + name for prefix, _ in optimizers_in(self._optimizer)}
-        for place in [place for place in self._spares if place[0] in labels]:
-            spare = self._spares.pop(place)
+        label = names[id(parameter)]
+        labels = {prefix + label for prefix, _ in optimizers_in(self._optimizer)}
+        for name in [name for name in self._spares if self._places[name][0] in labels]:
+            spare = self._spares.pop(name)
             spare.data = spare.new_empty(0)  # the shared state keeps it until its next look
 
     # --- Its parts --------------------------------------------------------------------------------
 
-    def _tensors(self, names: Names) -> Iterator[tuple[Place, torch.Tensor]]:
-        """Yield the tensors that there are."""
+    def _name(self, place: Place) -> str:
+        return f"{self._prefix}/{place[0]}/{place[1]}"
+
+    def _tensors(self, names: Names) -> dict[str, torch.Tensor]:
+        """Return the tensors that there are, by name."""
+        tensors: dict[str, torch.Tensor] = {}
         for prefix, optimizer in optimizers_in(self._optimizer):
             for owner, state in optimizer.state.items():
                 if not isinstance(owner, torch.Tensor):
                     continue
-                label = prefix + names.get(id(owner), "")
+                start = f"{self._prefix}/{prefix}{names.get(id(owner), '')}/"
                 for key, value in state.items():
                     if isinstance(value, torch.Tensor):
-                        yield (label, key), value
-        if elsewhere := [place for place in self._forms if place[0].endswith(")")]:
-            containers = containers_of(self._optimizer, {})
-            for place in elsewhere:
-                value = containers[place[0]].get(place[1])
-                if isinstance(value, torch.Tensor):
-                    yield place, value
+                        tensors[start + key] = value
+        containers = containers_of(self._optimizer, {}) if self._elsewhere else {}
+        for label, key in self._elsewhere:
+            value = containers[label].get(key)
+            if isinstance(value, torch.Tensor):
+                tensors[self._name((label, key))] = value
+        return tensors
 
-    def _look(self, places: frozenset[Place] | set[Place], names: Names) -> None:
-        """Note what is at these places now."""
+    def _look(self, changed: set[str], names: Names) -> None:
+        """Note what the optimizer has now at the places of these names."""
         containers = containers_of(self._optimizer, names)
-        for place in places:
-            container = containers[place[0]]
-            if place[1] in container:
-                self._rows[place] = self._encoded(place, container[place[1]])
+        for name in changed:
+            label, key = self._places[name]
+            container = containers[label]
+            if key in container:
+                self._rows[name] = self._encoded((label, key), container[key])
             else:
-                self._rows[place] = Kind.ABSENT, 0
+                self._rows[name] = Kind.ABSENT, 0
         self._shared_rows.copy_(torch.tensor(list(self._rows.values()), device="cpu"))
 
-    def _spare(self, place: Place) -> torch.Tensor:
-        if place not in self._spares:
-            self._spares[place] = self._forms[place].zeros()
-        return self._spares[place]
+    def _spare(self, name: str) -> torch.Tensor:
+        if name not in self._spares:
+            self._spares[name] = self._forms[name].zeros()
+        return self._spares[name]
 
     def _encoded(self, place: Place, value: Any) -> Row:
         if isinstance(value, torch.Tensor):

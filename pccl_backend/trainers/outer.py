@@ -82,12 +82,11 @@ class TorchRule:
             )
         self._names = {id(flat): str(number) for number, flat in enumerate(self._flats)}
         title = f"outer_optimizer ({type(self.optimizer).__name__})"
-        self._state = OptimizerState(self.optimizer, self._names, title=title)
+        self._state = OptimizerState(self.optimizer, self._names, title=title, prefix="outer")
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the rule's part of the shared state, by name."""
-        shared = self._state.shared(self._names)
-        return {f"outer/{name}": tensor for name, tensor in shared.items()}
+        return self._state.shared(self._names)
 
     def adopt(self) -> None:
         """The tensors of `state` were written: the optimizer takes them."""
@@ -96,7 +95,8 @@ class TorchRule:
     def apply_fragment(self, number: int, step: torch.Tensor) -> None:
         """Move a fragment by its mean pseudo-gradient."""
         flat = self._flats[number]
-        self._state.release(flat, self._names)
+        if self._state.has_spares:
+            self._state.release(flat, self._names)
         flat.grad = step
         try:
             self.optimizer.step()

@@ -165,6 +165,7 @@ class Peer:
             self.optimizer,
             self.names,
             title=f"optimizer 0 ({name})",
+            prefix="it",
             sparse=self.parameters if self.sparse else [],
         )
 
@@ -250,7 +251,9 @@ def test_it_only_looks(name: str) -> None:
     schedule = optim.lr_scheduler.LambdaLR(me.optimizer, lambda _: 1.0)
     before, image = torch.get_rng_state(), copy.deepcopy(me.image())
     try:
-        OptimizerState(me.optimizer, me.names, title="it", sparse=me.parameters[: 3 * me.sparse])
+        OptimizerState(
+            me.optimizer, me.names, title="it", prefix="it", sparse=me.parameters[: 3 * me.sparse]
+        )
     finally:
         for handle in handles:
             handle.remove()
@@ -264,13 +267,13 @@ def test_it_only_looks(name: str) -> None:
 
 def test_spares_go_when_a_parameter_has_a_gradient() -> None:
     me = Peer("AdamW")
-    spare = me.shared()["p1/exp_avg"]
+    spare = me.shared()["it/p1/exp_avg"]
     me.parameters[1].grad = torch.ones_like(me.parameters[1])
     me.state.release(me.parameters[1], me.names)
     assert spare.numel() == 0
     me.optimizer.step()
-    assert me.shared()["p1/exp_avg"] is me.optimizer.state[me.parameters[1]]["exp_avg"]
-    assert not me.shared()["p0/exp_avg"].any()
+    assert me.shared()["it/p1/exp_avg"] is me.optimizer.state[me.parameters[1]]["exp_avg"]
+    assert not me.shared()["it/p0/exp_avg"].any()
     assert not me.optimizer.state[me.parameters[0]]
 
 
@@ -324,7 +327,9 @@ REFUSED = {
 def test_a_refusal(kind: type[Base]) -> None:
     parameter = nn.Parameter(torch.ones(4))
     with pytest.raises(ValueError, match=REFUSED[kind]):
-        OptimizerState(kind([parameter]), {id(parameter): "p0"}, title="optimizer 0 (x)")
+        OptimizerState(
+            kind([parameter]), {id(parameter): "p0"}, title="optimizer 0 (x)", prefix="it"
+        )
 
 
 def test_a_number_that_has_no_place_in_64_bits() -> None:
@@ -340,7 +345,7 @@ from pccl_backend.trainers.optimizer_state import OptimizerState
 tensors = [torch.nn.Parameter(torch.ones(1 << 21 if n else 1 << 20)) for n in range(24)]
 optimizer = torch.optim.AdamW(tensors)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-OptimizerState(optimizer, {id(t): str(n) for n, t in enumerate(tensors)}, title="it")
+OptimizerState(optimizer, {id(t): str(n) for n, t in enumerate(tensors)}, title="it", prefix="it")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
