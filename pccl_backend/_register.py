@@ -49,7 +49,7 @@ def _register() -> None:
 
 
 def _create(options: Any, pg_options: object) -> PcclGroup | PcclBackend:
-    from pccl_backend._rendezvous import create_group
+    from pccl_backend._torch.groups import create_group
 
     return create_group(options, pg_options)
 
@@ -57,6 +57,6 @@ def _create(options: Any, pg_options: object) -> PcclGroup | PcclBackend:
 def _rendezvous(
     url: str, timeout: timedelta | None = None, **_: object
 ) -> Iterator[tuple[Store, int, int]]:
-    from pccl_backend._rendezvous import enter_open_run
+    from pccl_backend._torch.open_run import enter_open_run
 
     yield from enter_open_run(url, timeout)

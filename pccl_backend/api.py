@@ -19,7 +19,8 @@ from typing import Any, Literal, overload
 import torch
 import torch.distributed as dist
 
-from pccl_backend import _C, _limits, _rendezvous, _world, quantization
+from pccl_backend import _C, _limits, quantization
+from pccl_backend._torch import open_run, world
 
 __all__ = [
     "Contribution",
@@ -143,9 +144,9 @@ def join(
         >>> group = pccl.join("pccl://host:48148/tokyo", peer_group=local_rank)
         >>> dist.all_reduce(tensor, group=group)
     """
-    run = _rendezvous.read_url(url, peer_group=peer_group, min_peers=min_peers)
-    group = _rendezvous.join_open_run(run, timeout)
-    _world.add_beside_default(group)
+    run = open_run.read_url(url, peer_group=peer_group, min_peers=min_peers)
+    group = open_run.join_open_run(run, timeout)
+    world.add_beside_default(group)
     return group
 
 
@@ -174,9 +175,9 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
         ...     pccl.update_topology()
         ...     dist.all_reduce(gradient)
     """
-    pccl_group = _world.resolve(group)
+    pccl_group = world.resolve(group)
     fields = pccl_group.update_topology()
-    _world.refresh(pccl_group)
+    world.refresh(pccl_group)
     return Topology(
         epoch=fields["epoch"],
         rank=fields["rank"],
@@ -199,7 +200,7 @@ def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
         >>> if pccl.are_peers_pending():
         ...     pccl.update_topology()
     """
-    return _world.resolve(group).are_peers_pending()
+    return world.resolve(group).are_peers_pending()
 
 
 def _check_probe_limits(budget: float, max_bytes: int | None) -> None:
@@ -274,7 +275,7 @@ def optimize_topology(
         ((0, 2, 1, 3), 5.7)
     """
     _check_probe_limits(budget, max_bytes)
-    fields = _world.resolve(group).optimize_topology(round(budget * 1000), max_bytes or 0)
+    fields = world.resolve(group).optimize_topology(round(budget * 1000), max_bytes or 0)
     return TopologyPlan(
         epoch=fields["epoch"],
         adopted=fields["adopted"],
@@ -411,7 +412,7 @@ def all_reduce(
     options = _allreduce_options(op)
     numbers = quantization.numbers_for(tensor, op, quantize)
     # dist.all_reduce spends half of the time of an asynchronous call on checks for other backends.
-    call = _world.resolve(group).allreduce
+    call = world.resolve(group).allreduce
     if tag == "" and on_loss is None and quantize is None:
         work = call([tensor], options)
     else:
@@ -509,7 +510,7 @@ def last_error(group: dist.ProcessGroup | None = None) -> Exception | None:
         ...         raise
         ...     pccl.update_topology()
     """
-    pccl_group = _world.resolve(group)
+    pccl_group = world.resolve(group)
     try:
         pccl_group.raise_last_error()
     except Exception as error:  # noqa: BLE001
@@ -547,7 +548,7 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
         >>> pccl.run_info()["world_size"]
         3
     """
-    info = _world.resolve(group).run_info()
+    info = world.resolve(group).run_info()
     info["measured_seconds_per_gib"] = _seconds_per_gib(info["history"])
     return info
 

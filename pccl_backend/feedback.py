@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from pccl_backend import _world
+from pccl_backend._torch import world
 from pccl_backend.quantization import Format, check_feedback, check_tensor, quantize_dequantize
 
 __all__ = ["ErrorFeedback", "is_quantized", "loss_of"]
@@ -19,7 +19,7 @@ __all__ = ["ErrorFeedback", "is_quantized", "loss_of"]
 
 def is_quantized(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> bool:
     """Return whether an all-reduce of this tensor in this group can be quantized. Not joint."""
-    info = _world.resolve(group).run_info()
+    info = world.resolve(group).run_info()
     large = tensor.numel() * tensor.element_size() > info["one_shot_bytes"]
     return bool(info["world_size"] > 1 and large)
 

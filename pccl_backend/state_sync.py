@@ -12,7 +12,8 @@ from typing import Any, Literal, overload
 
 import torch.distributed as dist
 
-from pccl_backend import _C, _world
+from pccl_backend import _C
+from pccl_backend._torch import world
 from pccl_backend.shared_state import SharedState
 
 __all__ = ["StateSync", "SyncInfo", "sync_shared_state"]
@@ -254,7 +255,7 @@ def sync_shared_state(
         0
     """
     told = _checked(state, strategy, async_op, progress)
-    pccl_group = _world.resolve(group)
+    pccl_group = world.resolve(group)
     number, tensors = STRATEGIES.index(strategy), state.bound()
     if async_op:
         handle = pccl_group.begin_sync(revision=state.revision, strategy=number, tensors=tensors)

@@ -262,7 +262,7 @@ void bind(py::module_& m) {
       .def("count_split", &PcclGroup::count_split)
       .def("split_group",
            [](const py::object& group, const py::args& args, const py::kwargs& kwargs) {
-             const py::module_ split = py::module_::import("pccl_backend._split");
+             const py::module_ split = py::module_::import("pccl_backend._torch.split");
              return split.attr("split")(group, *args, **kwargs);
            })
       .def("run_info", &run_info)

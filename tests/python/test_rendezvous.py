@@ -13,8 +13,8 @@ from keyrings import TEXT, TOKEN, written
 from torch.distributed import HashStore
 from world import Failed, free_port
 
-from pccl_backend import _rendezvous
 from pccl_backend._settings import PeerSettings
+from pccl_backend._torch import hosted_world, store_dialogue
 from pccl_backend.errors import PcclError, TooFewPeersError
 
 EVERYWHERE = ""
@@ -26,39 +26,39 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a machine called `me`, with /etc/hosts as Debian writes it for `debian-me`."""
     addresses = {"me": MINE, "debian-me": "127.0.1.1", "other": "10.9.9.9", "::1": "::1"}
     facing = {"me": MINE, "debian-me": "127.0.0.1", "other": MINE}
-    monkeypatch.setattr(_rendezvous, "_addresses_of", lambda host: {addresses[host]})
-    monkeypatch.setattr(_rendezvous, "_facing_address", lambda host: facing[host])
+    monkeypatch.setattr(hosted_world, "_addresses_of", lambda host: {addresses[host]})
+    monkeypatch.setattr(hosted_world, "_facing_address", lambda host: facing[host])
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
 
 
 @pytest.mark.parametrize("host", [None, "localhost", "127.0.0.1", "127.3.2.1", "::1"])
 def test_one_machine_listens_on_loopback(host: str | None) -> None:
-    assert _rendezvous._choose_address(host, PeerSettings()) == ("127.0.0.1", "127.0.0.1")
+    assert hosted_world._choose_address(host, PeerSettings()) == ("127.0.0.1", "127.0.0.1")
 
 
 def test_torchrun_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert _rendezvous._choose_address("me", PeerSettings()) == ("127.0.0.1", "127.0.0.1")
+    assert hosted_world._choose_address("me", PeerSettings()) == ("127.0.0.1", "127.0.0.1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _rendezvous._choose_address("me", PeerSettings()) == (MINE, "me")
+    assert hosted_world._choose_address("me", PeerSettings()) == (MINE, "me")
 
 
 def test_several_machines() -> None:
     """Rank 0 is usually on the host of the store; the first rank of a subgroup may be elsewhere."""
-    assert _rendezvous._choose_address("me", PeerSettings()) == (MINE, "me")
-    assert _rendezvous._choose_address("other", PeerSettings()) == (MINE, MINE)
+    assert hosted_world._choose_address("me", PeerSettings()) == (MINE, "me")
+    assert hosted_world._choose_address("other", PeerSettings()) == (MINE, MINE)
 
 
 def test_a_name_that_is_loopback_at_home() -> None:
-    chosen = _rendezvous._choose_address("debian-me", PeerSettings())
+    chosen = hosted_world._choose_address("debian-me", PeerSettings())
     assert chosen == (EVERYWHERE, "debian-me")
 
 
 def test_the_user_knows_better() -> None:
     settings = PeerSettings(advertise="public.example")
-    assert _rendezvous._choose_address("me", settings) == (EVERYWHERE, "public.example")
+    assert hosted_world._choose_address("me", settings) == (EVERYWHERE, "public.example")
 
 
 def own_address() -> str | None:
@@ -85,12 +85,12 @@ def test_a_world_beyond_loopback(make_world: MakeWorld) -> None:
 )
 def test_another_version_of_rank_0(answer: str) -> None:
     with pytest.raises(ValueError, match="rank 0 runs another version of pccl"):
-        _rendezvous._Place.parse(answer)
+        hosted_world._Place.parse(answer)
 
 
 def test_an_answer_of_rank_0() -> None:
     text = "::1 4000 drawn:pccl1.k3v9x2mq7a1p.xyz group 5 (2)"
-    place = _rendezvous._Place.parse(text)
+    place = hosted_world._Place.parse(text)
     assert (place.host, place.port, place.run) == ("::1", 4000, "group 5 (2)")
     assert place.access.drawn == "pccl1.k3v9x2mq7a1p.xyz"
     assert "xyz" not in repr(place)
@@ -160,11 +160,11 @@ class Given:
 def test_a_complaint_in_an_earlier_group_is_not_heard() -> None:
     store = HashStore()
     master = Given()
-    store.set(_rendezvous._question(1), "old settings an old story")
-    teller = _rendezvous._Teller(store, 3, "here", master)
+    store.set(store_dialogue._question(1), "old settings an old story")
+    teller = store_dialogue.Teller(store, 3, "here", master)
     try:
-        assert store.get(_rendezvous._reply(1, "old")) == b"here"  # it waits for the reply
-        with pytest.raises(ValueError, match="it is wrong"), _rendezvous._Asker(store, 2):
+        assert store.get(store_dialogue._reply(1, "old")) == b"here"  # it waits for the reply
+        with pytest.raises(ValueError, match="it is wrong"), store_dialogue.Asker(store, 2):
             raise ValueError("it is wrong")
         assert master.up.wait(10)
         assert str(teller.complaint) == "rank 2 cannot join: it is wrong"
@@ -173,13 +173,13 @@ def test_a_complaint_in_an_earlier_group_is_not_heard() -> None:
 
 
 def test_without_a_rank_0_there_is_nobody_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_rendezvous, "TELL_S", 0.1)
+    monkeypatch.setattr(store_dialogue, "TELL_S", 0.1)
     store = HashStore()
-    with pytest.raises(ValueError, match="it is wrong"), _rendezvous._Asker(store, 2):
+    with pytest.raises(ValueError, match="it is wrong"), store_dialogue.Asker(store, 2):
         raise ValueError("it is wrong")
     with (
         pytest.raises(TooFewPeersError, match=r"no answer within 0\.1 s: did rank 0 call"),
-        _rendezvous._Asker(store, 2) as asker,
+        store_dialogue.Asker(store, 2) as asker,
     ):
         asker.ask(0.1)
     assert store.num_keys() == 1, "its question, and no complaint"

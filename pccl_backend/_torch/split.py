@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, _DistributedBackendOptions
 
-from pccl_backend import _C, _rendezvous
+from pccl_backend import _C
+from pccl_backend._torch.groups import no_groups_in_open_runs
+from pccl_backend._torch.hosted_world import join_hosted_world
 
 __all__ = ["split"]
 
@@ -40,7 +42,7 @@ def split(
     if opts is not None:
         raise TypeError(f"pccl takes no pg_options, got {type(opts).__name__}")
     if parent.open_run:
-        raise _rendezvous.no_groups_in_open_runs("split_group()")
+        raise no_groups_in_open_runs("split_group()")
     # Another group may have had the same name, and its keys are in the store for ever.
     name = f"split {parent.count_split()} {group_name or ''}"
     if parent.rank() not in ranks:
@@ -52,7 +54,7 @@ def split(
     options.timeout = dist.default_pg_timeout if timeout is None else timeout
     options.group_id = name
     options.global_ranks_in_group = list(ranks)
-    group: Any = _rendezvous.join_fixed_world(options)
+    group: Any = join_hosted_world(options)
     served = parent._device_types if device_types is None else device_types
     group.serve([device.type for device in served])
     group._set_group_name(group_name or name)

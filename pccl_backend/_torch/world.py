@@ -12,8 +12,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from pccl_backend import _devices
 from pccl_backend._C import PcclGroup
+from pccl_backend._torch import devices
 from pccl_backend.errors import InvalidStateError
 
 __all__ = ["add_beside_default", "refresh", "resolve"]
@@ -39,7 +39,7 @@ def add_beside_default(group: PcclGroup) -> None:
     global _added  # noqa: PLW0603
     _added += 1
     name = f"pccl-{_added}"
-    group.serve(_devices.ALL)
+    group.serve(devices.ALL)
     torch_group: Any = group
     torch_group._set_group_name(name)
     torch_group._set_group_desc(name)
@@ -49,7 +49,7 @@ def add_beside_default(group: PcclGroup) -> None:
     books: Any = c10d._world
     books.pg_map[group] = ("pccl", group.get_group_store())
     books.pg_names[group] = name
-    books.pg_backend_config[group] = ",".join(f"{device}:pccl" for device in _devices.ALL)
+    books.pg_backend_config[group] = ",".join(f"{device}:pccl" for device in devices.ALL)
     tag = f"ptd:{name}"
     books.pg_to_tag[group] = tag
     books.tags_to_pg.setdefault(tag, []).append(group)

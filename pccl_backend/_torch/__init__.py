@@ -1,0 +1,1 @@
+"""What torch.distributed asks of pccl: registration, rendezvous, groups, and torch's own tables."""
