@@ -27,11 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command == "master":
         run_master(rest)
     if command in ("runs", "forget"):
-        from pccl_backend.runs import forget_run, list_runs
+        from pccl_backend.command.runs import forget_run, list_runs
 
         return list_runs(rest) if command == "runs" else forget_run(rest)
     if command == "token":
-        from pccl_backend.tokens import main as run_token
+        from pccl_backend.command.tokens import main as run_token
 
         return run_token(rest)
     if command == "demo":

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from pccl_backend import _keyring
-from pccl_backend._command import CommandError
 from pccl_backend._limits import PORT_MAX, TRIAL_STREAMS_MAX, TRIAL_TIME_MAX_S, TRIAL_TIME_MIN_S
 from pccl_backend._settings import PeerSettings, is_loopback
+from pccl_backend.command import keyring_file
+from pccl_backend.command.common import CommandError
 from pccl_backend.probe import settings
 from pccl_backend.probe.advice import MeasuredPath, rows_of, streams_text
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
@@ -68,7 +68,7 @@ def _serve(options: argparse.Namespace, ours: PeerSettings) -> None:
     host = options.host or LOOPBACK
     tokens = [] if ours.token is None else [ours.token]
     if options.keyring:
-        tokens += [entry.token for entry in _keyring.read(options.keyring)]
+        tokens += [entry.token for entry in keyring_file.read(options.keyring)]
     port = PORT if options.port is None else options.port
     asked = {"host": host, "port": port, "about": json.dumps(settings.read())}
     with Endpoint({"serve": asked}, tokens) as endpoint:

@@ -19,7 +19,7 @@ from fleet import Fleet
 from programs import Program
 from world import run_program
 
-from pccl_backend import runs
+from pccl_backend.command import runs
 
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
 WAIT_S = 10.0
@@ -184,7 +184,7 @@ def test_another_user_is_told_so(journal: Path) -> None:
     program = f"""
 import os
 from pathlib import Path
-from pccl_backend.runs import MasterError, ask
+from pccl_backend.command.runs import MasterError, ask
 os.chdir({str(journal.parent)!r})  # the folders above may be closed to others
 os.setuid(12345)
 try:

@@ -14,8 +14,9 @@ from keyrings import HEAD, SECRET, TEXT, TOKEN, line, new, revoke, serving, show
 from test_runs import PCCL, Play, pccl, play
 from world import run_program
 
-from pccl_backend import _keyring, _private_file, _tokens
+from pccl_backend import _private_file, _tokens
 from pccl_backend._tokens import Token
+from pccl_backend.command import keyring_file
 
 __all__ = ["play"]  # a fixture
 
@@ -112,7 +113,7 @@ def test_a_token_in_a_file(keyring: Path, tmp_path: Path) -> None:
     done = pccl("token", "new", "alice", "--keyring", keyring, "--out", out)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    (entry,) = _keyring.read(keyring)
+    (entry,) = keyring_file.read(keyring)
     assert _tokens.read_secret_file(str(out)) == entry.token
     assert not shows(done.stderr, entry.token)
 
@@ -326,9 +327,11 @@ def test_a_keyring_does_not_grow_too_large(keyring: Path) -> None:
     room = (1 << 20) - keyring.stat().st_size
     assert 0 < room < (1 << 20)
     runs = [f"{'r' * 120}{number}" for number in range(room // 100)]
-    with pytest.raises(_keyring.KeyringError, match="at most 1048576: revoke tokens that nobody"):
-        _keyring.add(keyring, name="alice", runs=runs, created=0)
-    assert len(_keyring.read(keyring)) == len(lines)
+    with pytest.raises(
+        keyring_file.KeyringError, match="at most 1048576: revoke tokens that nobody"
+    ):
+        keyring_file.add(keyring, name="alice", runs=runs, created=0)
+    assert len(keyring_file.read(keyring)) == len(lines)
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -392,7 +395,7 @@ def test_a_replaced_file_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 def test_writers_wait_for_each_other(keyring: Path) -> None:
     def write() -> None:
         for _ in range(5):
-            _keyring.add(keyring, name="alice", runs=(), created=0)
+            keyring_file.add(keyring, name="alice", runs=(), created=0)
 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
@@ -400,7 +403,7 @@ def test_writers_wait_for_each_other(keyring: Path) -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    assert len(_keyring.read(keyring)) == 20
+    assert len(keyring_file.read(keyring)) == 20
 
 
 def test_a_writer_does_not_wait_for_ever(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`pccl token`: make the tokens with which peers prove who they are, list them, revoke them.
 
-The tokens of a master are in a keyring (_keyring.py). A new token is shown once, to the person who
-makes it. `revoke` asks a running master to read its keyring again. Nothing here imports torch.
+The tokens of a master are in a keyring (keyring_file.py). A new token is shown once, to the person
+who makes it. `revoke` asks a running master to read its keyring again. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pccl_backend import _keyring, _private_file
-from pccl_backend._command import CommandError, aligned, prepare_output, run_command, when
-from pccl_backend._keyring import Entry
+from pccl_backend import _private_file
 from pccl_backend._limits import NAME_BYTES_MAX, RUN_NAME_BYTES_MAX
 from pccl_backend._settings import check_name
 from pccl_backend._tokens import Token
-from pccl_backend.runs import MasterError, NoMasterError, add_master_options, ask, chosen_journal
+from pccl_backend.command import keyring_file
+from pccl_backend.command.common import CommandError, aligned, prepare_output, run_command, when
+from pccl_backend.command.keyring_file import Entry
+from pccl_backend.command.runs import (
+    MasterError,
+    NoMasterError,
+    add_master_options,
+    ask,
+    chosen_journal,
+)
 
 __all__ = ["main"]
 
@@ -32,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     chosen: argparse.ArgumentParser = options.parser
-    keyring = options.keyring or _keyring.default_keyring(os.environ)
+    keyring = options.keyring or keyring_file.default_keyring(os.environ)
     if keyring is None:
         chosen.error("HOME is not set: give --keyring PATH")
     if "journal" in options:  # of revoke
@@ -47,12 +54,12 @@ def _new(keyring: Path, options: argparse.Namespace) -> None:
     if options.out is not None and os.path.lexists(options.out):
         raise CommandError(f"{options.out} exists already: name a new file, or remove it first")
     runs = list(dict.fromkeys(options.run))
-    before = _keyring.read(keyring) if keyring.exists() else []
-    made = _keyring.add(keyring, name=options.name, runs=runs, created=int(time.time()))
+    before = keyring_file.read(keyring) if keyring.exists() else []
+    made = keyring_file.add(keyring, name=options.name, runs=runs, created=int(time.time()))
     try:
         _hand_out(made.token, options.out)
     except CommandError as error:
-        _keyring.remove(keyring, made.token.id)
+        keyring_file.remove(keyring, made.token.id)
         raise CommandError(f"{error}. The new token is not in the keyring any more") from None
     where = "the line above" if options.out is None else str(options.out)
     print(
@@ -86,14 +93,14 @@ def _hand_out(token: Token, out: Path | None) -> None:
 
 
 def _list(keyring: Path, _: argparse.Namespace) -> None:
-    entries = _keyring.read(keyring)
+    entries = keyring_file.read(keyring)
     prepare_output()
     rows = [(one.token.id, one.name, _runs_text(one), when(one.created)) for one in entries]
     print("\n".join(aligned([HEAD, *rows])) if rows else "this keyring has no tokens")
 
 
 def _revoke(keyring: Path, options: argparse.Namespace) -> None:
-    gone = _keyring.remove(keyring, options.token)
+    gone = keyring_file.remove(keyring, options.token)
     for entry in gone:
         print(f"revoked token {entry.token.id} of {entry.name}", flush=True)
     try:

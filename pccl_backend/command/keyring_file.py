@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pccl_backend import _private_file, _tokens
-from pccl_backend._command import CommandError, state_folder
 from pccl_backend._limits import (
     KEYRING_BYTES_MAX,
     NAME_BYTES_MAX,
@@ -26,6 +25,7 @@ from pccl_backend._limits import (
 )
 from pccl_backend._settings import check_name
 from pccl_backend._tokens import Token
+from pccl_backend.command.common import CommandError, state_folder
 
 __all__ = ["Entry", "KeyringError", "add", "default_keyring", "read", "remove"]
 

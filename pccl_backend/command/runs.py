@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pccl_backend._command import (
+from pccl_backend._limits import MASTER_ANSWER_BYTES_MAX, MASTER_PORT_DEFAULT, PORT_MAX
+from pccl_backend._settings import printable
+from pccl_backend.command.common import (
     NOTHING,
     CommandError,
     aligned,
@@ -29,8 +31,6 @@ from pccl_backend._command import (
     state_folder,
     when,
 )
-from pccl_backend._limits import MASTER_ANSWER_BYTES_MAX, MASTER_PORT_DEFAULT, PORT_MAX
-from pccl_backend._settings import printable
 
 __all__ = [
     "MasterError",
