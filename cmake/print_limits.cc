@@ -15,7 +15,7 @@
 #include "csrc/base/wire_format.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/limits.h"
-#include "master/keyring.h"
+#include "master/runs/keyring.h"
 #include "master/shell/shell.h"
 
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "master/admission.h"
-#include "master/groups.h"
-#include "master/host_exit.h"
-#include "master/joint.h"
+#include "master/group/groups.h"
+#include "master/group/joint.h"
+#include "master/members/admission.h"
+#include "master/runs/host_exit.h"
 #include "master/text_format.h"
 
 namespace pccl::master {

@@ -15,7 +15,7 @@
 #include "csrc/base/log.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
-#include "master/records.h"
+#include "master/runs/records.h"
 #include "master/topology/plan.h"
 
 namespace pccl::master {

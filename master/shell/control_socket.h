@@ -19,7 +19,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/result.h"
 #include "csrc/net/loop.h"
-#include "master/control.h"
+#include "master/operator/control.h"
 
 namespace pccl::master {
 

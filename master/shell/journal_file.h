@@ -13,7 +13,7 @@
 #include <string>
 
 #include "csrc/base/result.h"
-#include "master/journal.h"
+#include "master/runs/journal.h"
 
 namespace pccl::master {
 

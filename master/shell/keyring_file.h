@@ -14,7 +14,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/result.h"
 #include "csrc/net/loop.h"
-#include "master/keyring.h"
+#include "master/runs/keyring.h"
 
 namespace pccl::master {
 

@@ -12,8 +12,8 @@
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
-#include "master/admission.h"
-#include "master/summary.h"
+#include "master/members/admission.h"
+#include "master/operator/summary.h"
 #include "master/text_format.h"
 #include "master/topology/planner.h"
 

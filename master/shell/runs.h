@@ -20,8 +20,8 @@
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 #include "master/core.h"
-#include "master/keyring.h"
-#include "master/registry.h"
+#include "master/runs/keyring.h"
+#include "master/runs/registry.h"
 #include "master/shell/journal_file.h"
 #include "master/shell/shell.h"
 

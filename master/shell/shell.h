@@ -19,7 +19,7 @@
 #include "csrc/net/socket.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/version.h"
-#include "master/resumption.h"
+#include "master/state/resumption.h"
 
 namespace pccl::master {
 

@@ -1,8 +1,8 @@
 """The keyring: the file with the tokens that a master knows, as `pccl token` reads and changes it.
 
-master/keyring.h describes the format, and has the same rules. The file belongs to one user and is
-for that user only. It is replaced as a whole, so a full disk or a power cut leaves the old one. A
-lock file beside it keeps two writers apart. No error repeats a secret.
+master/runs/keyring.h describes the format, and has the same rules. The file belongs to one user and
+is for that user only. It is replaced as a whole, so a full disk or a power cut leaves the old one.
+A lock file beside it keeps two writers apart. No error repeats a secret.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`pccl runs` and `pccl forget`: list the runs of a master on this machine, or make it forget one.
 
 A master with a journal answers at a Unix socket beside the journal, one line of JSON each way, in
-the form of master/control.h. The answer is shown as far as it is understood: a master of another
-version may send more fields, or fewer. Nothing here imports torch.
+the form of master/operator/control.h. The answer is shown as far as it is understood: a master of
+another version may send more fields, or fewer. Nothing here imports torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // Fuzzes the reader of a master's journal: any file, and any payload in frames with right
 // checksums. A journal that was read and compacted must read back with the same content.
-#include "master/journal.h"
+#include "master/runs/journal.h"
 
 #include "csrc/net/checksum.h"
 #include "csrc/protocol/wire.h"

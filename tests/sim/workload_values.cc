@@ -132,7 +132,7 @@ void Workload::quantize(Call& call, Random& random) const {
   call.count = kCountQuantized[fast ? random.below(std::size(kCountQuantized)) : 0];
 }
 
-// Small tensors are not, and the larger the group, the smaller they are (master/epochs.cc).
+// Small tensors are not, and the larger the group, the smaller they are (master/epochs/epochs.cc).
 bool Workload::is_quantized(const Call& call, size_t members) const {
   constexpr size_t kScratchBytes = 512u << 10;
   if (!call.format.quantizes() || members < 2) return false;

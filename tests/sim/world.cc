@@ -4,7 +4,7 @@
 
 #include "csrc/net/keys.h"
 #include "csrc/protocol/codec.h"
-#include "master/journal.h"
+#include "master/runs/journal.h"
 #include "master/topology/planner.h"
 #include "tests/sim/peer_node.h"
 

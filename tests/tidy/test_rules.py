@@ -55,8 +55,8 @@ CASES: list[tuple[Rule, Source, Source]] = [
     ),
     (
         rules.pure_is_pure,
-        source("master/ballot.cc", "auto now = std::chrono::steady_clock::now();"),
-        source("master/ballot.cc", '// never steady_clock\nauto text = "rand";'),
+        source("master/group/ballot.cc", "auto now = std::chrono::steady_clock::now();"),
+        source("master/group/ballot.cc", '// never steady_clock\nauto text = "rand";'),
     ),
     (
         rules.pure_is_pure,

@@ -1,6 +1,6 @@
 #include "master/core.h"
 
-#include "master/journal.h"
+#include "master/runs/journal.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {

@@ -13,7 +13,7 @@
 #include <map>
 #include <set>
 
-#include "master/journal.h"
+#include "master/runs/journal.h"
 #include "tests/cpp/chance.h"
 #include "tests/cpp/master/harness.h"
 #include "tests/cpp/protocol/random_message.h"

@@ -1,0 +1,42 @@
+// resume: finds the messages that a peer has missed whose connection broke and that has resumed
+// (PROTOCOL.md, section 7). It compares what the peer has seen with the messages that were sent to
+// the members of its group. Pure functions; Epochs calls them. A live master has forgotten nothing,
+// so it uses the peer's report mainly for checks.
+// Invariant: a member lags by at most one epoch, because the next epoch needs its vote or, after a
+// loss, its state report.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "csrc/protocol/messages.h"
+#include "master/epochs/verdict.h"
+#include "master/runs/records.h"
+
+namespace pccl::master {
+
+// The log of one epoch: what its members have received, or will receive when they resume.
+struct AnnouncedEpoch {
+  Epoch epoch;  // none: nothing was sent yet
+  VerdictLog verdicts;
+  std::optional<protocol::EpochEnd> end;
+
+  EpochRecord record() const;
+  // `members`: those that acknowledge verdicts.
+  static AnnouncedEpoch restored(const EpochRecord& record, const std::vector<PeerId>& members);
+};
+
+struct Announced {
+  AnnouncedEpoch previous;
+  AnnouncedEpoch current;
+  protocol::EpochStart start;  // of the current epoch
+  // the freeze request, if the current epoch is ending
+  std::optional<protocol::FreezeRequest> freeze;
+};
+
+// The messages in the order of sending. kProtocol if the peer's report is impossible.
+Result<std::vector<protocol::Message>> missed(const Announced& announced,
+                                              const protocol::Resume& resume);
+
+}  // namespace pccl::master

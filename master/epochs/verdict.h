@@ -1,0 +1,95 @@
+// verdict: decides how operations end after a loss, from the survivors' state reports, and keeps
+// the log of verdicts, which all members of an epoch receive in the same order. Pure; Epochs calls
+// and owns it.
+// The commit rule (docs/design.md, section 6). tests/cpp/master/epochs/test_verdict.cc checks it
+// for every combination of states:
+// 1. A verdict that any survivor knows wins.
+// 2. Otherwise an operation commits if and only if every survivor has finished it.
+// 3. In a kept operation, elements keep their result if and only if every survivor has finished
+//    them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+using protocol::kVerdictIndexMax;
+
+// The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
+// the operation. REQUIRES: at least one.
+protocol::Outcome decide(std::span<const protocol::OpState> survivors);
+
+// The reported operations that commit, in order; all others do not. `concerned`: the survivors
+// whose reports count for an operation; if there are none, it does not commit. If a report lists an
+// operation twice, the first entry counts.
+std::vector<OpKey> decide(const std::map<PeerId, protocol::StateReport>& survivors,
+                          const std::function<std::vector<PeerId>(OpKey)>& concerned);
+
+// The kept operations: those for which `keeps` is true, that every survivor reports, and that have
+// not committed. Each has the number of elements that all survivors have finished.
+std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::StateReport>& survivors,
+                                        const std::vector<OpKey>& committed,
+                                        const std::function<bool(OpKey)>& keeps);
+
+// The verdicts of one epoch, numbered from 0, until all members have acknowledged them.
+// Invariants:
+// 1. The first verdict that is kept is the first one that some member has not acknowledged.
+// 2. No member has acknowledged a verdict that does not exist.
+// 3. Each kept verdict is found by its operation, and no other one is. (If a member invents an
+//    operation again, its last verdict is found.)
+// 4. The bytes of the texts are counted, and stay within kVerdictTextBytesMax.
+class VerdictLog {
+ public:
+  VerdictLog() = default;
+  explicit VerdictLog(const std::vector<PeerId>& members);
+  // Restored from a copy: the verdicts from `first` on. No member has acknowledged any of them.
+  VerdictLog(const std::vector<PeerId>& members, uint64_t first,
+             const std::vector<protocol::Verdict>& verdicts);
+
+  void append(std::vector<protocol::Verdict> verdicts);
+  // `peer` has seen all verdicts before `index`. False: there are fewer verdicts than that.
+  bool acknowledge(PeerId peer, uint64_t index);
+  void lose(PeerId peer);  // its acknowledgements are no longer needed
+
+  uint64_t next_index() const { return first_ + kept_.size(); }
+  uint64_t stable_index() const { return first_; }
+  // Number of verdicts that this member has not acknowledged. REQUIRES: a member.
+  uint64_t unseen(PeerId peer) const {
+    const auto at = seen_.find(peer);
+    PCCL_ASSERT(at != seen_.end() && at->second <= next_index());
+    return next_index() - at->second;
+  }
+  // Whether an operation has a verdict that is still kept here.
+  bool contains(OpKey op) const { return index_.contains(op); }
+  const std::deque<protocol::Verdict>& kept() const { return kept_; }
+  // The members whose acknowledgements count.
+  size_t members() const { return seen_.size(); }
+  bool is_member(PeerId peer) const { return seen_.contains(peer); }
+
+  // The verdicts from `index` on, in messages of bounded size; nothing if they are no longer kept.
+  std::optional<std::vector<protocol::Verdicts>> since(Epoch epoch, uint64_t index) const;
+
+  // Asserts the invariants.
+  void check() const;
+
+ private:
+  void trim();
+
+  uint64_t first_ = 0;
+  std::deque<protocol::Verdict> kept_;
+  size_t text_bytes_ = 0;  // of kept_: at most kVerdictTextBytesMax
+  std::map<OpKey, uint64_t> index_;
+  std::map<PeerId, uint64_t> seen_;
+};
+
+}  // namespace pccl::master

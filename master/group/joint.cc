@@ -1,0 +1,200 @@
+#include "master/group/joint.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "csrc/base/assert.h"
+#include "master/group/groups.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::Answer;
+using protocol::JointKind;
+using protocol::Settled;
+using Phase = Epochs::Phase;
+using Trait = Groups::Trait;
+
+// The ballots of these groups, which are about to be settled together; nothing if there is only
+// one. More groups than kGroupsNamedMax can only come from a journal that is older than this limit.
+// Then none is named, and a group that does not receive its answer before another restart waits for
+// the next ballot of all groups.
+std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
+  std::vector<Settled> all;
+  for (const GroupId id : ids) {
+    const Group* const found = groups.find(id);
+    PCCL_ASSERT(found != nullptr);
+    const Group& group = *found;
+    if (!group.epochs().changing()) all.push_back(group.settled_ballot());
+  }
+  if (all.size() == 1 || all.size() > protocol::kGroupsNamedMax) all.clear();
+  return all;
+}
+
+// The answer to the ballot of group `id`, if another group knows it. The ballots of both were
+// settled together before the restart of the master, so `id` waits for no other group. See
+// Group::announced_of().
+std::optional<bool> settled_before(const Groups& groups, GroupId id) {
+  for (const GroupId other : groups.with(Trait::kAnnouncing)) {
+    if (const auto announced = groups.find(other)->announced_of(*groups.find(id))) return announced;
+  }
+  return std::nullopt;
+}
+
+// The groups among `ids` for which settled_before() may have a new answer since the last step. A
+// group is touched when it begins to wait, and when another group gets answers about it.
+std::vector<GroupId> may_be_announced(const Groups& groups, const std::set<GroupId>& ids) {
+  std::vector<GroupId> some;
+  // such groups exist only after a restart
+  if (groups.with(Trait::kAnnouncing).empty()) return some;
+  for (const GroupId id : groups.due(false)) {
+    if (ids.contains(id)) some.push_back(id);
+  }
+  return some;
+}
+
+void settle_update(Groups& groups) {
+  groups.refresh();
+  const std::set<GroupId>& ready = groups.with(Trait::kReady);
+  Answer unchanged;
+  const auto settle = [&](GroupId id) {
+    Group& group = groups.touch(id);
+    PCCL_ASSERT(group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing());
+    const bool changes = group.would_change() || group.finds_better_plan();
+    changes ? group.change(unchanged.together) : group.answer(unchanged);
+  };
+  // All groups have voted for it, or have agreed earlier and are changing.
+  if (groups.with(Trait::kUnvoted).empty()) {
+    unchanged.together = ballots(groups, ready);
+    for (const GroupId id : ready) settle(id);
+  } else {
+    for (const GroupId id : may_be_announced(groups, ready)) {
+      if (settled_before(groups, id)) settle(id);
+    }
+  }
+}
+
+void settle_pending(Groups& groups) {
+  groups.refresh();
+  const std::set<GroupId>& asking = groups.with(Trait::kAsking);
+  bool complete = groups.with(Trait::kTalking).empty(), would_change = false;
+  for (const GroupId id : may_be_announced(groups, asking)) {
+    const std::optional<bool> before = settled_before(groups, id);
+    if (!before) continue;
+    Answer same;
+    same.pending = *before;
+    groups.touch(id).answer(same);
+    complete = false;  // the answer was for an earlier ballot, not for the open one
+  }
+  if (asking.empty() || !complete) return;
+  for (const auto& [id, group] : groups.all()) {
+    const bool waits = group.has_voted(JointKind::kUpdateTopology);
+    would_change |= group.has_members() && (waits || group.would_change());
+  }
+  Answer answer;
+  answer.pending = would_change;
+  answer.together = ballots(groups, asking);
+  for (const GroupId id : asking) {
+    Group& group = groups.touch(id);
+    PCCL_ASSERT(group.has_voted(JointKind::kArePeersPending));
+    group.answer(answer);
+  }
+}
+
+// The members that have not made this call, by group: "rank 2, which has been in ...; for peer
+// group 1: rank 0, which ...". Empty if there are none.
+std::string who_is_missing(const Groups& groups, const Group& own, JointKind kind) {
+  std::string out;
+  for (const auto& [id, group] : groups.all()) {
+    if (!group.has_members() || group.has_voted(kind)) continue;
+    const Ballot& ballot = group.ballot();
+    std::vector<uint32_t> missing;
+    for (const PeerId member : group.membership().members()) {
+      const bool called = ballot.has_voted(member) && ballot.is_open(member, kind);
+      if (!called) missing.push_back(*group.membership().rank(member));
+    }
+    if (!out.empty()) out += "; for ";
+    if (&group != &own) out += "peer group " + std::to_string(id.value) + ": ";
+    out += missing.empty() ? "the loss of a member to be recorded" : group.missing_text(missing);
+  }
+  return out;
+}
+
+// Ends the ballot of a group that has agreed on a change.
+void give_up_change(Group& group) {
+  PCCL_ASSERT(group.epochs().changing());
+  PCCL_ASSERT(group.epochs().phase() != Phase::kStarting);  // the JointAbort was held
+  if (!group.epochs().waits_for_peers())
+    return group.answer(Ballot::timeout(group.epochs().waits_for()));
+  Answer answer;
+  answer.code = Code::kTooFewPeers;
+  answer.text = "peer group " + std::to_string(group.id().value) + " has " +
+                count_text(group.membership().members().size(), "member") + " left, min_peers is " +
+                std::to_string(group.quorum().min_peers) +
+                ", and no newcomer can be admitted: start more peers and call it again";
+  group.answer(answer);
+}
+
+}  // namespace
+
+void settle_joint_calls(Groups& groups) {
+  settle_update(groups);
+  settle_pending(groups);
+}
+
+std::string awaited_by_others(const Groups& groups) {
+  const std::set<GroupId>& awaiting = groups.with(Trait::kAwaiting);
+  if (awaiting.empty()) return {};
+  const GroupId first = *awaiting.begin();
+  const auto kind = groups.find(first)->ballot().kind();
+  PCCL_ASSERT(kind && is_of_all_groups(*kind));
+  return std::string(text(*kind)) + ", for which peer group " + std::to_string(first.value) +
+         " waits,";
+}
+
+std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
+  const auto kind = group.ballot().kind();
+  if (!kind || group.epochs().phase() == Phase::kStarting) return std::nullopt;
+  Wait wait{text(*kind), {}, {}, {}, *kind};
+  for (const PeerId member : group.membership().members()) {
+    if (!group.ballot().has_voted(member) || !group.ballot().is_open(member, *kind)) continue;
+    const Instant called = group.membership().find(member)->last_call.at;
+    wait.since = wait.waiting.empty() ? called : std::min(wait.since, called);
+    wait.waiting.push_back(member);
+  }
+  if (group.epochs().changing()) {
+    const std::string others = group.epochs().waits_for();  // empty if it waits for more peers
+    wait.why = others.empty() ? "" : "for calls to end: " + others;
+  } else if (is_of_all_groups(*kind)) {
+    const std::string missing = who_is_missing(groups, group, *kind);
+    wait.why = missing.empty() ? "" : "for " + missing;
+  } else if (!group.ballot().is_complete()) {
+    wait.why = "for " + group.missing_text(group.ballot().missing());
+  } else {
+    wait.why = group.optimization_waits_for();
+  }
+  return wait.why.empty() ? std::nullopt : std::optional(wait);
+}
+
+void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
+  PCCL_ASSERT(group.membership().is_member(peer));
+  if (!group.ballot().is_open(peer, number)) return;  // already answered
+  const JointKind kind = group.ballot().vote(peer).kind;
+  if (group.gives_up_as_newcomer(peer, kind)) return;
+  if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
+  if (kind == JointKind::kOptimizeTopology) return group.give_up_optimization();
+  if (group.epochs().changing()) return give_up_change(group);
+  const std::string missing = who_is_missing(groups, group, kind);
+  const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);
+  for (const auto& [id, other] : groups.all()) {
+    // In its own group a newcomer of a lower rank may have made another call.
+    const bool waits = &other == &group || other.ballot().kind() == kind;
+    if (!waits || other.epochs().changing()) continue;
+    groups.touch(id).answer(answer);
+  }
+  PCCL_ASSERT(!group.ballot().is_open(peer, number));
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,34 @@
+// joint: decides when joint calls are settled. Each group settles sync_shared_state alone. For
+// update_topology and are_peers_pending, all groups of the run vote in one ballot, so that no two
+// processes of a machine wait for each other (PROTOCOL.md, section 5). Functions of the groups'
+// ballots, without state of their own. The MasterCore calls them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/base/ids.h"
+#include "master/group/wait_report.h"
+
+namespace pccl::master {
+
+class Group;
+class Groups;
+
+// Answers complete ballots and begins agreed changes. Must be called after everything that may
+// complete a ballot. Visits all groups only if a ballot of all groups is settled.
+void settle_joint_calls(Groups& groups);
+
+// The joint call of all groups in which some groups wait, for example "update_topology, for which
+// peer group 0 waits,"; empty if there is none. Only groups whose members have taken part in
+// something count. It is for groups that have not.
+std::string awaited_by_others(const Groups& groups);
+
+// The wait of the members of this group in their joint call, if they wait for other members.
+std::optional<Wait> joint_wait(const Groups& groups, const Group& group);
+
+// A peer gives up its call `number`. The call ends for all voters in the same ballot, unless its
+// answer is on its way. Ignored if that call is not open.
+void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number);
+
+}  // namespace pccl::master

@@ -1,0 +1,122 @@
+// Optimization: one optimize_topology at a time, from the complete ballot to its answer
+// (PROTOCOL.md, section 5.4). It waits for the operations in flight, measures the links in rounds
+// (topology/tournament.h), has a plan made (topology/planner.h), and says whether the plan is worth
+// an epoch of its own. Group owns it, and passes on to it what the members say. If an epoch ends
+// meanwhile, the members vote again, and the call goes on with what is left of its budget. The
+// rates and the ages of the measurements outlive the call, but not the master: they are measured
+// again. Invariants:
+// 1. A round of probes is under way only while it measures.
+// 2. Every wait has a bound: a round and a search have a deadline, and operations have their
+//    timeouts or the timeout of the call.
+// 3. A plan is taken in the step in which it comes. It is dropped if nobody plans any more.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "master/epochs/routes.h"
+#include "master/members/connections.h"
+#include "master/members/membership.h"
+#include "master/topology/hysteresis.h"
+#include "master/topology/size_average.h"
+#include "master/topology/tournament.h"
+
+namespace pccl::master {
+
+class Optimization {
+ public:
+  enum class Phase { kIdle, kWaiting, kMeasuring, kPlanning, kAdopting };
+  // The longest that a search for a plan may take.
+  static constexpr Duration kPlanningMax = std::chrono::seconds(60);
+
+  Optimization(GroupId group, Context& context, Connections& connections, Membership& membership)
+      : group_(group), context_(context), connections_(connections), membership_(membership) {}
+
+  Phase phase() const { return phase_; }
+  bool idle() const { return phase_ == Phase::kIdle; }
+  bool adopting() const { return phase_ == Phase::kAdopting; }
+  // The operations in flight delay it.
+  bool waits() const { return phase_ == Phase::kWaiting; }
+  // It has begun, and the votes for it stand.
+  bool under_way() const { return !idle() && !adopting(); }
+
+  // An all-reduce of so many bytes has begun, which goes by the plan.
+  void note_size(double bytes) { sizes_.note(bytes); }
+
+  // All have voted. `max_bytes`: as in Vote. REQUIRES: idle
+  void begin(Duration budget, uint64_t max_bytes = 0);
+  // No operation is in flight any more. REQUIRES: waits()
+  void measure(const protocol::EpochStart& now);
+  Status on(PeerId peer, const protocol::ProbeReport& report);
+  // The search with this token has found a plan.
+  void planned(uint64_t token, topology::Plan plan);
+  // Ends a round that is over, and begins what follows. REQUIRES: measuring or planning. True when
+  // there is nothing more to wait for.
+  bool advance(const protocol::EpochStart& now);
+  // The search has found nothing in time. REQUIRES: advance() has just returned true
+  bool is_too_late() const { return !found_ && membership_.members().size() > 1; }
+  // The plan to adopt; nothing if the present plan stays. REQUIRES: likewise, and not too late
+  std::optional<RoutePlan> take_plan(const protocol::EpochStart& now);
+  // The better plan is being adopted: the epoch ends, and the members vote again.
+  void adopt();
+  // The result of the call, for the answer to all. REQUIRES: not waiting or measuring
+  protocol::TopologyPlan result(const protocol::EpochStart& now) const;
+  // The call has ended.
+  void cancel();
+  // The epoch ends for another reason: the votes are void, and the call goes on when they have been
+  // cast again. Ignored unless it is under way.
+  void interrupt();
+  void lose(PeerId peer);  // it is gone for good
+
+  // A better plan than that of the present epoch, by what is known at this time: for an
+  // update_topology. Nothing if some rate is unknown, or there are too many members to plan at
+  // once.
+  std::optional<RoutePlan> better_plan(const protocol::EpochStart& now);
+
+  std::optional<Instant> deadline() const;
+  // Asserts the invariants.
+  void check() const;
+
+ private:
+  // Up to so many members, a plan is made within some milliseconds.
+  static constexpr size_t kPlannedAtOnce = 12;
+  void enter(Phase next);
+  void begin_round();
+  topology::PlanQuestion question() const;
+  bool is_worth_it(const topology::PlanQuestion& question, const protocol::EpochStart& now,
+                   const topology::Plan& found);
+  void plan();
+  PatternWish wish() const { return {context_.pattern, context_.options.shares}; }
+  std::vector<protocol::RankPair> ranks_of(const std::vector<topology::Pair>& pairs) const;
+  std::string pairs_text(const std::vector<topology::Pair>& pairs) const;
+  std::string what_was_not_measured() const;
+  std::vector<topology::Pair> missing_pairs() const;
+  double pause_of(const protocol::EpochStart& now) const;
+
+  const GroupId group_;
+  Context& context_;
+  Connections& connections_;
+  Membership& membership_;
+  Phase phase_ = Phase::kIdle;
+  topology::Tournament tournament_;
+  topology::Hysteresis hysteresis_;
+  topology::SizeAverage sizes_;
+  bool interrupted_ = false;  // the call goes on
+  Duration budget_{0};
+  uint64_t max_bytes_ = 0;
+  uint64_t token_ = 0;  // of the search
+  Instant plan_due_;
+  std::shared_ptr<const topology::PlanQuestion> question_;
+  std::optional<topology::Plan> found_;
+  double before_ = 0;        // predicted seconds for 1 GiB before the call
+  std::string not_adopted_;  // why
+  Epoch began_in_;           // the epoch in which the plan was made
+  RoutePlan planned_;        // the plan that is being adopted
+};
+
+const char* text(Optimization::Phase phase);
+
+}  // namespace pccl::master

@@ -1,0 +1,46 @@
+// admission: decides on the admission of a peer that sends Hello. A refusal tells its user what
+// to change. Pure functions of the Hello and of the run that the peer wants to join; the MasterCore
+// and the shell call them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/protocol/messages.h"
+#include "master/members/membership.h"
+
+namespace pccl::master {
+
+// The run config: values that all peers of a run must share, as its first peer set them.
+struct RunConfig {
+  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  uint32_t peer_timeout_ms = 0;
+  uint32_t first_call_timeout_ms = 0;
+  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
+  uint32_t call_timeout_ms = 0;  // 0: there is none
+};
+RunConfig config_of(const protocol::Hello& hello);
+
+// All these functions return nothing if the peer is accepted. `library`: the peer's name for
+// itself; may be empty.
+
+// Refuses a peer that has no version in common with its master, or does not speak the version of
+// its run.
+std::optional<protocol::Reject> refuse_versions(const protocol::VersionRange& peer,
+                                                const std::string& library,
+                                                const protocol::VersionRange& master);
+std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRange& peer,
+                                                      const std::string& library,
+                                                      const std::string& run, uint16_t version);
+
+// Can be called before there is a run of that name.
+std::optional<protocol::Reject> refuse_run(const std::string& name);
+
+// `config`: none before the first peer. `membership` and `quorum`: of the group in the Hello; null
+// if there is no such group yet. `group_count`: of the run.
+std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
+                                       const std::optional<RunConfig>& config,
+                                       const Membership* membership, const Quorum& quorum,
+                                       size_t group_count);
+
+}  // namespace pccl::master

@@ -1,0 +1,173 @@
+// Membership: the peers of one group and the rules about them (PROTOCOL.md, sections 2 and 4). It
+// knows which peers are welcomed, which are registered and wait, which are members and at which
+// rank, which could be admitted now, and which must be given up. Group owns it. It is pure
+// bookkeeping: group.cc sends the messages.
+// Invariants:
+// 1. Members are registered peers.
+// 2. A peer that is gone never comes back.
+// 3. Between every two registered peers there is one link (links.h says who dials).
+// 4. Each member has one rank, and the members are in the order of their ranks.
+// 5. The newcomers and the highest and lowest standing follow from the members' standings.
+// 6. A peer that was away for the whole timeout is no longer here.
+// 7. Each registered peer has an order of registration of its own.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/protocol/messages.h"
+#include "master/members/last_call.h"
+#include "master/members/links.h"
+#include "master/runs/records.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+
+// Peer counts that a group needs, as its first peer set them.
+struct Quorum {
+  uint32_t founders = 1;   // peers that begin the group together
+  uint32_t min_peers = 1;  // with fewer peers it does not continue
+};
+
+class Membership {
+ public:
+  struct Peer {
+    std::string seen_host;
+    bool seen_loopback = false;
+    int32_t wish = -1;   // wanted rank, -1: any; used only at the founding
+    std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
+    protocol::Standing standing = protocol::Standing::kNone;
+    std::string host;  // as the peer registered it; empty: use seen_host
+    uint16_t port = 0;
+    std::vector<Endpoint> others = {};  // further addresses
+    std::string name;                   // for people
+    uint64_t order = 0;                 // order of registration, from 1; 0: not registered
+    bool connected = true;
+    bool warned = false;    // a warning says that it is not connected
+    int away_ticks = 0;     // ticks since its connection closed
+    int waiting_ticks = 0;  // ticks since it registered, until it is a member
+    bool held_up = false;   // a warning says why it is not admitted yet
+    LastCall last_call;     // of a member
+    // The token of its last connection, before a restart or after it. None: the master had no
+    // keyring, or wrote an older journal.
+    std::optional<Holder> holder;
+  };
+
+  // ---- Joining and leaving ----
+  void welcome(PeerId peer, Peer about);
+  // Adds its links. Returns the peers at their other ends. REQUIRES: welcomed and not registered.
+  std::vector<PeerId> register_peer(PeerId peer, const protocol::Register& where);
+  void set_holder(PeerId peer, std::optional<Holder> holder);
+  // The peers whose last connection has proven one of these tokens. After a restart these include
+  // members that are not back yet.
+  std::vector<PeerId> holders_of(const std::set<std::string>& tokens) const;
+  // `warned`: a warning says that it is not connected. So another one will say that it is again.
+  void set_connected(PeerId peer, bool connected, bool warned = false);
+  // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
+  // kMembersMax gone peers are remembered: returns the one that is forgotten now, if any.
+  std::optional<PeerId> remove(PeerId peer, const std::string& why);
+  // Sets the members of the next epoch, in rank order. REQUIRES: all registered.
+  void admit(std::vector<PeerId> members, Instant now = {});
+  void called(PeerId member, LastCall call);
+  // The last call of a member has an outcome. Without `op`: every operation.
+  void operation_ended(std::optional<OpKey> op, Code outcome, Instant now);
+  void joint_call_ended(PeerId member, Code outcome, Instant now);
+  // A member no longer asks for sends from any source.
+  void stopped_asking(PeerId member, Instant now);
+  void set_held_up(PeerId peer, bool held_up) { peers_.at(peer).held_up = held_up; }
+  // After a restart. `ranked`: the members of the epoch in rank order; `left`: those that were not
+  // lost. None is connected, and nothing is known of the links. REQUIRES: no peers.
+  void restore(const std::vector<protocol::Member>& ranked, const std::vector<MemberRecord>& left);
+  MemberRecord record(PeerId member) const;
+
+  // ---- Queries ----
+  bool empty() const { return peers_.empty(); }
+  const Peer* find(PeerId peer) const;
+  const std::map<PeerId, Peer>& peers() const { return peers_; }
+  const std::vector<PeerId>& members() const { return members_; }  // those left, in rank order
+  // The rank in the epoch. It does not change when others are lost.
+  std::optional<uint32_t> rank(PeerId peer) const;
+  bool is_member(PeerId peer) const { return ranks_.contains(peer); }
+  std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
+  // Members that have taken part in less than some other member and were not yet compared with the
+  // others, in rank order. Founders are no newcomers: there is nobody to compare them with.
+  const std::vector<PeerId>& newcomers() const { return newcomers_; }
+  bool is_newcomer(PeerId peer) const;
+  protocol::Standing highest_standing() const { return highest_standing_; }
+  protocol::Standing lowest_standing() const { return lowest_standing_; }  // of all members
+  // Raises the standing of these peers to `to`, unless it is higher already.
+  void raise(const std::vector<PeerId>& peers, protocol::Standing to);
+  // The peer that wished this rank and is not a member, if any.
+  std::optional<PeerId> wished_by(int32_t rank) const;
+  // Why a peer is gone, if it is still remembered.
+  struct Gone {
+    PeerId peer;
+    std::string why;
+  };
+  const std::deque<Gone>& gone() const { return gone_; }
+
+  // ---- Rules ----
+  // The pending peers, at most `room`, in order of registration. A peer is pending if it is
+  // connected, linked with all members, and linked with every pending peer before it.
+  std::vector<PeerId> pending(size_t room) const;
+  // The first members in rank order, once `count` peers are pending; nothing if there are members.
+  std::optional<std::vector<PeerId>> founders(size_t count) const;
+  // The reason why a waiting peer is not pending, if a person can remove it. For a member: the
+  // waiting peers that cannot be linked with it.
+  std::string obstacle(PeerId peer) const;
+  // Whether the peer and a member (before there are members: any other peer) are not linked, and
+  // the first attempt of either side to connect has no outcome yet.
+  bool is_being_dialled(PeerId peer) const;
+  // A tick has passed. Returns the peers that are lost or no longer waited for because of it
+  // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: the peer is not held
+  // up.
+  struct Lost {
+    PeerId peer;
+    std::string why;
+    // For the members: this newcomer and a member cannot connect to each other.
+    std::string refusal = {};
+  };
+  std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
+  // Rule 1: a member that is not connected, and another member reports its link to it as down,
+  // since lately.
+  bool lost_at_once(PeerId peer) const;
+
+  // ---- Text formatting ----
+  protocol::Member member(PeerId peer) const;
+  std::string describe(PeerId peer) const;  // "tokyo-3 (peer 1.3, rank 2, 10.0.0.7:48201)"
+  std::string name(PeerId peer) const;      // "tokyo-3 (peer 1.3)"
+  RankNames rank_names() const;             // of those left
+  std::string ranks_text(const std::vector<uint32_t>& ranks) const;  // "ranks 0 (tokyo) and 1"
+  std::string apart(PeerId peer, PeerId other) const;                // why they cannot connect
+  protocol::Dial dial(PeerId dialler, PeerId target) const;
+
+  // Asserts the invariants. REQUIRES: the losses that tick() returned were carried out.
+  void check() const;
+
+  Links links;
+
+ private:
+  bool reached(PeerId peer, const std::vector<PeerId>& by) const;
+  PeerId weaker(PeerId a, PeerId b) const;
+  bool cannot_be_linked(PeerId newcomer, const Links::Dead& link) const;
+  void look_at_standings();
+  void check_members() const;
+  void check_standings() const;
+
+  std::map<PeerId, Peer> peers_;
+  std::vector<PeerId> members_;
+  std::map<PeerId, uint32_t> ranks_;  // rank of each member
+  std::vector<PeerId> newcomers_;  // this and the next two follow from members_ and their standing
+  protocol::Standing highest_standing_ = protocol::Standing::kNone;
+  protocol::Standing lowest_standing_ = protocol::Standing::kSynced;
+  std::deque<Gone> gone_;  // the last kMembersMax of them
+  uint64_t registrations_ = 0;
+};
+
+}  // namespace pccl::master

@@ -1,0 +1,92 @@
+// Journal: the records that a master must not forget, as bytes in a file that only grows. The file
+// is a header, then frames. Each frame takes one write and one wait for the disk.
+//   header   "pccljrnl" | u32 version | 16 bytes: the release of pccl that wrote it, and zeros |
+//            u32 checksum
+//   frame    u32 length of the payload | u32 checksum of length and payload | payload
+//   payload  entries: u8 kind | fields (journal.cc, wire.h)
+// Pure functions and values: journal_file.h has the file, and the simulator has a disk of its own.
+// Failure: if the last frame is cut off or garbage, it is dropped. Its write was never completed,
+// so no peer knows of its content. Damage before the last frame is an error that says where.
+// Versions: version 7 is written. Versions 2 to 6 are also read: their records lack the fields that
+// are marked since() a later version in journal.cc and fields.h. The header of version 2 has no
+// release. From version 3 on the header has the same layout in every version, so that a refusal can
+// name the release that reads the file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "master/runs/records.h"
+
+namespace pccl::master {
+
+// The master was started.
+struct Started {
+  uint32_t incarnation = 0;
+  bool operator==(const Started&) const = default;
+};
+// The run begins a life; its shared states are kept.
+struct RunOpened {
+  std::string run;
+  uint64_t run_id = 0;
+  std::string origin;                            // the network of the peer that opened it
+  uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
+  bool operator==(const RunOpened&) const = default;
+};
+// The life of the run is over: only its shared states are kept. `ended` is in seconds of the system
+// clock.
+struct RunFinished {
+  std::string run;
+  int64_t ended = 0;
+  bool operator==(const RunFinished&) const = default;
+};
+struct RunForgotten {
+  std::string run;
+  bool operator==(const RunForgotten&) const = default;
+};
+struct RunRecorded {
+  std::string run;
+  Record record;
+  bool operator==(const RunRecorded&) const = default;
+};
+using Entry = std::variant<Started, RunOpened, RunFinished, RunForgotten, RunRecorded>;
+
+// The combined effect of all entries so far.
+struct Memory {
+  uint32_t incarnation = 0;  // of the last start; 0: none
+  std::map<std::string, RunRecord> runs;
+
+  // Ignores records of a run that was not opened. Forgets a group without members: otherwise the
+  // run would grow with every group that comes and goes.
+  void apply(const Entry& entry);
+  bool operator==(const Memory&) const = default;
+};
+
+namespace journal {
+
+std::vector<std::byte> header();
+// Appends a frame with these entries. REQUIRES: at least one.
+void append(const std::vector<Entry>& entries, std::vector<std::byte>& out);
+// Writes the shortest journal of the same memory, header included. Each piece is one or more whole
+// frames, and none takes much memory, however many runs there are. `write` must use a piece before
+// it returns.
+void compact(const Memory& memory, const std::function<void(const std::vector<std::byte>&)>& write);
+std::vector<std::byte> compacted(const Memory& memory);  // in one piece
+
+struct Replayed {
+  Memory memory;
+  size_t bytes = 0;  // of intact frames; the rest is torn, and to be cut off
+};
+// `file`: its whole content. An empty file, or one with a cut-off header, is a journal without
+// entries. kSystem: not a journal, damaged, or of a version that is not read here.
+Result<Replayed> replay(std::span<const std::byte> file);
+
+}  // namespace journal
+}  // namespace pccl::master

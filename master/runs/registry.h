@@ -1,0 +1,179 @@
+// Registry: the runs that a master knows, the limits on their number, and which run ends or is
+// forgotten when room is needed. It is pure: Runs owns it and carries out its decisions.
+// A run begins with the first Hello that names it. It is *founded* when its first group has
+// members. It lives while peers of it are connected or expected back. Then it becomes a line: its
+// name, when it ended, and the agreed shared states. The next run of that name starts from these
+// states.
+//   founding   opened, and no group founded: ends kFoundersAwayMax after its last connection
+//              closed, or when its founders have waited for as long as they said
+//   training   founded, peers are connected
+//   away       founded, nobody is connected: its core waits for its members
+//   finished   a line: forgotten when it is too old, or earlier if it has no agreed state and
+//              room is needed
+// Invariants:
+// 1. A run with an agreed shared state is forgotten only because of its age or by its operator.
+// 2. When room is needed, the network that uses much room loses its own runs first.
+// 3. A run lives or is a line, never both.
+// 4. Each run is in exactly those indexes that belong to its phase, under its age and its network.
+// 5. The weights, and the number of connected runs, are those of the runs.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/protocol/messages.h"
+#include "master/runs/records.h"
+
+namespace pccl::master {
+
+// Seconds of the system clock since 1970. Unlike Instant, it keeps its meaning after a restart.
+using UnixSeconds = int64_t;
+constexpr UnixSeconds kDay = UnixSeconds{24} * 60 * 60;
+
+struct FinishedRun {
+  std::string origin;  // the network of the peer that opened it
+  UnixSeconds ended = 0;
+  std::vector<SharedStateRecord> states;
+  bool operator==(const FinishedRun&) const = default;
+};
+
+class Registry {
+ public:
+  enum class Phase { kFounding, kTraining, kAway, kFinished };
+
+  // ---- Decisions ----
+  // Ends a run: its peers are told why, then over() is called for it.
+  struct End {
+    std::string run;
+    std::string why;
+  };
+  // A line is forgotten.
+  struct Forget {
+    std::string run;
+    FinishedRun what;
+    std::string why;
+  };
+  using Decision = std::variant<End, Forget>;
+
+  explicit Registry(UnixSeconds kept) : kept_(kept) {}
+
+  // ---- The life of a run ----
+  struct Admission {
+    std::optional<protocol::Reject> rejected;
+    std::vector<Decision> decisions;             // carry these out first
+    bool opened = false;                         // the run begins: it needs a core,
+    std::vector<SharedStateRecord> states = {};  // which starts from these states
+    std::string origin = {};                     // network of the peer that opened the run first
+  };
+  // A Hello names this run.
+  Admission admit(const std::string& run, const std::string& origin, Instant now,
+                  UnixSeconds clock);
+  // A connection of the run was attached or detached. REQUIRES: the run lives, also for all that
+  // follow.
+  void connected(const std::string& run);
+  void disconnected(const std::string& run, Instant now);
+  // A peer of the run waits until then for its group to begin.
+  void waits(const std::string& run, Instant until);
+  void founded(const std::string& run);
+  // The core has no peer left to wait for. Returns the line, unless it would be empty.
+  std::optional<FinishedRun> over(const std::string& run, std::vector<SharedStateRecord> states,
+                                  UnixSeconds clock);
+  // The founding runs whose time is up, and runs in phase `away` beyond the limit.
+  std::vector<End> expire(Instant now);
+  std::optional<Instant> deadline() const;
+
+  // ---- From a journal ----
+  void restore(const std::string& run, FinishedRun line);
+  // A run that lived: its peers may come back until then.
+  void restore(const std::string& run, const std::string& origin, bool founded, Instant until,
+               UnixSeconds clock);
+
+  // ---- Lines ----
+  // Forgets the lines that are too old.
+  std::vector<Decision> forget_old(UnixSeconds clock);
+  // Forgets a run for the operator. Returns a sentence if that is not possible.
+  std::variant<Forget, std::string> forget(const std::string& run);
+
+  struct Listed {
+    Phase phase = Phase::kFounding;
+    std::string origin;
+    size_t connections = 0;
+    UnixSeconds since = 0;                       // end of a finished run, else its beginning
+    std::vector<SharedStateRecord> states = {};  // of a finished run
+  };
+  std::optional<Listed> find(const std::string& run) const;
+  std::map<std::string, Listed> list() const;
+
+  // Asserts the invariants.
+  void check() const;
+
+ private:
+  // The order in which runs are chosen: lines by their end, living runs by their beginning.
+  struct Age {
+    UnixSeconds when = 0;
+    uint64_t order = 0;
+    auto operator<=>(const Age&) const = default;
+  };
+  struct Living {
+    std::string origin;
+    Age begun{};
+    size_t connections = 0;
+    bool founded = false;
+    std::optional<Instant> ends;  // while it is founding
+    Instant waits_until{};
+    std::optional<FinishedRun> line = {};  // the line that it was before
+  };
+  struct Line {
+    FinishedRun run;
+    Age age;
+  };
+  using Names = std::map<Age, std::string>;
+  struct Origin {
+    size_t weight = 0;     // of all its runs; see Registry::weight()
+    Names stateless;       // lines without agreed states
+    Names founding_alone;  // no connections
+    Names founding;        // connected
+  };
+
+  static Phase phase(const Living& living);
+  static size_t weight(const FinishedRun& line);
+  // The only way to change a living run: updates the indexes from its state before and after.
+  template <typename F>
+  void change(const std::string& run, F&& how);
+  void enlist(const std::string& run, const Living& living, bool in);
+  void weigh(const std::string& origin, size_t weight, bool in);
+  void add_line(const std::string& run, FinishedRun line, Age age);
+  Line take_line(const std::string& run);
+  Forget forgotten(const std::string& run, std::string why);
+  // Chooses the run that makes room for one more; nothing if no run may go.
+  std::optional<Decision> one_of_origin(const Origin& origin);
+  std::optional<Decision> one_name(const std::string& origin);
+  std::optional<Decision> one_connected() const;
+  std::optional<protocol::Reject> make_room(const std::string& origin, Admission& admission);
+  void check(const std::string& run, const Living& living) const;
+  void check(const std::string& run, const Line& line) const;
+  void check_sizes() const;
+
+  const UnixSeconds kept_;
+  uint64_t order_ = 0;    // number of the last Age
+  size_t weight_ = 0;     // of all runs
+  size_t connected_ = 0;  // runs that have connections
+  std::map<std::string, Living> living_;
+  std::map<std::string, Line> lines_;
+  std::map<std::string, Origin> origins_;  // only networks with a run here
+  Names by_age_;                           // all lines
+  Names stateless_;                        // lines without agreed states
+  std::map<Age, std::string> away_;
+  std::set<std::pair<Instant, std::string>> ends_;
+};
+
+const char* text(Registry::Phase phase);
+
+}  // namespace pccl::master

@@ -1,0 +1,108 @@
+// Agreement: one sync_shared_state at a time, from the complete ballot to its answer (PROTOCOL.md,
+// section 5.3): election, then the stale members fetch, then the record is made durable. It also
+// keeps the last agreed state. The master carries no tensor: it announces to the members who has
+// the state and who lacks entries. Group owns it.
+// If a loss interrupts the transfers, the members vote again, and the call goes on. The state that
+// was elected before stays elected while a member has it. Otherwise another one of the same or a
+// higher revision may win now. If none does, the receivers may have all pieces of it, although
+// nobody is left that had the whole state.
+// Invariants:
+// 1. Nobody is answered before the agreed state is durable.
+// 2. A plan exists only while members fetch, and each of these members is a receiver of it.
+// 3. A state that is being made durable follows the recorded one: its revision is higher by one.
+// 4. The agreed revision never falls.
+// 5. Lists of entries are awaited if and only if it is listing.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "csrc/base/assert.h"
+#include "master/members/connections.h"
+#include "master/state/election.h"
+#include "master/state/state_lists.h"
+
+namespace pccl::master {
+
+class Agreement {
+ public:
+  // The answer to the voters, once known; its number and kind are set by the ballot.
+  using Outcome = std::optional<protocol::Answer>;
+
+  Agreement(GroupId group, Context& context, Connections& connections)
+      : group_(group), context_(context), connections_(connections) {}
+
+  bool idle() const { return phase_ == Phase::kIdle; }
+  bool recording() const { return phase_ == Phase::kRecording; }
+  const std::optional<AgreedState>& recorded() const { return recorded_; }
+
+  // After a restart: sets the last agreed state. REQUIRES: none is known yet.
+  void restore(const AgreedState& recorded) {
+    PCCL_ASSERT(idle() && !recorded_);
+    recorded_ = recorded;
+  }
+  // Whether some lists of entries are needed before it can begin. They are asked for. It is idle
+  // again when the last one has come. `offers`, here and in begin(): of all members, in rank order.
+  // REQUIRES: idle.
+  bool asks_for_lists(const std::vector<OfferOf>& offers, uint32_t number);
+  void add_lists_to(std::vector<OfferOf>& offers) const { lists_.add_to(offers); }
+  bool awaits_list(PeerId peer) const { return lists_.awaits(peer); }
+  // The number of the call for which lists are awaited.
+  uint32_t number() const { return number_; }
+  // Why the list is wrong; empty if it is right, or if nobody waits for it.
+  std::string on_list(PeerId peer, const protocol::StateList& list);
+  // REQUIRES: idle, and asks_for_lists() has returned false.
+  Outcome begin(const std::vector<OfferOf>& offers, uint32_t number);
+  // Ignored if the peer has no transfer in this call.
+  Outcome fetched(PeerId peer, const protocol::Fetched& fetched);
+  Outcome persisted(uint64_t token);
+  // The call has ended in another way. A record that is being persisted is still completed, but no
+  // voter is answered.
+  void cancel();
+  // The epoch has ended, and all votes are void, but the call goes on: see begin(). `gone`: names
+  // the peers that were lost with it, if any.
+  void interrupt(const std::string& gone);
+
+  // The peer takes part in the current transfers.
+  bool expects(PeerId peer) const;
+  const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
+  // Members that have yet to fetch, or to send their list.
+  std::set<PeerId> awaited() const;
+  // The plan, which a resumed voter may have missed.
+  const std::optional<protocol::SyncPlan>& plan() const { return plan_; }
+  // Voters wait for its outcome.
+  bool for_voters() const {
+    return phase_ == Phase::kListing || phase_ == Phase::kFetching || (recording() && answers_);
+  }
+
+  // The voters know that all have voted, and those in the background have gone on.
+  bool decided() const { return phase_ == Phase::kFetching || (recording() && answers_); }
+
+  enum class Phase { kIdle, kListing, kFetching, kRecording };
+
+  // Asserts the invariants.
+  void check() const;
+
+ private:
+  void enter(Phase next);
+  Outcome record();
+  protocol::Answer agreed() const;
+
+  const GroupId group_;
+  Context& context_;
+  Connections& connections_;
+  Phase phase_ = Phase::kIdle;
+  std::optional<AgreedState> recorded_;
+  AgreedState elected_;
+  uint32_t number_ = 0;
+  uint64_t token_ = 0;
+  bool answers_ = true;  // voters wait for the record
+  StateLists lists_;
+  std::optional<protocol::SyncPlan> plan_;
+  std::set<PeerId> fetching_;
+  std::optional<Election> election_;     // that is being carried out
+  std::optional<Election> interrupted_;  // of the call that goes on
+};
+
+}  // namespace pccl::master
