@@ -19,6 +19,7 @@
 
 #include "csrc/base/log.h"
 #include "csrc/base/text.h"
+#include "csrc/net/descriptors.h"
 #include "csrc/net/library_check.h"
 #include "csrc/protocol/shares.h"
 #include "csrc/protocol/version.h"
@@ -313,6 +314,7 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  pccl::net::open_standard_descriptors();  // before the journal is opened
   const Arguments arguments = parse(argc, argv);
   const char* level = std::getenv("PCCL_LOG");
   switch (arguments.mode) {

@@ -78,7 +78,8 @@ def run_master(arguments: Sequence[str]) -> NoReturn:
         except ValueError as error:
             print(f"pccl master: {error}", file=sys.stderr)
             sys.exit(2)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # it is None if the descriptor is closed
+        sys.stdout.flush()
     os.execv(MASTER, ["pccl master", *arguments])
 
 

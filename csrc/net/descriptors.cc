@@ -49,6 +49,14 @@ void watch_forks() {
 
 }  // namespace
 
+// A new descriptor gets the lowest free number. These stay open in programs that this one starts,
+// like standard descriptors that were never closed.
+void open_standard_descriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd >= 0) ::close(fd);
+}
+
 size_t descriptors_max() {
   rlimit files{};
   const bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY;

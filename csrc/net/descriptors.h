@@ -24,6 +24,11 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed, as it is in a process that was
+// started by `program 0<&- 2>&-`. Otherwise a socket or a file would get the number: libuv aborts
+// when it closes such a socket, and what goes to stderr would be written to the file.
+void open_standard_descriptors();
+
 // The most descriptors that this process may have open, sockets and files together (ulimit -n).
 size_t descriptors_max();
 

@@ -55,6 +55,7 @@ Status Loop::Impl::start(const std::string& thread_name) {
   const auto failed = [this](int error) {
     return Status{Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(error), {}};
   };
+  open_standard_descriptors();
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) return failed(-errno);
   int error = uv_loop_init(&uv);

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import work_lifecycle as work
 from conftest import MakeWorld
-from world import Lost, Master, run_program
+from programs import Program
+from world import Lost, Master, free_port, keyring_options, run_program
 
 import pccl_backend
 
@@ -58,6 +61,60 @@ def test_beside_another_default_group(make_world: MakeWorld, master: Master) -> 
 
 def test_without_a_default_group(make_world: MakeWorld, master: Master) -> None:
     make_world(2).run(work.without_default, master.url(), setup="nothing")
+
+
+# --- Standard descriptors -------------------------------------------------------------------------
+
+REDUCES = """
+import os, sys, torch, torch.distributed as dist
+url, rank, answer = sys.argv[1:]
+place = {"rank": int(rank), "world_size": 2} if url.startswith("file:") else {}
+dist.init_process_group("pccl", init_method=url, **place)
+tensor = torch.ones(1000)
+dist.all_reduce(tensor)
+dist.barrier()
+dist.destroy_process_group()
+open(answer, "w").write(f"sum {tensor[7].item()}, " + os.readlink("/proc/self/fd/2"))
+"""
+
+
+def closed(command: Sequence[str], redirections: str) -> list[str]:
+    """Return a command that starts a program like a daemon, without some descriptors."""
+    return ["/bin/sh", "-c", f'exec "$@" {redirections}', "sh", *command]
+
+
+@pytest.mark.parametrize("redirections", ["0<&-", "0<&- 2>&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("open_run", [False, True])
+def test_standard_descriptors_that_are_closed(
+    tmp_path: Path, open_run: bool, redirections: str
+) -> None:
+    with ExitStack() as stack:
+        url, journal = f"file://{tmp_path}/store", tmp_path / "journal"
+        if open_run:
+            port = free_port()
+            options = ["--port", str(port), "--journal", str(journal), *keyring_options()]
+            command = [sys.executable, "-m", "pccl_backend.cli", "master", *options]
+            master = stack.enter_context(Program(closed(command, redirections)))
+            url = f"pccl://127.0.0.1:{port}/run?min_peers=2"
+        answers = [tmp_path / str(rank) for rank in range(2)]
+        peers = [
+            stack.enter_context(
+                Program(
+                    closed(
+                        [sys.executable, "-c", REDUCES, url, str(rank), str(answer)], redirections
+                    )
+                )
+            )
+            for rank, answer in enumerate(answers)
+        ]
+        assert [peer.wait(60) for peer in peers] == [0, 0]
+        for answer in answers:
+            assert answer.read_text().startswith("sum 2.0")
+            assert ("2>&-" in redirections) == answer.read_text().endswith(", /dev/null")
+        if open_run:
+            master.terminate()
+            assert master.wait(20) == 0
+            assert b"pccl 20" not in journal.read_bytes(), "lines of the log"
 
 
 # --- How torch finds the backend ------------------------------------------------------------------

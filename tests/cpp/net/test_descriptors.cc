@@ -51,6 +51,23 @@ bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
          }) == 0;
 }
 
+TEST(Descriptors, TheStandardOnesAreOpenedIfTheyAreClosed) {
+  EXPECT_EQ(in_child([] {
+              const int other = ::open("/", O_RDONLY);
+              ::close(STDIN_FILENO);
+              ::close(STDERR_FILENO);
+              dup2(other, STDOUT_FILENO);  // what is open stays
+              open_standard_descriptors();
+              const int next = ::open("/", O_RDONLY);
+              const bool right = is_null(STDIN_FILENO) && !is_null(STDOUT_FILENO) &&
+                                 is_null(STDERR_FILENO) && next == other + 1;
+              open_standard_descriptors();
+              const int after = ::open("/", O_RDONLY);
+              return right && after == next + 1 ? 0 : 1;
+            }),
+            0);
+}
+
 TEST(Descriptors, RoomIsCountedWhereverItIs) {
   EXPECT_TRUE(with_limit(64, [] {
     std::vector<int> all;
