@@ -252,6 +252,9 @@ def checked_timeout(seconds: float) -> float:
 def state_hash(tensor: Tensor) -> int:
     """Return the hash that a contiguous tensor on the CPU has as an entry of a shared state."""
 
+def check_storage(what: str, tensor: Tensor) -> None:
+    """Raise ValueError, which says `what`, if the tensor's storage does not hold its elements."""
+
 def share_memory(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors share a byte. Gaps of one may hold the other."""
 

@@ -153,6 +153,7 @@ def check_tensor(tensor: torch.Tensor, format: Format) -> None:
             f"quantize={format} is for dense tensors of float32, float16 and bfloat16, not for "
             f"{kind}"
         )
+    _C.check_storage("the tensor to quantize", tensor)
 
 
 def numbers_for(

@@ -227,6 +227,7 @@ def _check(key: object, tensor: object) -> None:
         raise ValueError(
             f"{key!r} is on {tensor.device}: pccl shares tensors on the CPU and on CUDA devices"
         )
+    _C.check_storage(repr(key), tensor)
     contiguous = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
     if not contiguous and tensor.device.type != "cpu":
         raise ValueError(

@@ -65,7 +65,7 @@ bool BorrowedState::fits() const {
     const at::Tensor& tensor = entries_[at].tensor;
     const Lent& lent = lent_[at];
     // mutable_data_ptr() gives a lazy clone its own memory.
-    const bool same = is_plain(tensor) && tensor.scalar_type() == lent.dtype &&
+    const bool same = is_plain(tensor) && is_stored(tensor) && tensor.scalar_type() == lent.dtype &&
                       tensor.mutable_data_ptr() == lent.data &&
                       tensor.sizes() == at::IntArrayRef(sizes, lent.dimensions);
     if (!same) return false;
@@ -81,6 +81,7 @@ void BorrowedState::watch() {
 
 peer::StateSpan BorrowedState::lend(const NamedTensor& entry) {
   const at::Tensor& tensor = entry.tensor;
+  check_storage(c10::str("the tensor '", entry.key, "' of the shared state"), tensor);
   const c10::Device device = tensor.device();
   BorrowedTensors& borrowed =
       borrowed_.try_emplace(device.str(), "sync_shared_state").first->second;

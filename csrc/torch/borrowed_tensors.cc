@@ -1,6 +1,7 @@
 #include "csrc/torch/borrowed_tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <cstring>
@@ -23,6 +24,18 @@ Bytes bytes_of(const at::Tensor& tensor, Use use) {
   return {static_cast<std::byte*>(data), tensor.nbytes()};
 }
 
+size_t bytes_needed(const at::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size(),
+                                          static_cast<size_t>(tensor.storage_offset()));
+}
+
+std::string name_of(const char* call, Use use) {
+  const char* const role = use == Use::kRead    ? "the input of "
+                           : use == Use::kWrite ? "the output of "
+                                                : "the tensor of ";
+  return c10::str(role, call);
+}
+
 at::Tensor contiguous_like(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
 }
@@ -32,6 +45,20 @@ at::Tensor contiguous_like(const at::Tensor& tensor) {
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
          !tensor._is_zerotensor();
+}
+
+// An element of a quantized tensor may be less than a byte. pccl refuses these tensors anyway.
+bool is_stored(const at::Tensor& tensor) {
+  return bytes_needed(tensor) <= tensor.storage().nbytes() || tensor.is_quantized();
+}
+
+void check_storage(std::string_view what, const at::Tensor& tensor) {
+  if (is_stored(tensor)) return;
+  raise_value_error(c10::str(
+      what, " (", tensor.scalar_type(), ", sizes ", tensor.sizes(), ") needs a storage of ",
+      bytes_needed(tensor), " bytes, and its storage has ", tensor.storage().nbytes(),
+      ": it was freed or shrunk, as FSDP does after a step. Resize it and fill it again before, or "
+      "give another tensor"));
 }
 
 void BorrowedTensors::check(const at::Tensor& tensor, Use use) {
@@ -46,6 +73,7 @@ void BorrowedTensors::check(const at::Tensor& tensor, Use use) {
     raise_value_error(c10::str(call_, " was given a tensor of dtype ", tensor.scalar_type(),
                                ", whose scale would be lost: send its .int_repr()"));
   }
+  if (!is_stored(tensor)) check_storage(name_of(call_, use), tensor);
   if (use != Use::kRead && shares_with_itself(tensor)) {
     raise_value_error(
         c10::str(call_, " writes to its tensor, and elements of this one share memory (sizes ",

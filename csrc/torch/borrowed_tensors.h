@@ -11,8 +11,8 @@
 //    has the data when the staging says so, and is copied back by the staging, not by copy_back().
 // 4. A loop must never destroy this object: it releases memory, which may take the GIL.
 // Failure: unfit tensors are refused with the error that the user sees: a device that pccl does not
-// serve, two devices, a layout that is not dense, or memory that two elements share. A graph that
-// is being captured on the device refuses all its tensors.
+// serve, two devices, a layout that is not dense, a storage that is too small, or memory that two
+// elements share. A graph that is being captured on the device refuses all its tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/dtype.h"
@@ -100,6 +101,12 @@ class BorrowedTensors {
 
 // Whether the elements lie in memory in their order and as they are.
 bool is_plain(const at::Tensor& tensor);
+
+// Whether the storage holds all elements. It does not once it was freed or shrunk by resize_(), and
+// torch itself does not check that.
+bool is_stored(const at::Tensor& tensor);
+// Raises ValueError unless is_stored(). `what` names the tensor, as "parameter 'weight'".
+void check_storage(std::string_view what, const at::Tensor& tensor);
 
 // The dtype that travels for a torch dtype: kBytes for a dtype that is only moved (complex, float8,
 // ...).

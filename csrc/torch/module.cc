@@ -120,6 +120,7 @@ py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
 uint64_t state_hash_of(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.is_contiguous())
     raise_value_error("state_hash is of a contiguous tensor on the CPU");
+  check_storage("the tensor of state_hash", tensor);
   return memory::state_hash(static_cast<const std::byte*>(tensor.const_data_ptr()),
                             tensor.nbytes());
 }
@@ -284,6 +285,7 @@ void bind(py::module_& m) {
         .count();
   });
   m.def("state_hash", &state_hash_of, NoGil(), py::arg("tensor"));
+  m.def("check_storage", &check_storage, py::arg("what"), py::arg("tensor"));
   m.def("share_memory", &share_memory, py::arg("one"), py::arg("other"));
   m.def("shares_with_itself", &shares_with_itself, py::arg("tensor"));
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"),

@@ -161,6 +161,8 @@ PcclBackend::WorkPtr PcclBackend::allreduce_sparse(Tensors& tensors,
     raise_value_error(c10::str(kCalled, " cannot add sparse tensors of dtype ",
                                tensor.scalar_type(), ", because torch cannot: use a signed one"));
   }
+  check_storage("the indices of all_reduce's sparse tensor", tensor._indices());
+  check_storage("the values of all_reduce's sparse tensor", tensor._values());
   if (static_cast<size_t>(tensor.dim()) > kSparseDimensionsMax) {
     raise_value_error(c10::str(kCalled, " of a sparse tensor of ", tensor.dim(),
                                " dimensions: at most ", kSparseDimensionsMax, " are allowed"));

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.parameter import is_lazy
 
+from pccl_backend import _C
 from pccl_backend.quantization import Format
 from pccl_backend.trainers.optimizers import members_of
 from pccl_backend.trainers.shards import is_dtensor, local_of, reshard
@@ -290,3 +291,4 @@ def _require_plain(what: str, tensor: torch.Tensor) -> None:
         )
     if tensor.is_conj():
         raise ValueError(f"{what} is the conjugate of other memory: give it .resolve_conj()")
+    _C.check_storage(what, local_of(tensor))

@@ -111,6 +111,13 @@ def test_wrong_arguments(make_world: MakeWorld) -> None:
             check(found, error, *says)
 
 
+def test_tensors_without_their_memory(make_world: MakeWorld) -> None:
+    for results in make_world(2).run(work.unstored_tensors):
+        for name, found in results.items():
+            assert found["type"] == "ValueError", (name, found)
+            check(found, "ValueError", "needs a storage of", f"has {found['has']}:", "Resize it")
+
+
 def test_a_group_of_another_backend(make_world: MakeWorld) -> None:
     for found in make_world(2).run(work.group_of_another_backend, setup="nothing"):
         check(found, "ValueError", "gloo", "not pccl")

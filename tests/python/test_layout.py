@@ -172,6 +172,26 @@ def test_a_model_that_has_changed_is_refused_before_anything_is_sent(
         assert trainer.revision == 1
 
 
+def test_a_tensor_whose_memory_is_gone_is_refused(group: ScriptedGroup, kind: str) -> None:
+    net = Net()
+    optimizer = sgd(net)
+    with made(kind, net, optimizer) as trainer:
+        step(net, optimizer)
+        net.seen.untyped_storage().resize_(0)
+        group.calls.clear()
+        with pytest.raises(ValueError, match=r"buffer 'seen' .* its storage has 0: .* Resize it"):
+            step(net, optimizer)
+        assert group.calls == []
+        assert trainer.revision == 1
+        net.seen.untyped_storage().resize_(16)
+        net.seen.zero_()
+        step(net, optimizer)
+        assert trainer.revision == 2
+    net.a.weight.untyped_storage().resize_(32)
+    with pytest.raises(ValueError, match=r"'a.weight' .* needs a storage of 36 bytes, .* has 32:"):
+        made(kind, net, optimizer)
+
+
 def test_what_is_undone_goes_on(group: ScriptedGroup, kind: str) -> None:
     net = Net()
     optimizer, weight = sgd(net), net.b.weight

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,6 +131,74 @@ def wrong_arguments() -> dict[str, dict[str, Any]]:
     found = {name: error_of(call) for name, call in calls.items()}
     dist.barrier()
     return found
+
+
+def unstored_tensors() -> dict[str, dict[str, Any]]:
+    """The memory of a tensor is gone, or is too short: each call refuses it before it reads it."""
+    world_size, root = dist.get_world_size(), dist.get_rank() == 0
+    one, many = torch.ones(4), [torch.ones(4) for _ in range(world_size)]
+    state = pccl.SharedState({"x": (kept := torch.ones(4))})
+    _shrink(kept, 0)
+    sparse = torch.sparse_coo_tensor(
+        torch.tensor([[0, 2]]), torch.ones(2), (4,), is_coalesced=True, check_invariants=False
+    )
+    _shrink(sparse._values(), 0)
+    group = dist.group.WORLD
+    calls: dict[str, Callable[[torch.Tensor], Any]] = {
+        "all_reduce": dist.all_reduce,
+        "all_reduce of pccl": pccl.all_reduce,
+        "all_reduce quantized": lambda bad: pccl.all_reduce(bad, quantize=pccl.MinMax()),
+        "all_reduce scaled": lambda bad: dist.all_reduce(bad, dist._make_nccl_premul_sum(2.0)),
+        "all_reduce complex": lambda bad: dist.all_reduce(torch.view_as_complex(bad.view(2, 2))),
+        "all_reduce coalesced": lambda bad: group.allreduce_coalesced([one, bad]),
+        "all_reduce sparse": lambda _: dist.all_reduce(sparse),
+        "reduce": lambda bad: dist.reduce(bad, 0),
+        "broadcast": lambda bad: dist.broadcast(bad, 0),
+        "all_gather of it": lambda bad: dist.all_gather(many, bad),
+        "all_gather to it": lambda bad: dist.all_gather([bad, *many[1:]], one),
+        "all_gather coalesced": lambda bad: group.allgather_into_tensor_coalesced(
+            [bad, torch.ones(4)], [torch.ones(4 // world_size)] * 2
+        ),
+        "gather": lambda bad: dist.gather(bad, many if root else None, 0),
+        "gather to it": lambda bad: dist.gather(
+            *((one, [one, bad], 0) if root else (bad, None, 0))
+        ),
+        "scatter": lambda bad: dist.scatter(bad, many if root else None, 0),
+        "scatter of it": lambda bad: dist.scatter(
+            *((one, [torch.ones(4), bad], 0) if root else (bad, None, 0))
+        ),
+        "reduce_scatter": lambda bad: dist.reduce_scatter(bad, many),
+        "reduce_scatter of it": lambda bad: dist.reduce_scatter(one, [*many[1:], bad]),
+        "reduce_scatter_tensor": lambda bad: dist.reduce_scatter_tensor(
+            torch.ones(4 // world_size), bad
+        ),
+        "all_to_all": lambda bad: dist.all_to_all([torch.ones(4), bad], many),
+        "all_to_all_single": lambda bad: dist.all_to_all_single(torch.ones(4), bad),
+        "send": lambda bad: dist.send(bad, 1 - dist.get_rank()),
+        "recv": lambda bad: dist.recv(bad, 1 - dist.get_rank()),
+        "recv from any": dist.recv,
+        "quantize_dequantize": lambda bad: pccl.quantize_dequantize(bad, pccl.MinMax()),
+        "error feedback": lambda bad: pccl.ErrorFeedback(pccl.MinMax()).compensate(bad),
+        "shared state": lambda bad: pccl.SharedState({"x": bad}),
+        "shared state, freed later": lambda _: pccl.sync_shared_state(state),
+    }
+    found = {}
+    for name, call in calls.items():
+        for kept_bytes in (0, 8):
+            bad = torch.ones(4)
+            _shrink(bad, kept_bytes)
+            has = 0 if name in ("all_reduce sparse", "shared state, freed later") else kept_bytes
+            found[f"{name}, {kept_bytes} bytes"] = {**error_of(partial(call, bad)), "has": has}
+    for name in ("all_reduce", "quantize_dequantize", "shared state"):
+        columns = torch.ones(2, 2).t()  # torch refuses to make a view of freed memory
+        _shrink(columns, 0)
+        found[f"{name}, strided"] = {**error_of(partial(calls[name], columns)), "has": 0}
+    dist.barrier()
+    return found
+
+
+def _shrink(tensor: torch.Tensor, kept_bytes: int) -> None:
+    tensor.untyped_storage().resize_(kept_bytes)
 
 
 def group_of_another_backend() -> dict[str, Any]:
