@@ -30,6 +30,7 @@ __all__ = [
     "check_integer",
     "check_name",
     "check_names",
+    "decoded",
     "is_printable",
     "printable",
     "read_url",
@@ -147,7 +148,7 @@ class PeerSettings:
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
             pattern=look.get("pattern", cls.pattern, _pattern),
-            name=look.get("name", cls.name, check_name),
+            name=look.get("name", cls.name, lambda text: check_name(decoded(text))),
             secret_file=os.path.abspath(given["PCCL_SECRET_FILE"]) if token else "",
             token=token,
             insecure=insecure,
@@ -219,6 +220,7 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     """
     if not isinstance(url, str):
         raise TypeError(f"the URL must be a str, not {type(url).__name__}")
+    url = decoded(url)
     if _tokens.PREFIX in unquote(url).lower():
         raise ValueError(
             f"the URL contains {_tokens.PREFIX}, with which a token begins. A URL is logged and "
@@ -327,6 +329,21 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def decoded(text: str) -> str:
+    """Return a text from the environment or the command line, decoded as UTF-8 where it was not.
+
+    A C locale knows ASCII only, and Python keeps each other byte as a lone surrogate.
+
+    Example:
+        >>> decoded("t\\udcc3\\udcb6kyo")
+        'tökyo'
+    """
+    try:
+        return text.encode(errors="surrogateescape").decode()
+    except UnicodeError:
+        return text
 
 
 def is_printable(text: str) -> bool:

@@ -310,8 +310,7 @@ def tag(text: str) -> Iterator[None]:
         >>> with pccl.tag("layer.3"):
         ...     work = dist.all_reduce(gradient, async_op=True)
     """
-    if not isinstance(text, str):
-        raise TypeError(f"a tag must be a str, not {type(text).__name__}")
+    _check_tag(text)
     with _call_options(tag=text):
         yield
 
@@ -416,8 +415,7 @@ def all_reduce(
     if tag == "" and on_loss is None and quantize is None:
         work = call([tensor], options)
     else:
-        if not isinstance(tag, str):
-            raise TypeError(f"tag must be a str, not {type(tag).__name__}")
+        _check_tag(tag)
         # An empty tag and None leave what a block around this call has set.
         with _call_options(tag=tag or None, keep=True if on_loss else None, quantize=numbers):
             work = call([tensor], options)
@@ -444,9 +442,16 @@ def _allreduce_options(op: str | dist.ReduceOp.RedOpType) -> dist.AllreduceOptio
         if op not in _OPTIONS:
             raise ValueError(f"op is {op!r}; known are {', '.join(REDUCE_OPS)}")
         return _OPTIONS[op]
-    if not isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+    # torch counts the class dist.ReduceOp as one of its own instances.
+    if isinstance(op, type) or not isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
         raise TypeError(f"op must be a name or a dist.ReduceOp, not {type(op).__name__}")
-    return _options_for(op)
+    try:
+        return _options_for(op)
+    except TypeError:  # torch takes the bare PREMUL_SUM for none
+        raise ValueError(
+            f"op is {op!r} and needs a factor: torch.distributed._make_nccl_premul_sum(factor) "
+            "makes such an operation"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -484,6 +489,10 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
         >>> [(part.start, part.stop, len(part.peers)) for part in pccl.contributors(work)]
         [(0, 245366784, 4), (245366784, 268435456, 3)]
     """
+    if not isinstance(work, dist.Work):
+        raise TypeError(
+            f"contributors() is for the Work of a pccl group, not {type(work).__name__}"
+        )
     parts = _C.parts(work)
     if not parts:
         raise ValueError('contributors() needs a finished all_reduce with on_loss="keep"')
@@ -579,6 +588,16 @@ def cuda_library() -> str:
         'loaded'
     """
     return _C.cuda_library()
+
+
+def _check_tag(tag: object) -> None:
+    """Refuse what is no text; other bad tags are refused where all calls set theirs."""
+    if not isinstance(tag, str):
+        raise TypeError(f"a tag must be a str, not {type(tag).__name__}")
+    try:
+        tag.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the tag {tag[:40]!a} is no valid text: it has lone surrogates") from None
 
 
 @contextmanager

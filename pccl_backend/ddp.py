@@ -42,9 +42,18 @@ def ddp_hook(
         >>> model = DistributedDataParallel(net)
         >>> model.register_comm_hook(None, pccl.ddp_hook)
     """
-    gradients = bucket.buffer()
+    gradients = _gradients(bucket)
     work = api.all_reduce(gradients, "avg", group=group, async_op=True)
     return _C.gradient_work(work, gradients).get_future()
+
+
+def _gradients(bucket: GradBucket) -> torch.Tensor:
+    if not isinstance(bucket, GradBucket):
+        raise TypeError(
+            "a hook is for model.register_comm_hook(state, hook): torch gives it a GradBucket, not "
+            f"{type(bucket).__name__}"
+        )
+    return bucket.buffer()
 
 
 @dataclass
@@ -153,11 +162,14 @@ class QuantizeState:
         Raises:
             ValueError: it is from another format or is damaged, or this state has no error
                 feedback. Nothing has changed then.
+            TypeError: it is no dict.
         """
         if not self.error_feedback:
             raise ValueError(
                 "this QuantizeState has error_feedback=False, so there is nothing to load"
             )
+        if not isinstance(state, Mapping):
+            raise TypeError(f"the state must be a dict, not {type(state).__name__}")
         if state.get("format") != repr(self.format):
             raise ValueError(
                 f"the state is of {state.get('format')}, and this QuantizeState has "
@@ -209,7 +221,11 @@ def quantize_hook(state: QuantizeState, bucket: GradBucket) -> torch.futures.Fut
         >>> state = pccl.QuantizeState(pccl.MinMax(bits=8))
         >>> model.register_comm_hook(state, pccl.quantize_hook)
     """
-    gradients = bucket.buffer()
+    gradients = _gradients(bucket)
+    if not isinstance(state, QuantizeState):
+        raise TypeError(
+            f"the state of quantize_hook is a QuantizeState, not {type(state).__name__}"
+        )
     state.compensate(bucket)
     work = api.all_reduce(gradients, "avg", group=state.group, quantize=state.format, async_op=True)
     return _C.gradient_work(work, gradients).get_future()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pccl_backend._limits import MASTER_ANSWER_BYTES_MAX, MASTER_PORT_DEFAULT, PORT_MAX
-from pccl_backend._settings import printable
+from pccl_backend._settings import decoded, printable
 from pccl_backend.command.common import (
     NOTHING,
     CommandError,
@@ -332,6 +332,7 @@ def _port(text: str) -> int:
 
 
 def _run(text: str) -> str:
+    text = decoded(text)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pccl_backend import _private_file
 from pccl_backend._limits import NAME_BYTES_MAX, RUN_NAME_BYTES_MAX
-from pccl_backend._settings import check_name
+from pccl_backend._settings import check_name, decoded
 from pccl_backend._tokens import Token
 from pccl_backend.command import keyring_file
 from pccl_backend.command.common import CommandError, aligned, prepare_output, run_command, when
@@ -198,14 +198,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _name(text: str) -> str:
     try:
-        return check_name(text, NAME_BYTES_MAX)
+        return check_name(decoded(text), NAME_BYTES_MAX)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _run(text: str) -> str:
     try:
-        check_name(text, RUN_NAME_BYTES_MAX)
+        text = check_name(decoded(text), RUN_NAME_BYTES_MAX)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if "/" in text:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import work_misuse as work
 from conftest import MakeWorld
 from world import Master, free_port, plain_text, run_program
@@ -98,6 +99,9 @@ REFUSALS = {
     "output size": ("ValueError",),
     "long tag": ("ValueError", "257 bytes", "256"),
     "tag of another type": ("TypeError", "tag must be a str, not int"),
+    "tag of surrogates": ("ValueError", r"the tag '\ud800' is no valid text"),
+    "op is a class": ("TypeError", "op must be a name or a dist.ReduceOp"),
+    "op without its factor": ("ValueError", "PREMUL_SUM", "_make_nccl_premul_sum(factor)"),
     "state": ("TypeError", "SharedState"),
     "strategy": ("ValueError", "majority", "enforce_popular, send_only, receive_only"),
 }
@@ -191,11 +195,32 @@ def test_tags_and_operations_that_are_none() -> None:
     five: Any = 5
     with pytest.raises(TypeError, match="a tag must be a str, not int"), pccl.tag(five):
         pass
-    with pytest.raises(TypeError, match=r"op must be a name or a dist\.ReduceOp, not int"):
-        pccl.all_reduce(torch.ones(1), op=five)
+    with pytest.raises(ValueError, match="no valid text"), pccl.tag("\udcff"):
+        pass
+    for op in (five, None, [], True, object(), dist.ReduceOp, dist.ReduceOp.RedOpType):
+        with pytest.raises(TypeError, match=r"op must be a name or a dist\.ReduceOp, not"):
+            pccl.all_reduce(torch.ones(1), op=op)
+    for name in ("SUM", "premul_sum", "", "\ud800"):
+        with pytest.raises(ValueError, match="known are sum, avg"):
+            pccl.all_reduce(torch.ones(1), op=name)
+    with pytest.raises(TypeError, match="Work of a pccl group, not int"):
+        pccl.contributors(five)
     text: Any = "20"
     with pytest.raises(TypeError, match="budget must be seconds, a number, not str"):
         pccl.optimize_topology(budget=text)
+
+
+def test_hooks_that_torch_does_not_call() -> None:
+    five: Any = 5
+    state = pccl.QuantizeState(pccl.MinMax())
+    for call in (
+        lambda: pccl.ddp_hook(None, five),
+        lambda: pccl.quantize_hook(state, five),
+    ):
+        with pytest.raises(TypeError, match="torch gives it a GradBucket, not int"):
+            call()
+    with pytest.raises(TypeError, match="the state must be a dict, not int"):
+        state.load_state_dict(five)
 
 
 def test_a_rank_in_an_open_run(make_world: MakeWorld, master: Master) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
 import pytest
+from world import run_program
 
 import pccl_backend as pccl
 from pccl_backend import _C, _settings, api
@@ -102,6 +104,28 @@ def test_every_variable() -> None:
 def test_a_name_must_be_short_and_printable(name: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         PeerSettings.read({"PCCL_NAME": name})
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_name_in_a_locale_without_utf_8(locale: str) -> None:
+    environment = {
+        "PCCL_NAME": os.fsdecode("t\u00f6kyo".encode()),
+        "LC_ALL": locale,
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
+    program = (
+        "import os, sys; from pccl_backend._settings import PeerSettings, read_url;"
+        "print(ascii(PeerSettings.read(os.environ).name), ascii(read_url(sys.argv[1], {}).run))"
+    )
+    url = os.fsdecode("pccl://host/z\u00fcrich".encode())
+    done = run_program([sys.executable, "-c", program, url], environment=environment)
+    assert done.stdout == "'t\\xf6kyo' 'z\\xfcrich'\n", done.stderr
+
+
+def test_bytes_that_are_no_utf_8_are_no_name() -> None:
+    with pytest.raises(ValueError, match=r"it contains '\\udcff'"):
+        PeerSettings.read({"PCCL_NAME": "t\udcffk"})
 
 
 def test_the_name_of_the_host_fits_into_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,9 @@ def wrong_arguments() -> dict[str, dict[str, Any]]:
         "output size": lambda: dist.all_gather_into_tensor(torch.ones(4 * world_size + 1), one),
         "long tag": lambda: pccl.all_reduce(one, tag="x" * 257),
         "tag of another type": lambda: pccl.all_reduce(one, tag=-1),  # type: ignore[call-overload]
+        "tag of surrogates": lambda: pccl.all_reduce(one, tag="\ud800"),
+        "op is a class": lambda: pccl.all_reduce(one, dist.ReduceOp),  # type: ignore[call-overload]
+        "op without its factor": lambda: pccl.all_reduce(one, dist.ReduceOp.PREMUL_SUM),
         "state": lambda: pccl.sync_shared_state({"x": one}),  # type: ignore[arg-type]
         "strategy": lambda: pccl.sync_shared_state(pccl.SharedState({"x": one}), "majority"),
     }
