@@ -55,6 +55,9 @@ class Message(Protocol):
     def read_counters(self, *, out: torch.Tensor) -> None:
         """Copy this peer's counters."""
 
+    def flip_counters(self, flat: torch.Tensor) -> None:
+        """Order copies of unsigned counters like signed numbers, or back."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -216,6 +219,7 @@ class Exchange:
             _divide(body, sum(weight_of[name] for name in part.peers))
         self.work = None
         if fragment == 0:
+            self._message.flip_counters(self._counters)
             self._message.counters.copy_(self._counters)
         count = sum(weight > 0 for weight in weights)
         counted = [n for n, weight in zip(steps, weights, strict=True) if weight > 0]
@@ -257,6 +261,7 @@ class Exchange:
         """Take the greatest of each integer buffer over all peers."""
         if self._counting is None:
             self._message.read_counters(out=self._counters)
+            self._message.flip_counters(self._counters)
             self._counting = pccl.all_reduce(
                 self._counters, op="max", tag=self._tag, group=group, async_op=True
             )

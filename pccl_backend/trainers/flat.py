@@ -235,6 +235,10 @@ class Buffers:
         """Copy the model's integer buffers."""
         self._layout.read_counters(out=out)
 
+    def flip_counters(self, flat: torch.Tensor) -> None:
+        """See `Layout.flip_counters`."""
+        self._layout.flip_counters(flat)
+
     def write_counters(self) -> None:
         """Set the model's integer buffers to the shared ones."""
         self._layout.write_counters(self.counters)

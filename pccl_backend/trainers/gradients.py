@@ -165,6 +165,9 @@ class Gradients:
         """Copy the model's integer buffers."""
         self._layout.read_counters(out=out)
 
+    def flip_counters(self, flat: torch.Tensor) -> None:
+        self._layout.flip_counters(flat)
+
     def settings(self) -> str:
         """Return nothing: the settings of this trainer may differ."""
         return ""

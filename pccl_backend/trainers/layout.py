@@ -36,11 +36,12 @@ FLOATS = {
     torch.float8_e5m2fnuz,
     torch.float8_e8m0fnu,
 }
-INTEGERS = {  # an int64 holds their values
+INTEGERS = {  # an int64 holds their values, or their 64 bits
     torch.bool,
     torch.uint8,
     torch.uint16,
     torch.uint32,
+    torch.uint64,
     torch.int8,
     torch.int16,
     torch.int32,
@@ -50,6 +51,7 @@ REMEDY = (
     "All peers keep the layout of start(). Undo the change, or make it before start(), on all "
     "peers alike"
 )
+SIGN = -(1 << 63)  # the bit by which the order of signed and unsigned numbers differs
 APART = ', or keep buffers apart by DiLoCo(buffers="own")'
 
 
@@ -103,6 +105,7 @@ class Layout:
         self._model = model
         self._optimizers = optimizers
         self._has_buffers = buffers
+        self._has_frozen = frozen
         named, others = self.named_parameters(), self._named_buffers()
         trained = {name: p for name, p in named.items() if p.requires_grad}
         if not trained:
@@ -116,6 +119,7 @@ class Layout:
         self.parameters = {name: _shape(tensor) for name, tensor in trained.items()}
         self.floats = {name: _shape(tensor) for name, tensor in floats.items()}
         self.counters = {name: b.shape for name, b in others.items() if name not in floats}
+        self._unsigned = {n for n in self.counters if others[n].dtype is torch.uint64}
         moving = {**trained, **floats}
         self._wide = [n for n, tensor in moving.items() if _real(tensor.dtype) == torch.float64]
         self.dtype = torch.float64 if self._wide else torch.float32
@@ -172,14 +176,25 @@ class Layout:
         return reals(local_of(self.tensor(name)))
 
     def read_counters(self, *, out: torch.Tensor) -> None:
-        """Copy the integer and bool buffers to a flat tensor."""
+        """Copy the integer and bool buffers to a flat tensor of int64, which wraps uint64."""
         for name, view in views_of(out, self.counters):
-            view.copy_(self.local(name))
+            view.copy_(self._signed(name))
+
+    def flip_counters(self, flat: torch.Tensor) -> None:
+        """Make the greatest uint64 the greatest int64; a second call makes them as they were."""
+        for name, view in views_of(flat, self.counters):
+            if name in self._unsigned:
+                view.bitwise_xor_(SIGN)
 
     def write_counters(self, flat: torch.Tensor) -> None:
         """Set the integer and bool buffers to what `read_counters` has copied."""
         for name, view in views_of(flat, self.counters):
-            self.local(name).copy_(view)
+            self._signed(name).copy_(view)
+
+    def _signed(self, name: str) -> torch.Tensor:
+        """Return a counter in this process, where int64 stands for uint64."""
+        local = self.local(name)
+        return local.view(torch.int64) if local.dtype is torch.uint64 else local
 
     # --- The comparison ---------------------------------------------------------------------------
 
@@ -200,7 +215,8 @@ class Layout:
                 raise ValueError(
                     f"{kind} {name!r} is {slot}, and was {was or 'not there'} at start(). {remedy}"
                 )
-            _require_plain(f"{kind} {name!r}", tensor)
+            if kind == "buffer" or name in self.parameters or self._has_frozen:
+                _require_plain(f"{kind} {name!r}", tensor)
 
     def _fate(self, name: str, now: Mapping[str, torch.Tensor]) -> str:
         """Return what has become of a tensor that has lost its name."""
@@ -269,10 +285,12 @@ def _require_able(what: str, tensor: torch.Tensor, *, moves: bool) -> None:
     """Raise ValueError if a tensor cannot be averaged, or without `moves`, cannot be shared."""
     if is_lazy(tensor):
         raise ValueError(f"{what} has no shape yet: run the model once before its trainer is made")
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = " nested" if tensor.is_nested else ""
         raise ValueError(
-            f"{what} is {tensor.dtype} in the layout {tensor.layout}, and a trainer takes dense "
-            "tensors: use .to_dense() or .dequantize() before the trainer is made"
+            f"{what} is{kind} {tensor.dtype} in the layout {tensor.layout}, and a trainer takes "
+            "dense tensors: use .to_dense(), .to_padded_tensor() or .dequantize() before the "
+            "trainer is made"
         )
     if moves and _real(tensor.dtype) not in FLOATS:
         raise ValueError(
@@ -292,3 +310,8 @@ def _require_plain(what: str, tensor: torch.Tensor) -> None:
     if tensor.is_conj():
         raise ValueError(f"{what} is the conjugate of other memory: give it .resolve_conj()")
     _C.check_storage(what, local_of(tensor))
+    if not tensor.is_contiguous() and _C.shares_with_itself(local_of(tensor)):
+        raise ValueError(
+            f"elements of {what} share memory (shape {tuple(tensor.shape)}, strides "
+            f"{tensor.stride()}), so they cannot be written one by one: give it .clone()"
+        )

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TRAINERS = {"diloco": DiLoCo, "ddp": DDP}
 EVERY_DTYPE = sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str)
-SUPPORTED = re.compile(
-    r"b?float16|float32|float64|float8_\w+|b?complex\d+|bool|int(8|16|32|64)|uint(8|16|32)"
-)
+SUPPORTED = re.compile(r"b?float16|float32|float64|float8_\w+|b?complex\d+|bool|u?int(8|16|32|64)")
 
 
 @pytest.fixture

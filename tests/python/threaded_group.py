@@ -77,6 +77,28 @@ class Work:
         return self.call.over
 
 
+@dataclass
+class Synced:
+    """A sync with `async_op`, which ends at once: the threads of this process fetch no bytes."""
+
+    info: pccl.SyncInfo
+
+    @property
+    def revision(self) -> int:
+        return self.info.revision
+
+    @property
+    def hash(self) -> int:
+        return self.info.hash
+
+    @property
+    def receives(self) -> bool:
+        return self.info.rx_bytes > 0
+
+    def wait(self) -> pccl.SyncInfo:
+        return self.info
+
+
 class ThreadedGroup:
     """See the head of this file.
 
@@ -288,8 +310,13 @@ class ThreadedGroup:
         }
 
     def sync_shared_state(
-        self, state: pccl.SharedState, strategy: str = "enforce_popular", group: object = None
-    ) -> pccl.SyncInfo:
+        self,
+        state: pccl.SharedState,
+        strategy: str = "enforce_popular",
+        group: object = None,
+        *,
+        async_op: bool = False,
+    ) -> pccl.SyncInfo | Synced:
         name = self._here.name
         with self._ready:
             if name not in self._members:
@@ -298,7 +325,7 @@ class ThreadedGroup:
                 self._wait("sync_shared_state, to be admitted", lambda: name in self._members)
         call = self._begin("sync_shared_state", (state, strategy), self._sync)
         info: pccl.SyncInfo = self.result_of(call)
-        return info
+        return Synced(info) if async_op else info
 
     def _sync(self, given: dict[str, tuple[pccl.SharedState, str]]) -> dict[str, Any]:
         kicked = self._kicked({name: state for name, (state, _) in given.items()})
