@@ -3,7 +3,7 @@
     python examples/10_muon.py
 
 Muon moves matrices only. AdamW moves the rest: embeddings, biases, norms. The trainer gets both,
-and a step counts when the last one of the list has stepped. Everything else is as in
+and an inner step is complete when both have stepped. Everything else is as in
 06_chargpt_diloco.py, the division of the data, too: each peer's seed is made from its name and the
 number of outer steps.
 """

@@ -36,9 +36,10 @@ from pccl_backend.trainers.backward import Backward, within_backward
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Strategy
 from pccl_backend.trainers.gradients import Gradients, Step
+from pccl_backend.trainers.inner import Depth
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer
-from pccl_backend.trainers.optimizers import called_by, members_of, names_of, within_step
+from pccl_backend.trainers.optimizers import called_by, members_of, names_of
 from pccl_backend.trainers.settings import owned_optimizers
 from pccl_backend.trainers.shards import check_whole
 from pccl_backend.trainers.stages import Action, Goal
@@ -129,7 +130,7 @@ class DDP(Trainer):
         self._asked = 0  # the optimizers of the last average(), until they have stepped
         self._once: Callable[[], Any] | None = None  # the closure of the last step
         self._unevaluated = False  # whether it is going to make the gradients
-        self._depth = 0  # of steps within a step: a class may call its base class's
+        self._depth = Depth()
         self._placed: tuple[object, ...] | None = None  # its membership, when it knows its place
 
     @property
@@ -224,8 +225,7 @@ class DDP(Trainer):
                 "there yet. trainers.DDP averages all of them at once: call step() after "
                 "backward(), or use trainers.DiLoCo"
             )
-        within = self._depth > 0 and within_step(optimizer)  # otherwise, a step has raised
-        self._depth = self._depth + 1 if within else 1
+        within = not self._depth.enter(optimizer)
         place = 1 if len(arguments) > 1 else None  # behind the optimizer itself
         closure = options.get("closure") if place is None else arguments[place]
         if within and (closure is None or closure is self._once):
@@ -286,8 +286,7 @@ class DDP(Trainer):
         gradients = self._gradients
         if gradients.steps_itself:
             return
-        self._depth -= 1
-        if self._depth > 0:
+        if not self._depth.leave():
             return
         self._once = None
         if self._unevaluated:

@@ -88,6 +88,7 @@ from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.host_group import check_host, make_host
+from pccl_backend.trainers.inner import InnerSteps
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.orders import Chose
@@ -124,8 +125,10 @@ class DiLoCo(Trainer):
     Args:
         model: the model. All its trainable parameters take part, on any device. `start` reads them,
             so parameters that are loaded into the model before `start` are used.
-        optimizer: the inner optimizer, or several of them, whose steps are counted. A step counts
-            when the last of them has stepped. None: call `step`.
+        optimizer: the inner optimizer, or several of them, whose steps are counted. An inner step
+            is complete when all of them have stepped, or when one of them has stepped again. They
+            may step inside a backward, as one optimizer for each parameter does; the outer step
+            then comes at its end. None: call `step`.
         every: a number of inner steps; or a timedelta, for peers of unequal speed; or None: call
             `step`. With several fragments, each is sent once in this time.
         outer_lr: learning rate of the outer SGD, or a function of the number of outer steps so far.
@@ -181,6 +184,7 @@ class DiLoCo(Trainer):
     """
 
     _counted = False  # whether an inner step was counted
+    _steps: InnerSteps | None = None  # within the `with` block
     _foreign: str | None = None  # the last optimizer that moved the model, unknown to the trainer
 
     def __init__(
@@ -298,7 +302,6 @@ class DiLoCo(Trainer):
                 pass  # it is back, and takes the others' next step
             return self._end_step(self._engine())
 
-    @together
     def finish(self) -> None:
         """Apply what is still travelling. The end of the `with` block does it.
 
@@ -308,6 +311,12 @@ class DiLoCo(Trainer):
         Raises:
             PcclError: as `meet`.
         """
+        if self._steps is not None:
+            self._steps.settle()
+        self._finish()
+
+    @together
+    def _finish(self) -> None:
         with self._signals:
             engine = self._engine()
             if engine.core.blocking and engine.core.between:
@@ -344,19 +353,18 @@ class DiLoCo(Trainer):
         self._boundary_at = time.monotonic()
         if not self._optimizers:
             return []
-        hook = foreign.untraced(self._inner_step)
-        handle = self._optimizers[-1].register_step_post_hook(hook)
-        return [handle, foreign.Watch(self._model, self._optimizers, self._warn_of_foreign)]
+        self._steps = InnerSteps(self._model, self._optimizers, self._inner_step)
+        watch = foreign.Watch(self._model, self._optimizers, self._warn_of_foreign)
+        return [self._steps, watch]
 
     def _warn_of_foreign(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         if self._foreign is None:
             log.warning(
                 "%s, an optimizer that the trainer does not know, moves parameter %r. Only steps "
-                "of the trainer's last optimizer (%s) count as inner steps: make the optimizers "
-                "before the trainer, and give it all that move the model",
+                "of the trainer's own optimizers count as inner steps: make the optimizers before "
+                "the trainer, and give it all that move the model",
                 type(optimizer).__name__,
                 name,
-                type(self._optimizers[-1]).__name__,
             )
         self._foreign = type(optimizer).__name__
 
@@ -380,8 +388,8 @@ class DiLoCo(Trainer):
             raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
         return buffers
 
-    def _inner_step(self, *_: object) -> None:
-        """The optimizer has stepped."""
+    def _inner_step(self) -> None:
+        """The optimizers have stepped."""
         if self._inside:
             return
         self._counted = True

@@ -40,6 +40,7 @@ class Watch:
     ) -> None:
         self._model = model
         self._optimizers = optimizers
+        self._known = set(map(id, optimizers))  # there may be one for each parameter
         self._found = found
         with _lock:
             _watches.append(self)
@@ -50,7 +51,7 @@ class Watch:
 
     def look(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer is going to step."""
-        if any(optimizer is known for known in self._optimizers):
+        if id(optimizer) in self._known:
             return
         theirs = {id(parameter) for _, parameter in members_of([optimizer])}
         for name, parameter in self._model.named_parameters():
