@@ -61,10 +61,13 @@ change, and call again. Freezing parameters is legal, and so are other tensors u
 (layout.py; docs/recipes.md, section 6).
 
 **Shared state** is what an outer step changes: the global parameters, the outer momentum and the
-model's buffers (for example, a batch norm's running statistics). The inner optimizer belongs to
-each peer alone. The trainer's copies are in host memory: at most 16 bytes for each parameter, 20
-with `mix="carry"`, and 8 more with `error_feedback=True`. They are used once in H steps, so a GPU's
-memory stays free for the model.
+model's buffers (for example, a batch norm's running statistics). The inner optimizer and the frozen
+parameters belong to each peer alone. A warning names the frozen parameters that are not the same on
+all peers (bases.py).
+
+The trainer's copies are in host memory: at most 16 bytes for each parameter, 20 with `mix="carry"`,
+and 8 more with `error_feedback=True`. They are used once in H steps, so a GPU's memory stays free
+for the model.
 """
 
 from __future__ import annotations
@@ -83,6 +86,7 @@ import torch.distributed as dist
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
 from pccl_backend.trainers import foreign
+from pccl_backend.trainers.bases import Bases
 from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
@@ -183,6 +187,7 @@ class DiLoCo(Trainer):
         ...         optimizer.zero_grad()
     """
 
+    _inside = False  # whether an outer step runs, in an inner step
     _counted = False  # whether an inner step was counted
     _steps: InnerSteps | None = None  # within the `with` block
     _foreign: str | None = None  # the last optimizer that moved the model, unknown to the trainer
@@ -243,6 +248,7 @@ class DiLoCo(Trainer):
                 lends=not shared,  # the program may write its own tensors during inner steps
             ),
             copies=lambda core: Replica(layout(), settings, core, self._host),
+            bases=Bases(model, buffers=not averages),
             shared=shared,
             on_loss=on_loss,
             quantize=quantize,
@@ -253,7 +259,6 @@ class DiLoCo(Trainer):
         )
         self._settings = settings
         self._boundary_at = time.monotonic()
-        self._inside = False  # an outer step runs, inside an optimizer's step
         self._host = make_host(
             host_group, layout, settings, signals=self._signals, leave=self._abort
         )

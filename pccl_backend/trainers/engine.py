@@ -27,9 +27,11 @@ import torch.distributed as dist
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
 from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.bases import Bases
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import (
     Exchange,
+    Gathering,
     Message,
     OnLoss,
     Outcome,
@@ -89,6 +91,7 @@ class Engine:
         trainer: passed to the observer.
         core: decides.
         make: makes the trainer's copies of the model as it is.
+        bases: what is each peer's own; None: the peers share all.
         more: further tensors of the shared state, by name.
         waits: is called before each wait for other peers.
 
@@ -113,6 +116,7 @@ class Engine:
         observer: Observer,
         tag: str,
         group: dist.ProcessGroup | None,
+        bases: Bases | None,
         more: Mapping[str, torch.Tensor],
         on_loss: OnLoss,
         quantize: Format | None,
@@ -124,6 +128,7 @@ class Engine:
         self._observer = observer
         self._tag = tag
         self.group = group
+        self._bases = bases
         self._more = more
         self._on_loss = on_loss
         self._quantize = quantize
@@ -147,6 +152,8 @@ class Engine:
         for name in ("copies", "_exchange", "state"):
             vars(self).pop(name, None)  # two of them might not fit
         self.copies = self._make(self.core)
+        if self._bases is not None:
+            self._bases.read()
         self._progress = torch.zeros(4, dtype=torch.int64, device="cpu")
         self._exchange = Exchange(
             self.copies.message,
@@ -255,6 +262,7 @@ class Engine:
                 self.core.fragment,
                 self._share,
                 settings=self.copies.number(),
+                base=0 if self._bases is None else self._bases.number,
                 group=self.group,
             )
         except pccl.PcclError as error:
@@ -277,6 +285,7 @@ class Engine:
         if outcome.unlike and self.copies.strict:
             self._repeat_without(outcome)
             return
+        comparison = self._compare(outcome)
         self.copies.landed(outcome)
         self.attempts = self.core.attempts
         self.core.did(Action.AWAIT)
@@ -288,6 +297,28 @@ class Engine:
                 self.copies.settings(),
             )
         self._tell(self._observer.reduce_committed, self.core.attempts)
+        if comparison is not None:
+            self._warn_of_bases(comparison)
+
+    def _compare(self, outcome: Outcome) -> Gathering | None:
+        """Begin to send the hashes of what is this peer's own, if the others do, too."""
+        bases = self._bases
+        if bases is None or not bases.is_due(outcome.bases):
+            return None
+        counts = bases.number != 0
+        try:
+            return self._exchange.gather(bases.table(), counts=counts, group=self.group)
+        except pccl.PcclError:
+            return None  # a peer was lost: the others compare in their next round
+
+    def _warn_of_bases(self, comparison: Gathering) -> None:
+        assert self._bases is not None, "there is something to compare"
+        try:
+            self._wait(comparison.wait)
+        except pccl.PcclError:
+            return  # likewise
+        if text := self._bases.difference(comparison.others()):
+            log.warning("%s", text)
 
     def _repeat_without(self, outcome: Outcome) -> None:
         """Peers have sent what must not be averaged. All meet and send again, or raise."""
@@ -322,6 +353,8 @@ class Engine:
         if topology is None:
             return
         self.topology = topology
+        if topology.joined and self._bases is not None:
+            self._bases.read_again()
         self.core.updated(joined=bool(topology.joined))
         self.joined += topology.joined
         self.left += topology.left

@@ -2,8 +2,9 @@
 
 The mean of pseudo-gradients is ``sum(w * delta) / sum(w)``. Each peer scales its own by its weight,
 and the all-reduce adds. Before the pseudo-gradient travel four rows with one slot for each rank:
-the weights, whether the peer's numbers were not finite, its inner steps, and a number that stands
-for its settings. Each peer fills its slots only, so their sums are all peers' values.
+the weights, whether the peer's numbers were not finite (1) plus twice a number that stands for its
+base, its inner steps, and a number that stands for its settings. Each peer fills its slots only, so
+their sums are all peers' values.
 
 If a peer is lost while the all-reduce runs, its contribution stays in what was finished before
 (`on_loss="keep"`). So parts of the result have other contributors, and each part is divided by the
@@ -89,6 +90,7 @@ class Outcome:
         refused: whether `unlike` names this peer; the only attribute that peers may see
             differently.
         sound: names of the peers that contributed.
+        bases: names of all peers, and the numbers that stand for their bases.
     """
 
     contributors: int = 0
@@ -99,11 +101,59 @@ class Outcome:
     unlike: tuple[str, ...] = ()
     refused: bool = False
     sound: frozenset[str] = frozenset()
+    bases: tuple[tuple[str, int], ...] = ()
 
 
 def ended_before_call(work: object) -> bool:
     """Return whether an operation was settled for all members before this member called it."""
     return isinstance(work, dist.Work) and _C.ended_before_call(work)
+
+
+class Gathering:
+    """An all-reduce in which each peer fills a row of its own.
+
+    Args:
+        row: of this peer.
+        counts: whether there is something in it.
+        names: of all peers.
+        own_name: of this peer.
+        post: begins the sum of a tensor over all peers.
+    """
+
+    def __init__(
+        self,
+        row: torch.Tensor,
+        *,
+        counts: bool,
+        names: list[str],
+        own_name: str,
+        post: Callable[[torch.Tensor], dist.Work],
+    ) -> None:
+        self._names, self._own_name = names, own_name
+        self._shape = (len(names), len(row))
+        self._flat = torch.zeros(len(names) * (len(row) + 1), dtype=row.dtype, device="cpu")
+        rows, flags = self._parts()
+        place = names.index(own_name)
+        rows[place].copy_(row)
+        flags[place] = counts
+        self._work = post(self._flat)
+
+    def wait(self) -> None:
+        self._work.wait()
+
+    def others(self) -> dict[str, torch.Tensor]:
+        """Return the rows of the other peers that have something in it, by their names."""
+        rows, flags = self._parts()
+        return {
+            name: row
+            for name, row, flag in zip(self._names, rows, flags.tolist(), strict=True)
+            if flag and name != self._own_name
+        }
+
+    def _parts(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the rows, and the flags, which are last: if a peer's is there, so is its row."""
+        size, count = self._shape
+        return self._flat[: size * count].view(self._shape), self._flat[size * count :]
 
 
 class Exchange:
@@ -140,13 +190,20 @@ class Exchange:
         self.work: dist.Work | None = None
 
     def post(
-        self, fragment: int, share: Share, *, settings: int, group: dist.ProcessGroup | None
+        self,
+        fragment: int,
+        share: Share,
+        *,
+        settings: int,
+        base: int,
+        group: dist.ProcessGroup | None,
     ) -> None:
         """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended.
 
         Args:
             settings: stands for the settings of the trainer, below 2**24; 0 if they may be any;
                 negative if this peer would rather follow the others.
+            base: stands for what is this peer's own, below 2**23; 0 if nothing is compared.
         """
         if fragment == 0 and len(self._counters):
             self._settle_counters(group)
@@ -157,7 +214,8 @@ class Exchange:
         if size * ROWS > HEAD:
             raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
         message = self._message.body(fragment, head=self._head)
-        numbers = [share.weight, *map(float, (share.sick, share.inner_steps, settings))]
+        others = (share.sick + 2 * base, share.inner_steps, settings)
+        numbers = [share.weight, *map(float, others)]
         if self._quantize is None:
             self._rows = message[: self._head]
         else:
@@ -168,7 +226,27 @@ class Exchange:
         )
         apart = self._quantize is not None
         self._quantized = apart and size > 1 and message.nbytes > info["one_shot_bytes"]
-        post = partial(
+        post = self._sum(group)
+        with pccl.quantize(None):  # a format that the user has set around it is not for weights
+            if apart:
+                self._apart = post(self._rows)
+            self.work = post(message, quantize=self._quantize)
+
+    def gather(
+        self, row: torch.Tensor, *, counts: bool, group: dist.ProcessGroup | None
+    ) -> Gathering:
+        """Begin to give a row to all peers of the last round; none of its all-reduces is left."""
+        with pccl.quantize(None):
+            return Gathering(
+                row,
+                counts=counts,
+                names=self._names,
+                own_name=self._own_name,
+                post=self._sum(group),
+            )
+
+    def _sum(self, group: dist.ProcessGroup | None) -> Callable[..., dist.Work]:
+        return partial(
             pccl.all_reduce,
             op="sum",
             tag=self._tag,
@@ -176,10 +254,6 @@ class Exchange:
             on_loss=self._on_loss,
             async_op=True,
         )
-        with pccl.quantize(None):  # a format that the user has set around it is not for weights
-            if apart:
-                self._apart = post(self._rows)
-            self.work = post(message, quantize=self._quantize)
 
     def wait(self) -> None:
         """Wait for the all-reduces. The rows may fail alone: then nothing is known of the others.
@@ -225,13 +299,14 @@ class Exchange:
         counted = [n for n, weight in zip(steps, weights, strict=True) if weight > 0]
         return Outcome(
             contributors=count,
-            excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill),
+            excluded=tuple(n for n, ill in zip(self._names, sick, strict=True) if ill % 2),
             inner_steps=round(sum(counted) / max(count, 1)),
             quantized=self._quantized,
             setting=setting,
             unlike=unlike,
             refused=self._own_name in unlike,
             sound=frozenset(name for name, weight in weight_of.items() if weight > 0),
+            bases=tuple((n, int(ill) // 2) for n, ill in zip(self._names, sick, strict=True)),
         )
 
     def _numbers(self, contributors: set[str]) -> list[list[float]]:

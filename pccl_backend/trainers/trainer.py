@@ -23,6 +23,7 @@ import pccl_backend as pccl
 from pccl_backend.quantization import Format
 from pccl_backend.trainers import checkpoint, foreign
 from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.bases import Bases
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
@@ -83,6 +84,7 @@ class Trainer:
         *,
         core: Callable[[], Core],
         copies: Callable[[Core], Copies],
+        bases: Bases | None = None,
         shared: Mapping[str, torch.Tensor] | None = None,
         on_loss: OnLoss = "keep",
         quantize: Format | None = None,
@@ -97,6 +99,7 @@ class Trainer:
         self._optimizers = optimizers
         self._core = core
         self._copies = copies
+        self._bases = bases
         self._shared = {f"shared/{name}": tensor for name, tensor in (shared or {}).items()}
         self._on_loss = on_loss
         self._quantize = quantize
@@ -427,6 +430,7 @@ class Trainer:
             observer=self._observer,
             tag=self._tag,
             group=self._group,
+            bases=self._bases,
             more=self._shared,
             on_loss=self._on_loss,
             quantize=self._quantize,

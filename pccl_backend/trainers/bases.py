@@ -1,0 +1,207 @@
+"""Bases: what each peer has of its own, and whether the peers have the same.
+
+DiLoCo does not share frozen parameters, nor buffers with `buffers="own"`. If the peers train
+adapters on different bases, their mean is of no use, and no error shows it. Therefore each peer
+makes a hash of each such tensor before it joins. A number that stands for all of them travels with
+each round. If the numbers of the peers differ, they send their hashes, once, and each logs a
+warning that names the tensors and the peers.
+
+The hashes travel in a table of a fixed size, because the peers may have different tensors. Each
+tensor adds its hash to one slot of the first half, chosen by its name, and to one of the second
+half. A tensor differs if both of its slots do. So it may happen that one is named that does not
+differ itself, beside others that do.
+
+A frozen parameter that has changed since is hashed again when a newcomer is admitted. A buffer is
+expected to change, so its hash remains as of the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from pccl_backend import _C
+from pccl_backend.trainers.shards import is_dtensor, local_of, reshard
+
+__all__ = ["NUMBER_MAX", "Bases"]
+
+Numbers = Sequence[tuple[str, int]]  # of the peers, with their names
+
+NUMBER_MAX = (1 << 23) - 1  # twice as much fits into a float32
+SLOTS = 2048  # in each half of a table
+PIECE_BYTES = 1 << 26
+SHOWN_MAX = 4  # names in a warning
+
+
+class Bases:
+    """The hashes of what is this peer's own.
+
+    If the processes of a host have only parts of it, this peer compares nothing: the parts of other
+    hosts may be others.
+
+    Args:
+        model: the model.
+        buffers: whether its buffers are each peer's own.
+
+    Attributes:
+        number: stands for all of them, from 1 to NUMBER_MAX; 0: there is nothing to compare.
+    """
+
+    def __init__(self, model: torch.nn.Module, *, buffers: bool) -> None:
+        self._model = model
+        self._has_buffers = buffers
+        self._hashes: dict[str, int] = {}
+        self._marks: dict[str, tuple[object, ...]] = {}  # of the tensors when they were hashed
+        self._whole = True  # whether this process has all of them
+        self._compared: Numbers = ()
+        self._told: set[str] = set()  # names of the peers
+        self.number = 0
+
+    def read(self) -> None:
+        """Hash what the model has now; what has not changed since the last time keeps its hash."""
+        found = self._tensors()
+        self._hashes = {name: each for name, each in self._hashes.items() if name in found}
+        self._whole = not any(is_dtensor(t) and t.device_mesh.size() > 1 for t in found.values())
+        self._hash(found)
+
+    def read_again(self) -> None:
+        """Hash those frozen parameters again that have changed."""
+        found = self._tensors()
+        known = [name for name in self._hashes if name.startswith("parameter") and name in found]
+        self._hash({name: found[name] for name in known})
+
+    def is_due(self, numbers: Numbers) -> bool:
+        """Return whether the peers compare their hashes now. They all return the same.
+
+        Args:
+            numbers: of all members in a round.
+        """
+        sure = {number for _, number in numbers if number}
+        if len(sure) < 2 or list(self._compared) == list(numbers):
+            return False
+        self._compared = numbers
+        return True
+
+    def table(self) -> torch.Tensor:
+        """Return the hashes as they travel; they are added to zeros."""
+        table = torch.zeros(2 * SLOTS, dtype=torch.int64, device="cpu")
+        for name, value in self._hashes.items():
+            for slot in _slots(name):
+                table[slot] += value
+        return table
+
+    def difference(self, tables: Mapping[str, torch.Tensor]) -> str:
+        """Return the text of a warning; empty if there is nothing new to tell.
+
+        Args:
+            tables: of those other peers that have one, by their names.
+        """
+        mine, names, peers = self.table(), set[str](), []
+        if not self.number:
+            return ""
+        for peer, table in tables.items():
+            differs = (table != mine).tolist()
+            unlike = {name for name in self._hashes if all(differs[s] for s in _slots(name))}
+            if unlike and peer not in self._told:
+                peers.append(peer)
+                names |= unlike
+        self._told.update(peers)
+        if not peers:
+            return ""
+        which = _some(name for name in self._hashes if name in names)
+        return (
+            f"{', '.join(peers)}: not the same {which} as here. The trainer does not share them, "
+            "because they are frozen or buffers of each peer's own: what the peers average was "
+            "learned on different bases. Load the same on all peers"
+        )
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        reshard(self._model)
+        found: dict[str, torch.Tensor] = {
+            f"parameter {name!r}": parameter
+            for name, parameter in self._model.named_parameters()
+            if not parameter.requires_grad
+        }
+        if self._has_buffers:
+            found |= {f"buffer {name!r}": buffer for name, buffer in self._model.named_buffers()}
+        return found
+
+    def _hash(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        for name, tensor in tensors.items():
+            mark = _mark(tensor)
+            if name in self._hashes and self._marks[name] == mark:
+                continue
+            try:
+                self._hashes[name], self._marks[name] = _hash_of(name, tensor), mark
+            except (RuntimeError, TypeError, ValueError):  # torch cannot give its bytes
+                self._hashes.pop(name, None)
+        digest = hashlib.blake2b(str(sorted(self._hashes.items())).encode(), digest_size=8).digest()
+        number = int.from_bytes(digest, "little") % NUMBER_MAX + 1
+        self.number = number if self._hashes and self._whole else 0
+
+
+def _mark(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return what an operation changes that changes the tensor, unless it is by `.data`."""
+    version = 0 if tensor.is_inference() else tensor._version
+    return id(tensor), version, tensor.dtype, tensor.shape, tensor.device
+
+
+def _hash_of(name: str, tensor: torch.Tensor) -> int:
+    """Return a number that depends on name, dtype, shape and bytes, and not on the device.
+
+    Raises:
+        RuntimeError, TypeError, ValueError: it has no bytes that torch gives.
+    """
+    digest = hashlib.blake2b(name.encode(), digest_size=7)
+    with torch.no_grad():
+        for plain in _plain(local_of(tensor)):
+            digest.update(f";{plain.dtype} {tuple(plain.shape)}".encode())
+            for piece in _pieces(plain):
+                whole = piece.to("cpu").resolve_conj().resolve_neg().contiguous()
+                digest.update(_C.state_hash(whole).to_bytes(8, "little"))
+    return int.from_bytes(digest.digest(), "little") + 1
+
+
+def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors with memory of which a tensor consists."""
+    if is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _plain(getattr(tensor, name))
+        return
+    dense = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
+    if not dense or tensor.is_meta:
+        raise ValueError(f"a tensor of {tensor.dtype} in the layout {tensor.layout}")
+    if tensor.numel() and tensor.untyped_storage().nbytes() == 0:
+        raise ValueError("its memory was freed")
+    yield tensor
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the parts of a tensor in their order, for which little memory is needed."""
+    count = tensor.numel()
+    if tensor.dim() == 0 or count * tensor.itemsize <= PIECE_BYTES:
+        yield tensor
+        return
+    rows = max(1, PIECE_BYTES // (count // len(tensor) * tensor.itemsize))
+    for part in torch.split(tensor, rows):
+        if len(part) == 1:
+            yield from _pieces(part[0])
+        else:
+            yield part
+
+
+def _slots(name: str) -> tuple[int, int]:
+    """Return the places of a tensor in both halves of a table."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    first, second = (int.from_bytes(half, "little") % SLOTS for half in (digest[:4], digest[4:]))
+    return first, SLOTS + second
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the first names of many."""
+    every = list(names)
+    more = len(every) - SHOWN_MAX
+    return ", ".join(every[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
