@@ -238,10 +238,10 @@ std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
 std::atomic<bool> journal_failed{false};
 
 void end_for(const pccl::Status& why) {
-  std::fprintf(stderr,
-               "pccl master: %s: this master ends, since what it decides would not be durable. "
-               "Peers wait PCCL_MASTER_TIMEOUT for the next\n",
-               why.message.c_str());
+  pccl::log(pccl::LogLevel::kError,
+            why.message +
+                ": this master ends, since what it decides would not be durable. Peers wait "
+                "PCCL_MASTER_TIMEOUT for the next");
   journal_failed = true;
   kill(getpid(), SIGTERM);
 }

@@ -1,12 +1,19 @@
 #include "csrc/base/log.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <string>
 #include <utility>
 
+#include "csrc/base/line_writer.h"
 #include "csrc/base/text.h"
 
 namespace pccl {
@@ -15,10 +22,25 @@ namespace {
 constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
-}  // namespace
+constexpr Duration kEndMax = std::chrono::seconds(1);
 
-void log(LogLevel level, std::string_view message) {
-  if (static_cast<int>(level) > g_level.load(std::memory_order_relaxed)) return;
+// Never destroyed, because other threads and destructors may log until the process is gone.
+std::atomic<LineWriter*> g_writer{nullptr};
+LineWriter* g_writer_of_parent = nullptr;   // only so that it does not count as a leak
+std::atomic<Duration> g_end_left{kEndMax};  // how long end_log() may still wait
+
+// The child has neither the thread, nor a mutex of which it knows the state.
+void forget_in_child() {
+  LineWriter* const before = g_writer.exchange(nullptr);
+  if (before != nullptr) g_writer_of_parent = before;
+  g_end_left = kEndMax;
+}
+
+// As early as possible, so that exit() calls end_log() as late as possible.
+[[maybe_unused]] const int g_watched =
+    pthread_atfork(nullptr, nullptr, forget_in_child) + std::atexit(end_log);
+
+std::string line_of(LogLevel level, std::string_view message) {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   const auto millis =
@@ -31,8 +53,45 @@ void log(LogLevel level, std::string_view message) {
   std::string line = std::string("pccl ") + time + millisecond + " ";
   line.append(kNames[static_cast<int>(level)]).append(": ");
   line.append(printable(message)).push_back('\n');
-  // One call, so that lines of different threads do not mix.
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  return line;
+}
+
+std::string dropped_line(uint64_t count) {
+  return line_of(LogLevel::kWarning, count_text(count, "line") +
+                                         " of this log dropped here, because the reader of stderr "
+                                         "was too slow or did not read");
+}
+
+LineWriter& writer() {
+  LineWriter* found = g_writer.load();
+  if (found != nullptr) return *found;
+  auto* const made = new LineWriter(STDERR_FILENO, dropped_line);
+  if (g_writer.compare_exchange_strong(found, made)) return *made;
+  delete made;
+  return *found;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string_view message) {
+  if (static_cast<int>(level) > g_level.load(std::memory_order_relaxed)) return;
+  writer().push(line_of(level, message));
+}
+
+bool flush_log(Duration limit) {
+  LineWriter* const found = g_writer.load();
+  return found == nullptr || found->flush(limit);
+}
+
+void end_log() {
+  const Instant begin = monotonic_now();
+  flush_log(g_end_left);
+  g_end_left = std::max(g_end_left.load() - (monotonic_now() - begin), Duration(0));
+}
+
+void log_last(std::string_view line) {
+  end_log();
+  write_before(monotonic_now() + g_end_left.load(), STDERR_FILENO, line);
 }
 
 void log_warning(const std::string& message) { log(LogLevel::kWarning, message); }

@@ -1,13 +1,17 @@
 // log: writes one line to stderr for each event that deserves a person's attention. PCCL_LOG
 // chooses the level (error, warning, info, debug; default warning).
-// Any thread may call it. Each line is written whole. Text from outside cannot forge a line:
+// Any thread may call it. A thread of the log writes the lines (LineWriter), so no caller waits for
+// the reader of stderr. Each line is written whole. Text from outside cannot forge a line:
 // unprintable characters (text.h) are escaped. Cores do not log: they emit a Log effect.
+// A forked child has a thread of its own, and does not write what waited in its parent.
 // A warning that says that a state has begun is followed by a warning when the state is over.
 #pragma once
 
 #include <mutex>
 #include <string>
 #include <string_view>
+
+#include "csrc/base/clock.h"
 
 namespace pccl {
 
@@ -23,6 +27,17 @@ void log_warning(const std::string& message);
 // Sets the level by its name, from the environment or a command line. Returns false, and changes
 // nothing, if the name is unknown.
 bool set_log_level(std::string_view name);
+
+// Waits until all lines are written, but no longer than `limit`. Returns whether they are.
+bool flush_log(Duration limit);
+
+// The same at the end of a process, for at most a second in all calls together. exit() calls it,
+// and a process that ends otherwise should.
+void end_log();
+
+// Writes the last line of a process that is about to abort, after those that wait, within that
+// second. `line` ends in '\n'.
+void log_last(std::string_view line);
 
 // LogContext: the words with which all lines about one thing begin, such as the run and the rank of
 // a peer. The object that logs owns it, since one process may be several peers. Any thread may call

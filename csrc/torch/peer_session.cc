@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/shell/peer_thread.h"
@@ -145,6 +146,7 @@ void PeerSession::leave_all(bool failed, const std::function<bool()>& interrupte
   HostedRun::exit_all(failed ? [] { return true; } : interrupted, kEndTime);
   DevicePoller::get().end(kEndTime);
   CompletionExecutor::get().drain(kEndTime);
+  end_log();  // a child of multiprocessing ends without exit()
 }
 
 }  // namespace pccl::torch_layer

@@ -1,19 +1,32 @@
 #include "csrc/base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <regex>
 #include <string>
 
+#include "csrc/base/assert.h"
+
 namespace pccl {
 namespace {
+
+std::string captured() {
+  EXPECT_TRUE(flush_log(std::chrono::seconds(60)));
+  return testing::internal::GetCapturedStderr();
+}
 
 std::string logged(LogLevel level, const char* message) {
   testing::internal::CaptureStderr();
   log(level, message);
-  return testing::internal::GetCapturedStderr();
+  return captured();
 }
 
 TEST(Log, WritesWholeLinesUpToTheChosenLevel) {
@@ -63,7 +76,7 @@ TEST(Log, AContextSaysWhatItsLinesAreAbout) {
   const auto line = [&] {
     testing::internal::CaptureStderr();
     context.log(LogLevel::kWarning, "all is lost");
-    return testing::internal::GetCapturedStderr();
+    return captured();
   };
   EXPECT_TRUE(line().ends_with("Z warning: all is lost\n"));
   context.set("run \"a\", rank 3");
@@ -87,6 +100,90 @@ TEST(Log, RefusesAnUnknownLevelAndKeepsTheOld) {
   EXPECT_EQ(logged(LogLevel::kWarning, "quiet"), "");
   ASSERT_TRUE(set_log_level("warning"));
 }
+
+// ---- The end of a process -----------------------------------------------------------------------
+
+#ifndef PCCL_TSAN  // it ends a forked child that starts a thread
+
+void log_many() {
+  for (int i = 1; i <= 1000; ++i) log(LogLevel::kWarning, "line " + std::to_string(i) + ".");
+}
+
+TEST(LogDeathTest, AForkedChildWritesItsOwnLinesUpToItsExit) {
+  EXPECT_NE(logged(LogLevel::kWarning, "the parent has a thread"), "");
+  const auto ended = testing::ExitedWithCode(7);
+  EXPECT_EXIT((log_many(), std::exit(7)), ended, "line 1\\..* line 999\\..* line 1000\\.");
+}
+
+TEST(LogDeathTest, AnAssertionPrintsItsLineAfterThoseThatWait) {
+  EXPECT_DEATH((log_many(), PCCL_ASSERT(1 + 1 == 3)), "line 1000\\.\npccl: assertion failed: 1 ");
+}
+
+// A pipe that is full, which nobody reads.
+struct FullPipe {
+  FullPipe() {
+    EXPECT_EQ(pipe2(ends, O_NONBLOCK), 0);
+    const std::string page(4096, 'x');
+    while (::write(ends[1], page.data(), page.size()) > 0) {
+    }
+    fcntl(ends[1], F_SETFL, 0);
+  }
+  ~FullPipe() {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  int ends[2];
+};
+
+// How a child ends whose stderr is a full pipe.
+template <typename Body>
+int end_with_full_stderr(Body body) {
+  const FullPipe pipe;
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(pipe.ends[1], STDERR_FILENO);
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(LogDeathTest, ALogThatIsNotReadStopsNoProcess) {
+  const auto logs_and_ends = [] {
+    log_many();
+    end_log();
+  };
+  EXPECT_EQ(end_with_full_stderr(logs_and_ends), 0);
+}
+
+TEST(LogDeathTest, ALogThatIsNotReadDoesNotDelayAnAbort) {
+  const auto fails = [] {
+    log_many();
+    PCCL_ASSERT(1 + 1 == 3);
+  };
+  const int status = end_with_full_stderr(fails);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGABRT);
+}
+
+// What waits belongs to the parent. The child would write it a second time.
+TEST(LogDeathTest, AForkedChildDoesNotWriteTheLinesOfItsParent) {
+  testing::internal::CaptureStderr();
+  log_many();
+  const pid_t child = fork();
+  if (child == 0) {
+    log(LogLevel::kWarning, "the child");
+    end_log();
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  const std::string lines = captured();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1001) << lines;
+}
+
+#endif
 
 }  // namespace
 }  // namespace pccl

@@ -489,6 +489,7 @@ TEST_F(ShellTest, LinesOfTheLogSayWhichRunTheyAreAbout) {
   resume.run = "day";
   late.say(resume);
   EXPECT_TRUE(late.hear_a<protocol::Reject>().has_value());
+  EXPECT_TRUE(flush_log(std::chrono::seconds(60)));
   const std::string log = testing::internal::GetCapturedStderr();
   ASSERT_TRUE(set_log_level("warning"));
   EXPECT_TRUE(contains(log, "Z warning: run \"night\": closed the connection of peer ")) << log;

@@ -41,6 +41,7 @@ TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
                      .plain_answer = "admits only peers that have a token",
                      .said = [hello] { return hello; },
                      .is_right = is_welcome});
+  EXPECT_TRUE(flush_log(std::chrono::seconds(60)));
   const std::string log = testing::internal::GetCapturedStderr();
   forge::shown = {};
   const std::string warning = "refused 1 connection from 127.0.0.1 because of its token";

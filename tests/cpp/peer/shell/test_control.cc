@@ -194,6 +194,7 @@ TEST(Control, LinesOfTheLogSayWhichPeerOfWhichRun) {
     resumed.get_future().wait();
     peer->leave(std::chrono::seconds(10));
     thread.join();
+    EXPECT_TRUE(flush_log(std::chrono::seconds(60)));
     const std::string log = testing::internal::GetCapturedStderr();
     const std::string run =
         std::string("Z warning: run \"test\"") + (group == 0 ? "" : ", group 2");

@@ -1,0 +1,146 @@
+// What goes well: push() appends the line and wakes the thread, which takes one line after the
+// other and writes it with one call, so that lines of several processes do not mix.
+// What may fail: the reader does not read, so write() blocks the thread, and the queue fills up.
+
+#include "csrc/base/line_writer.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace pccl {
+namespace {
+
+// Returns how many bytes were written; 0 after an error.
+size_t write_some(int fd, std::string_view text) {
+  ssize_t written = 0;
+  do {
+    written = ::write(fd, text.data(), text.size());
+  } while (written < 0 && errno == EINTR);
+  return static_cast<size_t>(std::max<ssize_t>(written, 0));
+}
+
+// Whether poll() finds that `fd` takes bytes, or is broken, in this time. -1: no limit.
+bool is_writable(int fd, int milliseconds) {
+  pollfd asked{fd, POLLOUT, 0};
+  return poll(&asked, 1, milliseconds) > 0;
+}
+
+// Writes all of it, or up to an error.
+void write_line(int fd, std::string_view line) {
+  while (!line.empty()) {
+    const size_t written = write_some(fd, line);
+    line.remove_prefix(written);
+    if (written > 0) continue;
+    // Others may have made the descriptor non-blocking.
+    if (errno != EAGAIN || !is_writable(fd, -1)) return;
+  }
+}
+
+}  // namespace
+
+struct LineWriter::Queue {
+  Queue(int to, Report makes) : fd(to), report(makes) {}
+  void append(std::string line) {
+    bytes += line.size();
+    lines.push_back(std::move(line));
+  }
+  void append_report() { append(report(std::exchange(dropped, 0))); }
+  bool is_written() const { return lines.empty() && dropped == 0 && !writing; }
+  void run();
+
+  const int fd;
+  const Report report;
+  bool has_thread = false;  // constant after construction
+  std::mutex mutex;
+  std::condition_variable pushed, written;
+  std::deque<std::string> lines;
+  size_t bytes = 0;  // of the lines, and of the one that is being written
+  uint64_t dropped = 0;
+  bool writing = false, over = false;
+};
+
+void LineWriter::Queue::run() {
+  pthread_setname_np(pthread_self(), "pccl-log");
+  std::unique_lock lock(mutex);
+  while (true) {
+    pushed.wait(lock, [this] { return over || !lines.empty() || dropped > 0; });
+    if (over) return;
+    if (lines.empty()) append_report();
+    const std::string line = std::move(lines.front());
+    lines.pop_front();
+    writing = true;
+    lock.unlock();
+    write_line(fd, line);
+    lock.lock();
+    writing = false;
+    bytes -= line.size();
+    if (is_written()) written.notify_all();
+  }
+}
+
+LineWriter::LineWriter(int fd, Report report) : queue_(std::make_shared<Queue>(fd, report)) {
+  sigset_t all, before;  // no handler of the application runs on this thread
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  queue_->has_thread = true;
+  try {
+    std::thread([queue = queue_] { queue->run(); }).detach();
+  } catch (const std::system_error&) {
+    queue_->has_thread = false;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+LineWriter::~LineWriter() {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->over = true;
+  }
+  queue_->pushed.notify_all();
+}
+
+void LineWriter::push(std::string line) {
+  if (!queue_->has_thread) return write_line(queue_->fd, line);
+  {
+    const std::lock_guard lock(queue_->mutex);
+    const size_t room = queue_->dropped > 0 ? kBytesMax / 2 : kBytesMax;
+    if (!queue_->lines.empty() && queue_->bytes + line.size() > room) {
+      ++queue_->dropped;
+      return;
+    }
+    if (queue_->dropped > 0) queue_->append_report();
+    queue_->append(std::move(line));
+  }
+  queue_->pushed.notify_one();
+}
+
+bool LineWriter::flush(Duration limit) {
+  std::unique_lock lock(queue_->mutex);
+  return queue_->written.wait_for(lock, limit, [this] { return queue_->is_written(); });
+}
+
+// A pipe that poll() calls writable takes PIPE_BUF bytes at once.
+void write_before(Instant deadline, int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - monotonic_now());
+    if (!is_writable(fd, static_cast<int>(std::max<int64_t>(left.count(), 0)))) return;
+    const size_t written = write_some(fd, text.substr(0, PIPE_BUF));
+    text.remove_prefix(written);
+    if (written == 0 && errno != EAGAIN) return;
+  }
+}
+
+}  // namespace pccl
