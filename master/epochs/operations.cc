@@ -414,9 +414,14 @@ void Operations::abort_all_with(PeerId left) {
 void Operations::abort_without(uint32_t left, bool although_done) {
   for (auto at = table_.begin(); at != table_.end();) {
     const auto here = at++;
-    const Op& op = here->second;
-    const bool ends = although_done || op.at[left] != At::kDone;
-    if (!op.settled && concerns(op, left) && ends) settle_without(here, left);
+    Op& op = here->second;
+    const bool is_done = op.at[left] == At::kDone;
+    if (op.settled || !concerns(op, left) || (is_done && !although_done)) continue;
+    if (!is_done || !protocol::agreed_among_members(op.info)) {
+      settle_without(here, left);
+    } else if (!op.proposal) {  // members may have returned it as committed
+      propose_abort(op, {epoch_, here->first, Code::kPeerLost, without_text(here, left)});
+    }
   }
 }
 
@@ -447,9 +452,12 @@ std::optional<uint32_t> Operations::missed_by_closed(const Op& op) const {
 }
 
 void Operations::settle_without(Table::iterator at, uint32_t left) {
-  settle(at, protocol::Outcome::kAborted, Code::kPeerLost,
-         name(at->second, at->first) + " cannot complete: " + ranks_text({left}, names_) +
-             " has left the group (destroy_process_group). update_topology continues without it");
+  settle(at, protocol::Outcome::kAborted, Code::kPeerLost, without_text(at, left));
+}
+
+std::string Operations::without_text(Table::const_iterator at, uint32_t left) const {
+  return name(at->second, at->first) + " cannot complete: " + ranks_text({left}, names_) +
+         " has left the group (destroy_process_group). update_topology continues without it";
 }
 
 bool Operations::needs(PeerId left) const {

@@ -221,6 +221,7 @@ class Operations {
   bool acknowledged(const Op& op) const;
   void abort_without(uint32_t left, bool although_done);
   void settle_without(Table::iterator at, uint32_t left);
+  std::string without_text(Table::const_iterator at, uint32_t left) const;
   void settle_closed(Table::iterator at, const std::vector<uint32_t>& idle);
   std::optional<uint32_t> missed_by_left(const Op& op) const;
   std::optional<uint32_t> missed_by_closed(const Op& op) const;

@@ -292,13 +292,35 @@ TEST_F(OperationsTest, AnOperationWithWhichTheLeaverIsDoneGoesOn) {
 }
 
 TEST_F(OperationsTest, AnOperationThatNeedsDataOfTheLeaverFailsWhenTheDataMayBeLost) {
-  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
+  EXPECT_TRUE(table.begin(kA, op(0), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.done(kA, op(0)).ok());
   EXPECT_TRUE(table.begin(kB, op(0, "s"), transfer(kB, kC)).ok());
   table.leave(kA);
   table.abort_all_with(kA);
   EXPECT_EQ(verdict().op, op(0)) << "and not the send between two others";
   EXPECT_FALSE(table.needs(kA));
+}
+
+// The members may have told each other that all are done, and have returned it.
+TEST_F(OperationsTest, WhatMembersAgreeOnIsProposedToAbortWhenDataOfALeaverMayBeLost) {
+  for (const uint32_t number : {0, 1}) {
+    for (const PeerId peer : {kA, kB, kC}) begin(peer, number);
+    EXPECT_TRUE(table.done(kA, op(number)).ok());
+  }
+  table.leave(kA);
+  table.abort_all_with(kA);
+  EXPECT_TRUE(table.take_settled().empty());
+  const auto proposals = table.take_proposals();
+  ASSERT_EQ(proposals.size(), 4u) << "of each operation, to each that is not done";
+  EXPECT_EQ(proposals[0].second.code, Code::kPeerLost);
+  table.abort_all_with(kA);
+  EXPECT_TRUE(table.take_proposals().empty());
+  for (const PeerId peer : {kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
+  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
+  EXPECT_TRUE(table.abort(kB, {epoch(5), op(1), Code::kPeerLost, "it has left"}).ok());
+  EXPECT_EQ(verdict().code, Code::kPeerLost);
+  EXPECT_FALSE(table.needs(kA));
+  table.check();
 }
 
 TEST_F(OperationsTest, ALaterCallFailsWhenTheFirstMemberMakesItAndIsForgottenAfterTheLast) {
