@@ -62,7 +62,7 @@ def train() -> None:
     url, host_group = os.environ["HOSTS_URL"], dist.group.WORLD
     with DiLoCo(model, optimizer, every=INNER_STEPS, url=url, host_group=host_group) as outer:
         if rank == 0:
-            print(f"host {host}, start {restarts}: begins at step {outer.revision}", flush=True)
+            launch.say(f"host {host}, start {restarts}: begins at step {outer.revision}")
         # All processes of all hosts see the same record of an outer step: they end together.
         while last is None or last.revision < OUTER_STEPS or last.contributors < 2:
             x = torch.rand(BATCH, 1) * 6 - 3
@@ -76,7 +76,7 @@ def train() -> None:
                 waited, sent = waited + last.waited_s, sent + last.sent_bytes
                 if rank == 0 and (last.joined or last.left):
                     changes = f"{len(last.joined)} joined, {len(last.left)} left"
-                    print(f"host {host}, step {last.revision}: {changes}", flush=True)
+                    launch.say(f"host {host}, step {last.revision}: {changes}")
             if host == "B" and rank == 1 and restarts == 0 and outer.revision == KILL_STEP:
                 launch.say(
                     "host B, rank 1 is killed on purpose: its torchrun and other processes may "
