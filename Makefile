@@ -33,7 +33,7 @@ INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ ! -name '*.md')
 
 .PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress churn bench compare compare-base lint fmt types \
-  gpu-bundle asan tsan fuzz ci nightly clean packages packages-netns packages-bench core
+  gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -197,7 +197,10 @@ fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, 
 	cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_FUZZ=ON -DPCCL_TESTS=OFF -DPCCL_OPENMP=OFF \
 	  "-DPCCL_SANITIZE=address$(comma)undefined" >/dev/null
 	cmake --build build/fuzz -j$(JOBS)
-	tools/fuzz.sh build/fuzz $(or $(SECONDS_EACH),$$(awk 'BEGIN { print 60 * $(or $(MINUTES),1) }')) $(JOBS)
+	PYTHON=$(PYTHON) tools/fuzz.sh build/fuzz $(or $(SECONDS_EACH),$$(awk 'BEGIN { print 60 * $(or $(MINUTES),1) }')) $(JOBS)
+
+fuzz-add:         ## keep one input of a fuzz target for good: TARGET=codec FILE=input
+	@$(PYTHON) tools/fuzz_corpus.py add "$(TARGET)" "$(FILE)"
 
 ci:               ## all checks of CI
 	.ci/run

@@ -31,8 +31,8 @@ FOLDERS = (
     ".ci",
 )
 SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", ".toml", "")
-# Folders without source text: programs generate some, and one holds the inputs of the fuzzers.
-NOT_READ = ("corpus", "__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+# Folders without source text: programs generate them.
+NOT_READ = ("__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 _COMMENT_OR_LITERAL = re.compile(
     r"""//[^\n]* | /\*.*?\*/
