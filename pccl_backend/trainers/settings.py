@@ -215,7 +215,7 @@ def owned_optimizers(
 
     Raises:
         TypeError: something else is among them.
-        ValueError: one of them has no parameter of the model.
+        ValueError: one of them has no parameter of the model, or calls no hooks.
     """
     if optimizers is None:
         return ()
@@ -227,6 +227,12 @@ def owned_optimizers(
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(
                 f"an optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}"
+            )
+        if not hasattr(optimizer, "_optimizer_step_post_hooks"):
+            raise ValueError(
+                f"optimizer {number} ({type(optimizer).__name__}) calls no hooks at its steps, "
+                "because its class does not call torch.optim.Optimizer.__init__, and a trainer "
+                "works in these hooks: give the trainer the optimizer that it wraps"
             )
         theirs = [parameter for _, parameter in members_of([optimizer])]
         if not any(id(parameter) in mine for parameter in theirs):

@@ -73,6 +73,24 @@ def test_an_optimizer_of_another_model_is_refused(trainer: Any) -> None:
         trainer(model, [])
 
 
+class Wrapper(torch.optim.Optimizer):
+    """Has the parameters of another optimizer, and no hooks."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.state, self.param_groups = inner, inner.state, inner.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+@pytest.mark.parametrize("trainer", [DiLoCo, DDP])
+def test_an_optimizer_that_calls_no_hooks_is_refused(trainer: Any) -> None:
+    model = small_model()
+    wrapper = Wrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match=r"optimizer 0 \(Wrapper\) calls no hooks at its steps"):
+        trainer(model, wrapper)
+
+
 def test_two_trainers_on_one_model_are_refused() -> None:
     model = small_model()
     first = made(model)
