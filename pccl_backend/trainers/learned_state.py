@@ -2,28 +2,33 @@
 
 Stand-ins of a few elements step several times, and show all numbers that change. Then a stand-in of
 each kind of parameter, with its real size, steps as often as it takes to make its tensors: some
-optimizers keep other tensors for large parameters. One such stand-in exists at a time.
+optimizers keep other tensors for large parameters. One such stand-in exists at a time, and only a
+part of a long flat tensor.
 """
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Iterator, Mapping, MutableMapping, Set
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch.optim import Optimizer
 
-from pccl_backend.trainers.stand_ins import StandIn, optimizers_in, random, small
+from pccl_backend.trainers.object_graph import attributes_of, fingerprint, like, optimizers_in
+from pccl_backend.trainers.stand_ins import StandIn, aside, random, small
 
-__all__ = ["Form", "Learned", "Names", "Place", "containers_of", "learn"]
+__all__ = ["Form", "Learned", "Names", "Place", "containers_of", "is_number", "learn"]
 
-STEPS = 11  # of the small stand-ins: some optimizers do something else in each tenth step
+BESIDE = ("parameter", "the gradient of")  # what is written to between steps
+PART = 1 << 20  # elements of the stand-in of a long flat tensor
+STEPS = 12  # of the small stand-ins: some optimizers do something else in each tenth step
+VARIED = 6  # of them; then gradients repeat, from which some estimate how far they have to go
 
 Place = tuple[str, str]  # the label of a container, and a key in it
 Names = Mapping[int, str]  # of parameters, by id
+Optimizers = Sequence[tuple[str, Optimizer]]  # of optimizers_in
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,11 @@ class Form:
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Form:
-        placed = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
-        return Form(tensor.shape, torch.empty_like(placed).stride(), tensor.new_empty(0))
+        stride = tensor.stride()
+        if not tensor.is_contiguous():
+            placed = torch.empty_strided(tensor.shape, stride, device="meta")
+            stride = torch.empty_like(placed).stride()
+        return Form(tensor.shape, stride, tensor.new_empty(0))
 
     def zeros(self) -> torch.Tensor:
         return self.like.new_empty_strided(self.shape, self.stride).zero_()
@@ -53,7 +61,7 @@ class Form:
 
 @dataclass
 class Learned:
-    """Places of an optimizer's tensors, and of its numbers."""
+    """Places of an optimizer's tensors, and of its numbers; some have the one, then the other."""
 
     tensors: dict[Place, Form] = field(default_factory=dict)
     numbers: set[Place] = field(default_factory=set)
@@ -99,15 +107,19 @@ class Containers(dict[str, MutableMapping[str, Any]]):
         return State(self[f"{prefix}(state)"], owner[:-1]) if found else {}
 
 
-def containers_of(optimizer: Optimizer, names: Names) -> Containers:
+def containers_of(optimizers: Optimizers, names: Names) -> Containers:
     """Return the containers of what an optimizer keeps.
 
     These are the states of its parameters, whatever else its state has, its groups, and its
-    attributes; and those of optimizers that it wraps, unless they are the same ones.
+    attributes; and those of optimizers that it refers to, unless they are the same ones.
+
+    Args:
+        optimizers: of `optimizers_in`.
+        names: of the parameters whose states are looked for.
     """
     containers = Containers()
     seen: set[int] = set()
-    for prefix, each in optimizers_in(optimizer):
+    for prefix, each in optimizers:
         if id(each.state) not in seen:
             seen.add(id(each.state))
             containers.update(_states(each, names, prefix))
@@ -122,7 +134,7 @@ def containers_of(optimizer: Optimizer, names: Names) -> Containers:
 def _states(
     optimizer: Optimizer, names: Names, prefix: str
 ) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    for group in optimizer.param_groups:
+    for group in optimizer.param_groups if names else ():
         for parameter in group["params"]:
             if id(parameter) in names:
                 yield prefix + names[id(parameter)], State(optimizer.state, parameter)
@@ -132,7 +144,9 @@ def _states(
     yield f"{prefix}(state)", cast("MutableMapping[str, Any]", optimizer.state)
 
 
-def learn(optimizer: Optimizer, names: Names, *, title: str, sparse: Set[int]) -> Learned:
+def learn(
+    optimizer: Optimizer, names: Names, *, title: str, sparse: Set[int], views: bool
+) -> Learned:
     """Return where the steps of an optimizer keep tensors and numbers.
 
     Args:
@@ -140,30 +154,48 @@ def learn(optimizer: Optimizer, names: Names, *, title: str, sparse: Set[int]) -
         names: of the parameters that it moves.
         title: the optimizer's name in errors.
         sparse: ids of parameters that have sparse gradients.
+        views: whether the parameters are views of other memory, and steps have no closure.
 
     Raises:
         ValueError: a step of a stand-in fails, or keeps something that cannot be shared.
     """
-    return _Lesson(optimizer, names, title, sparse).learn()
+    lesson = _Lesson(optimizer, names, title, sparse, views=views)
+    with aside(lesson.parameters):
+        return lesson.learn()
 
 
 class _Lesson:
-    def __init__(self, optimizer: Optimizer, names: Names, title: str, sparse: Set[int]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, names: Names, title: str, sparse: Set[int], *, views: bool
+    ) -> None:
+        self._views = views
         self._optimizer = optimizer
+        self._optimizers = list(optimizers_in(optimizer))
         self._names = names
         self._title = title
         self._sparse = sparse
         self._members = [
-            (parameter, _settings_of(group))
+            (parameter, settings)
             for group in optimizer.param_groups
+            for settings in [_settings_of(group)]
             for parameter in group["params"]
         ]
+        self.parameters = [parameter for parameter, _ in self._members]
         self._small = {id(parameter): small(parameter) for parameter, _ in self._members}
         self._learned = Learned()
+        self._shown = ""  # the parameter that a zero byte stands for
 
     def learn(self) -> Learned:
+        versions = self._versions()
         keys, steps = self._step_all()
-        forms: dict[object, dict[Place, Form]] = {}
+        self._step_from_start()
+        if self._versions() != versions:
+            raise ValueError(
+                f"{self._title} moves its parameters by a reference that a trainer cannot copy, "
+                "such as a weak one, when copies of it step over copies of its parameters: use "
+                "another optimizer"
+            )
+        learned: dict[object, Learned] = {}
         for parameter, settings in self._members:
             name = self._names.get(id(parameter))
             if name is None:
@@ -171,18 +203,42 @@ class _Lesson:
             kind = (
                 settings,
                 (parameter.shape, parameter.stride(), parameter.dtype, parameter.device),
+                _settings_of(getattr(parameter, "__dict__", {})),
                 id(parameter) in self._sparse,
                 frozenset(keys[name]),
             )
-            if kind not in forms:
-                forms[kind] = self._step_one(parameter, steps)
-            for (label, key), form in forms[kind].items():
-                self._learned.tensors[label.replace("\0", name), key] = form
-        self._learned.numbers -= self._learned.tensors.keys()
+            if kind not in learned:
+                self._shown = name
+                learned[kind] = self._step_in_part(parameter, steps)
+            for (label, key), form in learned[kind].tensors.items():
+                self._take_form(self._learned, (label.replace("\0", name), key), form)
+            for label, key in learned[kind].numbers:
+                self._learned.numbers.add((label.replace("\0", name), key))
         return self._learned
 
-    def _step_all(self) -> tuple[dict[str, set[str]], int]:
+    def _versions(self) -> list[int]:
+        return [-1 if each.is_inference() else each._version for each in self.parameters]
+
+    def _step_from_start(self) -> None:
+        """Learn of the numbers that an optimizer which has trained does not change any more.
+
+        Peers that have trained and peers that have not must share the same ones.
+        """
+        numbers = [
+            (value, each.defaults.get(key))
+            for _, each in self._optimizers
+            for group in each.param_groups
+            for key, value in group.items()
+        ]
+        if any(is_number(one) and is_number(two) and one != two for one, two in numbers):
+            with contextlib.suppress(ValueError):  # with these settings it may not step at all
+                self._step_all(from_start=True)
+
+    def _step_all(self, *, from_start: bool = False) -> tuple[dict[str, set[str]], int]:
         """Step with small stand-ins of all parameters.
+
+        Args:
+            from_start: whether the groups have the numbers that the optimizer was made with.
 
         Returns:
             The keys of each parameter's state, and the number of steps until there were all.
@@ -190,79 +246,160 @@ class _Lesson:
         generator = torch.Generator(device="cpu").manual_seed(2)
         sparse = {id(self._small[parameter]) for parameter in self._sparse & self._small.keys()}
 
-        def gradient(tensor: torch.Tensor) -> torch.Tensor:
-            values = random(tensor.shape, tensor, generator)
-            return _laid(values, id(tensor) in sparse)
+        last: dict[int, torch.Tensor] = {}
 
-        stand_in = StandIn(self._optimizer, self._small, gradient)
+        def gradient(tensor: torch.Tensor) -> torch.Tensor:
+            if step <= VARIED:
+                last[id(tensor)] = random(tensor.shape, tensor, generator)
+            return _laid(last[id(tensor)].clone(), id(tensor) in sparse)
+
+        step = 0
+        stand_in = self._stand_in(self._small, gradient)
+        if from_start:
+            for _, each in stand_in.optimizers:
+                for group in each.param_groups:
+                    _restart(group, each.defaults)
         names = {
             id(self._small[owner]): name
             for owner, name in self._names.items()
             if owner in self._small
         }
-        before = _Look(stand_in.optimizer, names)
+        before, found = self._look(stand_in, names), Learned()
         steps = 1
         for step in range(1, STEPS + 1):
             self._step(stand_in)
-            after = _Look(stand_in.optimizer, names)
-            self._take_changes(before, after)
-            if after.state.keys() - before.state.keys():
+            after = self._look(stand_in, names)
+            self._take(found, before, after)
+            if _tensors_in(after) - _tensors_in(before):
                 steps = step
+            self._require_apart(before, after)
             before = after
+        self._learned.numbers |= found.numbers
+        settings = {place: form for place, form in found.tensors.items() if _is_setting(place[0])}
+        self._learned.tensors |= settings  # the others have other sizes
         keys: dict[str, set[str]] = {name: set() for name in names.values()}
         for label, key in before.state:
             if label in keys:
                 keys[label].add(key)
         return keys, steps
 
-    def _take_changes(self, before: _Look, after: _Look) -> None:
-        for place, value in after.state.items():
-            if isinstance(value, numbers.Real):
-                self._learned.numbers.add(place)
-            elif value is not None and not isinstance(value, torch.Tensor):
-                raise self._cannot_share(place, value)
-        for place, value in after.settings.items():
-            if place in before.settings and _same(before.settings[place], value):
-                continue
-            own = containers_of(self._optimizer, {})[place[0]].get(place[1])
-            if isinstance(value, torch.Tensor) and isinstance(own, torch.Tensor):
-                self._learned.tensors[place] = Form.of(own)
-            elif value is None or isinstance(value, numbers.Real):
-                self._learned.numbers.add(place)
-            else:
-                raise self._cannot_share(place, value)
+    def _step_in_part(self, parameter: torch.Tensor, steps: int) -> Learned:
+        """Step with a stand-in of one parameter; see `_step_one`.
 
-    def _step_one(self, parameter: torch.Tensor, steps: int) -> dict[Place, Form]:
-        """Step with a stand-in of one parameter's size, beside small ones without gradients.
+        The flat parameters of a large model are one tensor. Two parts of it show its state, if
+        that is as long as they are.
+        """
+        if parameter.dim() != 1 or len(parameter) <= 2 * PART:
+            return self._step_one(parameter, parameter.detach(), steps)
+        sizes = PART, PART // 2
+        one, other = (self._step_one(parameter, parameter.detach()[:size], steps) for size in sizes)
+        result = Learned(numbers=one.numbers | other.numbers)
+        for place in one.tensors.keys() | other.tensors.keys():
+            pair = [each.tensors.get(place) for each in (one, other)]
+            if (form := _scaled(pair, sizes, len(parameter))) is None:
+                return self._step_one(parameter, parameter.detach(), steps)
+            result.tensors[place] = form
+        return result
+
+    def _step_one(self, parameter: torch.Tensor, values: torch.Tensor, steps: int) -> Learned:
+        """Step with a stand-in of one parameter, beside small ones without gradients.
+
+        Args:
+            parameter: that it stands for.
+            values: a tensor of the stand-in's form.
+            steps: how many.
 
         Returns:
-            The forms of its tensors, with a zero byte for its name.
+            What it keeps, with a zero byte for its name.
         """
-        large = torch.full_like(parameter, 0.5, requires_grad=parameter.requires_grad)
+        large = like(parameter, _ramp(values, 1.0))
         is_sparse = id(parameter) in self._sparse
 
         def gradient(tensor: torch.Tensor) -> torch.Tensor | None:
             if tensor is not large:
                 return None
-            return _laid(torch.full_like(tensor, 0.01, requires_grad=False), is_sparse)
+            return _laid(_ramp(values, 0.01), is_sparse)
 
-        stand_in = StandIn(self._optimizer, {**self._small, id(parameter): large}, gradient)
-        forms: dict[Place, Form] = {}
+        stand_in = self._stand_in({**self._small, id(parameter): large}, gradient)
+        names = {id(large): "\0"}
+        learned = Learned()
+        before = self._look(stand_in, names)
         for _ in range(steps):
             self._step(stand_in)
-            for place, value in _Look(stand_in.optimizer, {id(large): "\0"}).state.items():
-                if not isinstance(value, torch.Tensor):
-                    continue
-                form = Form.of(value)
-                if str(forms.setdefault(place, form)) != str(form):
-                    raise ValueError(
-                        f"{self._title} keeps {place[1]!r} of "
-                        f"{self._names[id(parameter)]!r} as {forms[place]}, then as {form}. A "
-                        "trainer shares tensors of one form: use another optimizer"
-                    )
-        return forms
+            after = self._look(stand_in, names)
+            self._take(learned, before, after)
+            self._require_apart(before, after)
+            before = after
+        return learned
+
+    # --- What a step has changed ------------------------------------------------------------------
+
+    def _take(self, learned: Learned, before: _Look, after: _Look) -> None:
+        for place, mark in after.fixed.items():
+            if before.fixed.get(place) != mark:
+                raise self._cannot_share(place, "an attribute of a parameter, or a slot")
+        for place, value in after.state.items():
+            if isinstance(value, torch.Tensor):
+                self._take_tensor(learned, place, value)
+            elif is_number(value):
+                learned.numbers.add(place)
+            elif value is not None:
+                raise self._cannot_share(place, type(value).__name__)
+        for place, (value, mark) in after.settings.items():
+            if place in before.settings and before.settings[place][1] == mark:
+                continue
+            own = containers_of(self._optimizers, {})[place[0]].get(place[1])
+            if isinstance(value, torch.Tensor):
+                self._take_tensor(learned, place, own if isinstance(own, torch.Tensor) else value)
+            elif value is None or is_number(value):
+                learned.numbers.add(place)
+            else:
+                raise self._cannot_share(place, type(value).__name__)
+
+    def _take_tensor(self, learned: Learned, place: Place, value: torch.Tensor) -> None:
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise self._cannot_share(place, type(value).__name__)
+        if value.layout is not torch.strided or value.is_quantized or 0 in value.stride():
+            raise self._cannot_share(place, "a tensor that is not dense")
+        self._take_form(learned, place, Form.of(value))
+
+    def _take_form(self, learned: Learned, place: Place, form: Form) -> None:
+        if str(before := learned.tensors.setdefault(place, form)) != str(form):
+            raise ValueError(
+                f"{self._title} keeps {place[1]!r} of {self._label(place)} as {before}, then as "
+                f"{form}. A trainer shares tensors of one form: use another optimizer"
+            )
+
+    def _require_apart(self, before: _Look, after: _Look) -> None:
+        """Raise ValueError if a step writes to a tensor that lies in the memory of another one."""
+        for place, (memory, mark, other) in after.together.items():
+            was, its_mark, _ = before.together.get(place, (None, mark, ""))
+            if other.startswith(BESIDE) or (was == memory and its_mark != mark):
+                raise ValueError(
+                    f"{self._title} keeps {place[1]!r} of {self._label(place)} in the memory of "
+                    f"{other}, and a newcomer would have them apart: use another optimizer"
+                )
+
+    # --- Its parts --------------------------------------------------------------------------------
+
+    def _label(self, place: Place) -> str:
+        return repr(place[0].replace("\0", self._shown))
+
+    def _stand_in(
+        self,
+        tensors: Mapping[int, torch.Tensor],
+        gradients: Callable[[torch.Tensor], torch.Tensor | None],
+    ) -> StandIn:
+        try:
+            return StandIn(self._optimizer, tensors, gradients, closure=not self._views)
+        except (TypeError, ValueError, RecursionError, RuntimeError) as error:
+            raise ValueError(
+                f"{self._title} cannot be copied, and from copies a trainer learns the form of its "
+                f"state: {type(error).__name__}: {error}"
+            ) from error
 
     def _step(self, stand_in: StandIn) -> None:
+        places = stand_in.places()
         try:
             stand_in.step()
         except Exception as error:
@@ -270,10 +407,35 @@ class _Lesson:
                 f"{self._title} cannot step over copies of its parameters, from which a trainer "
                 f"learns the form of its state: {type(error).__name__}: {error}"
             ) from error
+        if self._views and stand_in.places() != places:
+            raise ValueError(
+                f"{self._title} gives its parameters other memory in a step, and they are views "
+                "of the global parameters: use an optimizer that moves them in place"
+            )
 
-    def _cannot_share(self, place: Place, value: object) -> ValueError:
+    def _look(self, stand_in: StandIn, names: Names) -> _Look:
+        for _, each in stand_in.optimizers:
+            members = {id(p) for group in each.param_groups for p in group["params"]}
+            for owner, state in each.state.items():
+                if isinstance(owner, torch.Tensor) and id(owner) not in members:
+                    what = "a tensor that is no parameter of it"
+                elif not isinstance(owner, (str, torch.Tensor)):
+                    what = f"{owner!r}, which is neither a parameter nor a text"
+                elif isinstance(owner, torch.Tensor) and not isinstance(state, Mapping):
+                    what = f"a parameter as {type(state).__name__}, not as a dict"
+                elif isinstance(state, Mapping) and not all(isinstance(key, str) for key in state):
+                    what = f"a parameter or a text under {[*state]}, which are not all texts"
+                else:
+                    continue
+                raise ValueError(
+                    f"{self._title} keeps the state of {what}; it cannot be shared with the other "
+                    "peers by name: use another optimizer"
+                )
+        return _Look(stand_in, names)
+
+    def _cannot_share(self, place: Place, kind: str) -> ValueError:
         return ValueError(
-            f"{self._title} keeps {place[1]!r} in {place[0]!r} as {type(value).__name__}; only "
+            f"{self._title} keeps {place[1]!r} in {self._label(place)} as {kind}; only "
             "tensors and numbers can be shared with the other peers: use another optimizer"
         )
 
@@ -283,63 +445,117 @@ class _Look:
 
     Attributes:
         state: the values in the states, by place.
-        settings: those in the groups and attributes, as copies that later steps do not change.
+        settings: those in the groups and attributes, each with a fingerprint.
+        fixed: fingerprints of what cannot be shared if it changes.
+        memory: where other tensors are, each with its name.
+        together: of tensors in the states that lie where another one does: where, a fingerprint,
+            and the other one's name.
     """
 
-    def __init__(self, optimizer: Optimizer, names: Names) -> None:
+    def __init__(self, stand_in: StandIn, names: Names) -> None:
         self.state: dict[Place, Any] = {}
-        self.settings: dict[Place, Any] = {}
-        known = set(names)
-        for _, each in optimizers_in(optimizer):
-            known |= {id(each.state), id(each.defaults), id(each.param_groups)}
-            known |= {id(group) for group in each.param_groups}
-            known |= {id(parameter) for group in each.param_groups for parameter in group["params"]}
-        for label, container in containers_of(optimizer, names).items():
-            is_state = not label.endswith(")") or "(state" in label
+        self.settings: dict[Place, tuple[Any, object]] = {}
+        self.fixed: dict[Place, object] = {}
+        self.memory: dict[object, str] = {}
+        self._known = stand_in.parts
+        optimizers = stand_in.optimizers
+        for prefix, each in optimizers:
+            for key in attributes_of(each).keys() - vars(each).keys():
+                self.fixed[f"{prefix}(optimizer)", key] = self._mark(key, getattr(each, key))
+            self._look_at_parameters(each, names)
+        for label, container in containers_of(optimizers, names).items():
             for key, value in container.items():
-                if not isinstance(key, str) or id(value) in known or key == "params":
+                if not isinstance(key, str) or id(value) in self._known or key == "params":
                     continue
-                if is_state and not (label.endswith("(state)") and isinstance(value, Mapping)):
+                if _is_setting(label):
+                    self.settings[label, key] = value, self._mark(f"{key!r} in {label!r}", value)
+                elif not (label.endswith("(state)") and isinstance(value, Mapping)):
                     self.state[label, key] = value
-                elif not is_state and not isinstance(value, Optimizer):
-                    self.settings[label, key] = _copy(value, known)
+        self.together: dict[Place, tuple[object, object, str]] = {}
+        for place, value in self.state.items():
+            if not isinstance(value, torch.Tensor) or (memory := _memory(value)) is None:
+                continue
+            other = self.memory.setdefault(memory, f"{place[1]!r} of {place[0]!r}")
+            if other != f"{place[1]!r} of {place[0]!r}":
+                self.together[place] = memory, fingerprint(value, {}, {}), other
+
+    def _look_at_parameters(self, optimizer: Optimizer, names: Names) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if (name := names.get(id(parameter))) is None:
+                    continue
+                for tensor, what in ((parameter, BESIDE[0]), (parameter.grad, BESIDE[1])):
+                    if tensor is not None and (memory := _memory(tensor)) is not None:
+                        self.memory[memory] = f"{what} {name!r}"
+                for key, value in getattr(parameter, "__dict__", {}).items():
+                    self.fixed[name, key] = self._mark(f"{key!r} of {name!r}", value)
+
+    def _mark(self, name: str, value: object) -> object:
+        seen: dict[int, tuple[int, object]] = {}
+        mark = fingerprint(value, self._known, seen)
+        for _, part in seen.values():
+            if isinstance(part, torch.Tensor) and (memory := _memory(part)) is not None:
+                self.memory[memory] = name
+        return mark
 
 
-def _copy(value: Any, known: Set[int]) -> Any:
-    """Return a copy of tensors and containers, without what is `known` by other names."""
-    if id(value) in known:
+def _restart(group: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Set the numbers of a group to those that the optimizer was made with."""
+    for key, value in defaults.items():
+        if type(value) in (int, float) and is_number(group.get(key)) and (value or key != "lr"):
+            group[key] = value
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value can be shared as a number. Other classes would lose theirs."""
+    return type(value) in (bool, int, float)
+
+
+def _is_setting(label: str) -> bool:
+    return label.endswith("(optimizer)") or "(group " in label
+
+
+def _tensors_in(look: _Look) -> set[Place]:
+    return {place for place, value in look.state.items() if isinstance(value, torch.Tensor)}
+
+
+def _memory(tensor: torch.Tensor) -> object:
+    """Return what is equal for tensors over the same memory; None: it has none."""
+    if tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_meta:
         return None
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        return {key: _copy(inner, known) for key, inner in value.items()}
-    if type(value) in (list, tuple):
-        return [_copy(inner, known) for inner in value]
-    return value
+    try:
+        return tensor.device, tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a class of tensors that has others
+        return None
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two copies have the same values, to the bit."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, torch.Tensor):
-        like = (one.shape, one.dtype) == (other.shape, other.dtype)
-        return like and torch.equal(_bytes(one), _bytes(other))
-    if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, float) and math.isnan(one):
-        return math.isnan(other)
-    return one is other or bool(one == other)
+def _settings_of(group: Mapping[str, Any]) -> tuple[tuple[str, object], ...]:
+    """Return what may decide about the form of a state: not how large a number is."""
+    return tuple(
+        (key, value != 0 if isinstance(value, float) else repr(value))
+        for key, value in group.items()
+        if key not in ("params", "param_names")
+    )
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+def _scaled(pair: Sequence[Form | None], sizes: tuple[int, int], size: int) -> Form | None:
+    """Return the form for a size, if the forms for two other sizes show it."""
+    one, other = pair
+    if one is None or other is None or len(one.shape) != len(other.shape):
+        return None
+    shape = []
+    for both in zip(one.shape, other.shape, strict=True):
+        if both != sizes and both[0] != both[1]:
+            return None
+        shape.append(size if both == sizes else both[0])
+    stride = torch.empty(shape, device="meta").stride()
+    return Form(torch.Size(shape), stride, one.like)
 
 
-def _settings_of(group: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((key, repr(value)) for key, value in group.items() if key != "params")
+def _ramp(tensor: torch.Tensor, most: float) -> torch.Tensor:
+    """Return values of a tensor's size that are soon made, and are not all alike."""
+    values = torch.linspace(-most, most, tensor.numel(), dtype=torch.float32, device=tensor.device)
+    return torch.empty_like(tensor, requires_grad=False).copy_(values.view(tensor.shape))
 
 
 def _laid(gradient: torch.Tensor, is_sparse: bool) -> torch.Tensor:

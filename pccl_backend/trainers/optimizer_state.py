@@ -12,7 +12,6 @@ is this peer's own.
 
 from __future__ import annotations
 
-import numbers
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
@@ -21,8 +20,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from pccl_backend.trainers.learned_state import Names, Place, containers_of, learn
-from pccl_backend.trainers.stand_ins import optimizers_in
+from pccl_backend.trainers.learned_state import Form, Names, Place, containers_of, is_number, learn
+from pccl_backend.trainers.object_graph import optimizers_in
 
 __all__ = ["OptimizerState"]
 
@@ -49,6 +48,7 @@ class OptimizerState:
         title: the optimizer's name in errors.
         prefix: of the names in the shared state.
         sparse: parameters that have sparse gradients.
+        views: whether the parameters are views of other memory, and steps have no closure.
 
     Raises:
         ValueError: a step of a stand-in fails, or keeps something that cannot be shared.
@@ -62,11 +62,26 @@ class OptimizerState:
         title: str,
         prefix: str,
         sparse: Sequence[torch.Tensor] = (),
+        views: bool = False,
     ) -> None:
-        self._optimizer = optimizer
         self._title = title
         self._prefix = prefix
-        learned = learn(optimizer, names, title=title, sparse={id(tensor) for tensor in sparse})
+        try:
+            self._optimizers = list(optimizers_in(optimizer))
+        except ValueError as error:
+            raise ValueError(f"{title} cannot be looked through: {error}") from error
+        rows = {id(tensor) for tensor in sparse}
+        learned = learn(optimizer, names, title=title, sparse=rows, views=views)
+        # Names by label and key; also of parameters for which the optimizer keeps nothing.
+        self._keys: dict[str, dict[str, str]] = {
+            prefix + names[id(parameter)]: {}
+            for prefix, each in self._optimizers
+            for group in each.param_groups
+            for parameter in group["params"]
+            if id(parameter) in names
+        }
+        for label, key in sorted({*learned.tensors, *learned.numbers}):
+            self._keys.setdefault(label, {})[key] = self._name((label, key))
         self._forms = {self._name(place): form for place, form in learned.tensors.items()}
         self._numbers = {self._name(place) for place in learned.numbers}
         # Tensors that are not in the state of a parameter.
@@ -77,6 +92,7 @@ class OptimizerState:
         self._shared_rows = torch.zeros(len(self._rows), 2, dtype=torch.int64, device="cpu")
         self._missing: set[str] = set(self._forms)
         self._spares: dict[str, torch.Tensor] = {}
+        self._seen: dict[str, torch.Tensor] = {}  # whose forms are checked
 
     def shared(self, names: Names) -> dict[str, torch.Tensor]:
         """Return the tensors, by name: the same ones again, unless the optimizer has new ones."""
@@ -89,6 +105,7 @@ class OptimizerState:
             del self._spares[name]
         for name in missing:
             tensors[name] = self._spare(name)
+            self._seen.pop(name, None)
         if self._rows:
             tensors[f"{self._prefix}/numbers"] = self._shared_rows
         return tensors
@@ -102,7 +119,7 @@ class OptimizerState:
         if not changed:
             return
         self._rows |= changed
-        containers = containers_of(self._optimizer, names)
+        containers = containers_of(self._optimizers, names)
         for name, (kind, bits) in changed.items():
             label, key = self._places[name]
             if kind == Kind.ABSENT:
@@ -119,11 +136,10 @@ class OptimizerState:
 
     def release(self, parameter: torch.Tensor, names: Names) -> None:
         """Free the spares of a parameter: the optimizer is going to make its state."""
-        label = names[id(parameter)]
-        labels = {prefix + label for prefix, _ in optimizers_in(self._optimizer)}
-        for name in [name for name in self._spares if self._places[name][0] in labels]:
-            spare = self._spares.pop(name)
-            spare.data = spare.new_empty(0)  # the shared state keeps it until its next look
+        for prefix, _ in self._optimizers:
+            for name in self._keys.get(prefix + names[id(parameter)], {}).values():
+                if (spare := self._spares.pop(name, None)) is not None:
+                    spare.data = spare.new_empty(0)  # the shared state keeps it until its next look
 
     # --- Its parts --------------------------------------------------------------------------------
 
@@ -133,24 +149,54 @@ class OptimizerState:
     def _tensors(self, names: Names) -> dict[str, torch.Tensor]:
         """Return the tensors that there are, by name."""
         tensors: dict[str, torch.Tensor] = {}
-        for prefix, optimizer in optimizers_in(self._optimizer):
+        seen: set[int] = set()  # an optimizer may have the state of one that it wraps
+        for prefix, optimizer in self._optimizers:
+            if id(optimizer.state) in seen:
+                continue
+            seen.add(id(optimizer.state))
             for owner, state in optimizer.state.items():
                 if not isinstance(owner, torch.Tensor):
                     continue
-                start = f"{self._prefix}/{prefix}{names.get(id(owner), '')}/"
+                label = prefix + names.get(id(owner), "\0")
+                if (keys := self._keys.get(label)) is None:
+                    if id(owner) in names and owner.requires_grad and state:
+                        raise self._unknown((label, next(iter(state))), "its state", "nothing")
+                    continue  # it is frozen, or no parameter any more
                 for key, value in state.items():
+                    name = keys.get(key, "")
                     if isinstance(value, torch.Tensor):
-                        tensors[start + key] = value
-        containers = containers_of(self._optimizer, {}) if self._elsewhere else {}
+                        self._require_form(name, (label, key), value)
+                        tensors[name] = value
+                    elif not name and value is not None:
+                        raise self._unknown((label, key), type(value).__name__, "nothing")
+        containers = containers_of(self._optimizers, {}) if self._elsewhere else {}
         for label, key in self._elsewhere:
             value = containers[label].get(key)
             if isinstance(value, torch.Tensor):
-                tensors[self._name((label, key))] = value
+                name = self._name((label, key))
+                self._require_form(name, (label, key), value)
+                tensors[name] = value
         return tensors
+
+    def _require_form(self, name: str, place: Place, value: torch.Tensor) -> None:
+        """Raise ValueError if a tensor has another form than was learned."""
+        if self._seen.get(name) is value:
+            return
+        form = self._forms.get(name)
+        if form is None or value.shape != form.shape or value.dtype != form.like.dtype:
+            raise self._unknown(place, Form.of(value), form or "no tensor")
+        self._seen[name] = value
+
+    def _unknown(self, place: Place, now: object, learned: object) -> ValueError:
+        return ValueError(
+            f"{self._title} keeps {place[1]!r} of {place[0]!r} as {now}, and its copies have kept "
+            f"{learned} there in their first steps, so a newcomer would not receive it: use "
+            "another optimizer"
+        )
 
     def _look(self, changed: set[str], names: Names) -> None:
         """Note what the optimizer has now at the places of these names."""
-        containers = containers_of(self._optimizer, names)
+        containers = containers_of(self._optimizers, names)
         for name in changed:
             label, key = self._places[name]
             container = containers[label]
@@ -170,12 +216,11 @@ class OptimizerState:
             return Kind.TENSOR, 0
         if value is None:
             return Kind.NONE, 0
-        if isinstance(value, bool):
-            return Kind.BOOL, int(value)
-        if isinstance(value, numbers.Integral) and -(2**63) <= int(value) < 2**63:
-            return Kind.INT, int(value)
-        if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
-            return Kind.FLOAT, struct.unpack("<q", struct.pack("<d", float(value)))[0]
+        if is_number(value):
+            if isinstance(value, float):
+                return Kind.FLOAT, struct.unpack("<q", struct.pack("<d", value))[0]
+            if -(2**63) <= value < 2**63:
+                return Kind.BOOL if isinstance(value, bool) else Kind.INT, int(value)
         raise ValueError(
             f"{self._title} keeps {value!r} as {place[1]!r} in {place[0]!r}; only tensors, "
             "integers of 64 bits and floats can be shared with the other peers"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from pccl_backend.trainers.optimizer_state import OptimizerState
+from pccl_backend.trainers.optimizers import members_of
 
 __all__ = ["Nesterov", "OuterOptimizer", "Rate", "Rule", "TorchRule"]
 
@@ -67,7 +68,8 @@ class TorchRule:
     """Any torch optimizer, over one flat tensor for each fragment.
 
     Raises:
-        ValueError: its state cannot be shared; see OptimizerState.
+        ValueError: it is not over these tensors, or its state cannot be shared; see
+            OptimizerState.
     """
 
     elementwise = False
@@ -82,7 +84,16 @@ class TorchRule:
             )
         self._names = {id(flat): str(number) for number, flat in enumerate(self._flats)}
         title = f"outer_optimizer ({type(self.optimizer).__name__})"
-        self._state = OptimizerState(self.optimizer, self._names, title=title, prefix="outer")
+        moved = {id(tensor) for _, tensor in members_of([self.optimizer])}
+        if moved != self._names.keys():
+            raise ValueError(
+                f"{title} moves {len(moved)} tensors, and {len(moved & self._names.keys())} of "
+                f"them are among the {len(fragments)} that it was given: make it over the list "
+                "that outer_optimizer receives"
+            )
+        self._state = OptimizerState(
+            self.optimizer, self._names, title=title, prefix="outer", views=True
+        )
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the rule's part of the shared state, by name."""

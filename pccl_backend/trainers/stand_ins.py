@@ -6,32 +6,46 @@ A trainer learns from them which state the optimizer makes in a step, before it 
 from __future__ import annotations
 
 import inspect
-import types
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random as python_random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-__all__ = ["StandIn", "optimizers_in", "random", "small"]
+from pccl_backend.trainers.object_graph import copied, like, optimizers_in
+
+__all__ = ["StandIn", "aside", "random", "small"]
 
 SMALL = 3  # elements of a small copy's dimension, at most
+_aside = threading.Lock()
+RATE = 1e-3  # instead of 0, with which some optimizers keep numbers as they are
 
 
 class StandIn:
     """A copy of an optimizer without state, and of all that its step can change.
 
-    Nothing that the original holds is written: its groups, tensors and other optimizers are copied.
-    The hooks of the program stay with the original.
+    Nothing that the original holds is written: its groups, tensors, objects and other optimizers
+    are copied. The hooks of the program stay with the original.
 
     Args:
         optimizer: the original.
         tensors: what stands for each of its parameters, by the parameter's id.
         gradients: makes the gradient of such a tensor; None: it has none.
+        closure: whether a step gets a closure, if it takes one.
 
     Attributes:
         optimizer: the copy.
+        optimizers: the copy and those in it, each with a prefix; see `optimizers_in`.
+        parts: these, their states and groups, and the parameters, by id.
+
+    Raises:
+        TypeError, ValueError: the optimizer refers to something that cannot be copied.
     """
 
     def __init__(
@@ -39,22 +53,40 @@ class StandIn:
         optimizer: Optimizer,
         tensors: Mapping[int, torch.Tensor],
         gradients: Callable[[torch.Tensor], torch.Tensor | None],
+        *,
+        closure: bool,
     ) -> None:
         self._tensors = list(tensors.values())
+        self._takes_closure = closure
         self._gradients = gradients
-        self.optimizer: Optimizer = _copied(optimizer, dict(tensors))
+        known: dict[int, Any] = dict(tensors)
+        self.optimizer: Optimizer = copied(optimizer, known)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                for name, value in getattr(parameter, "__dict__", {}).items():
+                    setattr(tensors[id(parameter)], name, copied(value, known))
+        self.optimizers = list(optimizers_in(self.optimizer))
+        self.parts: dict[int, object] = {}
+        for _, each in self.optimizers:
+            parts = [each, each.state, each.param_groups, *each.param_groups]
+            # A tensor in `defaults` is the one in the groups.
+            self.parts |= {id(part): part for part in [*parts, each.defaults]}
+            for group in each.param_groups:
+                self.parts |= {id(parameter): parameter for parameter in group["params"]}
+                _give_rate(group)
 
     def step(self) -> None:
-        """Take a step with new gradients. The random numbers of the program stay as they are."""
-        on_cuda = {tensor.get_device() for tensor in self._tensors if tensor.is_cuda}
-        ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        with torch.random.fork_rng(sorted(on_cuda) if ready else []):
-            self._give()
-            step = _without_hooks(type(self.optimizer).step)
-            if "closure" in inspect.signature(step).parameters:
-                step(self.optimizer, closure=self._closure)
-            else:
-                step(self.optimizer)
+        """Take a step with new gradients."""
+        self._give()
+        step = type(self.optimizer).step
+        if self._takes_closure and "closure" in inspect.signature(step).parameters:
+            step(self.optimizer, closure=self._closure)  # type: ignore[arg-type]
+        else:
+            step(self.optimizer)
+
+    def places(self) -> list[int]:
+        """Return where the stand-ins are in memory."""
+        return [tensor.data_ptr() for tensor in self._tensors]
 
     def _give(self) -> None:
         for tensor in self._tensors:
@@ -68,66 +100,66 @@ class StandIn:
 def small(tensor: torch.Tensor) -> torch.Tensor:
     """Return random values of this dtype and number of dimensions, with a few elements."""
     shape = [min(size, SMALL) for size in tensor.shape]
-    values = random(shape, tensor, torch.Generator(device="cpu").manual_seed(1))
-    return values.requires_grad_(tensor.requires_grad)
+    return like(tensor, random(shape, tensor, torch.Generator(device="cpu").manual_seed(1)))
 
 
 def random(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return random values of another tensor's dtype, on its device."""
-    return (
-        like.detach().new_empty(shape).copy_(torch.randn(shape, device="cpu", generator=generator))
-    )
+    values = torch.randn(shape, device="cpu", generator=generator)
+    return torch.empty(shape, dtype=like.dtype, device=like.device).copy_(values)
 
 
-def optimizers_in(optimizer: Optimizer, prefix: str = "") -> Iterator[tuple[str, Optimizer]]:
-    """Yield an optimizer and those that it wraps, each with a prefix for its names."""
-    yield prefix, optimizer
-    for name, value in vars(optimizer).items():
-        if isinstance(value, Optimizer):
-            yield from optimizers_in(value, f"{prefix}{name}.")
+def _give_rate(group: dict[str, Any]) -> None:
+    """Replace a learning rate of 0, the first one of many schedules."""
+    rate = group.get("lr")
+    if isinstance(rate, torch.Tensor):
+        if not rate.any():
+            rate.fill_(RATE)
+    elif rate == 0:
+        group["lr"] = RATE
 
 
-def _without_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a step of a class as it was before torch has wrapped it to call hooks."""
-    while getattr(step, "hooked", False):
-        step = step.__wrapped__  # type: ignore[attr-defined]
-    return step
+@contextmanager
+def aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Leave random numbers as they are, and keep this thread's steps from hooks of all optimizers.
 
-
-def _copied(value: Any, known: dict[int, Any]) -> Any:
-    """Return a copy of containers, tensors and optimizers; anything else is returned itself.
+    The random numbers are of torch, Python and numpy.
 
     Args:
-        value: the original.
-        known: the copies so far, by the ids of the originals.
+        tensors: on the devices that are used.
     """
-    if id(value) in known:
-        return known[id(value)]
-    if isinstance(value, torch.Tensor):
-        known[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
-    elif isinstance(value, Optimizer):
-        known[id(value)] = object.__new__(type(value))
-        _copy_attributes(value, known)
-    elif isinstance(value, types.MethodType) and isinstance(value.__self__, Optimizer):
-        return types.MethodType(value.__func__, _copied(value.__self__, known))
-    elif type(value) in (dict, OrderedDict, defaultdict):
-        copy = known[id(value)] = value.copy()
-        copy.update({key: _copied(inner, known) for key, inner in value.items()})
-    elif type(value) in (list, tuple, set):
-        known[id(value)] = type(value)(_copied(inner, known) for inner in value)
-    return known.get(id(value), value)
+    on_cuda = {tensor.get_device() for tensor in tensors if tensor.is_cuda}
+    ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    numpy = sys.modules.get("numpy")
+    # Two threads that save the state of torch at once wait for each other forever.
+    with _aside, _without_hooks():
+        state = python_random.getstate()
+        numpy_state = numpy.random.get_state() if numpy is not None else None
+        try:
+            with torch.random.fork_rng(sorted(on_cuda) if ready else []):
+                yield
+        finally:
+            python_random.setstate(state)
+            if numpy is not None:
+                numpy.random.set_state(numpy_state)
 
 
-def _copy_attributes(optimizer: Optimizer, known: dict[int, Any]) -> None:
-    copy = vars(known[id(optimizer)])
-    for name, value in vars(optimizer).items():
-        if name.startswith("_optimizer_") and name.endswith("_hooks"):
-            copy[name] = OrderedDict()
-        elif name == "state":
-            copy[name] = known.setdefault(id(value), defaultdict(dict))
-        elif (
-            callable(value) and not isinstance(value, Optimizer) and hasattr(type(optimizer), name)
-        ):
-            continue  # a scheduler or a compiler has wrapped the original's method
-        else:
-            copy[name] = _copied(value, known)
+@contextmanager
+def _without_hooks() -> Iterator[None]:
+    """Keep the hooks of all optimizers from this thread; a class may call its base class's step."""
+    me = threading.get_ident()
+    tables: list[dict[int, Any]] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
+
+    def elsewhere(hook: Callable[..., Any], *arguments: Any) -> Any:
+        return hook(*arguments) if threading.get_ident() != me else None
+
+    before = [dict(table) for table in tables]
+    for table in tables:
+        for number, hook in list(table.items()):
+            table[number] = partial(elsewhere, hook)
+    try:
+        yield
+    finally:
+        for table, hooks in zip(tables, before, strict=True):
+            for number in hooks.keys() & table.keys():
+                table[number] = hooks[number]

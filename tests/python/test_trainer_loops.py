@@ -148,9 +148,34 @@ def test_a_torch_optimizer_as_the_outer_rule(group: ScriptedGroup, name: str) ->
         torch.testing.assert_close(group.state[f"outer/0/{key}"], value)
 
 
-def test_lbfgs_is_no_outer_rule(group: ScriptedGroup) -> None:
-    with pytest.raises(ValueError, match=r"outer_optimizer \(LBFGS\) keeps '\w+' .* as list"):
-        DiLoCo(small_model(), outer_optimizer=torch.optim.LBFGS).start()
+class NewMemory(torch.optim.SGD):
+    """Gives its parameters other memory."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            parameter.data = parameter.data.clone()
+
+
+NO_RULES: dict[str, tuple[Any, str]] = {
+    "needs a closure": (torch.optim.LBFGS, r"\(LBFGS\) cannot step .* 'closure'"),
+    "other memory": (lambda flats: NewMemory(flats, lr=0.1), "in place"),
+    "other tensors": (
+        lambda flats: torch.optim.SGD([flat.clone() for flat in flats], lr=0.1),
+        r"\(SGD\) moves 1 tensors, and 0 of them are among the 1",
+    ),
+    "more tensors": (
+        lambda flats: torch.optim.SGD([*flats, torch.ones(1)], lr=0.1),
+        r"\(SGD\) moves 2 tensors, and 1 of them are among the 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NO_RULES)
+def test_an_optimizer_that_is_no_outer_rule(group: ScriptedGroup, what: str) -> None:
+    make, error = NO_RULES[what]
+    with pytest.raises(ValueError, match=error):
+        DiLoCo(small_model(), outer_optimizer=make).start()
 
 
 def test_a_saved_state_comes_back_bit_for_bit(group: ScriptedGroup) -> None:
