@@ -26,8 +26,8 @@ constexpr Duration kEndMax = std::chrono::seconds(1);
 
 // Never destroyed, because other threads and destructors may log until the process is gone.
 std::atomic<LineWriter*> g_writer{nullptr};
-LineWriter* g_writer_of_parent = nullptr;   // only so that it does not count as a leak
-std::atomic<Duration> g_end_left{kEndMax};  // how long end_log() may still wait
+std::atomic<LineWriter*> g_writer_of_parent{nullptr};  // only so that it does not count as a leak
+std::atomic<Duration> g_end_left{kEndMax};             // how long end_log() may still wait
 
 // The child has neither the thread, nor a mutex of which it knows the state.
 void forget_in_child() {
@@ -57,9 +57,8 @@ std::string line_of(LogLevel level, std::string_view message) {
 }
 
 std::string dropped_line(uint64_t count) {
-  return line_of(LogLevel::kWarning, count_text(count, "line") +
-                                         " of this log dropped here, because the reader of stderr "
-                                         "was too slow or did not read");
+  return line_of(LogLevel::kWarning, "dropped " + count_text(count, "line") +
+                                         " of this log here: the reader of stderr was too slow");
 }
 
 LineWriter& writer() {

@@ -13,7 +13,7 @@
 namespace pccl {
 namespace {
 
-constexpr Duration kLong = std::chrono::seconds(60);
+constexpr Duration kPatience = std::chrono::seconds(60);
 
 std::string dropped(uint64_t count) { return "dropped " + std::to_string(count) + "\n"; }
 
@@ -81,7 +81,7 @@ TEST_F(LineWriterTest, LinesOfAThreadKeepTheirOrderAndAreWhole) {
     EXPECT_EQ(line.substr(1), " " + std::to_string(next[thread]++));
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(writer_.flush(kLong));
+  EXPECT_TRUE(writer_.flush(kPatience));
 }
 
 TEST_F(LineWriterTest, WithoutAReaderLinesAreDroppedAndCounted) {
@@ -96,7 +96,7 @@ TEST_F(LineWriterTest, WithoutAReaderLinesAreDroppedAndCounted) {
   }
   EXPECT_EQ(found[0], "dropped " + std::to_string(pushed - kept));
   EXPECT_NEAR(static_cast<double>(kept), LineWriter::kBytesMax / 1000.0, 10);
-  EXPECT_TRUE(writer_.flush(kLong));  // the count comes although no line follows
+  EXPECT_TRUE(writer_.flush(kPatience));  // the count comes although no line follows
   writer_.push("afterwards\n");
   EXPECT_EQ(lines(1)[0], "afterwards");
 }
@@ -121,14 +121,14 @@ TEST_F(LineWriterTest, TheCountStandsWhereTheLinesWere) {
 TEST_F(LineWriterTest, ALineLargerThanTheBoundIsWritten) {
   writer_.push(std::string(2 * LineWriter::kBytesMax, 'x') + "\n");
   EXPECT_EQ(lines(1)[0].size(), 2 * LineWriter::kBytesMax);
-  EXPECT_TRUE(writer_.flush(kLong));
+  EXPECT_TRUE(writer_.flush(kPatience));
 }
 
 TEST_F(LineWriterTest, AReaderThatIsGoneStopsNothing) {
   ::close(ends_[0]);
   const size_t pushed = push_too_many(1000);
   EXPECT_GT(pushed, 0u);
-  EXPECT_TRUE(writer_.flush(kLong));
+  EXPECT_TRUE(writer_.flush(kPatience));
   ends_[0] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
@@ -147,7 +147,7 @@ TEST_F(LineWriterTest, TheLastWordsWaitForTheirReaderUntilADeadline) {
   write_before(soon(), ends_[1], "lost\n");
   std::vector<std::string> found;
   std::thread reader([&] { found = lines(3); });
-  write_before(monotonic_now() + kLong, ends_[1], std::string(9999, 'y') + "\nend\n");
+  write_before(monotonic_now() + kPatience, ends_[1], std::string(9999, 'y') + "\nend\n");
   reader.join();
   EXPECT_EQ(found,
             (std::vector{std::string(4095, 'x'), std::string(9999, 'y'), std::string("end")}));
