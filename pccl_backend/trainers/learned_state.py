@@ -554,14 +554,12 @@ def _scaled(pair: Sequence[Form | None], sizes: tuple[int, int], size: int) -> F
 
 def _ramp(tensor: torch.Tensor, most: float) -> torch.Tensor:
     """Return values of a tensor's size that are soon made, and are not all alike."""
-    values = torch.linspace(-most, most, tensor.numel(), dtype=torch.float32, device=tensor.device)
+    values = torch.linspace(-most, most, tensor.numel(), dtype=torch.float32, device="cpu")
     return torch.empty_like(tensor, requires_grad=False).copy_(values.view(tensor.shape))
 
 
 def _laid(gradient: torch.Tensor, is_sparse: bool) -> torch.Tensor:
     """Return a gradient as it is, or its first row as a sparse one."""
-    return (
-        gradient[:1].to_sparse(1).sparse_resize_(gradient.shape, 1, gradient.dim() - 1)
-        if (is_sparse)
-        else gradient
-    )
+    if not is_sparse:
+        return gradient
+    return gradient[:1].to_sparse(1).sparse_resize_(gradient.shape, 1, gradient.dim() - 1)

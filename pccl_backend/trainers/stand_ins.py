@@ -106,7 +106,7 @@ def small(tensor: torch.Tensor) -> torch.Tensor:
 def random(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return random values of another tensor's dtype, on its device."""
     values = torch.randn(shape, device="cpu", generator=generator)
-    return torch.empty(shape, dtype=like.dtype, device=like.device).copy_(values)
+    return like.detach().new_empty(shape).copy_(values)
 
 
 def _give_rate(group: dict[str, Any]) -> None:
