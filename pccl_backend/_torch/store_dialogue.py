@@ -71,7 +71,7 @@ def tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> N
         for pause in _pauses():
             if not waiting or time.monotonic() > deadline:
                 return
-            time.sleep(pause)  # a store announces no new key, and its wait() prints warnings
+            time.sleep(pause)  # between looks: Store.wait() prints a warning for each missing key
             for rank in list(waiting):
                 asked = _look(store, _question(rank))
                 if asked is None:
@@ -186,8 +186,8 @@ class Asker:
         deadline = time.monotonic() + timeout_s
         self._store.set(_question(self._rank), self._number)
         for pause in _pauses():
-            time.sleep(pause)  # a store announces no new key; _ask_within ends at `deadline`
-            answer = _look(self._store, reply)  # store.wait would not react to Ctrl-C
+            time.sleep(pause)  # between looks, up to the deadline: Store.wait() ignores Ctrl-C
+            answer = _look(self._store, reply)
             if answer is not None:
                 self._answer = answer
             if answer is not None or time.monotonic() > deadline:
