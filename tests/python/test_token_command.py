@@ -543,7 +543,9 @@ def test_a_master_whose_keyring_is_empty(keyring: Path, tmp_path: Path) -> None:
     for tokens in (1, 0):
         with serving(tmp_path, "--keyring", keyring) as master:
             assert master.line()
-            said = (tmp_path / "master.log").read_text()
+            master.terminate()
+            assert master.wait() == 0
+        said = (tmp_path / "master.log").read_text()
         warning = f"warning: the keyring {keyring} has no token, so nobody can join"
         assert (warning in said) == (tokens == 0), said
         revoke(keyring, "alice")
