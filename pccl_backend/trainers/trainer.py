@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -114,6 +115,8 @@ class Trainer:
         self._loaded: Mapping[str, Any] | None = None
         self._loads_own = False
         self._member: tuple[object, ...] = ()  # this peer's name at the last start()
+        self._name_in_group: tuple[object, ...] = ()
+        self._named_group: Callable[[], object] = lambda: None  # the group of that name
         self._handles: list[Any] = []
         self._sent_bytes = 0
         self._closed = False
@@ -439,9 +442,16 @@ class Trainer:
         return self._made
 
     def _name(self) -> tuple[object, ...]:
-        """Return a name of this peer that is unique among all memberships of all runs."""
-        info = pccl.run_info(self._group)
-        return tuple(info.get(key) for key in ("master", "run", "peer"))
+        """Return a name of this peer that is unique among all memberships of all runs.
+
+        A group object is one membership, so the run is asked once for each group.
+        """
+        group = self._group or dist.group.WORLD
+        if group is None or group is not self._named_group():
+            info = pccl.run_info(self._group)
+            self._name_in_group = tuple(info.get(key) for key in ("master", "run", "peer"))
+            self._named_group = weakref.ref(group) if group is not None else lambda: None
+        return self._name_in_group
 
     def _require_open(self) -> None:
         """Raise InvalidStateError if the trainer is closed."""

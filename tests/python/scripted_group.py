@@ -111,6 +111,10 @@ class Counted:
         pass
 
 
+class Membership:
+    """What pccl.join returns: a process group, of which only the identity is of interest."""
+
+
 @dataclass
 class ScriptedGroup:
     """Two peers, one of them this process; `other`: the other's pseudo-gradient (default: ours).

@@ -9,7 +9,7 @@ import pytest
 import torch
 import work_late as work
 from conftest import MakeWorld
-from scripted_group import ScriptedGroup, script, small_model
+from scripted_group import Membership, ScriptedGroup, script, small_model
 from world import Master, Returned
 
 import pccl_backend as pccl
@@ -88,7 +88,7 @@ class Run:
         assert url == "pccl://host:48148/run"
         if self.errors:
             raise self.errors.pop(0)
-        self.joins.append(object())
+        self.joins.append(Membership())
         self.group.peer = f"a{len(self.joins)}"
         self.group.calls.append("join")
         return self.joins[-1]

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 import torch
 from ddp_table import OPTIMIZERS
-from scripted_group import HEAD, ScriptedGroup, flat, same_bits, script, small_model, wander
+from scripted_group import (
+    HEAD,
+    Membership,
+    ScriptedGroup,
+    flat,
+    same_bits,
+    script,
+    small_model,
+    wander,
+)
 
 import pccl_backend as pccl
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
@@ -349,7 +358,7 @@ def test_the_outer_state_is_made_before_the_run_is_joined(monkeypatch: pytest.Mo
 
     def join(url: str) -> object:
         assert torch.equal(group.state["global/0.weight"], model[0].weight)
-        return object()
+        return Membership()
 
     monkeypatch.setattr(pccl, "join", join)
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda group: None)
