@@ -130,8 +130,8 @@ bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
   auto refusal = refuse_version_of_run(hello.versions, hello.library, context.options.run,
                                        context.options.version);
   if (!refusal) {
-    refusal = refuse(hello, config, group ? &group->membership() : nullptr,
-                     group ? group->quorum() : Quorum{}, groups.size());
+    refusal = refuse(hello, config, group ? &group->view().membership : nullptr,
+                     group ? group->view().quorum : Quorum{}, groups.size());
   }
   if (refusal) reject(id, *refusal);
   return refusal.has_value();
@@ -151,9 +151,9 @@ void MasterCore::Impl::agree_on(const RunConfig& agreed) {
 
 void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
   Group& group = groups.begin(hello.group);
-  if (!group.has_members() && hello.rank >= 0) {
+  if (!group.view().has_members() && hello.rank >= 0) {
     // A holder of this rank is not connected (refused() has checked it): it was restarted.
-    if (const auto holder = group.membership().wished_by(hello.rank)) {
+    if (const auto holder = group.view().membership.wished_by(hello.rank)) {
       group.give_up(*holder, "another process was started with its rank");
     }
   }
@@ -183,7 +183,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
 const Group* MasterCore::Impl::find_group_of(PeerId peer) const {
   const auto at = context.group_of.find(peer);
   const Group* group = at == context.group_of.end() ? nullptr : groups.find(at->second);
-  return group != nullptr && group->membership().find(peer) != nullptr ? group : nullptr;
+  return group != nullptr && group->view().membership.find(peer) != nullptr ? group : nullptr;
 }
 
 Group* MasterCore::Impl::group_of(PeerId peer) {
@@ -212,7 +212,7 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   }
   Group* group = group_of(resume.peer);
   if (group == nullptr) return back_from_nowhere(id, resume);
-  if (resume.epoch > group->epochs().current()) {
+  if (resume.epoch > group->view().epochs.current()) {
     reject(id, {Code::kMasterLost,
                 "the journal of the master is older than this peer, which was in epoch " +
                     text(resume.epoch) + " of run \"" + context.options.run +
@@ -228,8 +228,8 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   const Status status = group->check(resume);
   if (!status.ok()) return status;
   set_holder(*group, resume.peer, connections.find(id)->holder);
-  const bool member = group->membership().is_member(resume.peer);
-  const bool registered = group->membership().find(resume.peer)->order != 0;
+  const bool member = group->view().membership.is_member(resume.peer);
+  const bool registered = group->view().membership.find(resume.peer)->order != 0;
   connections.admit(id, resume.peer, group->id(),
                     member       ? ConnectionPhase::kMember
                     : registered ? ConnectionPhase::kRegistered
@@ -245,7 +245,7 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
 // its links need new keys, and this master hands out none.
 std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& group, ConnectionId id,
                                                                 PeerId peer) const {
-  const std::optional<Holder>& before = group.membership().find(peer)->holder;
+  const std::optional<Holder>& before = group.view().membership.find(peer)->holder;
   const std::optional<Holder>& shown = connections.find(id)->holder;
   if (!before || (shown && shown->name == before->name)) return std::nullopt;
   if (!shown) {
@@ -260,10 +260,10 @@ std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& gro
 
 // The owner of the master may revoke the token before, once all its peers show another one.
 void MasterCore::Impl::set_holder(Group& group, PeerId peer, const std::optional<Holder>& shown) {
-  const std::optional<Holder> before = group.membership().find(peer)->holder;
+  const std::optional<Holder> before = group.view().membership.find(peer)->holder;
   group.set_holder(peer, shown);
   if (before && shown && before->token != shown->token) {
-    context.log(LogLevel::kInfo, group.membership().describe(peer) + " shows the token " +
+    context.log(LogLevel::kInfo, group.view().membership.describe(peer) + " shows the token " +
                                      shown->token + " now, and no longer " + before->token);
   }
 }
@@ -272,8 +272,8 @@ void MasterCore::Impl::on(const Revoked& event) {
   for (const ConnectionId id : connections.pending_with(event.tokens))
     reject(id, {Code::kAuthentication, "its token was revoked"});
   groups.each([&](Group& group) {
-    for (const PeerId peer : group.membership().holders_of(event.tokens)) {
-      const std::string name = group.membership().find(peer)->holder->name;
+    for (const PeerId peer : group.view().membership.holders_of(event.tokens)) {
+      const std::string name = group.view().membership.find(peer)->holder->name;
       group.give_up(peer, "its token, of \"" + name + "\", was revoked, so it needs another one");
     }
   });
@@ -287,7 +287,7 @@ Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resu
   const auto at = context.group_of.find(resume.peer);
   const Group* left = at == context.group_of.end() ? nullptr : groups.find(at->second);
   if (left != nullptr) {
-    for (const auto& gone : left->membership().gone()) {
+    for (const auto& gone : left->view().membership.gone()) {
       if (gone.peer == resume.peer) why = gone.why, remembered = true;
     }
   }
@@ -316,7 +316,7 @@ std::string MasterCore::Impl::describe(ConnectionId id) {
   const Connections::Connection& connection = *found;
   const Group* group = connection.peer ? find_group_of(connection.peer) : nullptr;
   if (group == nullptr) return "a peer at " + connection.seen_host;
-  return group->membership().describe(connection.peer);
+  return group->view().membership.describe(connection.peer);
 }
 
 Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::Leave&) {
@@ -325,7 +325,7 @@ Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::Leave&) {
 }
 
 Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::JointAbort& abort) {
-  const Epoch current = group.epochs().current();
+  const Epoch current = group.view().epochs.current();
   if (abort.epoch < current) return {};  // it crossed the EpochStart
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
   if (group.deciding()) return group.hold(peer, abort);
@@ -370,14 +370,15 @@ Status MasterCore::Impl::receive(ConnectionId id, const protocol::Message& messa
     if (!status.ok()) return status;
   }
   Group& group = groups.touch(connection.group);
-  PCCL_ASSERT(group.membership().find(peer) != nullptr);
-  if (group.epochs().recovering() && group.membership().is_member(peer) && is_decided(message)) {
+  PCCL_ASSERT(group.view().membership.find(peer) != nullptr);
+  if (group.view().epochs.recovering() && group.view().membership.is_member(peer) &&
+      is_decided(message)) {
     return group.hold(peer, message);
   }
   status = std::visit([&](const auto& content) { return on(group, peer, content); }, message);
   if (is_about_operations(message)) {
     group.flush();
-    quiet = status.ok() && !group.epochs().changing() && !group.epochs().losing() &&
+    quiet = status.ok() && !group.view().epochs.changing() && !group.view().epochs.losing() &&
             !group.optimization().waits();
   }
   return status;
@@ -459,7 +460,7 @@ void MasterCore::Impl::on(const TimePassed&) {
   if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.peer_timeout)) != 0) return;
   groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
-      PCCL_ASSERT(group.membership().is_member(peer));
+      PCCL_ASSERT(group.view().membership.is_member(peer));
       if (connections.connected(peer)) cut_off(connections.of(peer), "it acknowledges no verdicts");
     }
   });
@@ -486,9 +487,9 @@ bool MasterCore::Impl::watch_members() {
   bool any = false;
   groups.refresh();
   groups.each_due(quiet, [&](Group& group) {
-    const bool is_new = group.has_members() && group.is_new();
+    const bool is_new = group.view().has_members() && group.view().is_new();
     const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups) : "");
-    if (group.watch_late_members() || removed || group.is_late_to_optimize()) {
+    if (group.watch_late_members() || removed || group.optimization().is_late()) {
       any = true;
       groups.touch(group.id());
     }
@@ -502,9 +503,9 @@ void MasterCore::Impl::end_run(const std::string& why, LogLevel level) {
   context.log(level, "the run is ended: " + why);
   groups.each([&](Group& group) {
     std::vector<PeerId> peers;
-    for (const auto& [peer, about] : group.membership().peers()) peers.push_back(peer);
+    for (const auto& [peer, about] : group.view().membership.peers()) peers.push_back(peer);
     for (const PeerId peer : peers) group.give_up(peer, "the run was ended: " + why);
-    PCCL_ASSERT(group.membership().empty());
+    PCCL_ASSERT(group.view().membership.empty());
   });
   quiet = false;
 }
@@ -524,7 +525,7 @@ void MasterCore::Impl::on(const Draining&) {
 
 bool MasterCore::Impl::all_settled() const {
   for (const auto& [id, group] : groups.all()) {
-    if (!group.settled()) return false;
+    if (!group.view().is_settled()) return false;
   }
   return connections.confirmed();
 }
@@ -535,7 +536,7 @@ void MasterCore::Impl::dismiss_all() {
   groups.each([](Group& group) { group.say_farewell(); });
   groups.each([](Group& group) {
     group.dismiss();
-    PCCL_ASSERT(group.membership().empty());
+    PCCL_ASSERT(group.view().membership.empty());
   });
 }
 
@@ -543,8 +544,8 @@ void MasterCore::Impl::look_at_exit() {
   if (!exit.wants()) return;
   const auto& all = groups.all();
   const bool peers = !groups.with(Groups::Trait::kPeopled).empty();
-  const bool busy =
-      std::any_of(all.begin(), all.end(), [](const auto& group) { return group.second.is_busy(); });
+  const bool busy = std::any_of(all.begin(), all.end(),
+                                [](const auto& group) { return group.second.view().is_busy(); });
   exit.look(peers, busy, now);
 }
 
@@ -637,7 +638,7 @@ uint64_t MasterCore::groups_looked_at() const { return impl_->groups.looked_at()
 bool MasterCore::idle() const {
   if (!impl_->connections.empty()) return false;
   for (const auto& [id, group] : impl_->groups.all()) {
-    if (!group.deserted()) return false;
+    if (!group.view().is_deserted()) return false;
   }
   return true;
 }
@@ -645,14 +646,14 @@ bool MasterCore::idle() const {
 size_t MasterCore::count_holders(const std::set<std::string>& tokens) const {
   size_t count = 0;
   for (const auto& [id, group] : impl_->groups.all())
-    count += group.membership().holders_of(tokens).size();
+    count += group.view().membership.holders_of(tokens).size();
   return count;
 }
 
 std::vector<SharedStateRecord> MasterCore::shared_states() const {
   std::vector<SharedStateRecord> all;
   for (const auto& [id, group] : impl_->groups.all()) {
-    const auto& recorded = group.agreement().recorded();
+    const auto& recorded = group.view().agreement.recorded();
     if (recorded) all.push_back({id, recorded->revision, recorded->hash});
   }
   return all;
@@ -667,8 +668,8 @@ bool MasterCore::may_exit() const { return impl_->exit.over(); }
 std::string MasterCore::awaited_peers() const {
   std::string out;
   for (const auto& [id, group] : impl_->groups.all()) {
-    for (const auto& [peer, about] : group.membership().peers())
-      out += (out.empty() ? "" : ", ") + group.membership().describe(peer);
+    for (const auto& [peer, about] : group.view().membership.peers())
+      out += (out.empty() ? "" : ", ") + group.view().membership.describe(peer);
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::master {
 
@@ -66,6 +67,10 @@ std::vector<std::pair<uint32_t, const Ballot::Voter*>> Ballot::by_rank() const {
 }
 
 Status Ballot::check(const Voter& voter, const Vote& vote) const {
+  if (vote.budget_ms > protocol::kProbeBudgetMax)
+    return violation("Vote with a budget of " + std::to_string(vote.budget_ms) + " ms");
+  if (vote.max_bytes > 0 && vote.max_bytes < protocol::kProbesBytesMin)
+    return violation("Vote with max_bytes of " + std::to_string(vote.max_bytes));
   // A member that was recovered may have said any number: the one after it must exist.
   if (vote.number == UINT32_MAX) return violation("Vote with the last number");
   if (vote.number == voter.next && !voter.vote) return {};
@@ -192,8 +197,8 @@ std::string Ballot::mismatch() const {
   return out + ". All ranks must make the same joint calls in the same order";
 }
 
-Ballot::Difference Ballot::difference(const std::vector<PeerId>& newcomers) const {
-  Difference difference;
+Ruling Ballot::rule_on_kinds(const std::vector<PeerId>& newcomers) const {
+  Ruling ruling;
   std::optional<JointKind> right, any;
   bool differ = false, others_differ = false, all_others = true;
   for (const auto& [peer, voter] : voters_) {
@@ -207,16 +212,20 @@ Ballot::Difference Ballot::difference(const std::vector<PeerId>& newcomers) cons
     others_differ = others_differ || (other && right && *right != voter.vote->kind);
     if (other) right = voter.vote->kind;
   }
-  if (!differ) return difference;
-  difference.everybodys = others_differ || (all_others && !right);
-  if (difference.everybodys || !all_others) return difference;
+  if (!differ) return ruling;
+  if (others_differ || (all_others && !right)) {
+    ruling.answer.emplace();
+    ruling.answer->code = Code::kMismatch;
+    ruling.answer->text = mismatch();
+  }
+  if (ruling.answer || !all_others) return ruling;
   PCCL_ASSERT(right.has_value());
   for (const PeerId peer : newcomers) {
     const auto at = voters_.find(peer);
     if (at == voters_.end() || !at->second.vote) continue;
-    if (at->second.vote->kind != *right) difference.misfits.push_back(peer);
+    if (at->second.vote->kind != *right) ruling.misfits.push_back({peer, mismatch()});
   }
-  return difference;
+  return ruling;
 }
 
 bool Ballot::has_voted(PeerId peer) const {

@@ -21,6 +21,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/protocol/messages.h"
+#include "master/group/ruling.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -67,14 +68,10 @@ class Ballot {
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
   // Each kind with its ranks, the rarest first. REQUIRES: the open votes are of different kinds.
   std::string mismatch() const;
-  // The wrong voters if the open votes are of different kinds. If all voters that are no newcomers
-  // agree, the newcomers that differ from them are wrong. If those voters differ, or there are
-  // none, all voters are wrong.
-  struct Difference {
-    bool everybodys = false;
-    std::vector<PeerId> misfits;
-  };
-  Difference difference(const std::vector<PeerId>& newcomers) const;
+  // Not empty if the open votes are of different kinds. If all voters that are no newcomers agree,
+  // the newcomers that differ from them are wrong. If those voters differ, or there are none, all
+  // voters are wrong.
+  Ruling rule_on_kinds(const std::vector<PeerId>& newcomers) const;
   bool has_voted(PeerId voter) const;  // it has an open vote
 
   static protocol::Answer timeout(std::string text);

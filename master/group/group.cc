@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/base/dtype.h"
 #include "csrc/protocol/codec.h"
+#include "master/group/budgets.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -20,7 +20,13 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       epochs_(id, context, connections, membership_),
       agreement_(id, context, connections),
       optimization_(id, context, connections, membership_),
-      held_(context) {}
+      view_{id, context, connections, quorum_, membership_, epochs_, ballot_, agreement_},
+      judge_(view_),
+      state_call_(view_, agreement_, judge_),
+      notices_(view_, context, connections, membership_),
+      dialling_(context, connections, membership_),
+      held_(context),
+      announced_(id) {}
 
 // ---- Joining and leaving ----
 
@@ -38,20 +44,10 @@ Status Group::on(PeerId peer, const protocol::Register& message) {
     return violation("Register with an address that is not one machine's");
   const auto linked = membership_.register_peer(peer, message);
   connections_.enter(peer, ConnectionPhase::kRegistered);
-  for (const PeerId other : linked) dial_first(other, peer);
+  for (const PeerId other : linked) dialling_.link(other, peer);
   context_.log(LogLevel::kInfo,
                membership_.describe(peer) + " waits to be admitted" + group_text(id_, " to"));
   return {};
-}
-
-void Group::dial(PeerId dialler, PeerId target) {
-  protocol::Dial dial = membership_.dial(dialler, target);
-  dial.credential = context_.credential(dialler, target);
-  connections_.send(dialler, std::move(dial));
-}
-
-void Group::dial_first(PeerId a, PeerId b) {
-  membership_.links.dials(a, b) ? dial(a, b) : dial(b, a);
 }
 
 void Group::away(PeerId peer, bool warned) {
@@ -76,7 +72,7 @@ Status Group::back(const protocol::Resume& resume) {
   const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
   membership_.set_connected(peer, true);
   membership_.raise({peer}, resume.standing);
-  notices_.erase(peer);
+  notices_.connected_again(peer);
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer) && epochs_.recovering()) {
     held_.forget(peer);
@@ -102,22 +98,9 @@ Status Group::back(const protocol::Resume& resume) {
   if (membership_.is_member(peer) && agreement_.plan()) connections_.send(peer, *agreement_.plan());
   if (agreement_.awaits_list(peer))
     connections_.send(peer, protocol::ListRequest{agreement_.number()});
-  repeat_links(peer);
+  dialling_.repeat(peer);
   context_.log(level, membership_.describe(peer) + " is connected again");
   return {};
-}
-
-// Repeats messages about links that the peer may have missed. A superfluous Dial or Forget does no
-// harm.
-void Group::repeat_links(PeerId peer) {
-  for (const Membership::Gone& gone : membership_.gone()) {
-    connections_.send(peer, protocol::Forget{gone.peer});
-  }
-  if (membership_.find(peer)->order == 0) return;  // not registered yet: it has no links
-  for (const auto& [other, about] : membership_.peers()) {
-    if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
-    if (membership_.links.dials(peer, other)) dial(peer, other);
-  }
 }
 
 void Group::leave(PeerId peer) {
@@ -126,25 +109,18 @@ void Group::leave(PeerId peer) {
   epochs_.may_go_on_without() ? leave_without_end(peer) : lose(peer, "it left", LogLevel::kInfo);
 }
 
-bool Group::is_busy() const {
-  const auto& peers = membership_.peers();
-  return std::any_of(peers.begin(), peers.end(), [this](const auto& at) {
-    return !membership_.is_member(at.first) || is_in_call(at.first);
-  });
-}
-
 // The link to such a peer is needed until the last operation with its data has an outcome.
 void Group::forget_left() {
   for (auto at = left_.begin(); at != left_.end();) {
     const PeerId peer = *at++;
     if (epochs_.needs(peer)) continue;
     left_.erase(peer);
-    send_forget(peer);
+    dialling_.forget(peer);
   }
 }
 
 void Group::say_farewell() {
-  PCCL_ASSERT(settled() && context_.ends);
+  PCCL_ASSERT(view_.is_settled() && context_.ends);
   for (const auto& [peer, about] : membership_.peers()) {
     connections_.send(peer, protocol::Farewell{});
     connections_.close(peer);
@@ -170,7 +146,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   connections_.send(peer, protocol::Kicked{why});
   const protocol::Member member = remove_member(peer, why, level);
   epochs_.lose(member, why, level);
-  send_forget(peer);
+  dialling_.forget(peer);
   after_removal(peer);
 }
 
@@ -186,15 +162,32 @@ protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLe
 }
 
 void Group::after_removal(PeerId peer) {
-  PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
-  new_to_sync_.erase(peer);
+  PCCL_ASSERT(view_.has_members() == static_cast<bool>(epochs_.current()));
+  judge_.lose(peer);
   optimization_.lose(peer);
-  if (has_members()) return;
+  if (view_.has_members()) return;
   left_.clear();
   ballot_ = {};
   agreement_.cancel();
   optimization_.cancel();
-  gave_up_sync_ = false;
+  state_call_.end();
+}
+
+// The program of a fixed world ends rank by rank, so that this is no loss: the epoch goes on.
+// Joint calls are as after a loss, because all members have to make them.
+void Group::leave_without_end(PeerId peer) {
+  const std::string why = membership_.describe(peer) + " has left (destroy_process_group)";
+  const auto& members = membership_.members();
+  const bool linked_with_all = std::all_of(members.begin(), members.end(), [&](PeerId other) {
+    return other == peer || membership_.links.linked(peer, other);
+  });
+  const protocol::Member member = remove_member(peer, why, LogLevel::kInfo);
+  epochs_.leave(member, why);
+  after_removal(peer);
+  if (!view_.has_members()) return;
+  left_.insert(peer);
+  close_posting_of_voters();
+  if (!linked_with_all) lose_data_of(peer);
 }
 
 void Group::drop(PeerId peer, const std::string& why) {
@@ -202,29 +195,19 @@ void Group::drop(PeerId peer, const std::string& why) {
   const Membership::Peer& about = *membership_.find(peer);
   const LogLevel level = about.warned || about.held_up ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
-  if (const std::string obstacle = membership_.obstacle(peer); !obstacle.empty())
-    last_obstacle_ = obstacle;
+  notices_.gives_up(peer);
   connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
   take_out(peer, text);
   epochs_.waiting_gone(peer);
-  send_forget(peer);
+  dialling_.forget(peer);
   context_.log(level, text);
 }
 
 void Group::take_out(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!connections_.connected(peer) && context_.group_of.contains(peer));
-  notices_.erase(peer);
-  announced_newcomers_.erase(peer);
-  hindered_.erase(peer);
+  notices_.forget(peer);
   if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
-}
-
-void Group::send_forget(PeerId peer) {
-  PCCL_ASSERT(membership_.find(peer) == nullptr);
-  for (const auto& [other, about] : membership_.peers()) {
-    if (about.order != 0) connections_.send(other, protocol::Forget{peer});
-  }
 }
 
 // ---- Links ----
@@ -238,39 +221,17 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
     return {};
   }
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
-  const std::string text_before = membership_.links.view(peer, other).text;
-  const uint32_t dead_before = membership_.links.dead_serial(peer, other);
-  const bool was_trying = membership_.links.view(peer, other).unreachable();
-  const bool was_dialling = membership_.links.dials(peer, other);
-  switch (membership_.links.report(peer, message)) {
-    case Links::News::kNone: return {};
+  switch (dialling_.on(peer, message)) {
+    case Links::News::kNone: break;
     case Links::News::kMade:
       if (members) epochs_.reconfigure();
-      return {};
-    case Links::News::kDead: break;
+      break;
+    case Links::News::kDead:
+      if (message.state == protocol::LinkState::kUnreachable) notices_.set_due();
+      if (members) lose_if_cut_off(other);
+      break;
   }
-  if (message.state == protocol::LinkState::kUnreachable) {
-    notices_due_ = true;
-    if (message.text != text_before) log_unreachable(peer, message);
-    if (!membership_.links.view(other, peer).unreachable()) dial(other, peer);
-    // It made the last connection and began to dial before this master was restarted. The other
-    // end may not know the key of a credential of that time.
-    if (!was_dialling && membership_.links.dials(peer, other)) dial(peer, other);
-  } else if (membership_.links.dead_serial(peer, other) > dead_before) {
-    dial_first(peer, other);
-  } else if (was_trying && membership_.links.dials(peer, other)) {
-    // It has had a link in the meantime, so it does not try any more. The other side's word about
-    // that link came first, and then it was not told to dial.
-    dial(peer, other);
-  }
-  if (members) lose_if_cut_off(other);
   return {};
-}
-
-// Only the log has the whole text. The other peer receives only the kind of fault.
-void Group::log_unreachable(PeerId peer, const protocol::LinkReport& message) {
-  context_.log(LogLevel::kInfo, membership_.describe(peer) + " cannot reach " +
-                                    membership_.describe(message.peer) + ": " + message.text);
 }
 
 // After a restart no peer is connected, so a missing connection proves nothing. The same holds
@@ -278,6 +239,12 @@ void Group::log_unreachable(PeerId peer, const protocol::LinkReport& message) {
 void Group::lose_if_cut_off(PeerId peer) {
   if (!epochs_.recovering() && !context_.was_paused && membership_.lost_at_once(peer))
     lose(peer, "its process ended or its network broke");
+}
+
+// Data that was on its way from a member that has left may be lost with the link.
+void Group::lose_data_of(PeerId left) {
+  epochs_.cut_off(left);
+  forget_left();
 }
 
 // ---- Operations ----
@@ -292,19 +259,9 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   const Status status = epochs_.begin(peer, message);
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
-  lateness_.restart(peer);
-  note_size(peer, message.info);
+  judge_.called(peer);
+  optimization_.note(peer, message.info, epochs_.start_of_epoch().one_shot_bytes);
   return status;
-}
-
-// All members begin it, and one of them counts. A small all-reduce does not go by a plan. The time
-// of another one depends on its bytes on the wire.
-void Group::note_size(PeerId peer, const protocol::OpInfo& info) {
-  if (info.kind != protocol::OpKind::kAllReduce || membership_.members().front() != peer) return;
-  const auto elements = static_cast<double>(info.count);
-  const uint64_t width = element_bytes(info.dtype);
-  if (elements * static_cast<double>(width) > epochs_.start_of_epoch().one_shot_bytes)
-    optimization_.note_size(elements * bits_on_wire(info.format, width) / 8);
 }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.
@@ -317,7 +274,18 @@ Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
     remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
     return {};
   }
-  return epochs_.abort(peer, message, [this](const auto& ranks) { return missing_text(ranks); });
+  return epochs_.abort(peer, message,
+                       [this](const auto& ranks) { return WaitTexts(view_).missing(ranks); });
+}
+
+Status Group::on(PeerId peer, const protocol::AwaitSend& message) {
+  const bool asked = epochs_.operations().asks_for_sends(peer);
+  Status status = epochs_.await_send(peer, message);
+  const bool asks = epochs_.operations().asks_for_sends(peer);
+  if (asks && !asked && !view_.is_in_joint_call(peer))
+    membership_.called(peer, {LastCall::AnySend{}, context_.now});
+  if (asked && !asks) membership_.stopped_asking(peer, context_.now);
+  return status;
 }
 
 Status Group::on(PeerId peer, const protocol::StateReport& message) {
@@ -341,15 +309,11 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
-  if (message.budget_ms > protocol::kProbeBudgetMax)
-    return violation("Vote with a budget of " + std::to_string(message.budget_ms) + " ms");
-  if (message.max_bytes > 0 && message.max_bytes < protocol::kProbesBytesMin)
-    return violation("Vote with max_bytes of " + std::to_string(message.max_bytes));
   if (!well_formed(message.offer))
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
   if (!cast.ok()) return cast.status();
-  lateness_.restart(peer);
+  judge_.called(peer);
   switch (cast.value()) {
     case Ballot::Cast::kCounted:
     case Ballot::Cast::kDiffers: membership_.called(peer, {message.kind, context_.now}); break;
@@ -364,7 +328,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
       break;
   }
   if (epochs_.goes_on_without_some()) close_posting_of_voters();
-  judge_votes();
+  carry_out(ballot_.rule_on_kinds(membership_.newcomers()));
   return {};
 }
 
@@ -379,58 +343,232 @@ void Group::answer(const Answer& answer) {
     took_part(own, peer);
     connections_.send(peer, std::move(own));
   }
-  if (kind) announce(wait_report_.end(*kind, context_.now));
+  if (kind) notices_.ended(*kind);
   agreement_.cancel();
   optimization_.cancel();
-  gave_up_sync_ = false;
-  if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) new_to_sync_.clear();
+  state_call_.end();
+  if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) judge_.synced();
   epochs_.give_up_change();
-  short_of_peers_ = false;  // the callers get the reason
+  notices_.answered();
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
+}
+
+// The other members are informed as about any loss. The newcomer and they get a text that says what
+// did not fit.
+void Group::remove(const Misfit& misfit) {
+  PCCL_ASSERT(membership_.is_member(misfit.peer) && !misfit.why.empty());
+  std::string why = "as a newcomer it was removed: " + misfit.why;
+  if (misfit.may_be_call) {
+    why +=
+        ". The first call of a newcomer has to be the one that the members make after "
+        "update_topology, with the same model: build and load it before init_process_group";
+  }
+  lose(misfit.peer, why);
+}
+
+void Group::carry_out(const Ruling& ruling) {
+  for (const Misfit& misfit : ruling.misfits) remove(misfit);
+  if (ruling.answer) answer(*ruling.answer);
 }
 
 void Group::took_part(const Answer& answer, PeerId peer) {
   if (answer.code != Code::kOk) return;
   membership_.raise({peer}, protocol::standing_after(answer.kind));
-  probation_.restart(peer);  // its next call gets the full time again
-}
-
-bool Group::would_change() const {
-  PCCL_ASSERT(membership_.members().size() <= protocol::kMembersMax);
-  const size_t room = protocol::kMembersMax - membership_.members().size();
-  return epochs_.needs_reconfiguration() || !membership_.pending(room).empty();
-}
-
-protocol::Settled Group::settled_ballot() const {
-  PCCL_ASSERT(ballot_.is_complete());
-  const PeerId first = membership_.members()[0];
-  const PeerId voter = epochs_.broken() ? first : PeerId{};
-  return {id_, epochs_.generation(), voter, ballot_.vote(first).number};
-}
-
-// Whether the open ballot of this group is `ballot`.
-bool Group::votes_in(const protocol::Settled& ballot) const {
-  if (ballot.group != id_ || ballot.generation != epochs_.generation()) return false;
-  if (ballot.voter && !membership_.is_member(ballot.voter)) return false;
-  const auto& members = membership_.members();
-  return std::all_of(members.begin(), members.end(), [&](PeerId member) {
-    return (ballot.voter && member != ballot.voter) || ballot_.is_open(member, ballot.number);
-  });
+  judge_.took_part(peer);
 }
 
 std::optional<bool> Group::announced_of(const Group& other) const {
-  const auto all = announced_ballots_.find(other.id());
-  if (all == announced_ballots_.end()) return std::nullopt;
-  for (const AnnouncedBallot& announced : all->second) {
-    if (other.votes_in(announced.ballot)) return announced.pending;
-  }
-  return std::nullopt;
+  return announced_.answer(other.id(),
+                           [&](const auto& ballot) { return other.view().votes_in(ballot); });
 }
 
-std::vector<GroupId> Group::announced_groups() const {
-  std::vector<GroupId> groups;
-  for (const auto& [group, announced] : announced_ballots_) groups.push_back(group);
-  return groups;
+// A joint call if members have left or were lost. update_topology goes on by itself.
+//   the epoch continues           the members vote again, and the call goes on
+//   members have left             sync_shared_state ends, unless its answer is on its way;
+//                                 are_peers_pending is answered if all have asked it; every other
+//                                 call fails
+//   a loss broke the group        sync_shared_state goes on if all survivors have voted for it and
+//                                 an epoch continues; are_peers_pending is answered if all have
+//                                 asked it; every other call fails. An optimize_topology that goes
+//                                 on keeps what it has measured
+
+// An update_topology that has to leave out members is sure to change the group. So a voter can wait
+// for no operation of others, and they need not wait for its calls.
+void Group::close_posting_of_voters() {
+  for (const PeerId member : membership_.members()) {
+    if (ballot_.is_open(member, JointKind::kUpdateTopology)) epochs_.close_posting(member);
+  }
+}
+
+// A sync_shared_state that all survivors have voted for goes on, in a broken group too.
+void Group::reconfigured() {
+  const bool syncs = ballot_.is_complete(JointKind::kSyncSharedState);
+  if (epochs_.broken() && syncs) {
+    ballot_.break_up(ballot_.vote(membership_.members()[0]).number);
+  } else if (epochs_.broken()) {
+    break_up();
+  }
+  PCCL_ASSERT(ballot_.size() == membership_.members().size());
+  ballot_.reconfigure(membership_.members(), membership_.rank_names());
+  agreement_.interrupt(epochs_.last_losses());
+}
+
+// update_topology is the only joint call that can begin, and a sync_shared_state can only go on.
+// are_peers_pending can be answered with true.
+void Group::break_up() {
+  PCCL_ASSERT((epochs_.broken() || epochs_.goes_on_without_some()) && view_.has_members());
+  const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
+  ballot_.break_up();
+  Answer answer;
+  if (all_ask) {
+    answer.pending = true;
+    return this->answer(answer);
+  }
+  answer.code = epochs_.end_status().code;
+  answer.text = epochs_.end_status().message;
+  for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
+    membership_.joint_call_ended(peer, own.code, context_.now);
+    connections_.send(peer, std::move(own));
+  }
+  agreement_.cancel();
+  optimization_.cancel();
+  state_call_.end();
+}
+
+// ---- The shared state ----
+
+Status Group::on(PeerId peer, const protocol::StateList& message) {
+  if (message.epoch != epochs_.current()) return {};  // its call is cast again, or has ended
+  const std::string why = agreement_.on_list(peer, message);
+  if (why.empty()) return {};
+  if (!membership_.is_newcomer(peer)) return violation("StateList: " + why);
+  remove({peer, why});
+  return {};
+}
+
+Status Group::on(PeerId peer, const protocol::Fetched& message) {
+  if (message.code != Code::kOk && judge_.is_new_to_sync(peer) && agreement_.expects(peer)) {
+    remove({peer, "it could not take the state of the run: " + message.text, false});
+    return {};
+  }
+  if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
+  return {};
+}
+
+Status Group::on(PeerId peer, const protocol::Fetching& message) {
+  if (agreement_.expects(peer) && agreement_.plan()->number == message.number)
+    judge_.took_part(peer);
+  return {};
+}
+
+void Group::finish(const Agreement::Outcome& outcome) {
+  if (outcome && ballot_.kind() == JointKind::kSyncSharedState) answer(*outcome);
+}
+
+// A newcomer's timeout does not end the call of others, nor a call that they have yet to make: the
+// newcomer is removed, and they continue without it.
+bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
+  if (!membership_.is_newcomer(peer) &&
+      !(kind == JointKind::kSyncSharedState && judge_.was_new_to_sync(peer)))
+    return false;
+  remove({peer, std::string("it gave up its first call, ") + text(kind) +
+                    ", by its own timeout or because it was interrupted"});
+  PCCL_ASSERT(!membership_.is_member(peer));
+  return true;
+}
+
+// ---- The plan ----
+
+void Group::advance_optimization() {
+  if (epochs_.phase() != Epochs::Phase::kActive ||
+      !ballot_.is_complete(JointKind::kOptimizeTopology))
+    return;
+  if (optimization_.adopting()) return end_optimization();
+  const protocol::EpochStart& now = epochs_.start_of_epoch();
+  if (optimization_.idle()) {
+    const Ruling ruling = rule_on_budgets(view_);
+    if (!ruling.empty()) return carry_out(ruling);
+    const protocol::Vote& any = ballot_.vote(membership_.members()[0]);
+    optimization_.begin(std::chrono::milliseconds(any.budget_ms), any.max_bytes);
+  }
+  if (optimization_.waits()) {
+    if (!epochs_.operations().under_way().empty()) return;
+    optimization_.measure(now);
+  }
+  if (!optimization_.advance(now)) return;
+  if (optimization_.is_too_late()) {
+    Answer late;
+    late.code = Code::kTopology;
+    late.text = "the master has found no plan within " + text(Optimization::kPlanningMax) +
+                ", so the present one stays. The measurements are kept: call it again when the "
+                "machine of the master is less busy";
+    return answer(late);
+  }
+  auto better = optimization_.take_plan(now);
+  if (!better) return end_optimization();
+  optimization_.adopt();
+  epochs_.plan(std::move(*better));
+  epochs_.renew();
+}
+
+void Group::end_optimization() {
+  Answer answer;
+  answer.plan = optimization_.result(epochs_.start_of_epoch());
+  const auto& plan = *answer.plan;
+  context_.log(LogLevel::kInfo, "optimize_topology" + group_text(id_) + " has measured " +
+                                    count_text(plan.measured.size(), "pair") + " and has " +
+                                    (plan.adopted ? "adopted another plan" : "kept the plan") +
+                                    (plan.note.empty() ? "" : ": " + plan.note));
+  this->answer(answer);
+}
+
+void Group::give_up_optimization() {
+  const auto missing = ballot_.missing();
+  const std::string why = missing.empty() ? optimization_waits_for()
+                                          : "it waited for " + WaitTexts(view_).missing(missing);
+  answer(Ballot::timeout(why));
+}
+
+std::string Group::optimization_waits_for() const {
+  const std::string operation =
+      optimization_.waits() ? epochs_.operations().under_way() : std::string();
+  return operation.empty() ? "" : "for " + operation + " to end";
+}
+
+bool Group::finds_better_plan() {
+  if (epochs_.phase() != Epochs::Phase::kActive || epochs_.needs_reconfiguration()) return false;
+  auto better = optimization_.better_plan(epochs_.start_of_epoch());
+  if (!better) return false;
+  context_.log(LogLevel::kInfo, "another ring is predicted to be faster" + group_text(id_, " for"));
+  epochs_.plan(std::move(*better));
+  return true;
+}
+
+// ---- Members that make no call ----
+
+bool Group::watch_newcomers(const std::string& awaited_by_others) {
+  std::vector<Misfit> wrong = epochs_.take_misfits();
+  const std::vector<Misfit> overdue = judge_.overdue_newcomers(awaited_by_others);
+  wrong.insert(wrong.end(), overdue.begin(), overdue.end());
+  for (const Misfit& misfit : wrong) {
+    if (membership_.is_member(misfit.peer)) remove(misfit);
+  }
+  return !wrong.empty();
+}
+
+bool Group::watch_late_members() {
+  const std::vector<Misfit> late = judge_.late_members();
+  for (const Misfit& misfit : late) {
+    lose(misfit.peer, "it was late, and the others go on without it: " + misfit.why +
+                          ". If a step may take longer, give all peers a longer one");
+  }
+  return !late.empty();
+}
+
+std::optional<Instant> Group::deadline() const {
+  const auto judged = judge_.deadline(), optimized = optimization_.deadline();
+  if (!judged || !optimized) return judged ? judged : optimized;
+  return std::min(*judged, *optimized);
 }
 
 // ---- After a restart ----
@@ -461,25 +599,16 @@ std::vector<HeldMessages::Held> Group::take_held() {
 }
 
 void Group::restore_ballot() {
-  PCCL_ASSERT(!epochs_.recovering() && has_members());
+  PCCL_ASSERT(!epochs_.recovering() && view_.has_members());
   ballot_ = Ballot(epochs_.ranked(), membership_.rank_names());
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
   PCCL_ASSERT(ballot_.size() == membership_.members().size());
   if (epochs_.broken()) ballot_.break_up();
-  const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
-    for (const protocol::Settled& ballot : together) {
-      if (ballot.group == id_) continue;
-      const AnnouncedBallot announced{ballot, pending};
-      std::vector<AnnouncedBallot>& of_it = announced_ballots_[ballot.group];
-      if (std::find(of_it.begin(), of_it.end(), announced) == of_it.end())
-        of_it.push_back(announced);
-    }
-  };
-  note(epochs_.together(), false);
+  announced_.add(epochs_.together(), false);
   for (const auto& [peer, resume] : epochs_.take_recovered()) {
-    note(resume.together, resume.pending);
+    announced_.add(resume.together, resume.pending);
     const bool counts = epochs_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
   }
@@ -488,14 +617,12 @@ void Group::restore_ballot() {
 // ---- Time and progress ----
 
 std::vector<PeerId> Group::tick() {
-  notices_due_ = true;
+  notices_.set_due();
   for (const Membership::Lost& lost : membership_.tick(context_.peer_timeout, [this](PeerId peer) {
          return connections_.received_lately(peer);
        })) {
     give_up(lost.peer, lost.why);
-    if (lost.refusal.empty()) continue;
-    for (const PeerId member : membership_.members()) notify(member, lost.refusal);
-    hindered_.clear();
+    if (!lost.refusal.empty()) notices_.refused(lost.refusal);
   }
   // Members that were spared because this process was paused.
   const std::vector<PeerId> members = membership_.members();
@@ -513,14 +640,14 @@ void Group::advance() {
   if (parts && !agreement_.recording()) break_up();
   if (epochs_.phase() == Epochs::Phase::kActive && agreement_.idle() &&
       ballot_.is_complete(JointKind::kSyncSharedState)) {
-    begin_agreement();
+    carry_out(state_call_.begin());
   }
   advance_optimization();
   on_turn(epochs_.advance(quorum_, !agreement_.recording(),
                           ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));
   if (epochs_.phase() != Epochs::Phase::kActive) optimization_.interrupt();
-  if (notices_due_) notify_waiting();
+  notices_.update();
 }
 
 void Group::on_turn(Epochs::Turn turn) {
@@ -528,23 +655,15 @@ void Group::on_turn(Epochs::Turn turn) {
     case Epochs::Turn::kNone: break;
     case Epochs::Turn::kStarted:
       PCCL_ASSERT(!agreement_.for_voters());  // they have voted for update_topology
-      announce(wait_report_.end(JointKind::kUpdateTopology, context_.now));
-      last_obstacle_.clear();
+      notices_.ended(JointKind::kUpdateTopology);
       for (const PeerId member : membership_.members()) {
         if (!ballot_.has_voted(member)) continue;
         membership_.joint_call_ended(member, Code::kOk, context_.now);
         membership_.raise({member}, protocol::Standing::kCalled);
-        if (short_of_peers_) notify(member, "update_topology goes on: enough peers are there");
+        notices_.updated(member);
       }
-      short_of_peers_ = false;
       ballot_ = Ballot(membership_.members(), membership_.rank_names());
-      for (const PeerId member : membership_.members()) {
-        notices_.erase(member);
-        announced_newcomers_.erase(member);
-        if (!membership_.find(member)->held_up) continue;
-        membership_.set_held_up(member, false);
-        context_.log(LogLevel::kWarning, membership_.describe(member) + " is admitted");
-      }
+      notices_.begun();
       break;
     case Epochs::Turn::kReconfigured: reconfigured(); break;
     case Epochs::Turn::kEnded: break_up(); break;
@@ -553,137 +672,16 @@ void Group::on_turn(Epochs::Turn turn) {
   }
 }
 
-void Group::notify_waiting() {
-  notices_due_ = false;
-  const std::vector<PeerId> waiting = membership_.waiting();
-  for (const PeerId peer : waiting) {
-    const std::string why = why_waiting(peer);
-    if (!notify(peer, why)) continue;
-    membership_.set_held_up(peer, true);
-    tell_of_newcomer(peer, why);
-    context_.log(LogLevel::kWarning, membership_.describe(peer) + " is not admitted yet: " + why);
-  }
-  const bool was_short = std::exchange(short_of_peers_, short_of_peers());
-  // Usually nobody waits. Looking at each pair of peers would cost more than the rest of a tick.
-  if (short_of_peers_ || !waiting.empty() || !hindered_.empty()) {
-    for (const PeerId member : membership_.members()) notify_hindered(member);
-  }
-  if (short_of_peers_ && !was_short)
-    context_.log(LogLevel::kWarning, why_hindered(membership_.members()[0]));
+void Group::flush() {
+  forget_left();
+  epochs_.flush();
+  for (const OpKey op : epochs_.take_ended()) notices_.ended(op);
 }
 
-void Group::notify_hindered(PeerId member) {
-  std::string why = why_hindered(member);
-  if (!short_of_peers_ && !why.empty()) {
-    hindered_.insert(member);
-  } else if (!short_of_peers_ && hindered_.erase(member) > 0) {
-    why = "the newcomer that could not be admitted can be reached now, or is gone";
-  }
-  notify(member, std::move(why));
-}
-
-bool Group::notify(PeerId peer, std::string why) {
-  PCCL_ASSERT(membership_.find(peer) != nullptr);
-  if (why.empty() || notices_[peer] == why) return false;
-  connections_.send(peer, protocol::Notice{why});
-  notices_[peer] = std::move(why);
-  return true;
-}
-
-bool Group::deserted() const { return membership_.empty() && !agreement_.recording(); }
-
-bool Group::settled() const {
-  const Epochs::Phase phase = epochs_.phase();
-  const bool deciding = phase == Epochs::Phase::kStarting || phase == Epochs::Phase::kFreezing ||
-                        phase == Epochs::Phase::kEnding || phase == Epochs::Phase::kRecovering;
-  const auto& peers = membership_.peers();
-  return !deciding && !agreement_.recording() &&
-         std::all_of(peers.begin(), peers.end(),
-                     [](const auto& at) { return at.second.connected; });
-}
-
-// ---- Invariants ----
-
-void Group::check() const {
-  membership_.check();
-  epochs_.check();
-  ballot_.check();
-  agreement_.check();
-  optimization_.check();
-  probation_.check();
-  lateness_.check();
-  for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
-  check_votes();
-  check_nothing_is_due();
-  held_.check();
-  PCCL_ASSERT(held_.empty() || epochs_.recovering() || deciding());
-  for (const PeerId peer : held_.senders()) {
-    PCCL_ASSERT(membership_.is_member(peer) && membership_.find(peer)->connected);
-  }
-  for (const auto& [peer, notice] : notices_) PCCL_ASSERT(membership_.find(peer) != nullptr);
-  for (const PeerId peer : left_) {
-    PCCL_ASSERT(membership_.find(peer) == nullptr && epochs_.needs(peer));
-  }
-  for (const PeerId peer : hindered_) PCCL_ASSERT(membership_.is_member(peer));
-  for (const PeerId peer : new_to_sync_) PCCL_ASSERT(membership_.is_member(peer));
-  for (const auto& [group, ballots] : announced_ballots_) {
-    PCCL_ASSERT(group != id_ && !ballots.empty() && ballots.front().ballot.group == group);
-  }
-}
-
-void Group::check_peer(PeerId peer, const Membership::Peer& about) const {
-  const auto group = context_.group_of.find(peer);
-  PCCL_ASSERT(group != context_.group_of.end() && group->second == id_);
-  PCCL_ASSERT(about.connected == connections_.connected(peer));
-  if (!about.connected) return;
-  const Connections::Connection& connection = *connections_.find(connections_.of(peer));
-  PCCL_ASSERT(connection.group == id_);
-  const bool registered = about.order != 0;
-  PCCL_ASSERT(connection.phase == (membership_.is_member(peer) ? ConnectionPhase::kMember
-                                   : registered                ? ConnectionPhase::kRegistered
-                                                               : ConnectionPhase::kWelcomed));
-}
-
-void Group::check_nothing_is_due() const {
-  const bool all_sync = ballot_.is_complete(JointKind::kSyncSharedState);
-  const bool all_update = ballot_.is_complete(JointKind::kUpdateTopology);
-  switch (epochs_.phase()) {
-    case Epochs::Phase::kActive:
-      PCCL_ASSERT(!all_sync || !agreement_.idle());
-      PCCL_ASSERT(!all_update || !epochs_.changing());
-      PCCL_ASSERT(!ballot_.is_complete(JointKind::kOptimizeTopology) || optimization_.under_way());
-      break;
-    case Epochs::Phase::kDraining:
-      PCCL_ASSERT(!epochs_.operations().drained() || epochs_.waits_for_peers());
-      break;
-    case Epochs::Phase::kFreezing:
-      PCCL_ASSERT(epochs_.awaits_reports() || agreement_.recording());
-      break;
-    case Epochs::Phase::kRecovering: PCCL_ASSERT(epochs_.awaits_members()); break;
-    case Epochs::Phase::kFounding:
-    case Epochs::Phase::kStarting:
-    case Epochs::Phase::kEnding:
-    case Epochs::Phase::kBroken: break;
-  }
-}
-
-void Group::check_votes() const {
-  const auto& members = membership_.members();
-  PCCL_ASSERT(ballot_.size() == (epochs_.recovering() ? 0 : members.size()));
-  if (epochs_.recovering()) return;
-  for (const PeerId member : members) {
-    PCCL_ASSERT(ballot_.is_voter(member, *membership_.rank(member)));
-    if (ballot_.has_voted(member)) PCCL_ASSERT(ballot_.vote(member).epoch == epochs_.current());
-  }
-  const Epochs::Phase phase = epochs_.phase();
-  if (phase == Epochs::Phase::kDraining) {
-    PCCL_ASSERT(ballot_.is_complete(JointKind::kUpdateTopology));
-  }
-  if (optimization_.under_way()) PCCL_ASSERT(ballot_.is_complete(JointKind::kOptimizeTopology));
-  const bool syncs = agreement_.recording() || phase == Epochs::Phase::kActive;
-  if (syncs && agreement_.for_voters()) {
-    PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
-  }
+void Group::report_waits(const std::optional<Wait>& joint_wait) {
+  std::vector<Wait> waits = WaitTexts(view_).operation_waits();
+  if (joint_wait) waits.push_back(*joint_wait);
+  notices_.report(waits);
 }
 
 }  // namespace pccl::master

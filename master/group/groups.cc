@@ -48,9 +48,9 @@ void Groups::touch_overdue(Instant now) {
 void Groups::forget(bool quiet) {
   for (const GroupId id : due(quiet)) {
     const Group* group = find(id);
-    if (group == nullptr || !group->forgettable()) continue;
-    PCCL_ASSERT(group->held_bytes() == 0 && !group->ballot().kind());
-    for (const auto& gone : group->membership().gone()) context_.group_of.erase(gone.peer);
+    if (group == nullptr || !group->view().is_forgettable()) continue;
+    PCCL_ASSERT(group->held_bytes() == 0 && !group->view().ballot.kind());
+    for (const auto& gone : group->view().membership.gone()) context_.group_of.erase(gone.peer);
     all_.erase(id);
     stale_.insert(id);
   }
@@ -67,25 +67,25 @@ void Groups::end_step(bool quiet) {
 // ---- The index ----
 
 Groups::Summary Groups::summary_of(const Group& group) {
-  const auto kind = group.ballot().kind();
-  const bool voted = kind && group.has_voted(*kind);
+  const auto kind = group.view().ballot.kind();
+  const bool voted = kind && group.view().has_voted(*kind);
   const bool votes_update = voted && *kind == JointKind::kUpdateTopology;
   const bool votes_pending = voted && *kind == JointKind::kArePeersPending;
-  const bool members = group.has_members(), changing = group.epochs().changing();
+  const bool members = group.view().has_members(), changing = group.view().epochs.changing();
   const bool waits_for_update = votes_update && !changing;
   const bool waits = kind && is_of_all_groups(*kind) && !changing;
   Summary summary;
   const auto set = [&](Trait trait, bool has) { summary.traits[static_cast<size_t>(trait)] = has; };
-  set(Trait::kPeopled, !group.membership().empty());
-  set(Trait::kNew, members && group.is_new());
+  set(Trait::kPeopled, !group.view().membership.empty());
+  set(Trait::kNew, members && group.view().is_new());
   set(Trait::kUnvoted, members && !votes_update);
   set(Trait::kReady, members && waits_for_update);
   set(Trait::kAsking, votes_pending);
   // Otherwise the group acts no more before its topology is updated.
-  const bool to_say = members && !group.epochs().needs_reconfiguration() && !waits_for_update;
+  const bool to_say = members && !group.view().epochs.needs_reconfiguration() && !waits_for_update;
   set(Trait::kTalking, to_say && !votes_pending);
-  set(Trait::kAwaiting, members && waits && !group.is_new());
-  set(Trait::kAnnouncing, group.announces());
+  set(Trait::kAwaiting, members && waits && !group.view().is_new());
+  set(Trait::kAnnouncing, !group.announced().empty());
   summary.deadline = group.deadline();
   return summary;
 }
@@ -116,11 +116,11 @@ void Groups::reconfigure(GroupId id) {
 // knows. An announcer learns all its answers at once: when its members have been recovered after a
 // restart.
 void Groups::touch_announced(const Group& announcer) {
-  for (const GroupId id : announcer.announced_groups()) {
+  for (const GroupId id : announcer.announced().groups()) {
     PCCL_ASSERT(id != announcer.id());
     const Group* other = find(id);
-    const auto kind = other == nullptr ? std::nullopt : other->ballot().kind();
-    if (kind && other->has_voted(*kind) && announcer.announced_of(*other)) touch(id);
+    const auto kind = other == nullptr ? std::nullopt : other->view().ballot.kind();
+    if (kind && other->view().has_voted(*kind) && announcer.announced_of(*other)) touch(id);
   }
 }
 
@@ -146,8 +146,8 @@ void Groups::check() const {
   for (const auto& [id, group] : all_) {
     PCCL_ASSERT(group.id() == id);
     group.check();
-    const auto& peers = group.membership().peers();
-    found_by_id += peers.size() + group.membership().gone().size();
+    const auto& peers = group.view().membership.peers();
+    found_by_id += peers.size() + group.view().membership.gone().size();
     for (const auto& [peer, about] : peers) connected += about.connected ? 1 : 0;
     held_bytes += group.held_bytes();
   }
@@ -159,7 +159,7 @@ void Groups::check() const {
 
 size_t Groups::weight() const {
   size_t weight = 0;
-  for (const auto& [id, group] : all_) weight += 1 + group.epochs().weight();
+  for (const auto& [id, group] : all_) weight += 1 + group.view().epochs.weight();
   return weight;
 }
 

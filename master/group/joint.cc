@@ -6,6 +6,7 @@
 
 #include "csrc/base/assert.h"
 #include "master/group/groups.h"
+#include "master/group/wait_texts.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -27,7 +28,7 @@ std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids)
     const Group* const found = groups.find(id);
     PCCL_ASSERT(found != nullptr);
     const Group& group = *found;
-    if (!group.epochs().changing()) all.push_back(group.settled_ballot());
+    if (!group.view().epochs.changing()) all.push_back(group.view().settled_ballot());
   }
   if (all.size() == 1 || all.size() > protocol::kGroupsNamedMax) all.clear();
   return all;
@@ -61,8 +62,9 @@ void settle_update(Groups& groups) {
   Answer unchanged;
   const auto settle = [&](GroupId id) {
     Group& group = groups.touch(id);
-    PCCL_ASSERT(group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing());
-    const bool changes = group.would_change() || group.finds_better_plan();
+    PCCL_ASSERT(group.view().has_voted(JointKind::kUpdateTopology) &&
+                !group.view().epochs.changing());
+    const bool changes = group.view().would_change() || group.finds_better_plan();
     changes ? group.change(unchanged.together) : group.answer(unchanged);
   };
   // All groups have voted for it, or have agreed earlier and are changing.
@@ -90,15 +92,15 @@ void settle_pending(Groups& groups) {
   }
   if (asking.empty() || !complete) return;
   for (const auto& [id, group] : groups.all()) {
-    const bool waits = group.has_voted(JointKind::kUpdateTopology);
-    would_change |= group.has_members() && (waits || group.would_change());
+    const bool waits = group.view().has_voted(JointKind::kUpdateTopology);
+    would_change |= group.view().has_members() && (waits || group.view().would_change());
   }
   Answer answer;
   answer.pending = would_change;
   answer.together = ballots(groups, asking);
   for (const GroupId id : asking) {
     Group& group = groups.touch(id);
-    PCCL_ASSERT(group.has_voted(JointKind::kArePeersPending));
+    PCCL_ASSERT(group.view().has_voted(JointKind::kArePeersPending));
     group.answer(answer);
   }
 }
@@ -108,31 +110,32 @@ void settle_pending(Groups& groups) {
 std::string who_is_missing(const Groups& groups, const Group& own, JointKind kind) {
   std::string out;
   for (const auto& [id, group] : groups.all()) {
-    if (!group.has_members() || group.has_voted(kind)) continue;
-    const Ballot& ballot = group.ballot();
+    if (!group.view().has_members() || group.view().has_voted(kind)) continue;
+    const Ballot& ballot = group.view().ballot;
     std::vector<uint32_t> missing;
-    for (const PeerId member : group.membership().members()) {
+    for (const PeerId member : group.view().membership.members()) {
       const bool called = ballot.has_voted(member) && ballot.is_open(member, kind);
-      if (!called) missing.push_back(*group.membership().rank(member));
+      if (!called) missing.push_back(*group.view().membership.rank(member));
     }
     if (!out.empty()) out += "; for ";
     if (&group != &own) out += "peer group " + std::to_string(id.value) + ": ";
-    out += missing.empty() ? "the loss of a member to be recorded" : group.missing_text(missing);
+    out += missing.empty() ? "the loss of a member to be recorded"
+                           : WaitTexts(group.view()).missing(missing);
   }
   return out;
 }
 
 // Ends the ballot of a group that has agreed on a change.
 void give_up_change(Group& group) {
-  PCCL_ASSERT(group.epochs().changing());
-  PCCL_ASSERT(group.epochs().phase() != Phase::kStarting);  // the JointAbort was held
-  if (!group.epochs().waits_for_peers())
-    return group.answer(Ballot::timeout(group.epochs().waits_for()));
+  PCCL_ASSERT(group.view().epochs.changing());
+  PCCL_ASSERT(group.view().epochs.phase() != Phase::kStarting);  // the JointAbort was held
+  if (!group.view().epochs.waits_for_peers())
+    return group.answer(Ballot::timeout(group.view().epochs.waits_for()));
   Answer answer;
   answer.code = Code::kTooFewPeers;
   answer.text = "peer group " + std::to_string(group.id().value) + " has " +
-                count_text(group.membership().members().size(), "member") + " left, min_peers is " +
-                std::to_string(group.quorum().min_peers) +
+                count_text(group.view().membership.members().size(), "member") +
+                " left, min_peers is " + std::to_string(group.view().quorum.min_peers) +
                 ", and no newcomer can be admitted: start more peers and call it again";
   group.answer(answer);
 }
@@ -148,30 +151,31 @@ std::string awaited_by_others(const Groups& groups) {
   const std::set<GroupId>& awaiting = groups.with(Trait::kAwaiting);
   if (awaiting.empty()) return {};
   const GroupId first = *awaiting.begin();
-  const auto kind = groups.find(first)->ballot().kind();
+  const auto kind = groups.find(first)->view().ballot.kind();
   PCCL_ASSERT(kind && is_of_all_groups(*kind));
   return std::string(text(*kind)) + ", for which peer group " + std::to_string(first.value) +
          " waits,";
 }
 
 std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
-  const auto kind = group.ballot().kind();
-  if (!kind || group.epochs().phase() == Phase::kStarting) return std::nullopt;
+  const auto kind = group.view().ballot.kind();
+  if (!kind || group.view().epochs.phase() == Phase::kStarting) return std::nullopt;
   Wait wait{text(*kind), {}, {}, {}, *kind};
-  for (const PeerId member : group.membership().members()) {
-    if (!group.ballot().has_voted(member) || !group.ballot().is_open(member, *kind)) continue;
-    const Instant called = group.membership().find(member)->last_call.at;
+  for (const PeerId member : group.view().membership.members()) {
+    if (!group.view().ballot.has_voted(member) || !group.view().ballot.is_open(member, *kind))
+      continue;
+    const Instant called = group.view().membership.find(member)->last_call.at;
     wait.since = wait.waiting.empty() ? called : std::min(wait.since, called);
     wait.waiting.push_back(member);
   }
-  if (group.epochs().changing()) {
-    const std::string others = group.epochs().waits_for();  // empty if it waits for more peers
+  if (group.view().epochs.changing()) {
+    const std::string others = group.view().epochs.waits_for();  // empty if it waits for more peers
     wait.why = others.empty() ? "" : "for calls to end: " + others;
   } else if (is_of_all_groups(*kind)) {
     const std::string missing = who_is_missing(groups, group, *kind);
     wait.why = missing.empty() ? "" : "for " + missing;
-  } else if (!group.ballot().is_complete()) {
-    wait.why = "for " + group.missing_text(group.ballot().missing());
+  } else if (!group.view().ballot.is_complete()) {
+    wait.why = "for " + WaitTexts(group.view()).missing(group.view().ballot.missing());
   } else {
     wait.why = group.optimization_waits_for();
   }
@@ -179,22 +183,22 @@ std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
 }
 
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
-  PCCL_ASSERT(group.membership().is_member(peer));
-  if (!group.ballot().is_open(peer, number)) return;  // already answered
-  const JointKind kind = group.ballot().vote(peer).kind;
+  PCCL_ASSERT(group.view().membership.is_member(peer));
+  if (!group.view().ballot.is_open(peer, number)) return;  // already answered
+  const JointKind kind = group.view().ballot.vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
   if (kind == JointKind::kOptimizeTopology) return group.give_up_optimization();
-  if (group.epochs().changing()) return give_up_change(group);
+  if (group.view().epochs.changing()) return give_up_change(group);
   const std::string missing = who_is_missing(groups, group, kind);
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);
   for (const auto& [id, other] : groups.all()) {
     // In its own group a newcomer of a lower rank may have made another call.
-    const bool waits = &other == &group || other.ballot().kind() == kind;
-    if (!waits || other.epochs().changing()) continue;
+    const bool waits = &other == &group || other.view().ballot.kind() == kind;
+    if (!waits || other.view().epochs.changing()) continue;
     groups.touch(id).answer(answer);
   }
-  PCCL_ASSERT(!group.ballot().is_open(peer, number));
+  PCCL_ASSERT(!group.view().ballot.is_open(peer, number));
 }
 
 }  // namespace pccl::master

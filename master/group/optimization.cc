@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/dtype.h"
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
@@ -60,6 +61,16 @@ const char* text(Optimization::Phase phase) {
 void Optimization::enter(Phase next) { phase_ = kOptimizationTransitions.step(phase_, next); }
 
 // ---- Measuring ----
+
+// All members begin it, and one of them counts. The time of a large all-reduce depends on its bytes
+// on the wire.
+void Optimization::note(PeerId peer, const protocol::OpInfo& info, uint32_t one_shot_bytes) {
+  if (info.kind != protocol::OpKind::kAllReduce || membership_.members().front() != peer) return;
+  const auto elements = static_cast<double>(info.count);
+  const uint64_t width = element_bytes(info.dtype);
+  if (elements * static_cast<double>(width) > one_shot_bytes)
+    sizes_.note(elements * bits_on_wire(info.format, width) / 8);
+}
 
 void Optimization::begin(Duration budget, uint64_t max_bytes) {
   PCCL_ASSERT(idle());

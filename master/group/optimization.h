@@ -43,8 +43,8 @@ class Optimization {
   // It has begun, and the votes for it stand.
   bool under_way() const { return !idle() && !adopting(); }
 
-  // An all-reduce of so many bytes has begun, which goes by the plan.
-  void note_size(double bytes) { sizes_.note(bytes); }
+  // `peer` has begun this operation. Parts of up to `one_shot_bytes` do not go by a plan.
+  void note(PeerId peer, const protocol::OpInfo& info, uint32_t one_shot_bytes);
 
   // All have voted. `max_bytes`: as in Vote. REQUIRES: idle
   void begin(Duration budget, uint64_t max_bytes = 0);
@@ -77,6 +77,8 @@ class Optimization {
   std::optional<RoutePlan> better_plan(const protocol::EpochStart& now);
 
   std::optional<Instant> deadline() const;
+  // A round of probes or a search for a plan is over its time.
+  bool is_late() const { return deadline() && *deadline() <= context_.now; }
   // Asserts the invariants.
   void check() const;
 

@@ -23,17 +23,6 @@ class GroupTest : public testing::Test {
 
 // ---- Links ----
 
-TEST_F(GroupTest, ANewcomerIsDialledByAllBeforeIt) {
-  h.found({"a", "b"});
-  h.enlist("c", Harness::hello(2));
-  h.enlist("d", Harness::hello(2));
-  EXPECT_EQ(h.take(), (Lines{"c < Welcome", "a < Dial c 10.0.0.1:1003", "b < Dial c 10.0.0.1:1003",
-                             "d < Welcome", "a < Dial d 10.0.0.1:1004", "b < Dial d 10.0.0.1:1004",
-                             "c < Dial d 10.0.0.1:1004"}));
-  h.say("c", protocol::Leave{});
-  EXPECT_EQ(h.take(), (Lines{"c closed", "a < Forget c", "b < Forget c", "d < Forget c"}));
-}
-
 // Nobody may make members dial their own machine, or all machines of a network.
 TEST_F(GroupTest, AnAddressThatIsNotOneMachinesIsNotPassedOn) {
   h.found({"a", "b"});
@@ -44,45 +33,6 @@ TEST_F(GroupTest, AnAddressThatIsNotOneMachinesIsNotPassedOn) {
     h.say("c", protocol::Register{"", 1003, {{"10.0.0.8", 1003}, at}});
     EXPECT_EQ(h.take(), (Lines{"c closed"})) << text(at);
   }
-}
-
-TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
-  h.found({"a", "b"});
-  h.enlist("c", Harness::hello(2));
-  h.link_all();
-  h.take();
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
-  EXPECT_EQ(h.take(), (Lines{"c < Dial b 10.0.0.1:1002"})) << "c had made it";
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 1});
-  EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
-  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kUnreachable, "refused", 1});
-  const std::string log = " (its log has the reason, with PCCL_LOG=info)";
-  EXPECT_EQ(h.take(),
-            (Lines{"c < Notice peer 1.2 (rank 1, 10.0.0.1:1002) cannot connect to peer "
-                   "1.3 (10.0.0.1:1003)" +
-                       log + "; peer 1.3 cannot connect to peer 1.2" + log + kWhatToOpen,
-                   "b < Notice a newcomer cannot be admitted: peer 1.3 (10.0.0.1:1003) "
-                   "cannot connect to peer 1.2 (rank 1, 10.0.0.1:1002)" +
-                       log + "; peer 1.2 cannot connect to peer 1.3" + log + kWhatToOpen}))
-      << "both go on by themselves";
-}
-
-// Its last word was that it cannot reach the other, and that it tries again.
-TEST_F(GroupTest, APeerThatHasHadALinkInTheMeantimeIsToldToDialAgain) {
-  h.found({"a", "b"});
-  h.enlist("c", Harness::hello(2));
-  h.link_all();
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 1});
-  h.take();
-  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "reset", 3});
-  EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"})) << "c made it, but tries already";
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 3});
-  EXPECT_EQ(h.take(), Lines{});
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 3});
-  EXPECT_EQ(h.take(), (Lines{"c < Dial b 10.0.0.1:1002"}));
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 3});
-  EXPECT_EQ(h.take(), Lines{}) << "it was told";
 }
 
 // Between two members a new link is not enough, because data on the old link is lost.
@@ -107,109 +57,6 @@ TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   EXPECT_EQ(h.story(), Lines{});
   h.vote("a", epoch(2), 0, protocol::JointKind::kArePeersPending);
   EXPECT_EQ(h.story().size(), 2u);
-}
-
-TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
-  h.found({"a"});
-  h.enlist("b", Harness::hello(1));
-  h.take();
-  h.take_log();
-  const protocol::LinkReport report{
-      h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0, 0, LinkFault::kNoAnswer};
-  h.say("a", report);
-  EXPECT_EQ(h.take(), (Lines{"b < Dial a 10.0.0.1:1001"})) << "the other side tries, too";
-  const std::string why =
-      "peer 1.1 (rank 0, 10.0.0.1:1001) cannot connect to peer 1.2 (10.0.0.1:1002): no "
-      "answer; peer 1.2 cannot connect to peer 1.1: connection refused" +
-      kWhatToOpen;
-  const protocol::LinkReport back{h.id("a"), LinkState::kUnreachable, "10.0.0.1:1001: refused", 0,
-                                  0,         LinkFault::kRefused};
-  h.say("b", back);
-  EXPECT_EQ(h.take(), (Lines{"b < Notice " + why,
-                             "a < Notice a newcomer cannot be admitted: peer 1.2 (10.0.0.1:1002) "
-                             "cannot connect to peer 1.1 (rank 0, 10.0.0.1:1001): connection "
-                             "refused; peer 1.1 cannot connect to peer 1.2: no answer" +
-                                 kWhatToOpen}))
-      << "what a member finds in its network is not for strangers";
-  const std::string logged =
-      "peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach peer 1.2 (10.0.0.1:1002): 10.0.0.1:1002: "
-      "timed out";
-  EXPECT_EQ(h.take_log()[0], logged);
-  h.say("a", report);
-  EXPECT_EQ(h.take(), Lines{}) << "said before";
-  EXPECT_EQ(h.take_log(), Lines{});
-  h.tick_with({"a", "b"}, 20);
-  const std::string refused = "peer 1.2 (10.0.0.1:1002) is no longer waited for: " + why;
-  EXPECT_EQ(h.story(), (Lines{"b < Kicked " + refused, "b closed", "a < Notice refused: " + why}));
-}
-
-TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {
-  h.enlist("a", Harness::hello(2));
-  h.take();
-  h.tick_with({"a"}, 19);
-  EXPECT_EQ(h.story(), Lines{});
-  h.tick_with({"a"}, 1);
-  EXPECT_EQ(h.story(),
-            (Lines{"a < Notice this peer is alone: 1 of the 2 peers that begin together has come. "
-                   "Start 1 more with the same master and run"}));
-}
-
-// Their attempts to connect may fail only after the time when they would learn that they wait.
-TEST_F(GroupTest, FoundersThatCannotReachEachOtherLearnTheReasonAlone) {
-  h.enlist("a", Harness::hello(2));
-  h.enlist("b", Harness::hello(2));
-  h.take();
-  h.tick_with({"a", "b"}, 21);
-  EXPECT_EQ(h.story(), Lines{}) << "the reason will be here soon";
-  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 0, 0,
-                                  LinkFault::kRefused});
-  h.say("b", protocol::LinkReport{h.id("a"), LinkState::kUnreachable, "refused", 0, 0,
-                                  LinkFault::kRefused});
-  const Lines story = h.story();
-  ASSERT_EQ(story.size(), 2u);
-  for (const std::string& line : story) {
-    EXPECT_TRUE(contains(line, "cannot connect to")) << line;
-    EXPECT_TRUE(line.ends_with(kWhatToOpen)) << line;
-  }
-}
-
-TEST_F(GroupTest, AReasonThatDoesNotComeIsNotAwaitedForLong) {
-  h.enlist("a", Harness::hello(2));
-  h.enlist("b", Harness::hello(2));
-  h.take();
-  h.tick_with({"a", "b"}, 39);
-  EXPECT_EQ(h.story(), Lines{});
-  h.tick_with({"a", "b"}, 1);
-  ASSERT_EQ(h.last<protocol::Notice>("a")->text,
-            "2 peers have come, and 1 of the 2 peers that begin together can reach each other so "
-            "far");
-}
-
-// A program that never calls update_topology lets a newcomer wait for ever.
-TEST_F(GroupTest, MembersLearnOnceOfEachNewcomerThatWaitsForTheirCall) {
-  const std::string waits =
-      " waits to be admitted: all members have to call pccl.update_topology()";
-  h.found({"a", "b"});
-  h.enlist("c", Harness::hello(2));
-  h.link_all();
-  h.take();
-  h.tick_with({"a", "b", "c"}, 4);
-  h.vote("b", epoch(1), 0);
-  h.tick_with({"a", "b", "c"}, 15);
-  EXPECT_EQ(h.last<protocol::Notice>("a"), nullptr);
-  h.tick_with({"a", "b", "c"}, 1);
-  ASSERT_NE(h.last<protocol::Notice>("a"), nullptr);
-  EXPECT_EQ(h.last<protocol::Notice>("a")->text, "peer 1.3 (10.0.0.1:1003)" + waits);
-  EXPECT_EQ(h.last<protocol::Notice>("b"), nullptr) << "it has called it";
-  h.enlist("d", Harness::hello(2));
-  h.link_all();
-  h.take();
-  h.tick_with({"a", "b", "c", "d"}, 60);
-  std::vector<std::string> told;
-  for (const std::string& line : h.story()) {
-    if (line.starts_with("a < Notice ") && contains(line, waits)) told.push_back(line);
-  }
-  EXPECT_EQ(told, (Lines{"a < Notice peer 1.4 (10.0.0.1:1004)" + waits}));
 }
 
 TEST_F(GroupTest, FoundersMayBeMoreThanAGroupNeedsToGoOn) {

@@ -36,7 +36,7 @@ class Walk {
     std::optional<Instant> first;
     size_t peers = 0;
     for (const auto& [id, group] : groups_.all()) {
-      peers += group.membership().peers().size() + group.membership().gone().size();
+      peers += group.view().membership.peers().size() + group.view().membership.gone().size();
       const Groups::Summary now = Groups::summary_of(group);
       for (size_t i = 0; i < with.size(); ++i) {
         if (now.traits[i]) with[i].insert(id);
@@ -74,7 +74,7 @@ class Walk {
     Person& person = people_[below(people_.size())];
     const Group* known = groups_.find(person.group);
     // The peer was lost.
-    if (known == nullptr || known->membership().find(person.id) == nullptr) {
+    if (known == nullptr || known->view().membership.find(person.id) == nullptr) {
       std::erase_if(people_, [id = person.id](const Person& one) { return one.id == id; });
       return false;
     }
@@ -89,13 +89,13 @@ class Walk {
     } else if (what == 3 && person.epoch) {
       const OpKey key = op(static_cast<uint32_t>(below(3)));
       (void)group.on(person.id, protocol::Begin{person.epoch, key, all_reduce(8)});
-      return !group.epochs().changing() && !group.epochs().losing();
+      return !group.view().epochs.changing() && !group.view().epochs.losing();
     } else if (what < 8) {
-      for (const auto& [other, about] : group.membership().peers()) {
+      for (const auto& [other, about] : group.view().membership.peers()) {
         if (other == person.id || about.order == 0) continue;
         (void)group.on(person.id, protocol::LinkReport{other, LinkState::kUp, "", ++serial_});
       }
-    } else if (person.epoch && !group.epochs().recovering()) {
+    } else if (person.epoch && !group.view().epochs.recovering()) {
       const auto kind = static_cast<JointKind>(below(20) == 0 ? below(3) : below(2));
       (void)group.on(person.id, protocol::Vote{person.votes, kind, offer(1, {1}), person.epoch});
     }
@@ -129,7 +129,7 @@ class Walk {
   void watch(bool quiet) {
     groups_.refresh();
     groups_.each_due(quiet, [this](Group& group) {
-      const bool is_new = group.has_members() && group.is_new();
+      const bool is_new = group.view().has_members() && group.view().is_new();
       const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups_) : "");
       if (group.watch_late_members() || removed) groups_.touch(group.id());
       groups_.refresh();

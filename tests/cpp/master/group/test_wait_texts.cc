@@ -6,8 +6,8 @@ namespace pccl::master {
 namespace {
 
 // A group of a, b and c in which the peer timeout is twenty ticks.
-struct GroupWaitsTest : testing::Test {
-  GroupWaitsTest() { h.found({"a", "b", "c"}); }
+struct WaitTextsTest : testing::Test {
+  WaitTextsTest() { h.found({"a", "b", "c"}); }
   std::string told(const std::string& name) {
     const auto* notice = h.last<protocol::Notice>(name);
     return notice == nullptr ? "" : notice->text;
@@ -30,7 +30,7 @@ struct GroupWaitsTest : testing::Test {
   Harness h;
 };
 
-TEST_F(GroupWaitsTest, TwoCallsThatDoNotMatchAreNamedAtEachRank) {
+TEST_F(WaitTextsTest, TwoCallsThatDoNotMatchAreNamedAtEachRank) {
   begin("a", op(0), all_reduce(1));
   wait(4);
   h.vote("b", epoch(1), 0);
@@ -54,7 +54,7 @@ TEST_F(GroupWaitsTest, TwoCallsThatDoNotMatchAreNamedAtEachRank) {
   EXPECT_EQ(std::count(log.begin(), log.end(), told("b")), 1);
 }
 
-TEST_F(GroupWaitsTest, ARankThatReceivesFromAnySourceIsSaidToDoSo) {
+TEST_F(WaitTextsTest, ARankThatReceivesFromAnySourceIsSaidToDoSo) {
   h.say("b", protocol::AwaitSend{epoch(1), "", 1});
   begin("a", op(0), all_reduce(1));
   begin("c", op(0), all_reduce(1));
@@ -71,7 +71,7 @@ TEST_F(GroupWaitsTest, ARankThatReceivesFromAnySourceIsSaidToDoSo) {
 
 // Two members that wait for each other time out one after the other. The later error has the reason
 // that the earlier one has.
-TEST_F(GroupWaitsTest, AMutualWaitHasTheSameReasonAtBothEnds) {
+TEST_F(WaitTextsTest, AMutualWaitHasTheSameReasonAtBothEnds) {
   const OpKey x = op(0, "x"), y = op(0, "y");
   begin("a", x, all_reduce(1, "x"));
   begin("b", y, all_reduce(1, "y"));
@@ -87,7 +87,7 @@ TEST_F(GroupWaitsTest, AMutualWaitHasTheSameReasonAtBothEnds) {
       << verdict("b");
 }
 
-TEST_F(GroupWaitsTest, AMutualWaitOfAJointCallHasTheSameReasonAtBothEnds) {
+TEST_F(WaitTextsTest, AMutualWaitOfAJointCallHasTheSameReasonAtBothEnds) {
   const std::string rule = " (all ranks must make the same calls, in the same order)";
   for (const bool operation_first : {true, false}) {
     Harness own;
@@ -108,7 +108,7 @@ TEST_F(GroupWaitsTest, AMutualWaitOfAJointCallHasTheSameReasonAtBothEnds) {
   }
 }
 
-TEST_F(GroupWaitsTest, TheEndOfAnAnnouncedWaitIsSaidToo) {
+TEST_F(WaitTextsTest, TheEndOfAnAnnouncedWaitIsSaidToo) {
   h.vote("a", epoch(1), 0);
   wait(22);
   ASSERT_NE(told("a"), "");
@@ -118,7 +118,7 @@ TEST_F(GroupWaitsTest, TheEndOfAnAnnouncedWaitIsSaidToo) {
   EXPECT_EQ(told("b"), "");
 }
 
-TEST_F(GroupWaitsTest, TwoSendsThatFaceEachOtherAreNamed) {
+TEST_F(WaitTextsTest, TwoSendsThatFaceEachOtherAreNamed) {
   begin("a", op(0, "a to b"), send("a", "b"));
   begin("b", op(0, "b to a"), send("b", "a"));
   wait(22);
@@ -127,7 +127,7 @@ TEST_F(GroupWaitsTest, TwoSendsThatFaceEachOtherAreNamed) {
 }
 
 // The first one to time out ends its send. The other one's error says the same.
-TEST_F(GroupWaitsTest, TwoSendsThatFaceEachOtherTimeOutForOneReason) {
+TEST_F(WaitTextsTest, TwoSendsThatFaceEachOtherTimeOutForOneReason) {
   const OpKey from_a = op(0, "a to b"), from_b = op(0, "b to a");
   begin("a", from_a, send("a", "b"));
   begin("b", from_b, send("b", "a"));
@@ -139,7 +139,7 @@ TEST_F(GroupWaitsTest, TwoSendsThatFaceEachOtherTimeOutForOneReason) {
   }
 }
 
-TEST_F(GroupWaitsTest, AMemberIsIdleSinceTheEndOfItsLastCall) {
+TEST_F(WaitTextsTest, AMemberIsIdleSinceTheEndOfItsLastCall) {
   begin("a", op(0), all_reduce(1));
   begin("b", op(0), all_reduce(1));
   wait(20);
@@ -153,7 +153,7 @@ TEST_F(GroupWaitsTest, AMemberIsIdleSinceTheEndOfItsLastCall) {
       << told("b");
 }
 
-TEST_F(GroupWaitsTest, AMemberIsIdleSinceTheAnswerToItsJointCall) {
+TEST_F(WaitTextsTest, AMemberIsIdleSinceTheAnswerToItsJointCall) {
   h.vote("a", epoch(1), 0);
   wait(20);
   h.say("a", protocol::JointAbort{0, epoch(1)});
@@ -166,13 +166,13 @@ TEST_F(GroupWaitsTest, AMemberIsIdleSinceTheAnswerToItsJointCall) {
       << told("b");
 }
 
-TEST_F(GroupWaitsTest, AReceiverWaitsInARecv) {
+TEST_F(WaitTextsTest, AReceiverWaitsInARecv) {
   begin("b", op(0), send("a", "b"));
   wait(22);
   EXPECT_EQ(told("b").find("recv(float32, "), 0u) << told("b");
 }
 
-TEST_F(GroupWaitsTest, ATransferThatRunsIsNoWait) {
+TEST_F(WaitTextsTest, ATransferThatRunsIsNoWait) {
   for (const char* name : {"a", "b", "c"}) begin(name, op(0), all_reduce(1));
   wait(40);
   for (const char* name : {"a", "b", "c"}) EXPECT_EQ(told(name), "");

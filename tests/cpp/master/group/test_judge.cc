@@ -1,4 +1,6 @@
-#include "tests/cpp/master/harness.h"
+#include "master/group/judge.h"
+
+#include "tests/cpp/master/group/newcomers.h"
 
 namespace pccl::master {
 namespace {
@@ -204,7 +206,7 @@ TEST_F(LateTest, TimeWithoutAConnectionDoesNotCount) {
   EXPECT_EQ(removed(), "c");
 }
 
-TEST_F(LateTest, NorDoesAPauseOfTheMaster) {
+TEST_F(LateTest, APauseOfTheMasterDoesNotCount) {
   found_timed({"a", "b", "c"});
   begin("a", 0);
   begin("b", 0);
@@ -269,6 +271,193 @@ TEST_F(LateTest, TheRestIsBoundedByTheLastOfThem) {
   EXPECT_EQ(removed(), "bc") << "which does not call update_topology";
   pass(10 * kLate);
   EXPECT_EQ(removed(), "bc") << "a is alone, and nobody waits for it";
+}
+
+// ---- Newcomers ----
+
+TEST_F(NewcomerTest, AListThatDoesNotComeIsItsMistake) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, unlisted(offer(0, {2})));
+  tick_with({"a", "b", "c"}, 25);
+  EXPECT_TRUE(contains(kicked("c"), "sync_shared_state with the list of its entries within 10 s"));
+}
+
+// The members have the state, and go on with the next call.
+TEST_F(NewcomerTest, WhileItFetchesTheStateItIsNotMissedInTheNextCall) {
+  all_sync();
+  begin("a", epoch(2), 0, 7);
+  begin("b", epoch(2), 0, 7);
+  fetch_slowly();
+  EXPECT_EQ(kicked("c"), "");
+  say("c", protocol::Fetched{0, Code::kOk, ""});
+  ASSERT_TRUE(last<protocol::Answer>("c") != nullptr);
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_EQ(kicked("c"), "") << "it is a newcomer no longer";
+}
+
+TEST_F(NewcomerTest, ADownloadThatStandsStillIsItsMistake) {
+  all_sync();
+  fetch_slowly();
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 19);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 3);
+  EXPECT_TRUE(contains(kicked("c"),
+                       "in sync_shared_state nothing has reached it for 10 s "
+                       "(PCCL_FIRST_CALL_TIMEOUT)"))
+      << kicked("c");
+  members_sync_again();
+}
+
+TEST_F(NewcomerTest, ItsTimeBeginsWithTheDownload) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  tick_with({"a", "b", "c"}, 15);
+  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  tick_with({"a", "b", "c"}, 15);
+  EXPECT_EQ(kicked("c"), "");
+}
+
+TEST_F(NewcomerTest, ASourceThatMayBeStoppedExcusesIt) {
+  all_sync();
+  tick_with({"b", "c"}, 16);
+  tick_with({"a", "b", "c"}, 15);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 7);
+  EXPECT_NE(kicked("c"), "");
+}
+
+// The others may make collectives meanwhile, and so may the newcomer.
+TEST_F(NewcomerTest, ACollectiveDoesNotEndItsDownload) {
+  all_sync();
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_TRUE(contains(kicked("c"), "nothing has reached it"));
+  members_sync_again();
+}
+
+TEST_F(NewcomerTest, AGroupInWhichNobodyCallsAnythingIsNotWaitedForByOthers) {
+  found({"x"}, 5);
+  vote("a", epoch(2), 0);
+  vote("b", epoch(2), 0);
+  vote("c", epoch(2), 0);
+  tick_with({"a", "b", "c", "x"}, 19);
+  EXPECT_EQ(kicked("x"), "");
+  tick_with({"a", "b", "c", "x"}, 3);
+  EXPECT_TRUE(contains(kicked("x"), "update_topology, for which peer group 0 waits, within 10 s"))
+      << kicked("x");
+  EXPECT_EQ(last<protocol::Answer>("a")->code, Code::kOk);
+}
+
+// d has not called the operation that c waits in. c makes a's other call when that one is over.
+TEST_F(NewcomerTest, WhoIsHeldUpByAnotherNewcomerIsNotTheOneToBlame) {
+  admit_d();
+  const Epoch now = epoch(3);
+  for (const char* name : {"a", "b"}) begin(name, now, 1, 7);
+  for (const char* name : {"a", "b", "c"}) begin(name, now, 0, 7);
+  tick_with({"a", "b", "c", "d"}, 19);
+  EXPECT_EQ(kicked("d"), "");
+  tick_with({"a", "b", "c", "d"}, 3);
+  EXPECT_NE(kicked("d"), "");
+  EXPECT_EQ(kicked("c"), "");
+}
+
+// c waits to receive from d, which calls nothing.
+TEST_F(NewcomerTest, ANewcomerThatWaitsForATransferOfAnotherIsNotTheOneToBlame) {
+  admit_d();
+  protocol::OpInfo send = all_reduce(1);
+  send.kind = protocol::OpKind::kSend;
+  send.root = id("d");
+  send.receiver = id("c");
+  say("c", protocol::Begin{epoch(3), op(0, "s"), send});
+  for (const char* name : {"a", "b"}) vote(name, epoch(3), 0, kPending);
+  tick_with({"a", "b", "c", "d"}, 22);
+  EXPECT_NE(kicked("d"), "");
+  EXPECT_EQ(kicked("c"), "");
+}
+
+// a cannot vote, because it waits for a call that c does not make.
+TEST_F(NewcomerTest, ADifferentVoteIsNoSharedCall) {
+  begin("b", epoch(2), 0, 7);
+  vote("b", epoch(2), 0);
+  vote("c", epoch(2), 0, kPending);
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_TRUE(contains(kicked("c"),
+                       "it did not call update_topology within 10 s (PCCL_FIRST_CALL_"
+                       "TIMEOUT); it called are_peers_pending, and nobody else did"))
+      << kicked("c");
+}
+
+// a waits for a send, and b in a call that c does not make either. Only c can send.
+TEST_F(NewcomerTest, AReceiveFromAnySourceWaitsForIt) {
+  say("a", protocol::AwaitSend{epoch(2), "t", 1});
+  begin("b", epoch(2), 0, 7);
+  begin("c", epoch(2), 1, 7);
+  say("b", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "given up"});
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_EQ(kicked("c"), "") << "b may send";
+  say("b", protocol::AwaitSend{epoch(2), "t", 1});
+  tick_with({"a", "b", "c"}, 19);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 3);
+  EXPECT_TRUE(contains(kicked("c"),
+                       "it did not call the send for which rank 0 waits in a receive "
+                       "from any rank (t) within 10 s"))
+      << kicked("c");
+}
+
+TEST_F(NewcomerTest, TwoThatHoldUpEachOtherAreBothToBlame) {
+  admit_d();
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(3), 0, 7);
+  for (const char* name : {"a", "b", "d"}) begin(name, epoch(3), 1, 7);
+  tick_with({"a", "b", "c", "d"}, 22);
+  EXPECT_NE(kicked("c"), "");
+  EXPECT_NE(kicked("d"), "");
+}
+
+// x may wait for y, while the others wait for x.
+TEST_F(NewcomerTest, NobodyOfAGroupIsRemovedWhileOneOfItIsAway) {
+  found({"x", "y"}, 5);
+  vote("a", epoch(2), 0);
+  vote("b", epoch(2), 0);
+  vote("c", epoch(2), 0);
+  tick_with({"a", "b", "c", "x", "y"}, 10);
+  close("y");
+  tick_with({"a", "b", "c", "x"}, 19);
+  EXPECT_EQ(kicked("x"), "");
+}
+
+TEST_F(NewcomerTest, WhoIsAwayIsNotTakenForSilent) {
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  close("c");
+  tick_with({"a", "b"}, 19);
+  come_back("c", resume("c", epoch(2)));
+  tick_with({"a", "b", "c"}, 19);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 3);
+  EXPECT_TRUE(contains(kicked("c"), "it did not call sync_shared_state within 10 s"));
+}
+
+TEST_F(NewcomerTest, AStopOfTheMasterExcusesIt) {
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  be_stopped(std::chrono::seconds(60));
+  tick_with({"a", "b", "c"}, 15);
+  EXPECT_EQ(kicked("c"), "");
+}
+
+TEST_F(NewcomerTest, ATransferBetweenTwoIsNoComparisonWithAll) {
+  protocol::OpInfo send = all_reduce(1);
+  send.kind = protocol::OpKind::kSend;
+  send.root = id("a");
+  send.receiver = id("c");
+  for (const char* name : {"a", "c"}) say(name, protocol::Begin{epoch(2), op(0, "s"), send});
+  say("c", protocol::Done{epoch(2), op(0, "s"), 0});
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  vote("b", epoch(2), 0, kSync, offer(0, {1}));
+  vote("c", epoch(2), 0, kPending);
+  EXPECT_NE(kicked("c"), "");
 }
 
 }  // namespace

@@ -1,0 +1,15 @@
+// budgets: whether all voters gave optimize_topology the same budgets (PROTOCOL.md, section 5.4). A
+// pure function.
+#pragma once
+
+#include "master/group/ruling.h"
+
+namespace pccl::master {
+
+struct GroupView;
+
+// Empty if the budgets are equal. If all members but newcomers gave the same ones, the newcomers
+// with other ones are removed; otherwise the call fails for all. REQUIRES: all have voted.
+Ruling rule_on_budgets(const GroupView& view);
+
+}  // namespace pccl::master

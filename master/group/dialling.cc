@@ -1,0 +1,67 @@
+#include "master/group/dialling.h"
+
+#include <utility>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::master {
+
+void Dialling::link(PeerId a, PeerId b) { membership_.links.dials(a, b) ? dial(a, b) : dial(b, a); }
+
+void Dialling::dial(PeerId dialler, PeerId target) {
+  protocol::Dial dial = membership_.dial(dialler, target);
+  dial.credential = context_.credential(dialler, target);
+  connections_.send(dialler, std::move(dial));
+}
+
+Links::News Dialling::on(PeerId from, const protocol::LinkReport& report) {
+  PCCL_ASSERT(report.peer != from);
+  const PeerId other = report.peer;
+  Links& links = membership_.links;
+  const std::string text_before = links.view(from, other).text;
+  const uint32_t dead_before = links.dead_serial(from, other);
+  const bool was_trying = links.view(from, other).unreachable();
+  const bool was_dialling = links.dials(from, other);
+  const Links::News news = links.report(from, report);
+  if (news != Links::News::kDead) return news;
+  if (report.state == protocol::LinkState::kUnreachable) {
+    if (report.text != text_before) log_unreachable(from, report);
+    if (!links.view(other, from).unreachable()) dial(other, from);
+    // It made the last connection and began to dial before this master was restarted. The other
+    // end may not know the key of a credential of that time.
+    if (!was_dialling && links.dials(from, other)) dial(from, other);
+  } else if (links.dead_serial(from, other) > dead_before) {
+    link(from, other);
+  } else if (was_trying && links.dials(from, other)) {
+    // It has had a link in the meantime, so it does not try any more. The other side's report about
+    // that link came first, and then it was not told to dial.
+    dial(from, other);
+  }
+  return news;
+}
+
+// Only the log has the whole text. The other peer receives only the kind of fault.
+void Dialling::log_unreachable(PeerId from, const protocol::LinkReport& report) {
+  context_.log(LogLevel::kInfo, membership_.describe(from) + " cannot reach " +
+                                    membership_.describe(report.peer) + ": " + report.text);
+}
+
+void Dialling::repeat(PeerId peer) {
+  for (const Membership::Gone& gone : membership_.gone()) {
+    connections_.send(peer, protocol::Forget{gone.peer});
+  }
+  if (membership_.find(peer)->order == 0) return;  // not registered yet: it has no links
+  for (const auto& [other, about] : membership_.peers()) {
+    if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
+    if (membership_.links.dials(peer, other)) dial(peer, other);
+  }
+}
+
+void Dialling::forget(PeerId gone) {
+  PCCL_ASSERT(membership_.find(gone) == nullptr);
+  for (const auto& [other, about] : membership_.peers()) {
+    if (about.order != 0) connections_.send(other, protocol::Forget{gone});
+  }
+}
+
+}  // namespace pccl::master

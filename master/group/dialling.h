@@ -1,0 +1,36 @@
+// Dialling: tells the peers of a group whom to dial, and whom to forget (PROTOCOL.md, section 2).
+// Links (in the membership) has the state of each link. Group owns one, and decides what a dead
+// link means for the members.
+#pragma once
+
+#include "master/members/connections.h"
+#include "master/members/membership.h"
+
+namespace pccl::master {
+
+class Dialling {
+ public:
+  Dialling(Context& context, Connections& connections, Membership& membership)
+      : context_(context), connections_(connections), membership_(membership) {}
+
+  // One of the two dials the other: the one whose turn it is.
+  void link(PeerId a, PeerId b);
+  // Notes the report, and sends the next Dial if the link is dead. REQUIRES: `report.peer` is
+  // another peer.
+  Links::News on(PeerId from, const protocol::LinkReport& report);
+  // The peer is connected again: repeats what it may have missed. A superfluous Dial or Forget does
+  // no harm.
+  void repeat(PeerId peer);
+  // This peer is gone for good.
+  void forget(PeerId gone);
+
+ private:
+  void dial(PeerId dialler, PeerId target);
+  void log_unreachable(PeerId from, const protocol::LinkReport& report);
+
+  Context& context_;
+  Connections& connections_;
+  Membership& membership_;
+};
+
+}  // namespace pccl::master

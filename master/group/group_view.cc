@@ -1,0 +1,89 @@
+#include "master/group/group_view.h"
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "master/context.h"
+#include "master/epochs/epochs.h"
+#include "master/group/ballot.h"
+#include "master/members/membership.h"
+#include "master/state/agreement.h"
+
+namespace pccl::master {
+
+bool GroupView::has_members() const { return !membership.members().empty(); }
+
+bool GroupView::is_new() const {
+  return membership.highest_standing() == protocol::Standing::kNone;
+}
+
+bool GroupView::has_voted(protocol::JointKind kind) const {
+  return ballot.is_complete(kind) && !epochs.losing();
+}
+
+bool GroupView::is_deserted() const { return membership.empty() && !agreement.recording(); }
+
+bool GroupView::is_forgettable() const { return is_deserted() && !agreement.recorded(); }
+
+bool GroupView::is_in_joint_call(PeerId member) const {
+  return ballot.size() > 0 && ballot.has_voted(member);
+}
+
+bool GroupView::can_call() const {
+  const Epochs::Phase phase = epochs.phase();
+  return phase == Epochs::Phase::kActive || phase == Epochs::Phase::kBroken;
+}
+
+bool GroupView::waits_in_joint_call(PeerId member) const {
+  if (!is_in_joint_call(member)) return false;
+  return !agreement.decided() || !ballot.vote(member).background ||
+         agreement.fetching().contains(member);
+}
+
+bool GroupView::is_in_call(PeerId member) const {
+  if (waits_in_joint_call(member)) return true;
+  if (epochs.phase() != Epochs::Phase::kActive) return false;
+  const Operations& operations = epochs.operations();
+  return operations.is_in_any(member) || (!epochs.broken() && operations.is_to_repeat(member));
+}
+
+bool GroupView::is_busy() const {
+  const auto& peers = membership.peers();
+  return std::any_of(peers.begin(), peers.end(), [this](const auto& at) {
+    return !membership.is_member(at.first) || is_in_call(at.first);
+  });
+}
+
+bool GroupView::would_change() const {
+  PCCL_ASSERT(membership.members().size() <= protocol::kMembersMax);
+  const size_t room = protocol::kMembersMax - membership.members().size();
+  return epochs.needs_reconfiguration() || !membership.pending(room).empty();
+}
+
+protocol::Settled GroupView::settled_ballot() const {
+  PCCL_ASSERT(ballot.is_complete());
+  const PeerId first = membership.members()[0];
+  const PeerId voter = epochs.broken() ? first : PeerId{};
+  return {id, epochs.generation(), voter, ballot.vote(first).number};
+}
+
+bool GroupView::votes_in(const protocol::Settled& settled) const {
+  if (settled.group != id || settled.generation != epochs.generation()) return false;
+  if (settled.voter && !membership.is_member(settled.voter)) return false;
+  const auto& members = membership.members();
+  return std::all_of(members.begin(), members.end(), [&](PeerId member) {
+    return (settled.voter && member != settled.voter) || ballot.is_open(member, settled.number);
+  });
+}
+
+bool GroupView::is_settled() const {
+  const Epochs::Phase phase = epochs.phase();
+  const bool deciding = phase == Epochs::Phase::kStarting || phase == Epochs::Phase::kFreezing ||
+                        phase == Epochs::Phase::kEnding || phase == Epochs::Phase::kRecovering;
+  const auto& peers = membership.peers();
+  return !deciding && !agreement.recording() &&
+         std::all_of(peers.begin(), peers.end(),
+                     [](const auto& at) { return at.second.connected; });
+}
+
+}  // namespace pccl::master

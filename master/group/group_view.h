@@ -1,0 +1,61 @@
+// GroupView: the const side of a Group, for its parts that judge and describe. They change nothing:
+// Group carries out what follows from their results.
+#pragma once
+
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+class Agreement;
+class Ballot;
+class Connections;
+class Epochs;
+class Membership;
+struct Context;
+struct Quorum;
+
+struct GroupView {
+  GroupId id;
+  const Context& context;
+  const Connections& connections;
+  const Quorum& quorum;
+  const Membership& membership;
+  const Epochs& epochs;
+  const Ballot& ballot;
+  const Agreement& agreement;
+
+  bool has_members() const;
+  // No member of this group has taken part in anything yet.
+  bool is_new() const;
+  // Members can make calls: their epoch has begun, and it is not about to end.
+  bool can_call() const;
+  bool is_in_joint_call(PeerId member) const;
+  // Its application waits for the outcome of a joint call. It does not if it has called in the
+  // background, and only others still fetch the state.
+  bool waits_in_joint_call(PeerId member) const;
+  // Whether it waits for the outcome of an operation or a joint call. In a broken group only kept
+  // operations are repeated, and they begin again soon.
+  bool is_in_call(PeerId member) const;
+  // Whether some peer is in a call, or waits to be admitted.
+  bool is_busy() const;
+
+  // All members have voted for this. False while the loss of a member is not yet durable, since
+  // that member still counts: a restarted master would take it back, and it would wait for the
+  // others in an older ballot.
+  bool has_voted(protocol::JointKind kind) const;
+  // Whether an update_topology would change the membership now.
+  bool would_change() const;
+  // The open ballot. REQUIRES: all members have voted in it.
+  protocol::Settled settled_ballot() const;
+  // Whether the open ballot is this one.
+  bool votes_in(const protocol::Settled& settled) const;
+
+  // The group has no peers, and no record of it is being made durable.
+  bool is_deserted() const;
+  // Likewise, and it has no agreed state to remember.
+  bool is_forgettable() const;
+  // Every decision is durable and was sent to all peers.
+  bool is_settled() const;
+};
+
+}  // namespace pccl::master

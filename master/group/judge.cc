@@ -1,0 +1,229 @@
+#include "master/group/judge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "master/context.h"
+#include "master/epochs/epochs.h"
+#include "master/group/ballot.h"
+#include "master/members/connections.h"
+#include "master/members/membership.h"
+#include "master/state/agreement.h"
+
+namespace pccl::master {
+
+using protocol::JointKind;
+
+namespace {
+
+// Ticks in which a live member sends something, even if it is slow.
+constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
+
+const char* const kListAwaited = "sync_shared_state with the list of its entries";
+
+}  // namespace
+
+// Whether each member that is no newcomer waits in a joint call, a receive or an operation.
+bool Judge::others_wait() const {
+  const auto& members = view_.membership.members();
+  return std::all_of(members.begin(), members.end(), [this](PeerId member) {
+    const bool votes = view_.waits_in_joint_call(member);
+    return view_.membership.is_newcomer(member) || votes || view_.epochs.operations().waits(member);
+  });
+}
+
+// If all others wait for a call, it is missing because of the newcomer alone. If only some of them
+// wait for it while the newcomer shares a call with another member, the others disagree among
+// themselves.
+Probation::Seen Judge::see_newcomer(PeerId peer) const {
+  const Operations& operations = view_.epochs.operations();
+  const bool votes = view_.waits_in_joint_call(peer);
+  size_t others = 0, voted = 0;
+  PeerId voter{};
+  bool votes_alike = false;  // the newcomer and another member
+  for (const PeerId member : view_.membership.members()) {
+    if (view_.membership.is_newcomer(member)) continue;
+    ++others;
+    if (!view_.ballot.has_voted(member) || view_.agreement.decided()) continue;
+    ++voted;
+    voter = member;
+    votes_alike |= votes && view_.ballot.vote(member).kind == view_.ballot.vote(peer).kind;
+  }
+  PCCL_ASSERT(others > 0 && view_.membership.is_newcomer(peer));
+  Seen seen{peer, {}, {}, {}};
+  if (!view_.membership.find(peer)->connected) return seen;
+  if (view_.agreement.awaits_list(peer)) {
+    seen.awaited = kListAwaited;
+    return seen;
+  }
+  // All have voted, and somebody fetches the state. That is its first call, and the members whose
+  // call it was may already wait for it in the next one. See see_fetching(). If it has the state
+  // and has gone on, it is judged as always.
+  if (votes && view_.agreement.for_voters()) return seen;
+  const auto standoff = operations.standoff(peer, view_.membership.newcomers());
+  seen.held_up = standoff.held_up;
+  seen.instead = votes ? text(view_.ballot.vote(peer).kind) : standoff.alone;
+  const bool shares = standoff.shares || votes_alike;
+  if (!votes && voted == others) {
+    seen.awaited = text(view_.ballot.vote(voter).kind);
+    if (!shares) seen.elsewhere = standoff.alone;
+  } else if (!standoff.awaited_by_all.empty()) {
+    seen.awaited = standoff.awaited_by_all;
+    if (!shares && votes) seen.elsewhere = text(view_.ballot.vote(peer).kind);
+  } else if (!shares) {
+    seen.awaited = voted > 0 ? text(view_.ballot.vote(voter).kind) : standoff.awaited;
+  }
+  // Any member may be about to send what a receive from any source waits for. If all the others
+  // wait, only the newcomer can.
+  if (seen.awaited.empty() && !shares) {
+    std::string send = operations.asked_send(view_.membership.newcomers());
+    if (!send.empty() && others_wait()) seen.awaited = std::move(send);
+  }
+  return seen;
+}
+
+bool Judge::is_new_to_sync(PeerId peer) const {
+  return view_.membership.is_newcomer(peer) || new_to_sync_.contains(peer);
+}
+
+void Judge::add_new_to_sync(PeerId member) {
+  PCCL_ASSERT(view_.membership.is_member(member));
+  if (new_to_sync_.insert(member).second) probation_.restart(member);
+}
+
+// Nobody is to blame while another member that takes part in the transfers may be stopped or cut
+// off.
+bool Judge::may_be_seen_fetching() const {
+  const auto& members = view_.membership.members();
+  return !view_.agreement.fetching().empty() &&
+         std::all_of(members.begin(), members.end(), [this](PeerId member) {
+           const bool lively = view_.connections.received_lately(member, kSilentMax);
+           return lively || new_to_sync_.contains(member) || !view_.agreement.expects(member);
+         });
+}
+
+// A newcomer that fetches is judged by what arrives, since a slow download is no mistake. Each
+// Fetching restarts its time. see_newcomer() sees the list that a newcomer to the group owes.
+void Judge::see_fetching(std::vector<Seen>& all) const {
+  for (const PeerId peer : new_to_sync_) {
+    const bool owes = view_.agreement.awaits_list(peer) && view_.membership.find(peer)->connected;
+    if (owes && !view_.membership.is_newcomer(peer)) all.push_back({peer, kListAwaited, {}, {}});
+  }
+  if (!may_be_seen_fetching()) return;
+  for (const PeerId peer : view_.agreement.fetching()) {
+    if (!new_to_sync_.contains(peer) || !view_.membership.find(peer)->connected) continue;
+    Seen seen{peer, text(JointKind::kSyncSharedState), {}, {}};
+    seen.fetches = true;
+    all.push_back(std::move(seen));
+  }
+}
+
+// If nobody in this group has taken part in anything, all its members are new to the other groups.
+// Members of those groups may wait for them in a joint call of all groups.
+std::vector<Probation::Seen> Judge::see_newcomers(const std::string& awaited_by_others) const {
+  std::vector<Seen> all;
+  for (const PeerId peer : view_.membership.newcomers()) all.push_back(see_newcomer(peer));
+  // Newcomers that are not held up by others are judged first. Two newcomers may hold up each
+  // other.
+  const auto to_blame = [](const Seen& seen) { return !seen.awaited.empty() && !seen.held_up; };
+  if (std::any_of(all.begin(), all.end(), to_blame)) {
+    for (Seen& seen : all) {
+      if (seen.held_up) seen.awaited.clear();
+    }
+  }
+  see_fetching(all);
+  if (awaited_by_others.empty() || !view_.is_new()) return all;
+  const auto& members = view_.membership.members();
+  // The others may wait for a member that is not connected, and perhaps dead.
+  const bool one_is_away = std::any_of(members.begin(), members.end(), [this](PeerId peer) {
+    return !view_.membership.find(peer)->connected;
+  });
+  for (const PeerId peer : members) {
+    const bool waits_too = one_is_away || view_.ballot.has_voted(peer);
+    all.push_back({peer, waits_too ? std::string() : awaited_by_others, {}, {}});
+  }
+  return all;
+}
+
+std::vector<Misfit> Judge::overdue_newcomers(const std::string& awaited_by_others) {
+  const bool any_new = !view_.membership.newcomers().empty() || !new_to_sync_.empty() ||
+                       (!awaited_by_others.empty() && view_.is_new());
+  if (!any_new || !view_.can_call()) {
+    probation_.restart();
+    return {};
+  }
+  const Instant now = view_.context.now;
+  if (!probation_.due(now)) return {};
+  return probation_.look(see_newcomers(awaited_by_others), view_.context.first_call_timeout, now);
+}
+
+// `members`: without newcomers. Nothing if most of the others do not wait for this member.
+std::optional<Probation::Seen> Judge::see_late(PeerId peer,
+                                               const std::vector<PeerId>& members) const {
+  if (!view_.membership.find(peer)->connected) return std::nullopt;
+  Operations::Awaited awaited;
+  if (view_.epochs.phase() == Epochs::Phase::kActive)
+    awaited = view_.epochs.operations().awaited(peer, view_.membership.newcomers());
+  for (const PeerId member : members) {
+    if (!view_.ballot.has_voted(member) || view_.agreement.decided()) continue;
+    awaited.by.insert(member);
+    awaited.call = text(view_.ballot.vote(member).kind);
+  }
+  const size_t waiting = awaited.by.size();
+  const bool all_others = waiting + 1 == members.size();
+  if (waiting == 0 || (!all_others && 2 * waiting <= members.size())) return std::nullopt;
+  Seen seen{peer, std::move(awaited.call), {}, {}};
+  seen.silent = !view_.connections.received_lately(peer);
+  return seen;
+}
+
+// A member that is in a call may wait for others in turn, so it is not late.
+std::vector<Probation::Seen> Judge::see_late_members() const {
+  std::vector<PeerId> members, idle;
+  for (const PeerId member : view_.membership.members()) {
+    if (view_.membership.is_newcomer(member)) continue;
+    members.push_back(member);
+    if (!view_.is_in_call(member)) idle.push_back(member);
+  }
+  std::vector<Seen> late;
+  if (idle.size() > 1 && 2 * idle.size() >= members.size()) return late;  // too few wait
+  for (const PeerId member : idle) {
+    if (auto seen = see_late(member, members)) late.push_back(std::move(*seen));
+  }
+  // With fewer members, the others could not go on either.
+  if (view_.membership.members().size() - late.size() < view_.quorum.min_peers) late.clear();
+  PCCL_ASSERT(late.empty() || late.size() < members.size());
+  return late;
+}
+
+std::vector<Misfit> Judge::late_members() {
+  const Duration limit = view_.context.call_timeout;
+  if (limit == Duration{0}) return {};
+  if (!view_.can_call()) {
+    lateness_.restart();
+    return {};
+  }
+  const Instant now = view_.context.now;
+  if (!lateness_.due(now)) return {};
+  return lateness_.look(see_late_members(), limit, now);
+}
+
+std::optional<Instant> Judge::deadline() const {
+  const auto first = probation_.deadline(), other = lateness_.deadline();
+  if (!first || !other) return first ? first : other;
+  return std::min(*first, *other);
+}
+
+void Judge::excuse_all() {
+  probation_.restart();
+  lateness_.restart();
+}
+
+void Judge::check() const {
+  probation_.check();
+  lateness_.check();
+  for (const PeerId peer : new_to_sync_) PCCL_ASSERT(view_.membership.is_member(peer));
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,126 @@
+#include "master/group/notices.h"
+
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "master/context.h"
+#include "master/epochs/epochs.h"
+#include "master/group/ballot.h"
+#include "master/group/wait_texts.h"
+#include "master/members/membership.h"
+
+namespace pccl::master {
+
+void Notices::update() {
+  if (!std::exchange(due_, false)) return;
+  const std::vector<PeerId> waiting = view_.membership.waiting();
+  const WaitTexts texts(view_);
+  for (const PeerId peer : waiting) {
+    const std::string why = texts.why_waiting(peer, last_obstacle_);
+    if (!send(peer, why)) continue;
+    membership_.set_held_up(peer, true);
+    tell_of_newcomer(peer, why);
+    context_.log(LogLevel::kWarning,
+                 view_.membership.describe(peer) + " is not admitted yet: " + why);
+  }
+  const bool was_short = std::exchange(short_of_peers_, view_.epochs.waits_for_peers());
+  // Usually no peer waits. A look at each pair of peers would cost more than the rest of a tick.
+  const auto& members = view_.membership.members();
+  if (short_of_peers_ || !waiting.empty() || !hindered_.empty()) {
+    for (const PeerId member : members) update_member(member);
+  }
+  if (short_of_peers_ && !was_short)
+    context_.log(LogLevel::kWarning, texts.why_hindered(members[0]));
+}
+
+void Notices::update_member(PeerId member) {
+  std::string why = WaitTexts(view_).why_hindered(member);
+  if (!short_of_peers_ && !why.empty()) {
+    hindered_.insert(member);
+  } else if (!short_of_peers_ && hindered_.erase(member) > 0) {
+    why = "the newcomer that could not be admitted can be reached now, or is gone";
+  }
+  send(member, std::move(why));
+}
+
+// Returns false if this was the last notice to this peer, or if there is no reason.
+bool Notices::send(PeerId peer, std::string why) {
+  PCCL_ASSERT(view_.membership.find(peer) != nullptr);
+  if (why.empty() || last_[peer] == why) return false;
+  connections_.send(peer, protocol::Notice{why});
+  last_[peer] = std::move(why);
+  return true;
+}
+
+// The members that have not called update_topology learn once of each newcomer that it waits for
+// this call. A program that never makes the call admits no newcomer.
+void Notices::tell_of_newcomer(PeerId newcomer, const std::string& why) {
+  if (why != WaitTexts::kNotCalled || !announced_.insert(newcomer).second) return;
+  const std::string text = view_.membership.describe(newcomer) +
+                           " waits to be admitted: all members have to call "
+                           "pccl.update_topology()";
+  for (const PeerId member : view_.membership.members()) {
+    const bool calls = view_.is_in_joint_call(member) &&
+                       view_.ballot.is_open(member, protocol::JointKind::kUpdateTopology);
+    if (!calls) connections_.send(member, protocol::Notice{text});
+  }
+}
+
+void Notices::refused(const std::string& why) {
+  for (const PeerId member : view_.membership.members()) send(member, why);
+  hindered_.clear();
+}
+
+void Notices::gives_up(PeerId newcomer) {
+  PCCL_ASSERT(!view_.membership.is_member(newcomer));
+  std::string obstacle = view_.membership.obstacle(newcomer);
+  if (!obstacle.empty()) last_obstacle_ = std::move(obstacle);
+}
+
+void Notices::forget(PeerId peer) {
+  last_.erase(peer);
+  announced_.erase(peer);
+  hindered_.erase(peer);
+}
+
+void Notices::updated(PeerId member) {
+  if (short_of_peers_) send(member, "update_topology goes on: enough peers are there");
+}
+
+void Notices::begun() {
+  last_obstacle_.clear();
+  short_of_peers_ = false;
+  for (const PeerId member : view_.membership.members()) {
+    last_.erase(member);
+    announced_.erase(member);
+    if (!view_.membership.find(member)->held_up) continue;
+    membership_.set_held_up(member, false);
+    context_.log(LogLevel::kWarning, view_.membership.describe(member) + " is admitted");
+  }
+}
+
+void Notices::report(const std::vector<Wait>& waits) {
+  announce(report_.look(waits, context_.peer_timeout, context_.now));
+}
+
+void Notices::ended(const Wait::Call& call) { announce(report_.end(call, context_.now)); }
+
+void Notices::announce(const std::vector<WaitReport::Announcement>& all) {
+  for (const WaitReport::Announcement& one : all) {
+    for (const PeerId peer : one.to) {
+      if (view_.membership.is_member(peer)) connections_.send(peer, protocol::Notice{one.text});
+    }
+    if (!one.is_first) continue;
+    const uint32_t group = view_.id.value;
+    const std::string where = group == 0 ? "" : "peer group " + std::to_string(group) + ": ";
+    context_.log(LogLevel::kWarning, where + one.text);
+  }
+}
+
+void Notices::check() const {
+  for (const auto& [peer, notice] : last_) PCCL_ASSERT(view_.membership.find(peer) != nullptr);
+  for (const PeerId peer : announced_) PCCL_ASSERT(view_.membership.find(peer) != nullptr);
+  for (const PeerId peer : hindered_) PCCL_ASSERT(view_.membership.is_member(peer));
+}
+
+}  // namespace pccl::master

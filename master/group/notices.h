@@ -1,0 +1,69 @@
+// Notices: decides which peers of a group are told why they wait, and when (PROTOCOL.md, sections 2
+// and 8). It sends the texts of wait_texts.h to newcomers that are not admitted, to members that a
+// newcomer cannot reach, and to members that wait for calls of others. Group owns one.
+// Invariants:
+// 1. A peer is not told the same twice in a row.
+// 2. A notice is remembered only for a peer that is here, and a hindered peer is a member.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "master/group/group_view.h"
+#include "master/group/wait_report.h"
+
+namespace pccl::master {
+
+class Notices {
+ public:
+  Notices(const GroupView& view, Context& context, Connections& connections, Membership& membership)
+      : view_(view), context_(context), connections_(connections), membership_(membership) {}
+
+  // ---- Why peers are not admitted ----
+  void set_due() { due_ = true; }  // reasons may have changed
+  // Sends the reasons that are new, if any may have changed.
+  void update();
+  // These members learn that they and a newcomer cannot reach each other, so that it was refused.
+  void refused(const std::string& why);
+  // The peer is about to be taken out, while it still waits to be admitted.
+  void gives_up(PeerId newcomer);
+
+  // ---- What ends a reason ----
+  void connected_again(PeerId peer) { last_.erase(peer); }  // it may have missed the last notice
+  void forget(PeerId peer);
+  // The update_topology of this member has succeeded.
+  void updated(PeerId member);
+  // An epoch has begun with the present members.
+  void begun();
+  // The open joint call has ended, and its callers know why.
+  void answered() { short_of_peers_ = false; }
+
+  // ---- Waits for calls of others (wait_report.h) ----
+  void report(const std::vector<Wait>& waits);
+  void ended(const Wait::Call& call);  // it has an outcome
+
+  // Asserts the invariants.
+  void check() const;
+
+ private:
+  bool send(PeerId peer, std::string why);
+  void update_member(PeerId member);
+  void tell_of_newcomer(PeerId newcomer, const std::string& why);
+  void announce(const std::vector<WaitReport::Announcement>& all);
+
+  const GroupView& view_;
+  Context& context_;
+  Connections& connections_;
+  Membership& membership_;
+  bool due_ = false;
+  std::map<PeerId, std::string> last_;  // the last notice to each peer
+  std::set<PeerId> announced_;          // newcomers that wait; the members were told so
+  std::set<PeerId> hindered_;           // members that were told that a newcomer cannot be admitted
+  std::string last_obstacle_;           // of a peer that gave up before the group began
+  bool short_of_peers_ = false;         // and the members were told so
+  WaitReport report_;
+};
+
+}  // namespace pccl::master

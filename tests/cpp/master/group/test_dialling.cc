@@ -1,0 +1,65 @@
+#include "master/group/dialling.h"
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::LinkState;
+
+struct DiallingTest : testing::Test {
+  Harness h;
+};
+
+TEST_F(DiallingTest, ANewcomerIsDialledByAllBeforeIt) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.enlist("d", Harness::hello(2));
+  EXPECT_EQ(h.take(), (Lines{"c < Welcome", "a < Dial c 10.0.0.1:1003", "b < Dial c 10.0.0.1:1003",
+                             "d < Welcome", "a < Dial d 10.0.0.1:1004", "b < Dial d 10.0.0.1:1004",
+                             "c < Dial d 10.0.0.1:1004"}));
+  h.say("c", protocol::Leave{});
+  EXPECT_EQ(h.take(), (Lines{"c closed", "a < Forget c", "b < Forget c", "d < Forget c"}));
+}
+
+TEST_F(DiallingTest, ABrokenLinkIsDialledAgain) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.take();
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
+  EXPECT_EQ(h.take(), (Lines{"c < Dial b 10.0.0.1:1002"})) << "c had made it";
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 1});
+  EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
+  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kUnreachable, "refused", 1});
+  const std::string log = " (its log has the reason, with PCCL_LOG=info)";
+  EXPECT_EQ(h.take(),
+            (Lines{"c < Notice peer 1.2 (rank 1, 10.0.0.1:1002) cannot connect to peer "
+                   "1.3 (10.0.0.1:1003)" +
+                       log + "; peer 1.3 cannot connect to peer 1.2" + log + kWhatToOpen,
+                   "b < Notice a newcomer cannot be admitted: peer 1.3 (10.0.0.1:1003) "
+                   "cannot connect to peer 1.2 (rank 1, 10.0.0.1:1002)" +
+                       log + "; peer 1.2 cannot connect to peer 1.3" + log + kWhatToOpen}))
+      << "both go on by themselves";
+}
+
+// Its last word was that it cannot reach the other, and that it tries again.
+TEST_F(DiallingTest, APeerThatHasHadALinkInTheMeantimeIsToldToDialAgain) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 1});
+  h.take();
+  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "reset", 3});
+  EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"})) << "c made it, but tries already";
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 3});
+  EXPECT_EQ(h.take(), Lines{});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 3});
+  EXPECT_EQ(h.take(), (Lines{"c < Dial b 10.0.0.1:1002"}));
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 3});
+  EXPECT_EQ(h.take(), Lines{}) << "it was told";
+}
+
+}  // namespace
+}  // namespace pccl::master
