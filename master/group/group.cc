@@ -5,7 +5,6 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/codec.h"
-#include "master/group/budgets.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -23,6 +22,7 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       view_{id, context, connections, quorum_, membership_, epochs_, ballot_, agreement_},
       judge_(view_),
       state_call_(view_, agreement_, judge_),
+      plan_call_(view_, context, epochs_, optimization_),
       notices_(view_, context, connections, membership_),
       dialling_(context, connections, membership_),
       held_(context),
@@ -477,71 +477,9 @@ bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   return true;
 }
 
-// ---- The plan ----
-
-void Group::advance_optimization() {
-  if (epochs_.phase() != Epochs::Phase::kActive ||
-      !ballot_.is_complete(JointKind::kOptimizeTopology))
-    return;
-  if (optimization_.adopting()) return end_optimization();
-  const protocol::EpochStart& now = epochs_.start_of_epoch();
-  if (optimization_.idle()) {
-    const Ruling ruling = rule_on_budgets(view_);
-    if (!ruling.empty()) return carry_out(ruling);
-    const protocol::Vote& any = ballot_.vote(membership_.members()[0]);
-    optimization_.begin(std::chrono::milliseconds(any.budget_ms), any.max_bytes);
-  }
-  if (optimization_.waits()) {
-    if (!epochs_.operations().under_way().empty()) return;
-    optimization_.measure(now);
-  }
-  if (!optimization_.advance(now)) return;
-  if (optimization_.is_too_late()) {
-    Answer late;
-    late.code = Code::kTopology;
-    late.text = "the master has found no plan within " + text(Optimization::kPlanningMax) +
-                ", so the present one stays. The measurements are kept: call it again when the "
-                "machine of the master is less busy";
-    return answer(late);
-  }
-  auto better = optimization_.take_plan(now);
-  if (!better) return end_optimization();
-  optimization_.adopt();
-  epochs_.plan(std::move(*better));
-  epochs_.renew();
-}
-
-void Group::end_optimization() {
-  Answer answer;
-  answer.plan = optimization_.result(epochs_.start_of_epoch());
-  const auto& plan = *answer.plan;
-  context_.log(LogLevel::kInfo, "optimize_topology" + group_text(id_) + " has measured " +
-                                    count_text(plan.measured.size(), "pair") + " and has " +
-                                    (plan.adopted ? "adopted another plan" : "kept the plan") +
-                                    (plan.note.empty() ? "" : ": " + plan.note));
-  this->answer(answer);
-}
-
-void Group::give_up_optimization() {
-  const auto missing = ballot_.missing();
-  const std::string why = missing.empty() ? optimization_waits_for()
-                                          : "it waited for " + WaitTexts(view_).missing(missing);
-  answer(Ballot::timeout(why));
-}
-
-std::string Group::optimization_waits_for() const {
-  const std::string operation =
-      optimization_.waits() ? epochs_.operations().under_way() : std::string();
-  return operation.empty() ? "" : "for " + operation + " to end";
-}
-
-bool Group::finds_better_plan() {
-  if (epochs_.phase() != Epochs::Phase::kActive || epochs_.needs_reconfiguration()) return false;
-  auto better = optimization_.better_plan(epochs_.start_of_epoch());
-  if (!better) return false;
-  context_.log(LogLevel::kInfo, "another ring is predicted to be faster" + group_text(id_, " for"));
-  epochs_.plan(std::move(*better));
-  return true;
+void Group::give_up_call(JointKind kind) {
+  PCCL_ASSERT(!is_of_all_groups(kind));
+  carry_out(kind == JointKind::kSyncSharedState ? state_call_.give_up() : plan_call_.give_up());
 }
 
 // ---- Members that make no call ----
@@ -642,7 +580,7 @@ void Group::advance() {
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     carry_out(state_call_.begin());
   }
-  advance_optimization();
+  carry_out(plan_call_.advance());
   on_turn(epochs_.advance(quorum_, !agreement_.recording(),
                           ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));

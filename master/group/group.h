@@ -36,6 +36,7 @@
 #include "master/group/judge.h"
 #include "master/group/notices.h"
 #include "master/group/optimization.h"
+#include "master/group/plan_call.h"
 #include "master/group/ruling.h"
 #include "master/group/state_call.h"
 #include "master/group/wait_texts.h"
@@ -53,6 +54,7 @@ class Group {
   GroupId id() const { return id_; }
   const GroupView& view() const { return view_; }
   const Optimization& optimization() const { return optimization_; }
+  const PlanCall& plan_call() const { return plan_call_; }
   const AnnouncedBallots& announced() const { return announced_; }
   size_t held_bytes() const { return held_.bytes(); }
   void set_holder(PeerId peer, std::optional<Holder> holder) {
@@ -122,12 +124,8 @@ class Group {
   // A newcomer that gives up waiting for a joint call of this kind is removed. False if the peer is
   // no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
-  // A member gives up the open sync_shared_state.
-  void give_up_sync() { carry_out(state_call_.give_up()); }
-  // A member gives up the open optimize_topology, which ends for all.
-  void give_up_optimization();
-  // The operations for which optimize_topology waits when all have voted; empty: for none.
-  std::string optimization_waits_for() const;
+  // A member gives up the open joint call of this kind, which is no call of all groups.
+  void give_up_call(protocol::JointKind kind);
   std::optional<Instant> deadline() const;
   // Nothing could be received for a while: all members get their full time again.
   void excuse_members() { judge_.excuse_all(); }
@@ -146,9 +144,8 @@ class Group {
   void flush();
 
   // ---- Joint calls, for joint.cc ----
-  // Whether another ring is faster than the present one by enough. change() then begins an epoch
-  // with it. REQUIRES: update_topology would change nothing else.
-  bool finds_better_plan();
+  // See PlanCall. change() then begins an epoch with the better plan.
+  bool finds_better_plan() { return plan_call_.finds_better_plan(); }
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
   // After a restart: whether the members of this group were answered, before the restart, in the
   // ballot that is now complete in `other`. That ballot was settled together with theirs, so it is
@@ -180,8 +177,6 @@ class Group {
   void break_up();
   void reconfigured();
   void finish(const Agreement::Outcome& outcome);
-  void advance_optimization();
-  void end_optimization();
   void restore_ballot();
   void check_peer(PeerId peer, const Membership::Peer& about) const;
   void check_votes() const;
@@ -199,6 +194,7 @@ class Group {
   const GroupView view_;  // of the parts above
   Judge judge_;
   StateCall state_call_;
+  PlanCall plan_call_;
   Notices notices_;
   Dialling dialling_;
   HeldMessages held_;

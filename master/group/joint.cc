@@ -177,7 +177,7 @@ std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
   } else if (!group.view().ballot.is_complete()) {
     wait.why = "for " + WaitTexts(group.view()).missing(group.view().ballot.missing());
   } else {
-    wait.why = group.optimization_waits_for();
+    wait.why = group.plan_call().waits_for();
   }
   return wait.why.empty() ? std::nullopt : std::optional(wait);
 }
@@ -187,8 +187,7 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   if (!group.view().ballot.is_open(peer, number)) return;  // already answered
   const JointKind kind = group.view().ballot.vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
-  if (kind == JointKind::kSyncSharedState) return group.give_up_sync();
-  if (kind == JointKind::kOptimizeTopology) return group.give_up_optimization();
+  if (!is_of_all_groups(kind)) return group.give_up_call(kind);
   if (group.view().epochs.changing()) return give_up_change(group);
   const std::string missing = who_is_missing(groups, group, kind);
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);

@@ -1,5 +1,6 @@
-#include "master/group/group.h"
+#include "master/group/plan_call.h"
 
+#include "master/epochs/routes.h"
 #include "master/topology/size_average.h"
 #include "tests/cpp/master/optimization_test.h"
 
@@ -8,9 +9,9 @@ namespace {
 
 using protocol::LinkState;
 using protocol::Probe;
-using GroupOptimizationTest = OptimizationTest;
+using PlanCallTest = OptimizationTest;
 
-TEST_F(GroupOptimizationTest, TheAdoptedRingStaysWhenALinkIsMadeAnew) {
+TEST_F(PlanCallTest, TheAdoptedRingStaysWhenALinkIsMadeAnew) {
   found({"a", "b", "c", "d"});
   make_ring_fast({0, 2, 1, 3});
   vote(1, 0);
@@ -23,7 +24,7 @@ TEST_F(GroupOptimizationTest, TheAdoptedRingStaysWhenALinkIsMadeAnew) {
   EXPECT_EQ(h.last<protocol::EpochStart>("a")->ring, (std::vector<uint32_t>{0, 2, 1, 3}));
 }
 
-TEST_F(GroupOptimizationTest, OneMemberIsAnsweredAtOnce) {
+TEST_F(PlanCallTest, OneMemberIsAnsweredAtOnce) {
   found({"a", "b"});
   h.say("b", protocol::Leave{});
   h.say("a", protocol::StateReport{epoch(1), {}});
@@ -38,7 +39,7 @@ TEST_F(GroupOptimizationTest, OneMemberIsAnsweredAtOnce) {
   EXPECT_TRUE(contains(answer->plan->note, "one member")) << answer->plan->note;
 }
 
-TEST_F(GroupOptimizationTest, ALimitBelowOneProbeBreaksTheProtocol) {
+TEST_F(PlanCallTest, ALimitBelowOneProbeBreaksTheProtocol) {
   found({"a", "b"});
   protocol::Vote vote{0, kOptimize, {}, epoch(1)};
   vote.max_bytes = protocol::kProbesBytesMin - 1;
@@ -46,7 +47,7 @@ TEST_F(GroupOptimizationTest, ALimitBelowOneProbeBreaksTheProtocol) {
   EXPECT_TRUE(contains(h.story().back(), "a closed")) << h.story().back();
 }
 
-TEST_F(GroupOptimizationTest, ItWaitsForOperationsThatAllHaveBegun) {
+TEST_F(PlanCallTest, ItWaitsForOperationsThatAllHaveBegun) {
   found({"a", "b", "c"});
   for (const std::string& name : names_)
     h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(8)});
@@ -60,7 +61,7 @@ TEST_F(GroupOptimizationTest, ItWaitsForOperationsThatAllHaveBegun) {
   for (const std::string& line : h.story()) EXPECT_FALSE(contains(line, "aborted")) << line;
 }
 
-TEST_F(GroupOptimizationTest, ATimeoutNamesWhatItWaitsFor) {
+TEST_F(PlanCallTest, ATimeoutNamesWhatItWaitsFor) {
   found({"a", "b"});
   vote("a", 1, 0);
   h.say("a", protocol::JointAbort{0, epoch(1)});
@@ -76,7 +77,7 @@ TEST_F(GroupOptimizationTest, ATimeoutNamesWhatItWaitsFor) {
   EXPECT_TRUE(contains(answer().text, "all_reduce")) << answer().text;
 }
 
-TEST_F(GroupOptimizationTest, ALossInARoundFailsTheCall) {
+TEST_F(PlanCallTest, ALossInARoundFailsTheCall) {
   found({"a", "b", "c", "d"});
   vote(1, 0);
   h.close("d");
@@ -87,7 +88,7 @@ TEST_F(GroupOptimizationTest, ALossInARoundFailsTheCall) {
   EXPECT_FALSE(answer().plan.has_value());
 }
 
-TEST_F(GroupOptimizationTest, AfterAnotherEpochTheCallGoesOnWithTheOtherPairs) {
+TEST_F(PlanCallTest, AfterAnotherEpochTheCallGoesOnWithTheOtherPairs) {
   found({"a", "b", "c", "d"});
   vote(1, 0);
   for (const std::string& name : names_) report(name);  // the first round
@@ -103,7 +104,7 @@ TEST_F(GroupOptimizationTest, AfterAnotherEpochTheCallGoesOnWithTheOtherPairs) {
   EXPECT_EQ(plan().measured.size(), 6u);
 }
 
-TEST_F(GroupOptimizationTest, UpdateTopologyAdoptsWhatTrafficHasShown) {
+TEST_F(PlanCallTest, UpdateTopologyAdoptsWhatTrafficHasShown) {
   found({"a", "b", "c", "d"});
   make_ring_fast({0, 1, 2, 3});
   vote(1, 0);
@@ -130,7 +131,7 @@ TEST_F(GroupOptimizationTest, UpdateTopologyAdoptsWhatTrafficHasShown) {
   }
 }
 
-TEST_F(GroupOptimizationTest, APlanSurvivesARestartOfTheMaster) {
+TEST_F(PlanCallTest, APlanSurvivesARestartOfTheMaster) {
   found({"a", "b", "c", "d"});
   make_ring_fast({0, 2, 1, 3});
   vote(1, 0);
@@ -148,7 +149,7 @@ TEST_F(GroupOptimizationTest, APlanSurvivesARestartOfTheMaster) {
   EXPECT_GT(h.last<protocol::EpochStart>("a")->epoch, epoch(2));
 }
 
-TEST_F(GroupOptimizationTest, APlanThatTheMembersOutliveIsNotAdopted) {
+TEST_F(PlanCallTest, APlanThatTheMembersOutliveIsNotAdopted) {
   h.policy = protocol::LossPolicy::kRetry;
   found({"a", "b", "c", "d"});
   make_ring_fast({0, 2, 1, 3});
