@@ -122,6 +122,11 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("README.md", "```\nWhat is lost is named.\n```\n"),
     ),
     (
+        rules.test_names_begin_with_a_subject,
+        source("tests/cpp/net/test_lane.cc", "TEST(Lane, WhatIsLateIsDropped) {"),
+        source("tests/cpp/net/test_lane.cc", "TEST_F(LaneTest, OffersOfOthers) {"),
+    ),
+    (
         rules.cited_documents_exist,
         source("csrc/net/lane.h", "// See NOWHERE.md.\n"),
         source("README.md", "See README.md.\n"),

@@ -89,6 +89,8 @@ LIMITS_BUILT = "pccl_backend/_limits.py"
 
 # --- Plain English: the subject comes first. These words open a sentence in another order ---
 INVERTED = re.compile(r"(Of|What|Who|Whose|Whoever|Where|Whatever)\b")
+INVERTED_NAME = re.compile(r"(Of|What|Who|Whom|Whose|Whoever|Where|Whatever)(?![a-z])")
+TEST_NAME = re.compile(r"(?:TYPED_)?TEST(?:_[FP])?\(\w+, (\w+)\)")
 INVERTED_SHARE_MAX = 0.01
 
 # --- Documents that code and documents cite: "PROTOCOL.md, section 5.3", "docs/design.md" ---
@@ -375,6 +377,15 @@ def subject_comes_first(sources: Iterable[Source]) -> Iterator[str]:
         yield from inverted
 
 
+def test_names_begin_with_a_subject(sources: Iterable[Source]) -> Iterator[str]:
+    """Apply the rule for comments to the names of C++ tests, which are read as sentences."""
+    for source in sources:
+        for line, text in enumerate(source.lines, 1):
+            named = TEST_NAME.match(text)
+            if named and INVERTED_NAME.match(named[1]):
+                yield f"{source.path}:{line}: {named[1]} does not begin with its subject"
+
+
 def cited_documents_exist(sources: Iterable[Source]) -> Iterator[str]:
     """The document, and its numbered sections."""
     sources = list(sources)
@@ -507,6 +518,7 @@ ALL = (
     limits_stand_once,
     no_machine_paths,
     subject_comes_first,
+    test_names_begin_with_a_subject,
     cited_documents_exist,
     headers_open_with_their_name,
     named_functions_exist,

@@ -33,7 +33,7 @@ TEST(ContentionDetector, OneThatSleptBetweenTwoLooksTellsNothing) {
   EXPECT_FALSE(share.waited(start + milliseconds(11), milliseconds(51)));
 }
 
-TEST(ContentionDetector, WhatAThreadHasRunGrowsWhileItRuns) {
+TEST(ContentionDetector, TheTimeOfAThreadGrowsWhileItRuns) {
   const Duration before = thread_ran();
   while (thread_ran() == before) {
   }

@@ -86,7 +86,7 @@ TEST(Log, AContextSaysWhatItsLinesAreAbout) {
   EXPECT_TRUE(line().ends_with("Z warning: run \"a\", rank 3: all is lost\n"));
 }
 
-TEST(Log, WhatOthersWroteForgesNoLine) {
+TEST(Log, TextOfOthersForgesNoLine) {
   const std::string line =
       logged(LogLevel::kWarning, "run \"x\"\npccl 00:00:00.000 error: \x1b[2Jforged");
   EXPECT_TRUE(line.ends_with("run \"x\"\\npccl 00:00:00.000 error: \\x1b[2Jforged\n")) << line;

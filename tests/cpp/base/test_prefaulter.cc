@@ -80,7 +80,7 @@ TEST(Prefaulter, CanEndInTheMiddle) {
   }
 }
 
-TEST(Prefaulter, WhatWasForgottenCanBeUnmapped) {
+TEST(Prefaulter, ForgottenMemoryCanBeUnmapped) {
   Prefaulter prefaulter;
   for (int i = 0; i < 50; ++i) {
     const Mapping mapping;

@@ -24,7 +24,7 @@ TEST(Reusable, IsThereOnceItIsGivenBack) {
   EXPECT_EQ(list.lend().get(), was);
 }
 
-TEST(Reusable, WhatIsReplacedStaysWithItsUser) {
+TEST(Reusable, AReplacedObjectStaysWithItsUser) {
   Reusable<int> number;
   number.emplace(1);
   const auto first = number.lend();

@@ -36,7 +36,7 @@ TEST(ResultDeathTest, CannotBeAFailureWithoutAReason) {
   EXPECT_DEATH((void)Result<int>(Status{}), "assertion failed");
 }
 
-TEST(Status, WhatIsThrownIsAStatus) {
+TEST(Status, AThrownExceptionIsAStatus) {
   EXPECT_TRUE(caught([] {}).ok());
   EXPECT_EQ(caught([] { throw std::bad_alloc(); }).message, "no memory left");
   EXPECT_EQ(caught([] { throw std::runtime_error("so"); }), (Status{Code::kSystem, "so", {}}));

@@ -30,7 +30,7 @@ TEST(Text, ControlsAreEscaped) {
   expect_escaped("\u0080\u009b", "\\u0080\\u009b");
 }
 
-TEST(Text, WhatFormatsOrHidesIsEscaped) {
+TEST(Text, FormattingAndHiddenCharactersAreEscaped) {
   expect_escaped("a\u202eb", "a\\u202eb");
   expect_escaped("\u200e\u200f\u202a\u202c\u2066\u2069\u061c",
                  "\\u200e\\u200f\\u202a\\u202c\\u2066\\u2069\\u061c");
@@ -39,7 +39,7 @@ TEST(Text, WhatFormatsOrHidesIsEscaped) {
   expect_escaped("\U000e0041", "\\U000e0041");
 }
 
-TEST(Text, WhatIsNoUtf8IsEscapedByteByByte) {
+TEST(Text, InvalidUtf8IsEscapedByteByByte) {
   expect_escaped(
       "a\xff"
       "b",

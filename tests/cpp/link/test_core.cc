@@ -21,7 +21,7 @@ TEST_F(LinkCoreTest, TheOtherSideAnswers) {
             (Lines{"answer a serial 4", "up a local", "report up 4"}));
 }
 
-TEST_F(LinkCoreTest, WhatCannotBeReachedIsTriedAgainUntilItIsForgotten) {
+TEST_F(LinkCoreTest, AnUnreachablePeerIsTriedAgainUntilItIsForgotten) {
   dial(kLow);
   EXPECT_EQ(step(Refused{named('a'), "connection refused", LinkFault::kRefused}),
             (Lines{"report unreachable 0: connection refused"}));
@@ -33,7 +33,7 @@ TEST_F(LinkCoreTest, WhatCannotBeReachedIsTriedAgainUntilItIsForgotten) {
   EXPECT_EQ(step(Connected{named('b')}), Lines{}) << "it came too late";
 }
 
-TEST_F(LinkCoreTest, WhoDoesNotIntroduceItselfInTimeIsClosed) {
+TEST_F(LinkCoreTest, AConnectionWithoutAnIntroductionIsClosedInTime) {
   dial(kLow);
   step(Connected{named('a')});
   accept();
@@ -253,7 +253,7 @@ TEST_F(LinkCoreAddressesTest, AnotherDialGoesOnWithWhatIsUnderWay) {
 
 // ---- Both dial at once ----
 
-TEST_F(LinkCoreTest, OfTwoThatDialAtOnceTheHigherIdsConnectionStays) {
+TEST_F(LinkCoreTest, TheConnectionOfTheHigherIdStaysIfTwoDialAtOnce) {
   dial(kLow);  // we have the higher id
   step(Connected{named('a')});
   accept();
@@ -327,7 +327,7 @@ TEST_F(LinkCoreTest, AHelloFarAheadIsRefused) {
 }
 
 // Anybody can claim to be a newcomer of whom we have not heard yet.
-TEST_F(LinkCoreTest, OfUnnamedPeersOnlyTheLatestHaveLinks) {
+TEST_F(LinkCoreTest, OnlyTheLatestUnnamedPeersHaveLinks) {
   const auto connect = [&](PeerId peer) {
     const ConnectionId id = core.new_lane();
     step(Accepted{id, "10.0.0.9:5", 10});
@@ -357,7 +357,7 @@ TEST_F(LinkCoreTest, AndTheLowerIdsIsGivenUp) {
   EXPECT_FALSE(core.deadline().has_value()) << "it is not dialled any more";
 }
 
-TEST_F(LinkCoreTest, WhoHasNotConnectedYetTakesTheOthersConnection) {
+TEST_F(LinkCoreTest, ADiallerWithoutAConnectionTakesTheOthers) {
   dial(kLow);
   accept();
   EXPECT_EQ(hear('b', hello(kLow, 8)),

@@ -250,7 +250,7 @@ TEST(PathMonitor, ALaneWithNothingToSendShowsNoRate) {
   EXPECT_EQ(link.traffic.rate(), 0u);
 }
 
-TEST(PathMonitor, WhatBuffersLimitShowsNoRate) {
+TEST(PathMonitor, ALinkThatBuffersLimitShowsNoRate) {
   for (const int held_percent : {40, 60}) {
     Link link(4);
     for (FakeLane& lane : link.lanes) lane.held_percent = held_percent;

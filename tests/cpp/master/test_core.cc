@@ -46,7 +46,7 @@ TEST(Core, CommitsWhenAllAreDoneAndTellsEverybodyOnce) {
 }
 
 // A member that received nothing from a paused master closes its connection too; it may come back.
-TEST(Core, WhoeverHasClosedWhileTheMasterWasStoppedIsNotLostAtOnce) {
+TEST(Core, APeerThatClosedWhileTheMasterStoodStillIsNotLostAtOnce) {
   for (const bool stopped : {false, true}) {
     Harness h;
     h.found({"a", "b", "c"});
@@ -248,7 +248,7 @@ TEST(Core, ARunWithoutPeersTakesNewTerms) {
   EXPECT_EQ(*h.core().deadline(), h.now() + std::chrono::milliseconds(25));
 }
 
-TEST(Core, WhoIsWelcomedButNeverRegisteredLeavesNothingBehind) {
+TEST(Core, APeerThatNeverRegistersLeavesNothingBehind) {
   Harness h;
   h.greet("a", Harness::hello(1));
   h.close("a");
@@ -311,7 +311,7 @@ TEST(Core, SilenceIsCountedInTicksHoweverLateTheyCome) {
                    "b closed", "a < FreezeRequest lost [b]"}));
 }
 
-TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
+TEST(Core, AKickedPeerLearnsItWhenItComesBack) {
   Harness h;
   h.found({"a", "b"});
   h.close("b");
@@ -349,7 +349,7 @@ TEST(Core, APeerThatIsBackHearsWhatItMissed) {
                               "b2 < Verdicts 1: #0 committed #1 committed"}));
 }
 
-TEST(Core, WhatOneIsDoneWithIsAbortedOnlyWhenAnotherAgrees) {
+TEST(Core, AnOperationThatOneHasDoneIsAbortedOnlyWhenAnotherAgrees) {
   Harness h;
   h.found({"a", "b", "c"});
   for (const char* who : {"a", "b", "c"}) {
@@ -470,7 +470,7 @@ TEST(Core, APlanThatGotLostIsSaidAgain) {
   EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < SyncPlan: a > b: 0"}));
 }
 
-TEST(Core, WhoWaitsToBeAdmittedMayComeBackToo) {
+TEST(Core, ANewcomerThatWaitsMayComeBackToo) {
   Harness h;
   h.found({"a"});
   h.enlist("b", Harness::hello(1));

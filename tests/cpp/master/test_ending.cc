@@ -89,7 +89,7 @@ TEST_F(EndingTest, ALossThatIsUnderWayIsTheEndOfTheEpoch) {
 
 // Members that are far apart can commit an operation without the master. So it is decided, by the
 // rule after a loss, what became of each before the master ends.
-TEST_F(EndingTest, WhatIsInFlightIsDecided) {
+TEST_F(EndingTest, OperationsInFlightAreDecided) {
   h.found({"a", "b"});
   for (const char* name : {"a", "b"}) {
     for (uint32_t sequence : {0u, 1u}) {

@@ -59,7 +59,7 @@ TEST_F(Restart, TheEpochGoesOnWhenAllAreBack) {
   EXPECT_EQ(h.story(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
 }
 
-TEST_F(Restart, WhatAllHaveDoneMeanwhileCommits) {
+TEST_F(Restart, AnOperationThatAllHaveDoneMeanwhileCommits) {
   h.found({"a", "b"});
   begin(0);
   h.restart();
@@ -119,7 +119,7 @@ TEST_F(Restart, AVerdictThatOneHasReceivedSettlesALaterCallOfTheOther) {
   EXPECT_EQ(h.story(), Lines{});
 }
 
-TEST_F(Restart, WhatIsSaidMeanwhileIsHeardWhenAllAreBack) {
+TEST_F(Restart, MessagesMeanwhileAreProcessedWhenAllAreBack) {
   h.found({"a", "b"});
   h.restart();
   h.come_back("a", resume("a"));
@@ -145,7 +145,7 @@ TEST_F(Restart, ButOneVoteIsAllThereCanBe) {
   EXPECT_EQ(h.story(), (Lines{"a < Resumed", "a closed"}));
 }
 
-TEST_F(Restart, WhoDoesNotComeBackIsLost) {
+TEST_F(Restart, AMemberThatDoesNotComeBackIsLost) {
   h.found({"a", "b", "c"});
   begin(0);
   h.say("c", protocol::Begin{epoch(1), op(0), all_reduce(8)});
@@ -162,7 +162,7 @@ TEST_F(Restart, WhoDoesNotComeBackIsLost) {
             (Lines{"persist", "a < EpochEnd 1.1 committed #0", "b < EpochEnd 1.1 committed #0"}));
 }
 
-TEST_F(Restart, WhatSomebodyHasFrozenIsDecidedAnew) {
+TEST_F(Restart, AFrozenOperationIsDecidedAnew) {
   h.found({"a", "b"});
   begin(0);
   h.restart();
@@ -181,7 +181,7 @@ TEST_F(Restart, WhatSomebodyHasFrozenIsDecidedAnew) {
 }
 
 // The members that came back before did not report that the epoch needs reconfiguration.
-TEST_F(Restart, WhatWasOnALinkThatWasMadeAnewMeanwhileIsGone) {
+TEST_F(Restart, DataOnALinkThatWasMadeAnewMeanwhileIsLost) {
   h.found({"a", "b", "c"});
   h.restart();
   h.come_back("a", resume("a", {{0, OpState::kNotDone}}));
@@ -235,7 +235,7 @@ TEST_F(Restart, TheDirectPatternStays) {
   EXPECT_EQ(start->rtt, 40'000u);
 }
 
-TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
+TEST_F(Restart, ADurableDecisionReachesMembersThatMissedIt) {
   h.found({"a", "b"});
   begin(0);
   h.say("a", protocol::Done{epoch(1), op(0), 0});
@@ -253,7 +253,7 @@ TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
   EXPECT_TRUE(h.story().at(0).starts_with("b < Reject kicked"));
 }
 
-TEST_F(Restart, WhatWasNotDurableWasNotDecided) {
+TEST_F(Restart, ADecisionThatWasNotDurableIsVoid) {
   h.found({"a", "b"});
   begin(0);
   h.close("b");
@@ -342,7 +342,7 @@ struct RestartOfGroups : Restart {
   }
 };
 
-TEST_F(RestartOfGroups, WhatOneGroupHasHeardTheOtherDoesNotWaitFor) {
+TEST_F(RestartOfGroups, AGroupDoesNotWaitForAnAnswerThatTheOtherHasReceived) {
   restart_after(JointKind::kUpdateTopology, false);
   EXPECT_EQ(h.story(),
             (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
@@ -354,7 +354,7 @@ TEST_F(RestartOfGroups, WhatOneGroupHasHeardTheOtherDoesNotWaitFor) {
 
 // c and d vote before any member that received the answer is back. Other groups have their steps in
 // between.
-TEST_F(RestartOfGroups, WhoWaitsAlreadyHearsItWhenTheOthersAreBack) {
+TEST_F(RestartOfGroups, AWaitingGroupGetsItsAnswerWhenTheOthersAreBack) {
   for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0);
   for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0);
   const protocol::Answer answer = *h.last<protocol::Answer>("a");
@@ -495,7 +495,7 @@ TEST_F(Restart, AReportBeforeItIsAskedForLeavesNobodyToAsk) {
   EXPECT_NE(h.last<protocol::EpochEnd>("a"), nullptr);
 }
 
-TEST_F(Restart, WhatCannotBeHeardYetTakesOnlySoMuchMemory) {
+TEST_F(Restart, HeldMessagesHaveALimitOfMemory) {
   h.found({"a", "b"});
   h.restart();
   h.come_back("a", resume("a"));
@@ -548,7 +548,7 @@ TEST_F(Restart, AMemberHearsWhoWasAdmittedWithoutItsKnowledge) {
   EXPECT_EQ(resumed->members, (std::vector{h.id("a"), h.id("b"), h.id("n")}));
 }
 
-TEST_F(Restart, WhoWaitedGoesOnWaiting) {
+TEST_F(Restart, ANewcomerGoesOnWaiting) {
   h.found({"a"});
   h.enlist("n", Harness::hello(1));
   h.restart();

@@ -7,7 +7,7 @@ namespace {
 
 constexpr WireFormat kPlain{}, kEight{8, 128, 8}, kFour{4, 64, 8}, kBfloat16{16, 0, 16};
 
-TEST(Encoding, OfEachFormat) {
+TEST(Encoding, EachFormatHasItsSizes) {
   EXPECT_FALSE(encoding_of_contributions(kPlain) || encoding_of_result(kPlain));
   EXPECT_EQ(encoding_of_contributions(kEight), (Quantization{8, 128}));
   EXPECT_EQ(encoding_of_result(kEight), (Quantization{8, 128}));

@@ -446,7 +446,7 @@ TEST(SavePastCache, CopiesEveryByteAtAnyAlignment) {
   }
 }
 
-TEST(KernelsDeathTest, WhatCannotBeReducedIsOurBug) {
+TEST(KernelsDeathTest, AnUnknownReductionIsABug) {
   std::byte data[16] = {};
   const auto reduce_with = [&](const Reduction& reduction, int held) {
     reduce(reduction, held, data, data, data + 8, 1);

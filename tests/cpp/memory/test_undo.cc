@@ -76,7 +76,7 @@ TEST(Undo, ShrunkItKeepsWhatLiesBefore) {
   EXPECT_TRUE(back == some);
 }
 
-TEST(Undo, OfARowOfNothingNothingIsSaved) {
+TEST(Undo, AnEmptyRowSavesNothing) {
   Pool pool;
   Undo undo(pool);
   ASSERT_TRUE(undo.reserve(0, 3));

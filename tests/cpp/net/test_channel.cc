@@ -102,7 +102,7 @@ TEST(Channel, NothingLeavesBeforeTheOtherEndHasProvenItsKey) {
   EXPECT_EQ(ends.acceptor.counters().bytes_sent, 0u);
 }
 
-TEST(Channel, WhatIsInsideIsReturnedBeforeTheSocketIsAskedAgain) {
+TEST(Channel, BufferedDataIsReturnedBeforeTheSocketIsReadAgain) {
   Ends ends;
   ends.shake_hands();
   Ends::send(ends.dialler, a_text(30'000));  // two records, in one piece

@@ -512,7 +512,7 @@ TEST(Framing, AHelloFromBeforeThereWereRangesIsOfOneVersion) {
   EXPECT_EQ(hello->versions, (protocol::VersionRange{7, 7}));
 }
 
-TEST(Framing, OfAHelloWithoutACommonVersionOnlyTheVersionsAreUnderstood) {
+TEST(Framing, AHelloWithoutACommonVersionHasOnlyItsVersionsRead) {
   protocol::LaneHello foreign = some_hello();
   foreign.versions.lowest = foreign.versions.highest = protocol::kSpoken.highest + 1;
   FrameHeader frame = hello_frame(FrameType::kHello, foreign);

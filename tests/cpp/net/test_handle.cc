@@ -185,7 +185,7 @@ TEST(Deferred, ActsWhenTheCallbackIsOver) {
   EXPECT_EQ(on(loop, [&] { return counter->count; }), 1);
 }
 
-TEST(Deferred, WhoAsksAgainAndAgainDoesNotKeepOthersWaiting) {
+TEST(Deferred, RepeatedRequestsDoNotDelayOthers) {
   Loop loop("test");
   auto counter = std::make_shared<Counter>();
   counter->again = [&] { loop.impl()->defer(counter); };

@@ -106,7 +106,7 @@ TEST_F(ArrangeTest, OneTensorGoesToAll) {
   EXPECT_EQ(places(given.inputs), (Places{{100, 8}, {-1, 0}, {-1, 0}})) << "one rank of a gather";
 }
 
-TEST_F(ArrangeTest, WhatIsInPlaceIsSentFromThere) {
+TEST_F(ArrangeTest, DataInPlaceIsSentFromThere) {
   lent.spans = {bytes(0, 8), bytes(20, 8), bytes(40, 8)};
   const Memory memory = arranged(direct(Pattern::kOneShotExchange, {8, 8, 8}, {8, 8, 8})).value();
   EXPECT_EQ(places(memory.inputs), (Places{{0, 8}, {0, 8}, {0, 8}}));

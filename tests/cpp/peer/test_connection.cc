@@ -111,7 +111,7 @@ TEST_F(ConnectionTest, NoPingBeforeTheIntroduction) {
   EXPECT_EQ(after(kTick), Due::kSilent);
 }
 
-TEST_F(ConnectionTest, WhatIsHeardEndsTheSilence) {
+TEST_F(ConnectionTest, AnyMessageEndsTheSilence) {
   connection_.open();
   connection_.on_connected();
   for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) after(kTick);

@@ -71,7 +71,7 @@ TEST_F(JoiningTest, WarnsOnceThatThereIsNoMasterAndGivesItUp) {
             "and can its port be reached from here?");
 }
 
-TEST_F(JoiningTest, WhoWasNotWarnedHearsOfNoEnd) {
+TEST_F(JoiningTest, NoWarningMeansNoEndOfIt) {
   begin();
   EXPECT_TRUE(joining_.on_time("connection refused").ok());
   find_master();

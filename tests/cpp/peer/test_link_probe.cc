@@ -47,7 +47,7 @@ class LinkProbeTest : public testing::Test {
   Transcript t;
 };
 
-TEST_F(LinkProbeTest, WhatComesAfterAThirdOfTheTimeCounts) {
+TEST_F(LinkProbeTest, BytesAfterAThirdOfTheTimeCount) {
   EXPECT_EQ(probe(), "open lanes to 1.3, to measure\nlook at 1.3\n");
   EXPECT_EQ(come(7), posted);
   pass(0.1);
@@ -159,7 +159,7 @@ TEST_F(LinkProbeTest, ItStopsComing) {
   EXPECT_EQ(come(5'000), report(0, 0) + ended);
 }
 
-TEST_F(LinkProbeTest, WhatCameBeforeItStoppedCounts) {
+TEST_F(LinkProbeTest, BytesBeforeAStopCount) {
   begin();
   pass(0.4);
   come(1'000'000);

@@ -68,7 +68,7 @@ TEST_F(MasterSearchTest, EndsWhenItTakesTooLong) {
   EXPECT_EQ(said(), Lines{"the search for the master is over: " + late.message});
 }
 
-TEST_F(MasterSearchTest, OfAHostedMasterSaysThatTheRunEndsWithIt) {
+TEST_F(MasterSearchTest, TheLossOfAHostedMasterEndsTheRun) {
   context_.options.hosted = true;
   search_.begin("reset", false, false);
   EXPECT_NE(said().at(0).find("It is in the process of rank 0"), std::string::npos);
@@ -76,7 +76,7 @@ TEST_F(MasterSearchTest, OfAHostedMasterSaysThatTheRunEndsWithIt) {
   EXPECT_NE(search_.over().message.find("start the whole run again"), std::string::npos);
 }
 
-TEST_F(MasterSearchTest, OfAHostedMasterEndsWhenItsPortIsClosed) {
+TEST_F(MasterSearchTest, TheSearchForAHostedMasterEndsWhenItsPortIsClosed) {
   context_.options.hosted = true;
   search_.begin("reset", false, false);
   pass(std::chrono::milliseconds(100));
@@ -113,14 +113,14 @@ TEST_F(MasterSearchTest, ARefusalBeforeTheMasterIsBackCountsForNothing) {
   EXPECT_TRUE(search_.over().ok());
 }
 
-TEST_F(MasterSearchTest, OfASeparateMasterGoesOnThoughItsPortIsClosed) {
+TEST_F(MasterSearchTest, TheSearchForASeparateMasterGoesOnThoughItsPortIsClosed) {
   search_.begin("refused", false, true);
   pass(seconds(30));
   search_.begin("refused", false, true);
   EXPECT_TRUE(search_.over().ok());
 }
 
-TEST_F(MasterSearchTest, OfAHostedMasterIsNoLongerThanThePeerTimeout) {
+TEST_F(MasterSearchTest, TheSearchForAHostedMasterIsNoLongerThanThePeerTimeout) {
   context_.options.hosted = true;
   context_.options.peer_timeout = seconds(7);
   search_.begin("no answer", false, false);

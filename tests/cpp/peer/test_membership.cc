@@ -230,7 +230,7 @@ TEST(Membership, AFurtherLossAsksAgain) {
 }
 
 // The peer with the higher id makes connections with odd serial numbers. This peer is 1.2.
-TEST(Membership, WhoMadeALinkSaysThatItIsUp) {
+TEST(Membership, TheDiallerReportsThatALinkIsUp) {
   Transcript t;
   t.become_member();
   EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 2}}), "");
@@ -425,7 +425,7 @@ TEST(Membership, LinksUnderManyNamesLeaveRoomForTheMaster) {
 }
 
 // Checks the table of messages that the master may send, with every message in every phase.
-TEST(Membership, WhatTheMasterMaySayWhen) {
+TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
   const std::vector<protocol::Message> messages = {
       protocol::Hello{},         protocol::Reject{},     protocol::Welcome{},
       protocol::Register{},      protocol::Ping{},       protocol::Pong{},

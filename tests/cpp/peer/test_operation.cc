@@ -105,7 +105,7 @@ TEST(Operation, ALossOfTheSenderLeavesWhatWasReceived) {
   EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 
-TEST(Operation, WhatWasReceivedStaysWhenEverythingContinues) {
+TEST(Operation, ReceivedDataStaysWhenEverythingContinues) {
   Transcript t;
   t.become_member();
   t.call(t.kind(6, OpKind::kRecv, 2));
@@ -200,7 +200,7 @@ TEST(Operation, ATimeoutMayBeForEver) {
   EXPECT_EQ(t.wait(1.5), "");
 }
 
-TEST(Operation, WhatFailsHereFailsEverywhere) {
+TEST(Operation, ALocalFailureFailsEverywhere) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));
@@ -259,7 +259,7 @@ TEST(Operation, NoTimeoutWhileTheEpochEnds) {
   EXPECT_EQ(t.wait(1.5), "");
 }
 
-TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
+TEST(Operation, ADoneOperationIsOnlyCommittedIfListed) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));
@@ -293,7 +293,7 @@ protocol::EpochStart without_the_third(Transcript& t) {
   return start;
 }
 
-TEST(Operation, WhatIsFinishedIsReportedAndKept) {
+TEST(Operation, AFinishedOperationIsReportedAndKept) {
   Transcript t;
   t.become_member();
   EXPECT_EQ(t.call(kept(5)),
@@ -343,7 +343,7 @@ TEST(Operation, TheRestOfWhatIsKeptBeginsAgain) {
 }
 
 // The kept first part is restored too, so the ring reports the operation as drained twice.
-TEST(Operation, WhatWasKeptInVainIsDrainedBeforeItFails) {
+TEST(Operation, AnOperationThatWasKeptInVainIsDrainedBeforeItFails) {
   for (const bool early : {true, false}) {
     Transcript t;
     t.become_member();
@@ -501,7 +501,7 @@ TEST(Operation, AnotherJointCallHoldsNothing) {
   EXPECT_EQ(t.call(t.all_reduce(7)).substr(0, 14), "tell Begin #0 ");
 }
 
-TEST(Operation, WhatWasHeldStartsInTheNewEpochFromZero) {
+TEST(Operation, AHeldOperationStartsInTheNewEpochFromZero) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));

@@ -19,7 +19,7 @@ TEST(OperationAgreed, FarAwayItCommitsWhenAllSayThatItIsDone) {
   EXPECT_EQ(t.on(OpAgreed{epoch_id(1), t.key(0)}), "") << "it is over";
 }
 
-TEST(OperationAgreed, WhatWasAgreedOnHasNoTimeoutAndIsReportedAsDone) {
+TEST(OperationAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsDone) {
   Transcript t;
   t.become_far_member();
   t.call(t.all_reduce(5, "", std::chrono::milliseconds(1500)));
@@ -31,7 +31,7 @@ TEST(OperationAgreed, WhatWasAgreedOnHasNoTimeoutAndIsReportedAsDone) {
   EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 
-TEST(OperationAgreed, WhatWasAgreedOnCannotBeAborted) {
+TEST(OperationAgreed, AnAgreedOperationCannotBeAborted) {
   const auto after = [](auto then) {
     Transcript t;
     t.become_far_member();
@@ -77,7 +77,7 @@ TEST(OperationAgreed, WhileManyWaitForTheirVerdictsNoneIsReturnedBeforeIt) {
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(protocol::kOpsOpenMax / 2))}).substr(0, 3), "end");
 }
 
-TEST(OperationAgreed, WhatIsToBeWithheldIsNeverDone) {
+TEST(OperationAgreed, AWithheldOperationIsNeverDone) {
   Transcript t;
   t.become_far_member();
   t.call(t.all_reduce(5));

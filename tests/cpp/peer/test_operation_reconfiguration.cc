@@ -10,7 +10,7 @@ using protocol::OpKind;
 
 const std::string kReduce = "all_reduce(sum, float32, 8 elements, world size 3)";
 
-TEST(Reconfiguration, WhatIsNotDoneBeginsAgainInAReconfigurationOnceItIsDrained) {
+TEST(Reconfiguration, AnUnfinishedOperationBeginsAgainOnceItIsDrained) {
   Transcript t;
   t.become_member();
   for (Handle handle = 5; handle < 8; ++handle) t.call(t.all_reduce(handle));
@@ -39,7 +39,7 @@ TEST(Reconfiguration, WhatIsNotDoneBeginsAgainInAReconfigurationOnceItIsDrained)
   EXPECT_EQ(t.call(t.all_reduce(9)).substr(0, 14), "tell Begin #4 ") << "numbers go on";
 }
 
-TEST(Reconfiguration, WhatCannotBeRestoredIsNotRepeated) {
+TEST(Reconfiguration, AnOperationThatCannotBeRestoredIsNotRepeated) {
   Options options = Transcript::default_options();
   options.restore = false;
   Transcript t(options);

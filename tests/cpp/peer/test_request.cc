@@ -71,7 +71,7 @@ TEST_F(RequestTest, ASendShiftsNobodyElsesNumbers) {
   EXPECT_NE(one, tag_id("p2p 1.1 1.3 layer"));  // not a tag that an application can use
 }
 
-TEST_F(RequestTest, WhatDoesNotMatterCannotDiffer) {
+TEST_F(RequestTest, AnIrrelevantFieldCannotDiffer) {
   OpRequest a = request(OpKind::kBarrier), b = request(OpKind::kBarrier);
   b.count = 7;
   b.dtype = DType::kInt8;
@@ -176,7 +176,7 @@ TEST_F(RequestTest, AQuantizedAllReduceDoesNotGoAroundTheRing) {
   EXPECT_FALSE(small.shape.format.quantizes());
 }
 
-TEST_F(RequestTest, WhereTheRunAsksForTheRingAQuantizedAllReduceGoesAroundIt) {
+TEST_F(RequestTest, AQuantizedAllReduceGoesAroundTheRingIfTheRunAsksForIt) {
   context_.options.pattern = protocol::PatternChoice::kRing;
   OpRequest quantized = request(OpKind::kAllReduce);
   quantized.format = {8, 256, 8, true};
@@ -307,7 +307,7 @@ TEST_F(RequestTest, CallsThatMeanNothing) {
             "and bfloat16, not for int32");
 }
 
-TEST_F(RequestTest, WhatNamesRanksMayNotOutliveThem) {
+TEST_F(RequestTest, AnOperationThatNamesRanksMayNotOutliveThem) {
   const Membership membership = seen_by(1);
   EXPECT_TRUE(
       check_after_change(info_of(request(OpKind::kAllReduce), membership), membership).ok());

@@ -115,7 +115,7 @@ class SameBits : public testing::TestWithParam<uint32_t> {
 };
 INSTANTIATE_TEST_SUITE_P(Worlds, SameBits, testing::Range(3u, 7u));
 
-TEST_P(SameBits, WhateverOneThingVaries) {
+TEST_P(SameBits, WhenOneThingVaries) {
   const uint64_t expected = hash(world_, kCount, base_);
   for (int round = 0; round < 5; ++round) {
     Way way = base_;
@@ -142,7 +142,7 @@ TEST_P(SameBits, WhateverOneThingVaries) {
   EXPECT_EQ(hash(world_, kCount, way), expected) << "on wan paths";
 }
 
-TEST_P(SameBits, WhateverVariesTogether) {
+TEST_P(SameBits, WhenSeveralThingsVary) {
   const uint64_t expected = hash(world_, kCount, base_);
   for (uint64_t round = 0; round < 50; ++round) {
     const Way way{.ring = some_ring(),
@@ -154,7 +154,7 @@ TEST_P(SameBits, WhateverVariesTogether) {
   }
 }
 
-TEST_P(SameBits, OfQuantizedTensorsWhateverVaries) {
+TEST_P(SameBits, QuantizedTensorsWhenSeveralThingsVary) {
   for (const WireFormat format :
        {WireFormat{8, 256, 8}, WireFormat{4, 64, 8}, WireFormat{16, 0, 16},
         WireFormat{8, 256, 8, true}, WireFormat{4, 64, 8, true}}) {
@@ -209,7 +209,7 @@ TEST(SameBitsOfTheRing, DependOnItsOrder) {
             hash(5, kCount, other, 1, Pattern::kAllReduce));
 }
 
-TEST(SameBitsOfTheRing, OfQuantizedTensorsDependOnItsOrderAlone) {
+TEST(SameBitsOfTheRing, QuantizedBitsDependOnItsOrderAlone) {
   for (const WireFormat format :
        {WireFormat{8, 256, 8}, WireFormat{16, 0, 16}, WireFormat{8, 256, 8, true}}) {
     const Way base{.ring = {0, 1, 2, 3, 4}, .shares = {}, .format = format, .rings_only = true};

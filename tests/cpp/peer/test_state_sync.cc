@@ -221,7 +221,7 @@ TEST_F(StateSyncTest, ReceiversServeEachOther) {
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(2, 3)}), "end ?#0 committed\nreturn ?#0\n");
 }
 
-TEST_F(StateSyncTest, WhatAnotherReceiverHasIsTakenFromIt) {
+TEST_F(StateSyncTest, APieceIsTakenFromAnotherReceiver) {
   t.hear(fetch({0, 3}, {peer_id(2), peer_id(3)}));
   arrives(1, 1);
   t.on(OpTransferred{epoch_id(1), op(3, 2)});
@@ -248,7 +248,7 @@ TEST_F(StateSyncTest, ASourceSendsWhatItIsAskedFor) {
 }
 
 // A newcomer that says that it has the state already is neither source nor receiver.
-TEST_F(StateSyncTest, WhoTakesNoPartLearnsThatAllHaveVoted) {
+TEST_F(StateSyncTest, AMemberWithoutAPartLearnsThatAllHaveVoted) {
   protocol::SyncPlan plan = give();
   plan.sources = {peer_id(1)};
   EXPECT_EQ(t.hear(plan), "pieces of call 5 begin\n");
@@ -351,7 +351,7 @@ TEST_F(StateSyncTest, InAReconfigurationTheNextPlanWaitsUntilItsMemoryIsFree) {
       << "what was checked for the void plan counts";
 }
 
-TEST_F(StateSyncTest, WhatIsVerifiedIsNotAskedForAgain) {
+TEST_F(StateSyncTest, AVerifiedPieceIsNotAskedForAgain) {
   t.hear(fetch({0, 3}));
   arrives(1, 0);
   is_right(1, kManifest);
@@ -418,12 +418,12 @@ class AnsweredAfterAReconfiguration : public StateSyncTest {
 };
 
 // The answer was given in the previous epoch, on a connection that broke.
-TEST_F(AnsweredAfterAReconfiguration, WhatWasFetchedIsInstalled) {
+TEST_F(AnsweredAfterAReconfiguration, AFetchedStateIsInstalled) {
   EXPECT_EQ(answered_with(fetch().entries), "finish joint call 5: ok, install 0, install 2\n");
 }
 
 // Another election has found that this peer needs nothing.
-TEST_F(AnsweredAfterAReconfiguration, WhatWasNotElectedIsNot) {
+TEST_F(AnsweredAfterAReconfiguration, AStateThatWasNotElectedIsNotInstalled) {
   EXPECT_EQ(answered_with(offer(1).entries), "finish joint call 5: ok\n");
 }
 
@@ -434,7 +434,7 @@ bool is_absent(const std::string& story) {
   return story.find(", absent\n") != std::string::npos;
 }
 
-TEST_F(StateSyncTest, WhoFetchesIsAbsentUntilTheApplicationHasTheState) {
+TEST_F(StateSyncTest, AReceiverIsAbsentUntilTheApplicationHasTheState) {
   EXPECT_FALSE(is_absent(t.call(t.all_reduce(6)))) << "the vote is under way";
   t.hear(fetch());
   EXPECT_TRUE(is_absent(t.call(t.all_reduce(7))));
@@ -448,7 +448,7 @@ TEST_F(StateSyncTest, WhoFetchesIsAbsentUntilTheApplicationHasTheState) {
   EXPECT_FALSE(is_absent(t.call(t.all_reduce(10))));
 }
 
-TEST_F(StateSyncTest, WhoOnlySendsIsPresent) {
+TEST_F(StateSyncTest, ASenderIsPresent) {
   t.hear(give());
   EXPECT_FALSE(is_absent(t.call(t.all_reduce(6))));
 }
@@ -497,7 +497,7 @@ TEST_F(StateSyncTest, TheAbsentAreNoContributors) {
             "end #0 committed\nfinish call 6: ok, to 100 over 1.1 1.2\n");
 }
 
-TEST_F(StateSyncTest, WhoCannotSayThatItIsAbsentWaitsForTheStateFirst) {
+TEST_F(StateSyncTest, APeerThatCannotBeAbsentWaitsForTheStateFirst) {
   Transcript large;
   large.register_now();
   std::vector<uint32_t> peers(66);

@@ -107,7 +107,7 @@ TEST(Swarm, OwnPiecesComeFirstAndTwoAtATime) {
   swarm.check();
 }
 
-TEST(Swarm, WhatNobodyElseHasIsAskedForAsASpare) {
+TEST(Swarm, APieceThatNoOtherPeerHasIsAskedForAsASpare) {
   Bits wanted(3);
   wanted.set_all();
   Swarm swarm({id(10), {id(1)}, {id(10), id(11)}, wanted, Bits(3), 4});
@@ -141,7 +141,7 @@ TEST(Swarm, AWrongPieceComesFromSomebodyElse) {
   swarm.check();
 }
 
-TEST(Swarm, WhatIsHereOrNotWantedIsNotAskedFor) {
+TEST(Swarm, APieceThatIsHereOrNotWantedIsNotAskedFor) {
   Bits wanted(4), here(4);
   wanted.set(0);
   wanted.set(3);

@@ -129,7 +129,7 @@ TEST_F(ServerCoreTest, LostStreamsAreCounted) {
   EXPECT_EQ(wait(seconds(1)), "end count, tell 1, lost 2\n");
 }
 
-TEST_F(ServerCoreTest, WhatAClientMayAskForIsBounded) {
+TEST_F(ServerCoreTest, TheRequestsOfAClientAreBounded) {
   admit();
   FrameHeader trial = frame_of(Trial{});
   trial.block = 129;

@@ -32,7 +32,7 @@ TEST(Trial, ComesBackFromItsFrame) {
   EXPECT_EQ(direction_named("up"), std::nullopt);
 }
 
-TEST(Trial, WhatIsOutOfBoundsIsNone) {
+TEST(Trial, ATrialOutOfBoundsIsNone) {
   const FrameHeader good = frame_of(kLargest);
   std::vector<FrameHeader> bad(9, good);
   bad[0].block = 0;

@@ -59,7 +59,7 @@ TEST(RandomKey, DependsOnTheOperationAndOnThePeer) {
 }
 
 // The sizes of uneven parts differ between the members. The digest of a part has its size.
-TEST(Digest, OfAPartHasItsSize) {
+TEST(Digest, ThePartsSizeCounts) {
   OpInfo one = info(), other = info();
   one.sends = one.receives = {1, 2, 3, 4};
   other.sends = other.receives = {4, 3, 2, 1};

@@ -54,7 +54,7 @@ TEST(State, AListIsSortedAndItsTensorsFitAnywhere) {
   EXPECT_FALSE(is_sensible({{"a", DType::kInt8, {-1}, 0}}));
 }
 
-TEST(State, WhatAPartOfAStateLacks) {
+TEST(State, APartOfAStateLacksTheRest) {
   const Entries all = {
       {"a", DType::kInt8, {1}, 1}, {"b", DType::kInt8, {2}, 2}, {"c", DType::kInt8, {3}, 3}};
   EXPECT_TRUE(is_part_of({}, all));

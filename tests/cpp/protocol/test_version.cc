@@ -15,7 +15,7 @@ TEST(Version, TheHighestInCommonIsSpoken) {
   EXPECT_EQ(common({10, 12}, {8, 9}), std::nullopt);
 }
 
-TEST(Version, WhoIsOlderIsTold) {
+TEST(Version, TheOlderSideIsNamed) {
   const Speaker peer{"this peer", {8, 9}}, master{"the master", {10, 10}},
       old{"the master", {7, 7}};
   EXPECT_EQ(mismatch(peer, master),

@@ -21,7 +21,7 @@ INSTANTIATE_TEST_SUITE_P(Engine, Averages, ::testing::Range(1u, 10u));
 
 // The sum of these contributions is far beyond the largest bfloat16, their average is not. The
 // patterns add them in different orders.
-TEST_P(Averages, Of16BitFloatsDoNotOverflow) {
+TEST_P(Averages, SumsOf16BitFloatsDoNotOverflow) {
   for (const Pattern pattern :
        {Pattern::kAllReduce, Pattern::kDirect, Pattern::kOneShot, Pattern::kPairwise}) {
     if (pattern == Pattern::kPairwise && GetParam() != 2) continue;

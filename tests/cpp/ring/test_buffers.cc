@@ -161,7 +161,7 @@ TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
 }
 
 // Chunks of a pairwise exchange that have landed in part or in whole.
-TEST(OpBuffers, WhatIsOvertakenIsSentAsItWas) {
+TEST(OpBuffers, OvertakenDataIsSentAsItWas) {
   for (const bool save : {true, false}) {
     constexpr size_t kCount = 600 * 16384;  // more chunks than are kept without saving
     const Shape shape{.pattern = Pattern::kPairwise,

@@ -25,7 +25,7 @@ TEST_F(Core, AWholeOperation) {
   EXPECT_EQ(core_.operations_open(), 0u);
 }
 
-TEST_F(Core, WhatAllMembersAreDoneWithIsAgreedOn) {
+TEST_F(Core, AnOperationThatAllMembersHaveDoneIsAgreedOn) {
   begin();
   post(0);
   const auto done = [&](PeerId peer, uint64_t digest = kDigest) {
@@ -43,7 +43,7 @@ TEST_F(Core, WhatAllMembersAreDoneWithIsAgreedOn) {
   EXPECT_EQ(step(OpDone{{TagId{}, 0}}), "");
 }
 
-TEST_F(Core, WhomNoLaneLeadsToIsNotToldThatItIsDone) {
+TEST_F(Core, DoneSkipsPeersWithoutALane) {
   begin();
   post(0);
   step(LinkDown{kUp});

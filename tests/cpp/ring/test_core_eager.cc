@@ -22,7 +22,7 @@ TEST_F(Core, FarAwayTheFirstStepsLeaveUnasked) {
       << "there is room again, and the other is taken at its next credit";
 }
 
-TEST_F(Core, WhoHasAskedBeforeNeedsNoHeadStart) {
+TEST_F(Core, APeerThatHasAskedBeforeNeedsNoHeadStart) {
   begin();
   EXPECT_EQ(credit(kUp, 0, 32), "");
   step(OpPosted{pairwise(0, 16 * kMebi)});
@@ -41,13 +41,13 @@ TEST_F(Core, CreditThatComesAfterTheEndMakesRoomAndIsNotKept) {
   }
 }
 
-TEST_F(Core, WhoHasAskedForSomethingElseNeedsNoHeadStartEither) {
+TEST_F(Core, APeerThatHasAskedForSomethingElseNeedsNoHeadStartEither) {
   begin();
   EXPECT_EQ(credit(kUp, 0, 32, kDigest + 1), "");
   EXPECT_EQ(step(OpPosted{pairwise(0, 8 * kMebi)}), "credit 0 of 128 to 1");
 }
 
-TEST_F(Core, WhatComesTooEarlyIsKept) {
+TEST_F(Core, EarlyDataIsKept) {
   begin();
   step(LaneUp{{kUp, 1}});
   open(kUp, kEpoch, 1);
@@ -67,7 +67,7 @@ TEST_F(Core, WhatComesTooEarlyIsKept) {
 }
 
 // The first credit gives the sender all of its eager budget back, even while a chunk is stuck.
-TEST_F(Core, WhatIsStillArrivingOfWhatWasPostedTakesNoRoom) {
+TEST_F(Core, ArrivingDataOfAPostedOperationTakesNoRoom) {
   begin();
   step(LaneUp{{kUp, 1}});
   open(kUp, kEpoch, 1);
@@ -82,7 +82,7 @@ TEST_F(Core, WhatIsStillArrivingOfWhatWasPostedTakesNoRoom) {
   expect_failed(step(ChunkArriving{{kUp}, pairwise_chunk(1, 128)}), "there is room for");
 }
 
-TEST_F(Core, WhatCameTooEarlyGoesWithItsOperationItsLinkOrItsEpoch) {
+TEST_F(Core, EarlyDataGoesWithItsOperationItsLinkOrItsEpoch) {
   begin();
   const auto two_come = [&] {
     step(ChunkArriving{{kUp}, pairwise_chunk(0, 0)});
@@ -103,7 +103,7 @@ TEST_F(Core, WhatCameTooEarlyGoesWithItsOperationItsLinkOrItsEpoch) {
             "revoke 1; drop 0.0 of 1; drop 0.1 of 1; open 6 to 1; open 6 to 3");
 }
 
-TEST_F(Core, WhatCameTooEarlyOfAnotherCallIsDropped) {
+TEST_F(Core, EarlyDataOfAnotherCallIsDropped) {
   begin();
   step(ChunkArriving{{kUp}, pairwise_chunk(0, 0)});
   Task other = pairwise(0, 4 * kMebi);
@@ -118,13 +118,13 @@ TEST_F(Core, WhatCameTooEarlyOfAnotherCallIsDropped) {
   EXPECT_TRUE(step(OpPosted{small}).starts_with("revoke 1; drop 1.0 of 1; copy 1"));
 }
 
-TEST_F(Core, WhatCameTooEarlyFromSomebodyElseIsDropped) {
+TEST_F(Core, EarlyDataFromAnotherPeerIsDropped) {
   begin();
   step(ChunkArriving{{kDown}, pairwise_chunk(0, 0)});
   EXPECT_TRUE(step(OpPosted{pairwise(0, kMebi)}).ends_with("revoke 3; drop 0.0 of 3"));
 }
 
-TEST_F(Core, WhatCameTooEarlyAndVoidIsOfNothing) {
+TEST_F(Core, EarlyVoidDataIsEmpty) {
   begin();
   step(ChunkArriving{{kUp}, pairwise_chunk(0, 0)});
   step(ChunkArrived{{kUp}});

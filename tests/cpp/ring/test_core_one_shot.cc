@@ -72,7 +72,7 @@ TEST(OneShotOfEngines, CalledInAnyOrderAllComplete) {
 
 // Each rank has called operations that the other has not, more than either keeps. Operations that
 // both have called complete all the same, also after others have ended.
-TEST(OneShotOfEngines, WhatOnlyOneHasAskedForIsInNobodysWay) {
+TEST(OneShotOfEngines, AnOperationThatOnlyOneHasCalledDelaysNoOther) {
   World world(2, 7);
   for (uint32_t sequence = 0; sequence < 40; ++sequence) {
     world.post(0, one_shot_call(sequence));
@@ -221,7 +221,7 @@ TEST_F(HostileCopies, HaveASizeAndSayWhetherTheyWereAskedFor) {
   EXPECT_TRUE(refusal(odd).ends_with("is none"));
 }
 
-TEST_F(HostileCopies, OfAnAbsentMemberAreForReductions) {
+TEST_F(HostileCopies, AnAbsentMembersCopyIsForReductions) {
   protocol::FrameHeader absent = contribution(0);
   absent.value = kAbsent;
   post(0);
@@ -243,7 +243,7 @@ TEST_F(HostileCopies, OfAnAbsentMemberAreForReductions) {
   }
 }
 
-TEST_F(HostileCopies, OfAnEpochThatIsNotOpenYet) {
+TEST_F(HostileCopies, ACopyOfAnEpochThatIsNotOpenYet) {
   protocol::FrameHeader unexpected = contribution(0);
   unexpected.epoch = Epoch{9};
   EXPECT_NE(refusal(unexpected).find("before both sides had opened it"), std::string::npos);

@@ -49,7 +49,9 @@ TEST(Cut, BlocksAreInProportionToTheShares) {
   EXPECT_NEAR(cut.block(cut.slices() - 1, 2).bytes, static_cast<double>(rest) * 0.75, 64);
 }
 
-TEST(Cut, OfNothing) { EXPECT_EQ(Cut(0, protocol::equal_shares(3), 4096).slices(), 0u); }
+TEST(Cut, NothingIsCutIntoNothing) {
+  EXPECT_EQ(Cut(0, protocol::equal_shares(3), 4096).slices(), 0u);
+}
 
 }  // namespace
 }  // namespace pccl::ring

@@ -269,7 +269,7 @@ TEST(Engine, OppositeOrdersOfTwoRanks) {
   expect_quiet(world);
 }
 
-TEST(Engine, WhatOneRankHasNotCalledHoldsNothingUp) {
+TEST(Engine, AnOperationThatOneRankHasNotCalledDelaysNoOther) {
   World world(3, 4);
   const Call late{.key = key(1), .count = 50000, .block_bytes = {}};
   const Call now{.key = key(2), .count = 50000, .block_bytes = {}};
@@ -320,7 +320,7 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
 
 // The call is cut short twice at random and each time keeps what all ranks have finished. Then it
 // ends for good, committed or aborted, whether or not it was posted again.
-TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
+TEST(Engine, FinishedOperationsAreKeptAndTheRestReducedAgain) {
   uint64_t kept = 0, kept_late = 0;
   for (uint64_t seed = 0; seed < 45; ++seed) {
     constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kPairwise, Pattern::kDirect,
@@ -369,7 +369,7 @@ TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
 
 // Arriving data overwrites data that has not been sent yet or is being sent. The data sent must be
 // the data from before. Without saving, only as much is kept as the other rank may be ahead.
-TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
+TEST(Engine, BothWaysSendTheOriginalData) {
   for (const bool save : {true, false}) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
       World world(2, seed, 100000);
@@ -396,7 +396,7 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
 
 // On wan paths the first steps leave as eager data. Data that arrives before its operation is
 // posted is kept until then. Nothing remains of an operation that is never posted.
-TEST(Engine, WhatComesTooEarlyIsAsGoodAsWhatComesInTime) {
+TEST(Engine, EarlyDataIsAsGoodAsTimelyData) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     World world(2 + static_cast<uint32_t>(seed % 3), seed, 60000);
     world.wan = true;
@@ -593,7 +593,7 @@ TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
   }
 }
 
-TEST(Engine, WhatFailedAndIsEndedInsideACallbackIsDrainedAfterIt) {
+TEST(Engine, AnOperationThatFailsInsideACallbackIsDrainedAfterIt) {
   std::vector<std::string> story;
   std::optional<Engine> engine;
   std::byte nothing{};

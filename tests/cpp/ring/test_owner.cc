@@ -38,7 +38,7 @@ TEST(Owner, AHeldResultIsFreeOnceAllHaveIt) {
   owner.check();
 }
 
-TEST(Owner, OfNoBlock) {
+TEST(Owner, NoBlockHasNoOwner) {
   const Owner owner;
   EXPECT_FALSE(owner.owns());
   EXPECT_EQ(owner.combined(), 0u);

@@ -51,7 +51,7 @@ TEST(Progress, InStepItSendsNothingThatIsAheadOfWhatHasCome) {
   EXPECT_EQ(take_all(progress, 9), (Ids{8, 2}));
 }
 
-TEST(Progress, WhereRoundsGoOneAfterAnotherTheNextOneWaitsForCreditOfAll) {
+TEST(Progress, SequentialRoundsWaitForTheCreditOfAll) {
   const Schedule wan({.rank = 1,
                       .world = 3,
                       .element_bytes = 1,
@@ -68,7 +68,7 @@ TEST(Progress, WhereRoundsGoOneAfterAnotherTheNextOneWaitsForCreditOfAll) {
   EXPECT_EQ(rest.back(), 1u) << "the second round of what came";
 }
 
-TEST(Progress, WhatArrivesIsSentOnInTheOrderOfTheSchedule) {
+TEST(Progress, ArrivingDataIsForwardedInTheOrderOfTheSchedule) {
   Progress progress(kRing);
   for (const uint64_t id : {9, 4, 1, 0, 3}) arrive(progress, id);
   EXPECT_EQ(take_all(progress, 2), (Ids{0, 4, 1})) << "of one step the later slice first";

@@ -146,12 +146,12 @@ TEST_P(Quantized, EachHopOfARingEncodesThePartialSum) {
   }
 }
 
-TEST_P(Quantized, OfARingEachWidthOfVectorsGivesTheSameBits) {
+TEST_P(Quantized, EachWidthOfVectorsGivesTheSameBitsAroundTheRing) {
   for (const WireFormat& format : kRingFormats)
     each_width_gives_the_same(GetParam(), [&](const World&) { return around(format, 5'003); });
 }
 
-TEST_P(Quantized, OfARingBytesOnTheWireAreCounted) {
+TEST_P(Quantized, BytesOnTheWireAreCountedAroundTheRing) {
   const uint32_t size = GetParam();
   World world(size, 1);
   const Call call = around({8, 256, 8}, 1'000'000);
@@ -168,7 +168,7 @@ TEST_P(Quantized, OfARingBytesOnTheWireAreCounted) {
 }
 
 // An attempt in vain leaves the tensor as it was, and the same call again has the same bits.
-TEST_P(Quantized, OfARingTheSameBitsAfterAnAttemptInVain) {
+TEST_P(Quantized, TheSameBitsAroundTheRingAfterAnAttemptInVain) {
   const Call call = around({8, 256, 8, true}, 300'007);
   Bytes expected_bits;
   for (const bool in_vain : {false, true}) {

@@ -295,7 +295,7 @@ TEST(Schedule, APieceArrivesFromTheStartOn) {
   EXPECT_EQ(schedule.finished(cursor), bytes);
 }
 
-TEST(Schedule, WhatYieldsHasSmallerChunks) {
+TEST(Schedule, AnOperationThatYieldsHasSmallerChunks) {
   Shape shape{.pattern = Pattern::kTransfer, .world = 2, .block_bytes = {4 << 20}};
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 512u << 10);
   shape.yields = true;

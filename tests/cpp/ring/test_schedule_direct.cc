@@ -123,7 +123,7 @@ TEST(DirectSchedule, ResultsWaitUntilTheyAreComputed) {
 }
 
 // With all the credit that an owner can have granted, no two contributions share a slot.
-TEST(DirectSchedule, WhatCreditAllowsFitsIntoTheScratch) {
+TEST(DirectSchedule, DataWithinTheCreditFitsIntoTheScratch) {
   for_each_shape([](const Shape& all) {
     for (uint32_t owner = 0; owner < all.world; ++owner) {
       const Schedule whole(Ends::at(all, owner));

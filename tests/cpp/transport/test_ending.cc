@@ -112,7 +112,7 @@ TEST_P(TransportTest, BytesThatAreNoFrameEndTheConnection) {
   on_a([&] { EXPECT_EQ(a().calls, 1); });
 }
 
-TEST_P(TransportTest, WhatCameBeforeBytesThatAreNoFrameIsGood) {
+TEST_P(TransportTest, FramesBeforeInvalidBytesAreGood) {
   const Lent payload(2, 1000);
   on_a([&] {
     port_a().send(control(1));

@@ -84,7 +84,7 @@ TEST_F(AnySourceTest, ANewQuestionReplacesTheOldOne) {
   EXPECT_EQ(ask(kA, 1), "#0 of 3 > 1") << "nobody has taken it";
 }
 
-TEST_F(AnySourceTest, WhatWasTakenIsNoAnswer) {
+TEST_F(AnySourceTest, ATakenSendIsNoAnswer) {
   begin(kA, kC, 0);
   begin(kA, kC, 1);
   sends.taken(key(kA, kC, 0));

@@ -229,7 +229,7 @@ TEST_F(EpochsTest, ABrokenGroupWaitsForMinPeers) {
   EXPECT_EQ(epochs.phase(), Phase::kFounding) << "nobody is left to be told";
 }
 
-TEST_F(EpochsTest, WhatHasAVerdictIsNotDecidedAgain) {
+TEST_F(EpochsTest, AnOperationWithAVerdictIsNotDecidedAgain) {
   found(3);
   begin(1, 1);
   EXPECT_TRUE(epochs.begin(peer_id(2), {epoch(1), op(1), all_reduce(9)}).ok());  // a mismatch
@@ -241,7 +241,7 @@ TEST_F(EpochsTest, WhatHasAVerdictIsNotDecidedAgain) {
   EXPECT_EQ(committed(record()), std::vector<OpKey>{});
 }
 
-TEST_F(EpochsTest, OfATransferItsReceiverDecides) {
+TEST_F(EpochsTest, TheReceiverDecidesATransfer) {
   found(3);
   protocol::OpInfo info;
   info.kind = protocol::OpKind::kSend;
@@ -322,7 +322,7 @@ TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
 }
 
 // Under policy raise, only kept operations continue, if all survivors have begun them.
-TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
+TEST_F(EpochsTest, AKeptOperationOutlivesALossAndTheGroupStaysBroken) {
   found(3);
   protocol::OpInfo keep = all_reduce(100);
   keep.keep = true;
@@ -435,7 +435,7 @@ TEST_F(EpochsTest, AChangeThatWasAgreedOnWaitsForTheVotesToBeCastAgain) {
   EXPECT_EQ(epochs.phase(), Phase::kStarting);
 }
 
-TEST_F(EpochsTest, WhatHasCrossedTheEndIsVoidAndTheFutureIsForbidden) {
+TEST_F(EpochsTest, MessagesThatCrossTheEndAreVoidAndTheFutureIsForbidden) {
   found(2);
   const auto forbidden = [](const Status& status) { return status.code == Code::kProtocol; };
   EXPECT_TRUE(forbidden(epochs.begin(peer_id(1), {epoch(2), op(0), all_reduce(8)})));
@@ -449,7 +449,7 @@ TEST_F(EpochsTest, WhatHasCrossedTheEndIsVoidAndTheFutureIsForbidden) {
   EXPECT_TRUE(epochs.acknowledge(peer_id(1), {}, 0).ok());
 }
 
-TEST_F(EpochsTest, WhoAcknowledgesNothingIsUnresponsive) {
+TEST_F(EpochsTest, AMemberThatAcknowledgesNothingIsUnresponsive) {
   found(2);
   for (uint32_t i = 0; i <= protocol::kOpsOpenMax; ++i) {
     begin(1, i);

@@ -95,7 +95,7 @@ TEST_F(OperationsTest, AWrongCallHasWaitedForNobody) {
   EXPECT_EQ(what.text, "too coarse");
 }
 
-TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreProposedToAbort) {
+TEST_F(OperationsTest, AnAbortIsProposedIfAMemberIsDone) {
   for (const PeerId peer : {kA, kB}) {
     begin(peer, 0);
     EXPECT_TRUE(table.done(peer, op(0)).ok());
@@ -115,7 +115,7 @@ TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreProposedToAbort) {
   EXPECT_TRUE(table.proposals(kC).empty());
 }
 
-TEST_F(OperationsTest, OfWhatMayBeDoneBeforeAllHaveCalledItNobodyIsAsked) {
+TEST_F(OperationsTest, NoAbortIsProposedForCallsThatMayEndBeforeAllHaveMadeThem) {
   begin(kA, 0, 0);  // no elements
   EXPECT_TRUE(table.done(kA, op(0)).ok());
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
@@ -228,7 +228,7 @@ TEST_F(OperationsTest, ABeginThatWasLostCountsWhenItsMemberResumes) {
   EXPECT_FALSE(table.has_begun(kC, op(1))) << "an open operation";
 }
 
-TEST_F(OperationsTest, WhatARestartedMasterIsToldAboutSettledOperationsIsNoTrap) {
+TEST_F(OperationsTest, ReportsOfSettledOperationsDoNotTrapARestartedMaster) {
   table.restore_settled({op(4), {}, {}}, {kC});
   table.check();
   EXPECT_EQ(table.open_count(), 0u);
@@ -246,7 +246,7 @@ TEST_F(OperationsTest, WhatARestartedMasterIsToldAboutSettledOperationsIsNoTrap)
   table.check();
 }
 
-TEST_F(OperationsTest, WhatWasSettledOutlivesAReconfigurationUntilAllHaveCalledIt) {
+TEST_F(OperationsTest, ASettledOperationOutlivesAReconfigurationUntilAllHaveCalledIt) {
   for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // in flight, so it begins again
   begin(kA, 1);
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
@@ -302,7 +302,7 @@ TEST_F(OperationsTest, AnOperationThatNeedsDataOfTheLeaverFailsWhenTheDataMayBeL
 }
 
 // The members may have told each other that all are done, and have returned it.
-TEST_F(OperationsTest, WhatMembersAgreeOnIsProposedToAbortWhenDataOfALeaverMayBeLost) {
+TEST_F(OperationsTest, AnAgreedOperationGetsAnAbortProposalWhenDataOfALeaverMayBeLost) {
   for (const uint32_t number : {0, 1}) {
     for (const PeerId peer : {kA, kB, kC}) begin(peer, number);
     EXPECT_TRUE(table.done(kA, op(number)).ok());

@@ -35,7 +35,7 @@ TEST_F(WaitsForOperations, AMemberIsInAnOperationUntilItIsSettled) {
   (void)table.take_settled();
 }
 
-TEST_F(WaitsForOperations, WhatAMemberWasInItHasToRepeat) {
+TEST_F(WaitsForOperations, AMemberHasToRepeatTheOperationsThatItWasIn) {
   begin(kA, 0);
   table = table.reconfigured(epoch(6), {kA, kB, kC});
   EXPECT_TRUE(table.is_to_repeat(kA));

@@ -45,7 +45,7 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
   EXPECT_EQ(seen, 664u);
 }
 
-TEST(Verdict, WhatIsKeptIsWhatAllSurvivorsHaveFinished) {
+TEST(Verdict, OperationsThatAllSurvivorsHaveFinishedAreKept) {
   const std::map<PeerId, StateReport> reports = {
       {kA, {epoch(1), {{op(0), OpState::kNotDone, 9}, {op(1), OpState::kDone, 8}, {op(2)}}}},
       {kB, {epoch(1), {{op(0), OpState::kDone, 20}, {op(1), OpState::kDone, 8}, {op(3)}}}}};
@@ -87,7 +87,7 @@ std::vector<OpKey> decided(const Reports& reports) {
   });
 }
 
-TEST(Verdict, WhatASurvivorDoesNotReportIsNotDone) {
+TEST(Verdict, AnOperationThatASurvivorDoesNotReportIsNotDone) {
   const StateReport all{
       {}, {{op(0), OpState::kDone}, {op(1), OpState::kDone}, {op(2), OpState::kDone}}};
   const StateReport some{{}, {{op(2), OpState::kDone}, {op(1), OpState::kNotDone}}};

@@ -54,7 +54,7 @@ TEST_F(BallotTest, IsCompleteWhenAllHaveVoted) {
   EXPECT_EQ(cast(kA, 1, kPending), Ballot::Cast::kCounted);
 }
 
-TEST_F(BallotTest, WhoIsLostIsNotWaitedFor) {
+TEST_F(BallotTest, ALostVoterIsNotAwaited) {
   cast(kA, 0, kUpdate);
   cast(kC, 0, kUpdate);
   ballot.lose(kB);

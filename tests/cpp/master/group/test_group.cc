@@ -306,7 +306,7 @@ TEST_F(GroupTest, SharedStateIsElectedFetchedAndRecorded) {
                              "c < Answer 0 sync_shared_state ok revision 4"}));
 }
 
-TEST_F(GroupTest, WhoDoesNotReceiveTheStateIsNamed) {
+TEST_F(GroupTest, AMemberWithoutTheStateIsNamed) {
   h.found({"a", "b", "c"});
   h.vote("a", epoch(1), 0, kSync, offer(4, {1}));
   h.vote("b", epoch(1), 0, kSync, offer(0, {0}, kReceive));
@@ -402,7 +402,7 @@ TEST_F(GroupTest, AnOfferThatIsNotSortedIsForbidden) {
 
 // ---- Losses ----
 
-TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
+TEST_F(GroupTest, AMemberThatLeavesIsLostAtOnce) {
   h.found({"a", "b"});
   h.say("b", protocol::Leave{});
   report("a");
@@ -415,7 +415,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
   EXPECT_TRUE(h.core().idle());
 }
 
-TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
+TEST_F(GroupTest, OneEndOfADeadLinkIsRemovedAndLearnsWhy) {
   h.found({"a", "b", "c"});
   h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route", 1});
   h.tick_with({"a", "b", "c"}, 9);

@@ -57,7 +57,7 @@ TEST_F(SyncThroughALoss, WithTheSourceTheReceiversCompleteEachOther) {
   EXPECT_EQ(h.last<protocol::Answer>("c")->text, "nobody has \"k0\"");
 }
 
-TEST_F(SyncThroughALoss, WhoGivesUpEndsItForThoseThatHaveYetToVoteAgain) {
+TEST_F(SyncThroughALoss, GivingUpEndsItForMembersThatHaveYetToVoteAgain) {
   lose("c");
   h.vote("a", epoch(2), 0, kSync, offer(4, {1, 2}));
   h.say("a", protocol::JointAbort{0, epoch(2)});

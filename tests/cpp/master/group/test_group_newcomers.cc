@@ -59,7 +59,7 @@ TEST_F(NewcomerTest, AnOperationThatItGivesUpGoesOnWithoutIt) {
   EXPECT_TRUE(contains(kicked("c"), "it took too long"));
 }
 
-TEST_F(NewcomerTest, WhatTheOthersHaveYetToCallItDoesNotSpoilByGivingUp) {
+TEST_F(NewcomerTest, GivingUpDoesNotAbortACallThatTheOthersHaveYetToMake) {
   begin("c", epoch(2), 0, 7);
   say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
   EXPECT_TRUE(contains(kicked("c"), "it took too long"));
@@ -73,7 +73,7 @@ TEST_F(NewcomerTest, NorAJointCall) {
   EXPECT_TRUE(answer == nullptr || answer->kind != kSync) << "nobody was answered for it";
 }
 
-TEST_F(NewcomerTest, WhatALossHasMadeMeaninglessIsNobodysMistake) {
+TEST_F(NewcomerTest, AnAbortAfterALossIsNoMistake) {
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   say("c", protocol::AbortRequest{epoch(2), op(0), Code::kMembershipChanged, "its root left"});
   EXPECT_EQ(kicked("c"), "");

@@ -352,7 +352,7 @@ TEST_F(NewcomerTest, AGroupInWhichNobodyCallsAnythingIsNotWaitedForByOthers) {
 }
 
 // d has not called the operation that c waits in. c makes a's other call when that one is over.
-TEST_F(NewcomerTest, WhoIsHeldUpByAnotherNewcomerIsNotTheOneToBlame) {
+TEST_F(NewcomerTest, ANewcomerThatAnotherHoldsUpIsNotToBlame) {
   admit_d();
   const Epoch now = epoch(3);
   for (const char* name : {"a", "b"}) begin(name, now, 1, 7);
@@ -429,7 +429,7 @@ TEST_F(NewcomerTest, NobodyOfAGroupIsRemovedWhileOneOfItIsAway) {
   EXPECT_EQ(kicked("x"), "");
 }
 
-TEST_F(NewcomerTest, WhoIsAwayIsNotTakenForSilent) {
+TEST_F(NewcomerTest, AMemberThatIsAwayIsNotSilent) {
   vote("a", epoch(2), 0, kSync, offer(0, {1}));
   close("c");
   tick_with({"a", "b"}, 19);

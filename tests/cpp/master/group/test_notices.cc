@@ -11,7 +11,7 @@ struct NoticesTest : testing::Test {
   Harness h;
 };
 
-TEST_F(NoticesTest, WhoCannotBeReachedIsToldWhy) {
+TEST_F(NoticesTest, AnUnreachablePeerLearnsWhy) {
   h.found({"a"});
   h.enlist("b", Harness::hello(1));
   h.take();
@@ -45,7 +45,7 @@ TEST_F(NoticesTest, WhoCannotBeReachedIsToldWhy) {
   EXPECT_EQ(h.story(), (Lines{"b < Kicked " + refused, "b closed", "a < Notice refused: " + why}));
 }
 
-TEST_F(NoticesTest, WhoWaitsLongIsToldForWhat) {
+TEST_F(NoticesTest, ALongWaitIsExplained) {
   h.enlist("a", Harness::hello(2));
   h.take();
   h.tick_with({"a"}, 19);

@@ -211,7 +211,7 @@ TEST_F(SizesTest, APlanIsForTheAllReducesOfTheRun) {
 }
 
 // In a large group, only smaller all-reduces go without a plan.
-TEST_F(SizesTest, WhatIsSmallDependsOnTheEpoch) {
+TEST_F(SizesTest, TheEpochDecidesWhichSizesAreSmall) {
   std::vector<std::string> names;
   for (char name = 'a'; name <= 'p'; ++name) names.emplace_back(1, name);
   found(names);

@@ -88,7 +88,7 @@ TEST_F(NewcomerTest, AKeyThatTheOthersLackIsItsMistake) {
   EXPECT_TRUE(contains(kicked("c"), "\"k1\" is float32[2, 3] at the newcomer and absent"));
 }
 
-TEST_F(NewcomerTest, WhoGivesUpADownloadGoesAlone) {
+TEST_F(NewcomerTest, ANewcomerThatGivesUpADownloadLeavesAlone) {
   all_sync();
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});

@@ -34,7 +34,7 @@ TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
       << "another group";
 }
 
-TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
+TEST_F(IntroductionTest, ADifferenceIsShownWithBothValues) {
   EXPECT_EQ(refusal(Harness::hello(3)).text,
             "min_peers is 3 here and 2 for the other peers of peer group 0: give all the same");
   Hello hello = Harness::hello(2);

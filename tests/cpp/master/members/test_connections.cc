@@ -100,7 +100,7 @@ TEST_F(ConnectionsTest, PingsWhoWasNotSpokenToForSomeTicks) {
   EXPECT_EQ(done(), (Lines{"2 Ping"}));
 }
 
-TEST_F(ConnectionsTest, WhatMattersIsConfirmedByTheNextPong) {
+TEST_F(ConnectionsTest, TheNextPongConfirmsImportantMessages) {
   open(kOne, kA);
   EXPECT_TRUE(connections.confirmed());
   connections.send(kA, protocol::Forget{});

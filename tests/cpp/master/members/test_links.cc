@@ -161,7 +161,7 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
 }
 
 // The other side only sees that its connections are closed.
-TEST_F(LinksTest, WhoFindsAPathNarrowSaysWhyItsLinkIsDead) {
+TEST_F(LinksTest, TheEndThatFindsAPathNarrowReportsWhyItsLinkIsDead) {
   links.add(kA, kB);
   for (const auto& [one, other] : {std::pair(kA, kB), std::pair(kB, kA)}) {
     links.report(one, {other, LinkState::kUnreachable, "large ones do not arrive", 0, 0,

@@ -60,7 +60,7 @@ TEST_F(MembershipTest, WishedRanksAreKeptTheOthersFillTheGaps) {
   EXPECT_EQ(group.wished_by(1), std::nullopt);
 }
 
-TEST_F(MembershipTest, WhoCannotBeReachedIsNotWaitedFor) {
+TEST_F(MembershipTest, AnUnreachablePeerIsNotAwaited) {
   enlist(1);
   enlist(2, -1, {1});
   enlist(3);
@@ -127,7 +127,7 @@ TEST_F(MembershipTest, ALinkThatWasDownBeforeIsNoSignOfADeath) {
   EXPECT_TRUE(group.lost_at_once({3})) << "another link of it went down with the connection";
 }
 
-TEST_F(MembershipTest, WhoIsAwayTooLongIsLost) {
+TEST_F(MembershipTest, AMemberThatIsAwayTooLongIsLost) {
   for (uint64_t i = 1; i <= 2; ++i) enlist(i);
   group.admit(peers({1, 2}));
   group.set_connected({2}, false);
@@ -139,7 +139,7 @@ TEST_F(MembershipTest, WhoIsAwayTooLongIsLost) {
   EXPECT_EQ(why, "its connection to the master broke and it did not come back within 10 s");
 }
 
-TEST_F(MembershipTest, OfADeadLinkTheOneWithMoreDeadLinksGoesThenTheYounger) {
+TEST_F(MembershipTest, ADeadLinkRemovesTheEndWithMoreDeadLinksThenTheYounger) {
   for (uint64_t i = 1; i <= 3; ++i) enlist(i);
   group.admit(peers({3, 2, 1}));
   down(1, 2);

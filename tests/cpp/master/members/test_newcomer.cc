@@ -27,7 +27,7 @@ struct ProbationTest : testing::Test {
   Instant now;
 };
 
-TEST_F(ProbationTest, WhomNobodyWaitsForHasAllTheTimeThereIs) {
+TEST_F(ProbationTest, ANewcomerThatNoMemberAwaitsHasNoLimit) {
   EXPECT_TRUE(run(10 * kLimit, "", "").empty());
   EXPECT_FALSE(probation.deadline());
 }
@@ -48,7 +48,7 @@ TEST_F(ProbationTest, ACallEndsTheWait) {
   EXPECT_TRUE(run(kLimit - milliseconds(100), "b", "").empty());
 }
 
-TEST_F(ProbationTest, WhoWaitsElsewhereIsFoundSoon) {
+TEST_F(ProbationTest, ANewcomerThatWaitsElsewhereIsFoundSoon) {
   const Instant start = now;
   const auto found = run(kLimit, "sync_shared_state", "barrier (#0)");
   ASSERT_EQ(found.size(), 1u);
@@ -63,7 +63,7 @@ TEST_F(ProbationTest, ACallElsewhereThatIsFollowedByTheRightOneIsNoMistake) {
   }
 }
 
-TEST_F(ProbationTest, WhatItHasTakenPartInDoesNotCountAgainstIt) {
+TEST_F(ProbationTest, TakingPartRestartsItsTime) {
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
     probation.restart(kA);
@@ -93,7 +93,7 @@ TEST_F(ProbationTest, ASilentPeerIsNotOverdueBeforeTwoLooksHaveHeardIt) {
   EXPECT_EQ(probation.look({{kA, "a", "", ""}}, kLimit, now + Probation::kLookAgain).size(), 1u);
 }
 
-TEST_F(ProbationTest, WhoeverCouldNotBeHeardGetsAllOfItsTimeAgain) {
+TEST_F(ProbationTest, APauseOfTheMasterRestartsAllTimes) {
   EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
   probation.restart();
   EXPECT_FALSE(probation.deadline());

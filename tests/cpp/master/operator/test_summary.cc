@@ -19,7 +19,7 @@ RunRecord run_with(size_t members, std::vector<std::pair<uint32_t, uint64_t>> re
 
 Lines summary_of(const Memory& memory) { return summary(memory, protocol::kSpoken); }
 
-TEST(Summary, OfNothing) { EXPECT_EQ(summary_of({}), (Lines{"it knows no runs so far"})); }
+TEST(Summary, AMasterWithoutRuns) { EXPECT_EQ(summary_of({}), (Lines{"it knows no runs so far"})); }
 
 TEST(Summary, NamesRunsMembersAndRevisions) {
   Memory memory;

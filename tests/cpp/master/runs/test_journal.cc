@@ -99,7 +99,7 @@ TEST(Journal, AFrameMayHoldManyAndACompactedOneSaysTheSame) {
   EXPECT_EQ(journal::replay(compacted).value().memory, announced());
 }
 
-TEST(Journal, OfAWriteThatWasCutOffNothingCounts) {
+TEST(Journal, AWriteThatWasCutOffDoesNotCount) {
   const std::vector<Entry> entries = story();
   for (size_t count = 0; count < entries.size(); ++count) {
     const std::vector<Entry> before(entries.begin(), entries.begin() + count);

@@ -114,7 +114,7 @@ TEST_F(RegistryTest, FoundersWhoWaitEndTheirRunWhenTheLongestWaitIsOver) {
   EXPECT_FALSE(registry.deadline().has_value()) << "members have a timeout of their own";
 }
 
-TEST_F(RegistryTest, WhoHasMostRunsThatHaveNotBegunMakesRoom) {
+TEST_F(RegistryTest, TheHolderWithMostUnbegunRunsMakesRoom) {
   for (size_t i = 0; i < kRunsMax - 3; ++i) found("stranger " + std::to_string(i), "6.6.6.6");
   found("old", "10.0.0.2");
   train("old trains", "10.0.0.2");

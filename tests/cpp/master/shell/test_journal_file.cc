@@ -124,7 +124,7 @@ TEST_F(JournalTrapTest, ALinkToTheFolderIsAnOrdinaryPlace) {
   EXPECT_TRUE(journal.ok());
 }
 
-TEST_F(JournalTrapTest, WhatIsNoFileIsRefusedAtOnce) {
+TEST_F(JournalTrapTest, AnythingButAFileIsRefusedAtOnce) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   EXPECT_TRUE(contains(refusal(), "the journal " + path() + " is a FIFO")) << refusal();
   EXPECT_FALSE(std::filesystem::exists(path() + ".lock")) << "nothing is left behind";

@@ -126,7 +126,7 @@ TEST_F(KeyringFileTest, ThatIsNoFileIsRefused) {
   EXPECT_EQ(refusal(), "the keyring " + path + " is a FIFO" + advice);
 }
 
-TEST_F(KeyringFileTest, OfAnotherUserIsRefused) {
+TEST_F(KeyringFileTest, AFileOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
   EXPECT_EQ(refusal(), "the keyring " + path +

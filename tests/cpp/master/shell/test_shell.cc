@@ -461,7 +461,7 @@ TEST_F(ShellTest, ATagThatCannotBeShownCostsTheConnection) {
   EXPECT_TRUE(peer.hears_the_end());
 }
 
-TEST_F(ShellTest, WhatIsNoMessageCostsTheConnection) {
+TEST_F(ShellTest, AnInvalidMessageClosesTheConnection) {
   Client pending(shell->port());
   const std::string text = "GET / HTTP/1.1\r\n\r\n";
   pending.say_bytes(std::as_bytes(std::span(text)));
@@ -497,7 +497,7 @@ TEST_F(ShellTest, LinesOfTheLogSayWhichRunTheyAreAbout) {
   EXPECT_TRUE(contains(log, "Z info: run \"day\": refused a peer at 127.0.0.1: ")) << log;
 }
 
-TEST_F(ShellTest, WhoSaysNothingIsClosed) {
+TEST_F(ShellTest, ASilentConnectionIsClosed) {
   const auto start = std::chrono::steady_clock::now();
   Client silent(shell->port());
   EXPECT_TRUE(silent.hears_the_end());

@@ -42,7 +42,7 @@ class AgreementTest : public testing::Test {
   Agreement agreement{{0}, context, connections};
 };
 
-TEST_F(AgreementTest, WhatChangesIsDurableBeforeAnybodyHears) {
+TEST_F(AgreementTest, AChangeIsDurableBeforeItIsAnnounced) {
   EXPECT_FALSE(begin({offer(1, {5}), offer(1, {5}), offer(1, {5})}).has_value());
   EXPECT_TRUE(agreement.recording());
   EXPECT_EQ(done(), (Done{{}, 1}));
@@ -75,7 +75,7 @@ TEST_F(AgreementTest, SourcesAndReceiversGetThePlanAndReceiversAreWaitedFor) {
 }
 
 // A newcomer that says that it has the state already is no source.
-TEST_F(AgreementTest, WhoTakesNoPartLearnsThatAllHaveVoted) {
+TEST_F(AgreementTest, AMemberWithoutAPartLearnsThatAllHaveVoted) {
   const std::vector<protocol::Offer> offers{offer(1, {5}), offer(0, {0}, kReceive), offer(1, {5})};
   std::vector<OfferOf> of{{kA, &offers[0], true}, {kB, &offers[1]}, {kC, &offers[2]}};
   EXPECT_FALSE(agreement.begin(of, 4).has_value());
@@ -164,7 +164,7 @@ TEST_F(AgreementTest, ARefusalIsTheAnswer) {
   EXPECT_TRUE(agreement.idle());
 }
 
-TEST_F(AgreementTest, WhatIsBeingRecordedIsRecordedThoughNobodyWaitsForIt) {
+TEST_F(AgreementTest, ARecordIsCompletedAlthoughNoVoterWaits) {
   begin({offer(1, {5})});
   agreement.cancel();
   EXPECT_FALSE(agreement.idle());

@@ -51,7 +51,7 @@ TEST(Election, TheHigherRevisionWinsThenTheLowerRank) {
             state(4, {1}));
 }
 
-TEST(Election, WhoOnlyReceivesIsNotCountedButServed) {
+TEST(Election, AReceiverIsServedAndNotCounted) {
   const Election result = vote(
       {offer(0, {9}, kReceive), offer(0, {9}, kReceive), offer(5, {1}), offer(0, {9}, kReceive)});
   EXPECT_EQ(result.agreed, state(5, {1}));
@@ -100,7 +100,7 @@ TEST(Election, AnOlderRevisionOfTheSameContentHasNothingToFetch) {
   EXPECT_TRUE(result.receivers.empty());
 }
 
-TEST(Election, WhoMustNotBeOverwrittenIsNot) {
+TEST(Election, ASenderOnlyIsNotOverwritten) {
   const Election result = vote({offer(5, {1}), offer(5, {2}, kSendOnly), offer(5, {1})});
   EXPECT_EQ(result.refusal,
             "rank 1 must not be overwritten (send_only), but the state of rank 0 at "
@@ -165,7 +165,7 @@ TEST(Election, AStepThatOneHasTakenIsNotLost) {
   EXPECT_EQ(vote(offers, recorded).agreed, state(6, {2})) << "all came back after a restart";
 }
 
-TEST(Election, WhoTrainsOnWithoutSyncingIsRefusedNotSetBack) {
+TEST(Election, AMemberThatTrainedOnWithoutASyncIsRefusedNotSetBack) {
   const AgreedState recorded = state(0, {1});
   const std::vector<Offer> offers = {offer(2, {3}), offer(2, {3}), offer(0, {1})};
   const auto of = offers_of(offers, {true, true, false});
@@ -212,7 +212,7 @@ Offer partial(std::vector<uint32_t> keys) {
   return out;
 }
 
-TEST(Election, WhoHasFewerKeysFetchesWhatItLacks) {
+TEST(Election, AMemberWithFewerKeysFetchesTheRest) {
   const std::vector<Offer> offers = {partial({1}), offer(5, {1, 9, 3}), partial({}),
                                      offer(4, {1, 9, 8})};
   EXPECT_TRUE(misfits(offers_of(offers, {false, true, false, true}), {}).empty());
@@ -226,7 +226,7 @@ TEST(Election, WhoHasFewerKeysFetchesWhatItLacks) {
   }
 }
 
-TEST(Election, WhoHasFewerKeysMayHaveNoOthers) {
+TEST(Election, AMemberWithFewerKeysMayHaveNoOthers) {
   Offer odd = partial({0, 1});
   odd.entries[1].shape = {7};
   const std::vector<Offer> offers = {partial({0, 3}), offer(5, {1, 2}), odd};

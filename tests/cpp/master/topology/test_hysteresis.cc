@@ -48,7 +48,7 @@ TEST(Hysteresis, ASecondChoiceOfTheSameNeedsAFifth) {
   EXPECT_TRUE(hysteresis.choose(kKnown, 1, 0.79, 0));
 }
 
-TEST(Hysteresis, WhatIsNewNeedsATenth) {
+TEST(Hysteresis, ANewPlanNeedsATenth) {
   auto others = kKnown, larger = kKnown;
   others.members.pop_back();
   larger.bytes *= 2;

@@ -50,7 +50,7 @@ TEST(PatternTime, EqualHostsDifferInTheHopsAlone) {
   EXPECT_NEAR(direct_seconds(network, equal_shares(8), 80 * kMB), by_rate + 3 * 0.01, 1e-6);
 }
 
-TEST(PatternTime, OfARingIsThePlannersPlusTheLastWord) {
+TEST(PatternTime, ARingTakesThePlannersTimePlusTheLastWord) {
   Paths paths(4);
   for (uint32_t from = 0; from < 4; ++from) {
     for (uint32_t to = 0; to < 4; ++to) {

@@ -62,7 +62,7 @@ TEST(BackgroundSync, CollectivesGoOnAndTheStateIsWrittenByWait) {
   });
 }
 
-TEST(BackgroundSync, WhoMayNotWriteKeepsItsState) {
+TEST(BackgroundSync, APeerThatMayNotWriteKeepsItsState) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000, static_cast<float>(rank));
@@ -115,7 +115,7 @@ TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
 }
 
 // Rank 0 drops it after its end.
-TEST(BackgroundSync, WhatIsAbandonedEndsByItselfAndKeepsNothing) {
+TEST(BackgroundSync, AnAbandonedSyncEndsByItselfAndKeepsNothing) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000, static_cast<float>(rank));

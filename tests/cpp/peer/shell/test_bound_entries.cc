@@ -34,7 +34,7 @@ TEST_F(BoundEntriesTest, AWholeStateStaysWhereItIs) {
   EXPECT_TRUE(entries.take_added().empty());
 }
 
-TEST_F(BoundEntriesTest, WhatIsLackedGetsMemoryOfItsOwn) {
+TEST_F(BoundEntriesTest, AMissingEntryGetsMemoryOfItsOwn) {
   BoundEntries entries(spans(StateSpans::MayAdd{9, {}}));
   EXPECT_EQ(entries[0].key, "b") << "as it was offered";
   const StateSpans::List elected{{"a", DType::kInt8, {3, 3}, 5}, own, {"c", DType::kInt8, {0}, 6}};

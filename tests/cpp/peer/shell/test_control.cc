@@ -111,7 +111,7 @@ TEST(Control, NonsenseEndsTheJoin) {
   EXPECT_TRUE(status.message.starts_with("the master at 127.0.0.1:")) << status.message;
 }
 
-TEST(Control, WhatOneTurnProducesLeavesInOneSend) {
+TEST(Control, TheMessagesOfOneTurnLeaveInOneSend) {
   ByHand master;
   std::thread thread([&] {
     master.admit();

@@ -56,7 +56,7 @@ uint64_t hash_of_values(const std::vector<float>& values) {
   return memory::state_hash(reinterpret_cast<const std::byte*>(values.data()), 4 * values.size());
 }
 
-TEST_F(SharedEntriesTest, WhatIsReceivedStaysApartUntilItIsInstalled) {
+TEST_F(SharedEntriesTest, ReceivedDataStaysApartUntilItIsInstalled) {
   const auto entries =
       SharedEntries::make({entry("a", a), entry("b", b), entry("none", none)}, {}).value();
   const std::vector<float> fresh(8, 5.0f);
@@ -202,7 +202,7 @@ TEST_F(PartsTest, EachIsCheckedAlone) {
   EXPECT_EQ(c, d);
 }
 
-TEST_F(PartsTest, WhoHasReceivedThemCanSendThem) {
+TEST_F(PartsTest, AReceiverCanSendThem) {
   EXPECT_EQ(move(kManifest), Status{});
   EXPECT_EQ(move(1), Status{});
   const auto piece = ours->lend(op(), {false, 1}).value();
@@ -308,7 +308,7 @@ TEST_F(DeviceEntriesTest, OnlyWhatIsSentIsCopiedOutAndOnlyOnce) {
   EXPECT_EQ(entries->bytes_sent(), 2u * 40016);
 }
 
-TEST_F(DeviceEntriesTest, WhatIsReceivedIsInstalledOnly) {
+TEST_F(DeviceEntriesTest, OnlyReceivedEntriesAreInstalled) {
   const auto entries = make();
   entries->begin(plan(*entries, {2, 3}, {hash_of(100, 9), hash_of(40000, 6)}));
   const auto small = entries->lend(op(), {true, 0}).value();

@@ -44,7 +44,7 @@ TEST(Waiter, AsksWhetherItIsInterrupted) {
   EXPECT_EQ(waiter.wait([] { return true; })->handle, 7u);  // a finished result takes precedence
 }
 
-TEST(Waiter, WhatItWasToldIsRunBeforeTheEnd) {
+TEST(Waiter, PostedTasksRunBeforeTheEnd) {
   Waiter waiter;
   int told = 0;
   waiter.tell([&] { ++told; });
