@@ -12,12 +12,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "csrc/base/mutex.h"
 
 namespace pccl {
 namespace {
@@ -52,30 +52,32 @@ void write_line(int fd, std::string_view line) {
 
 struct LineWriter::Queue {
   Queue(int to, Report makes) : fd(to), report(makes) {}
-  void append(std::string line) {
+  void append(std::string line) PCCL_REQUIRES(mutex) {
     bytes += line.size();
     lines.push_back(std::move(line));
   }
-  void append_report() { append(report(std::exchange(dropped, 0))); }
-  bool is_written() const { return lines.empty() && dropped == 0 && !writing; }
+  void append_report() PCCL_REQUIRES(mutex) { append(report(std::exchange(dropped, 0))); }
+  bool is_written() const PCCL_REQUIRES(mutex) { return lines.empty() && dropped == 0 && !writing; }
   void run();
 
   const int fd;
   const Report report;
   bool has_thread = false;  // constant after construction
-  std::mutex mutex;
-  std::condition_variable pushed, written;
-  std::deque<std::string> lines;
-  size_t bytes = 0;  // of the lines, and of the one that is being written
-  uint64_t dropped = 0;
-  bool writing = false, over = false;
+  Mutex mutex;
+  Condition pushed, written;
+  std::deque<std::string> lines PCCL_GUARDED_BY(mutex);
+  // Of the lines, and of the one that is being written.
+  size_t bytes PCCL_GUARDED_BY(mutex) = 0;
+  uint64_t dropped PCCL_GUARDED_BY(mutex) = 0;
+  bool writing PCCL_GUARDED_BY(mutex) = false;
+  bool over PCCL_GUARDED_BY(mutex) = false;
 };
 
 void LineWriter::Queue::run() {
   pthread_setname_np(pthread_self(), "pccl-log");
-  std::unique_lock lock(mutex);
+  Lock lock(mutex);
   while (true) {
-    pushed.wait(lock, [this] { return over || !lines.empty() || dropped > 0; });
+    while (!over && lines.empty() && dropped == 0) pushed.wait(lock);
     if (over) return;
     if (lines.empty()) append_report();
     const std::string line = std::move(lines.front());
@@ -105,7 +107,7 @@ LineWriter::LineWriter(int fd, Report report) : queue_(std::make_shared<Queue>(f
 
 LineWriter::~LineWriter() {
   {
-    const std::lock_guard lock(queue_->mutex);
+    const Lock lock(queue_->mutex);
     queue_->over = true;
   }
   queue_->pushed.notify_all();
@@ -114,7 +116,7 @@ LineWriter::~LineWriter() {
 void LineWriter::push(std::string line) {
   if (!queue_->has_thread) return write_line(queue_->fd, line);
   {
-    const std::lock_guard lock(queue_->mutex);
+    const Lock lock(queue_->mutex);
     const size_t room = queue_->dropped > 0 ? kBytesMax / 2 : kBytesMax;
     if (!queue_->lines.empty() && queue_->bytes + line.size() > room) {
       ++queue_->dropped;
@@ -127,8 +129,12 @@ void LineWriter::push(std::string line) {
 }
 
 bool LineWriter::flush(Duration limit) {
-  std::unique_lock lock(queue_->mutex);
-  return queue_->written.wait_for(lock, limit, [this] { return queue_->is_written(); });
+  Lock lock(queue_->mutex);
+  const Instant deadline = monotonic_now() + limit;
+  while (!queue_->is_written()) {
+    if (!queue_->written.wait_until(lock, deadline)) return queue_->is_written();
+  }
+  return true;
 }
 
 // A pipe that poll() calls writable takes PIPE_BUF bytes at once.

@@ -105,14 +105,14 @@ bool set_log_level(std::string_view name) {
 }
 
 void LogContext::set(std::string about) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   about_ = std::move(about);
 }
 
 void LogContext::log(LogLevel level, std::string_view message) const {
   std::string line;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!about_.empty()) line = about_ + ": ";
   }
   pccl::log(level, line.append(message));

@@ -7,11 +7,11 @@
 // A warning that says that a state has begun is followed by a warning when the state is over.
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
 
 namespace pccl {
 
@@ -48,8 +48,8 @@ class LogContext {
   void log(LogLevel level, std::string_view message) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::string about_;
+  mutable Mutex mutex_;
+  std::string about_ PCCL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pccl

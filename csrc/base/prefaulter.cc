@@ -24,7 +24,7 @@ bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {
 Prefaulter::~Prefaulter() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     over_ = true;
   }
   changed_.notify_all();
@@ -38,14 +38,14 @@ void Prefaulter::add(std::span<std::byte> pages) {
   } catch (const std::system_error&) {
     return;  // no thread can be started: the thread that writes there waits for the system itself
   }
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   waiting_.push_back(pages);
   changed_.notify_all();
 }
 
 void Prefaulter::forget(std::span<const std::byte> pages) {
   PCCL_ASSERT(!pages.empty() && pages.size() % kHugePageBytes == 0);
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   std::deque<std::span<std::byte>> left;
   for (const std::span<std::byte> range : waiting_) {
     if (!overlap(range, pages)) {
@@ -61,24 +61,24 @@ void Prefaulter::forget(std::span<const std::byte> pages) {
       left.push_back(range.last(static_cast<size_t>(range.data() + range.size() - end)));
   }
   waiting_ = std::move(left);
-  changed_.wait(lock, [&] { return !overlap(current_, pages); });
+  while (overlap(current_, pages)) changed_.wait(lock);
 }
 
 // Touches one page at a time, so that forget() does not wait for long.
 void Prefaulter::run() {
   pthread_setname_np(pthread_self(), "pccl-clearer");
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return over_ || !waiting_.empty(); });
+    while (!over_ && waiting_.empty()) changed_.wait(lock);
     if (over_) return;
     std::span<std::byte>& first = waiting_.front();
     PCCL_ASSERT(current_.empty());
     PCCL_ASSERT(!first.empty() && first.size() % kHugePageBytes == 0);
-    current_ = first.first(kHugePageBytes);
+    const std::span<std::byte> page = current_ = first.first(kHugePageBytes);
     first = first.subspan(kHugePageBytes);
     if (first.empty()) waiting_.pop_front();
     lock.unlock();
-    prefault(current_.data(), current_.size());
+    prefault(page.data(), page.size());
     lock.lock();
     current_ = {};
     changed_.notify_all();

@@ -6,12 +6,12 @@
 // writer waits.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <span>
 #include <thread>
+
+#include "csrc/base/mutex.h"
 
 namespace pccl {
 
@@ -32,11 +32,12 @@ class Prefaulter {
  private:
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::span<std::byte>> waiting_;
-  std::span<std::byte> current_;  // the page being touched; empty: none
-  bool over_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::span<std::byte>> waiting_ PCCL_GUARDED_BY(mutex_);
+  // The page being touched; empty: none.
+  std::span<std::byte> current_ PCCL_GUARDED_BY(mutex_);
+  bool over_ PCCL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

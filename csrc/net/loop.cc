@@ -23,9 +23,9 @@ thread_local const Loop::Impl* t_current = nullptr;
 // Keeps a loop that ended during a name lookup: the resolver's thread still reports to it when the
 // lookup is done.
 void keep_for_ever(std::shared_ptr<Loop::Impl> loop) {
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new Mutex;
   static auto* kept = new std::vector<std::shared_ptr<Loop::Impl>>;
-  const std::lock_guard lock(*mutex);
+  const Lock lock(*mutex);
   kept->push_back(std::move(loop));
 }
 
@@ -105,11 +105,11 @@ void Loop::Impl::stop() {
   if (!status_.ok() || orphaned()) return;
   PCCL_ASSERT(!on_loop());
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     stopping_ = true;
   }
   wake();
-  const std::lock_guard lock(join_mutex_);
+  const Lock lock(join_mutex_);
   if (!joined_) pthread_join(thread_, nullptr);
   joined_ = true;
 }
@@ -132,7 +132,7 @@ void Loop::Impl::finish() {
   while (true) {
     while (!own_tasks_.empty()) std::exchange(own_tasks_, {}).clear();  // a destructor may post
     std::vector<std::function<void()>> late;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (tasks_.empty()) {
       ended_ = true;
       return;
@@ -153,7 +153,7 @@ void Loop::Impl::post(std::function<void()> task) {
   if (on_loop()) return own_tasks_.push_back(std::move(task));
   bool first = false;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (ended_) return;  // the caller destroys `task`, after the lock is released
     first = tasks_.empty();
     tasks_.push_back(std::move(task));
@@ -174,7 +174,7 @@ void Loop::Impl::on_wake(uv_poll_t* wake, int, int) {
   }
   bool stopping = false;
   {
-    const std::lock_guard lock(loop->mutex_);
+    const Lock lock(loop->mutex_);
     stopping = loop->stopping_;
     loop->running_.swap(loop->tasks_);
   }

@@ -11,11 +11,11 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 
@@ -80,12 +80,12 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   int wake_fd_ = -1;
   unsigned fork_count_ = 0;
 
-  std::mutex mutex_;  // guards the next three members
-  std::vector<std::function<void()>> tasks_;
-  bool stopping_ = false;
-  bool ended_ = false;
-  std::mutex join_mutex_;  // guards the next member
-  bool joined_ = false;
+  Mutex mutex_;
+  std::vector<std::function<void()>> tasks_ PCCL_GUARDED_BY(mutex_);
+  bool stopping_ PCCL_GUARDED_BY(mutex_) = false;
+  bool ended_ PCCL_GUARDED_BY(mutex_) = false;
+  Mutex join_mutex_;
+  bool joined_ PCCL_GUARDED_BY(join_mutex_) = false;
 
   // Used by the loop's thread only.
   uv_poll_t wake_;

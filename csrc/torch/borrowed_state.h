@@ -9,11 +9,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/reusable.h"
 #include "csrc/peer/shell/state_spans.h"
 #include "csrc/torch/borrowed_tensors.h"
@@ -66,7 +66,7 @@ class BoundState {
       : entries_(std::move(entries)), may_add_(std::move(may_add)) {}
   // The entries that the last call was lent, if it is over and they still fit.
   std::shared_ptr<BorrowedState> lend() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const BorrowedState* const before = state_.idle();
     if (before == nullptr || !before->fits()) state_.emplace(entries_, may_add_);
     return state_.lend();
@@ -75,8 +75,8 @@ class BoundState {
  private:
   const std::vector<NamedTensor> entries_;
   const BorrowedState::MayAdd may_add_;
-  std::mutex mutex_;
-  Reusable<BorrowedState> state_;
+  Mutex mutex_;
+  Reusable<BorrowedState> state_ PCCL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pccl::torch_layer

@@ -22,7 +22,7 @@ CompletionExecutor* g_executor = new CompletionExecutor;
 CompletionExecutor& CompletionExecutor::get() { return *g_executor; }
 
 void CompletionExecutor::run(Task task) {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   queue_.push_back(std::move(task));
   if (queue_.size() <= idle_) {
     wake_.notify_one();
@@ -42,19 +42,22 @@ void CompletionExecutor::run(Task task) {
 }
 
 void CompletionExecutor::drain(Duration at_most) {
-  std::unique_lock lock(mutex_);
-  quiet_.wait_for(lock, at_most, [this] { return queue_.empty() && threads_ == idle_; });
+  Lock lock(mutex_);
+  const Instant deadline = monotonic_now() + at_most;
+  while (!queue_.empty() || threads_ != idle_) {
+    if (!quiet_.wait_until(lock, deadline)) return;
+  }
 }
 
 void CompletionExecutor::work() {
   pthread_setname_np(pthread_self(), "pccl-completer");
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   while (true) {
     if (queue_.empty()) {
       if (idle_ == kIdleKept) break;
       ++idle_;
       if (threads_ == idle_) quiet_.notify_all();
-      wake_.wait(lock, [this] { return !queue_.empty(); });
+      while (queue_.empty()) wake_.wait(lock);
       --idle_;
     }
     Task task = std::move(queue_.front());

@@ -8,12 +8,11 @@
 // 2. Between tasks one thread stays and waits for work. The other threads end.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
 
 namespace pccl::torch_layer {
 
@@ -33,12 +32,12 @@ class CompletionExecutor {
  private:
   void work();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable quiet_;
-  std::deque<Task> queue_;
-  size_t threads_ = 0;
-  size_t idle_ = 0;  // threads that wait for a task
+  Mutex mutex_;
+  Condition wake_;
+  Condition quiet_;
+  std::deque<Task> queue_ PCCL_GUARDED_BY(mutex_);
+  size_t threads_ PCCL_GUARDED_BY(mutex_) = 0;
+  size_t idle_ PCCL_GUARDED_BY(mutex_) = 0;  // threads that wait for a task
 };
 
 }  // namespace pccl::torch_layer

@@ -8,11 +8,11 @@
 #include <dlfcn.h>
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "csrc/base/mutex.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/kernels_library.h"
 
@@ -272,9 +272,9 @@ Result<std::unique_ptr<memory::DeviceHashes>> TorchDevice::hash(
 }
 
 struct Devices {
-  std::mutex mutex;
-  std::map<c10::DeviceIndex, std::unique_ptr<TorchDevice>> made;
-  std::shared_ptr<memory::Device> stand_in;
+  Mutex mutex;
+  std::map<c10::DeviceIndex, std::unique_ptr<TorchDevice>> made PCCL_GUARDED_BY(mutex);
+  std::shared_ptr<memory::Device> stand_in PCCL_GUARDED_BY(mutex);
 };
 Devices* const g_devices = new Devices;  // never destroyed: CUDA may be gone when the process ends
 
@@ -328,7 +328,7 @@ void copy_from_host(std::span<std::byte> from, const TensorMemory& to, bool back
 }
 
 memory::Device& device_of(c10::Device device) {
-  const std::lock_guard lock(g_devices->mutex);
+  const Lock lock(g_devices->mutex);
   if (g_devices->stand_in) return *g_devices->stand_in;
   auto& made = g_devices->made[device.index()];
   if (made == nullptr) made = std::make_unique<TorchDevice>(device);
@@ -336,7 +336,7 @@ memory::Device& device_of(c10::Device device) {
 }
 
 void serve_all_by(std::shared_ptr<memory::Device> device) {
-  const std::lock_guard lock(g_devices->mutex);
+  const Lock lock(g_devices->mutex);
   g_devices->stand_in = std::move(device);
 }
 

@@ -31,7 +31,7 @@ DevicePoller* g_poller = new DevicePoller;
 DevicePoller& DevicePoller::get() { return *g_poller; }
 
 void DevicePoller::start() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (std::exchange(started_, true)) return;
   try {
     std::thread([this] { work(); }).detach();
@@ -42,7 +42,7 @@ void DevicePoller::start() {
 }
 
 void DevicePoller::watch(std::shared_ptr<Watched> what) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   fresh_.push_back(std::move(what));
   quiet_now_ = false;
   woken_ = true;
@@ -50,15 +50,18 @@ void DevicePoller::watch(std::shared_ptr<Watched> what) {
 }
 
 void DevicePoller::wake() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   woken_ = true;
   wake_.notify_one();
 }
 
 void DevicePoller::end(Duration at_most) {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   if (!started_) return;
-  quiet_.wait_for(lock, at_most, [this] { return quiet_now_; });
+  const Instant deadline = monotonic_now() + at_most;
+  while (!quiet_now_) {
+    if (!quiet_.wait_until(lock, deadline)) break;
+  }
   ended_ = true;
 }
 
@@ -67,7 +70,7 @@ void DevicePoller::work() {
   const LeaveCapturesAlone guard;
   Duration pause = kPauseMin;
   Instant busy_until = monotonic_now();
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   while (!ended_) {
     for (auto& one : fresh_) watched_.push_back(std::move(one));
     fresh_.clear();
@@ -86,11 +89,13 @@ void DevicePoller::work() {
       quiet_now_ = true;
       quiet_.notify_all();
     }
-    const auto woken = [this] { return woken_; };
     if (empty || (seen.waits && !busy)) {
-      wake_.wait(lock, woken);
+      while (!woken_) wake_.wait(lock);
     } else if (!busy) {
-      wake_.wait_for(lock, pause, woken);
+      const Instant next = monotonic_now() + pause;
+      while (!woken_) {
+        if (!wake_.wait_until(lock, next)) break;
+      }
       pause = std::min(2 * pause, kPauseMax);
     }
   }

@@ -7,12 +7,11 @@
 // Failure: if the system has no thread left, watch() raises OSError.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
 
 namespace pccl::torch_layer {
 
@@ -49,11 +48,14 @@ class DevicePoller {
   void work();
   Seen poll_all();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable quiet_;
-  std::vector<std::shared_ptr<Watched>> fresh_;
-  bool started_ = false, woken_ = false, quiet_now_ = true, ended_ = false;
+  Mutex mutex_;
+  Condition wake_;
+  Condition quiet_;
+  std::vector<std::shared_ptr<Watched>> fresh_ PCCL_GUARDED_BY(mutex_);
+  bool started_ PCCL_GUARDED_BY(mutex_) = false;
+  bool woken_ PCCL_GUARDED_BY(mutex_) = false;
+  bool quiet_now_ PCCL_GUARDED_BY(mutex_) = true;
+  bool ended_ PCCL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Watched>> watched_;  // of the thread
 };
 

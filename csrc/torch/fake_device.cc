@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include <mutex>
 #include <utility>
 
+#include "csrc/base/mutex.h"
 #include "csrc/memory/state_hash.h"
 #include "csrc/torch/device.h"
 
@@ -45,31 +45,31 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
   explicit Locked(FakeDevice::Options options) : device_(options, move, hash_all) {}
 
   Result<std::unique_ptr<memory::PinnedMemory>> pinned(size_t bytes) override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto inner = device_.pinned(bytes);
     if (!inner.ok()) return inner;
     return std::unique_ptr<memory::PinnedMemory>(
         std::make_unique<Pinned>(shared_from_this(), std::move(inner.value())));
   }
   bool capturing() override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return device_.capturing();
   }
   Result<DeviceEventPtr> mark() override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return wrap(device_.mark());
   }
   Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return wrap(device_.copy_out(inner_of(mark), copies));
   }
   Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return wrap(device_.copy_in(inner_of(mark), copies));
   }
   Result<std::unique_ptr<memory::DeviceHashes>> hash(
       const std::vector<memory::DeviceBytesPtr>& what) override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto inner = device_.hash(what);
     if (!inner.ok() || inner.value() == nullptr) return inner;
     return std::unique_ptr<memory::DeviceHashes>(
@@ -77,7 +77,7 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
   }
   template <typename Function>
   auto with(Function function) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return function(device_);
   }
 
@@ -86,7 +86,7 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
     Pinned(std::shared_ptr<Locked> owner, std::unique_ptr<memory::PinnedMemory> memory)
         : device(std::move(owner)), inner(std::move(memory)) {}
     ~Pinned() override {
-      const std::lock_guard lock(device->mutex_);
+      const Lock lock(device->mutex_);
       inner.reset();
     }
     std::span<std::byte> bytes() override { return inner->bytes(); }
@@ -97,7 +97,7 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
     Event(std::shared_ptr<Locked> owner, DeviceEventPtr event)
         : device(std::move(owner)), inner(std::move(event)) {}
     Result<bool> reached() override {
-      const std::lock_guard lock(device->mutex_);
+      const Lock lock(device->mutex_);
       return inner->reached();
     }
     const std::shared_ptr<Locked> device;
@@ -107,11 +107,11 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
     Hashes(std::shared_ptr<Locked> owner, std::unique_ptr<memory::DeviceHashes> hashes)
         : device(std::move(owner)), inner(std::move(hashes)) {}
     Result<bool> reached() override {
-      const std::lock_guard lock(device->mutex_);
+      const Lock lock(device->mutex_);
       return inner->reached();
     }
     std::vector<uint64_t> values() override {
-      const std::lock_guard lock(device->mutex_);
+      const Lock lock(device->mutex_);
       return inner->values();
     }
     const std::shared_ptr<Locked> device;
@@ -125,7 +125,7 @@ class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_t
     return DeviceEventPtr(std::make_shared<Event>(shared_from_this(), std::move(event.value())));
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   FakeDevice device_;
 };
 

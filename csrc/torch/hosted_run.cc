@@ -26,9 +26,9 @@ struct HostedRun::Master {
 // The masters of this process, by where they listen and whom they admit, and the runs that rank 0
 // has left.
 struct HostedRun::Masters {
-  std::mutex mutex;
-  std::map<std::string, std::weak_ptr<Master>> by_terms;
-  std::vector<std::shared_ptr<HostedRun>> kept;
+  Mutex mutex;
+  std::map<std::string, std::weak_ptr<Master>> by_terms PCCL_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<HostedRun>> kept PCCL_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -50,7 +50,7 @@ HostedRun::Masters& HostedRun::masters() {
 HostedRun::HostedRun(const Options& options)
     : forks_(net::fork_count()), patience_(options.patience) {
   Masters& all = masters();
-  const std::lock_guard lock(all.mutex);
+  const Lock lock(all.mutex);
   std::erase_if(all.by_terms, [](const auto& at) { return at.second.expired(); });
   std::weak_ptr<Master>& known = all.by_terms[terms(options)];
   master_ = known.lock();
@@ -86,7 +86,7 @@ HostedRun::~HostedRun() {
 
 std::shared_ptr<HostedRun::Master> HostedRun::master() const {
   if (forks_ != net::fork_count()) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return master_;
 }
 
@@ -96,14 +96,14 @@ void HostedRun::keep(std::shared_ptr<HostedRun> run) {
   if (!master->shell->lives(run->name_)) return run->end({});
   Masters& all = masters();
   {
-    const std::lock_guard lock(all.mutex);
+    const Lock lock(all.mutex);
     all.kept.push_back(run);
   }
   // The loop of the master must not wait for its own end, which follows the end of its last run.
   master->shell->when_over(run->name_, [&all, kept = std::weak_ptr(run)] {
     CompletionExecutor::get().run([&all, kept] {
       const std::shared_ptr<HostedRun> over = kept.lock();
-      const std::lock_guard lock(all.mutex);
+      const Lock lock(all.mutex);
       std::erase(all.kept, over);
     });
   });
@@ -113,7 +113,7 @@ void HostedRun::exit_all(const std::function<bool()>& interrupted, Duration at_m
   std::vector<std::shared_ptr<HostedRun>> kept;
   {
     Masters& all = masters();
-    const std::lock_guard lock(all.mutex);
+    const Lock lock(all.mutex);
     kept.swap(all.kept);
   }
   if (!interrupted()) wait_for_peers(kept, interrupted);
@@ -162,7 +162,7 @@ void HostedRun::end(Duration at_most) {
   if (const auto master = this->master()) master->shell->drain(name_, at_most);
   if (forks_ != net::fork_count()) return;
   std::shared_ptr<Master> last;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   last.swap(master_);
 }
 

@@ -11,11 +11,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
 
 namespace pccl::torch_layer {
 
@@ -69,8 +69,8 @@ class HostedRun {
   std::string token_;
   std::string name_;
   std::atomic<bool> in_vain_{false};
-  mutable std::mutex mutex_;
-  std::shared_ptr<Master> master_;  // null after end()
+  mutable Mutex mutex_;
+  std::shared_ptr<Master> master_ PCCL_GUARDED_BY(mutex_);  // null after end()
 };
 
 }  // namespace pccl::torch_layer

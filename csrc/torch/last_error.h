@@ -2,9 +2,9 @@
 // the peer loop, and other threads ask; any thread may call its functions.
 #pragma once
 
-#include <mutex>
 #include <utility>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 
 namespace pccl::torch_layer {
@@ -13,16 +13,16 @@ class LastError {
  public:
   // `status` may be ok: there is none then.
   void set(Status status) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     status_ = std::move(status);
   }
   Status get() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return status_;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Status status_;
 };
 

@@ -3,11 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/log.h"
+#include "csrc/base/mutex.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/shell/peer_thread.h"
@@ -21,9 +21,10 @@ namespace {
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<PeerSession>> peers;
-  std::weak_ptr<ring::PeerThread> thread;  // of all peers of this process, first to last
+  Mutex mutex;
+  std::vector<std::weak_ptr<PeerSession>> peers PCCL_GUARDED_BY(mutex);
+  std::weak_ptr<ring::PeerThread> thread
+      PCCL_GUARDED_BY(mutex);  // of all peers of this process, first to last
 };
 // Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
 Registry* g_registry = new Registry;
@@ -31,7 +32,7 @@ Registry* g_registry = new Registry;
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
 
 std::shared_ptr<ring::PeerThread> shared_thread() {
-  const std::lock_guard lock(g_registry->mutex);
+  const Lock lock(g_registry->mutex);
   std::shared_ptr<ring::PeerThread> thread = g_registry->thread.lock();
   if (thread == nullptr) g_registry->thread = thread = std::make_shared<ring::PeerThread>();
   return thread;
@@ -76,7 +77,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
   session->hosted_ = std::move(request.hosted);
   session->restore_ = request.restore;
   session->forks_ = net::fork_count();
-  const std::lock_guard lock(g_registry->mutex);
+  const Lock lock(g_registry->mutex);
   std::erase_if(g_registry->peers, [](const auto& peer) { return peer.expired(); });
   g_registry->peers.push_back(session);
   return session;
@@ -132,7 +133,7 @@ void PeerSession::end_hosted() {
 void PeerSession::leave_all(bool failed, const std::function<bool()>& interrupted) {
   std::vector<std::shared_ptr<PeerSession>> peers;
   {
-    const std::lock_guard lock(g_registry->mutex);
+    const Lock lock(g_registry->mutex);
     for (const auto& weak : g_registry->peers) {
       if (auto peer = weak.lock()) peers.push_back(std::move(peer));
     }

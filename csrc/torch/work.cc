@@ -64,7 +64,7 @@ void PostedOperation::finish(std::exception_ptr error) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   std::shared_ptr<BorrowedTensors> last;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     PCCL_ASSERT(!ended_);
     ended_ = true;
     error_ = std::move(error);
@@ -89,22 +89,20 @@ void PostedOperation::finish(std::exception_ptr error) {
 }
 
 bool PostedOperation::wait_until(Instant deadline) {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   while (!ended_) {
-    const Duration left = deadline - monotonic_now();
-    if (left <= Duration::zero()) return false;
-    ended_cv_.wait_for(lock, left);
+    if (!ended_cv_.wait_until(lock, deadline)) return ended_;
   }
   return true;
 }
 
 bool PostedOperation::ended() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return ended_;
 }
 
 std::exception_ptr PostedOperation::error() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return error_;
 }
 
@@ -124,7 +122,7 @@ c10::intrusive_ptr<c10::ivalue::Future> PostedOperation::future() {
   auto fresh =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (future_) return future_;
     future_ = fresh;
     if (!ended_) return fresh;  // finish() has it marked later
@@ -139,7 +137,7 @@ c10::intrusive_ptr<c10::ivalue::Future> PostedOperation::future() {
 
 void PostedOperation::abandon() {
   std::shared_ptr<BorrowedTensors> last;  // released here, on the user's thread
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (ended_) last = std::move(borrowed_);
   abandoned_ = true;
 }

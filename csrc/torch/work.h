@@ -12,15 +12,14 @@
 // tag of its own (or nothing else is in flight).
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/torch/borrowed_tensors.h"
 
@@ -60,8 +59,8 @@ class PostedOperation {
 
   const std::string text_;
   const std::shared_ptr<StagedOperation> staged_;
-  mutable std::mutex mutex_;  // never held while tensors or the GIL are touched
-  std::condition_variable ended_cv_;
+  mutable Mutex mutex_;  // never held while tensors or the GIL are touched
+  Condition ended_cv_;
   bool ended_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;

@@ -122,6 +122,11 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("README.md", "```\nWhat is lost is named.\n```\n"),
     ),
     (
+        rules.mutexes_are_annotated,
+        source("csrc/net/loop.h", "  std::mutex mutex_;"),
+        source("csrc/base/mutex.h", "  std::mutex mutex_;"),
+    ),
+    (
         rules.test_names_begin_with_a_subject,
         source("tests/cpp/net/test_lane.cc", "TEST(Lane, WhatIsLateIsDropped) {"),
         source("tests/cpp/net/test_lane.cc", "TEST_F(LaneTest, OffersOfOthers) {"),

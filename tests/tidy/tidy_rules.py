@@ -90,6 +90,10 @@ LIMITS_BUILT = "pccl_backend/_limits.py"
 # --- Plain English: the subject comes first. These words open a sentence in another order ---
 INVERTED = re.compile(r"(Of|What|Who|Whose|Whoever|Where|Whatever)\b")
 INVERTED_NAME = re.compile(r"(Of|What|Who|Whom|Whose|Whoever|Where|Whatever)(?![a-z])")
+MUTEX = "csrc/base/mutex.h"
+STANDARD_MUTEX = re.compile(
+    r"std::(\w*mutex|lock_guard|unique_lock|scoped_lock|shared_lock|condition_variable)\b"
+)
 TEST_NAME = re.compile(r"(?:TYPED_)?TEST(?:_[FP])?\(\w+, (\w+)\)")
 INVERTED_SHARE_MAX = 0.01
 
@@ -377,6 +381,16 @@ def subject_comes_first(sources: Iterable[Source]) -> Iterator[str]:
         yield from inverted
 
 
+def mutexes_are_annotated(sources: Iterable[Source]) -> Iterator[str]:
+    """Keep the standard's mutexes in one header: clang checks the locks of annotated ones only."""
+    for source in sources:
+        if source.path == MUTEX or not source.path.startswith(("csrc/", "master/", "cuda/")):
+            continue
+        for line, text in enumerate(source.lines, 1):
+            if named := STANDARD_MUTEX.search(text):
+                yield f"{source.path}:{line}: {named[0]}: use {MUTEX}"
+
+
 def test_names_begin_with_a_subject(sources: Iterable[Source]) -> Iterator[str]:
     """Apply the rule for comments to the names of C++ tests, which are read as sentences."""
     for source in sources:
@@ -518,6 +532,7 @@ ALL = (
     limits_stand_once,
     no_machine_paths,
     subject_comes_first,
+    mutexes_are_annotated,
     test_names_begin_with_a_subject,
     cited_documents_exist,
     headers_open_with_their_name,

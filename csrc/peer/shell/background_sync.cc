@@ -18,7 +18,7 @@ BackgroundSync::BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBac
       conclude_(std::move(conclude)) {
   call_->on_decided = [this](const Control::WaitingCall::Decided& decided) {
     {
-      const std::lock_guard lock(mutex_);
+      const Lock lock(mutex_);
       receives_ |= decided.receives;  // after a loss there may be another plan
       elected_ = {decided.revision, decided.state_hash};
       decided_ = true;
@@ -26,7 +26,7 @@ BackgroundSync::BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBac
     changed_.notify_all();
   };
   call_->on_progress = [this](const SyncProgress& progress) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     progress_ = progress;
   };
 }
@@ -57,7 +57,7 @@ void BackgroundSync::run() {
   PCCL_ASSERT(end.has_value());
   bool alone = false;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (end->status.ok()) elected_ = {end->revision, end->state_hash};
     end_ = std::move(end);
     alone = abandoned_;
@@ -71,14 +71,14 @@ void BackgroundSync::release() {
   (void)conclude_once([] { return Status{Code::kInvalidState, "nobody has waited for it", {}}; });
 }
 
-template <typename Done>
-bool BackgroundSync::wait_until(Instant until, const Interrupted& interrupted, Done done) {
-  std::unique_lock lock(mutex_);
-  while (!done()) {
-    const Duration left = until - monotonic_now();
-    if (left <= Duration::zero()) return false;
-    changed_.wait_for(lock, std::min(left, Waiter::kInterruptPeriod));
-    if (done() || !interrupted) continue;
+bool BackgroundSync::wait_until(Until what, Instant deadline, const Interrupted& interrupted) {
+  Lock lock(mutex_);
+  while (!end_ && (what == Until::kEnd || !decided_)) {
+    const Instant now = monotonic_now();
+    if (now >= deadline) return false;
+    const bool notified =
+        changed_.wait_until(lock, std::min(deadline, now + Waiter::kInterruptPeriod));
+    if (notified || !interrupted) continue;
     lock.unlock();
     if (interrupted()) return false;
     lock.lock();
@@ -87,36 +87,36 @@ bool BackgroundSync::wait_until(Instant until, const Interrupted& interrupted, D
 }
 
 bool BackgroundSync::wait_for_votes(const Interrupted& interrupted) {
-  return wait_until(monotonic_now() + kForever, interrupted, [this] { return decided_ || end_; });
+  return wait_until(Until::kVotes, monotonic_now() + kForever, interrupted);
 }
 
 bool BackgroundSync::wait(Instant until, const Interrupted& interrupted) {
   bool first = false;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     first = !end_ && !std::exchange(awaited_, true);
   }
   if (first) await_();
-  return wait_until(until, interrupted, [this] { return end_.has_value(); });
+  return wait_until(Until::kEnd, until, interrupted);
 }
 
 bool BackgroundSync::ended() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return end_.has_value();
 }
 
 bool BackgroundSync::failed() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return end_ && !end_->status.ok();
 }
 
 bool BackgroundSync::receives() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return receives_;
 }
 
 std::pair<uint64_t, uint64_t> BackgroundSync::elected() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return elected_;
 }
 
@@ -126,36 +126,42 @@ Result<JointResult> BackgroundSync::conclude(const std::function<Status()>& may_
 }
 
 Result<JointResult> BackgroundSync::conclude_once(const std::function<Status()>& may_install) {
-  const std::lock_guard conclusion(conclusion_);
+  const Lock conclusion(conclusion_);
   if (outcome_) return *outcome_;
-  PCCL_ASSERT(end_.has_value());
-  const Status refused = end_->status.ok() && may_install ? may_install() : Status{};
-  if (!refused.ok()) end_->status = refused;
-  outcome_ = conclude_(std::move(*end_));
+  FinishJoint end;
+  {
+    const Lock lock(mutex_);
+    PCCL_ASSERT(end_.has_value());
+    end = *end_;
+  }
+  const Status refused = end.status.ok() && may_install ? may_install() : Status{};
+  if (!refused.ok()) end.status = refused;
+  outcome_ = conclude_(std::move(end));
   how_.keeps.reset();
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
+  if (!refused.ok()) end_->status = refused;
   concluded_ = true;
   return *outcome_;
 }
 
 bool BackgroundSync::concluded() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return concluded_;
 }
 
 std::optional<SyncProgress> BackgroundSync::take_progress() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return std::exchange(progress_, {});
 }
 
 void BackgroundSync::join() {
-  const std::lock_guard joining(joining_);
+  const Lock joining(joining_);
   if (thread_.joinable()) thread_.join();
 }
 
 void BackgroundSync::abandon() {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     abandoned_ = true;
     if (!end_) return;  // the thread releases what it has
   }
@@ -163,7 +169,7 @@ void BackgroundSync::abandon() {
 }
 
 bool BackgroundSync::abandoned() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return abandoned_;
 }
 

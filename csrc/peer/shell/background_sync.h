@@ -10,13 +10,12 @@
 // Failure: the thread finds no memory. It gives the call up, and this is the outcome.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/result.h"
 #include "csrc/peer/shell/control.h"
 #include "csrc/peer/shell/peer.h"
@@ -59,23 +58,26 @@ class BackgroundSync {
   void run();
   Result<JointResult> conclude_once(const std::function<Status()>& may_install);
   void release();
-  template <typename Done>
-  bool wait_until(Instant until, const Interrupted& interrupted, Done done);
+  enum class Until { kVotes, kEnd };
+  bool wait_until(Until what, Instant deadline, const Interrupted& interrupted);
 
   const std::shared_ptr<Control::WaitingCall> call_;
-  InBackground how_;
+  InBackground how_;  // of the thread; then of the one that concludes
   const std::function<void()> give_up_, await_;
   const Conclude conclude_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool awaited_ = false, decided_ = false, receives_ = false;
-  bool abandoned_ = false, concluded_ = false;
-  std::pair<uint64_t, uint64_t> elected_;
-  std::optional<SyncProgress> progress_;
-  std::optional<FinishJoint> end_;
-  std::mutex conclusion_;  // held while it is concluded
-  std::optional<Result<JointResult>> outcome_;
-  std::mutex joining_;  // for the thread below, which may conclude
+  mutable Mutex mutex_;
+  Condition changed_;
+  bool awaited_ PCCL_GUARDED_BY(mutex_) = false;
+  bool decided_ PCCL_GUARDED_BY(mutex_) = false;
+  bool receives_ PCCL_GUARDED_BY(mutex_) = false;
+  bool abandoned_ PCCL_GUARDED_BY(mutex_) = false;
+  bool concluded_ PCCL_GUARDED_BY(mutex_) = false;
+  std::pair<uint64_t, uint64_t> elected_ PCCL_GUARDED_BY(mutex_);
+  std::optional<SyncProgress> progress_ PCCL_GUARDED_BY(mutex_);
+  std::optional<FinishJoint> end_ PCCL_GUARDED_BY(mutex_);
+  Mutex conclusion_;  // held while it is concluded
+  std::optional<Result<JointResult>> outcome_ PCCL_GUARDED_BY(conclusion_);
+  Mutex joining_;  // for the thread below, which may conclude
   std::thread thread_;
 };
 

@@ -112,7 +112,7 @@ ring::Shell::Callbacks Control::data_callbacks() {
 bool Control::push(Item item) {
   bool first = false;
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const Lock lock(inbox_mutex_);
     if (closed_) return false;
     first = inbox_.empty();
     inbox_.push_back(std::move(item));
@@ -124,7 +124,7 @@ bool Control::push(Item item) {
 void Control::take_items() {
   if (data_ == nullptr) return;  // this peer has left: fail_what_is_left() takes them
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const Lock lock(inbox_mutex_);
     taken_.swap(inbox_);
   }
   for (Item& item : taken_) std::visit([this](auto& what) { take(what); }, item);
@@ -134,7 +134,7 @@ void Control::take_items() {
 
 Handle Control::post(OpRequest request, ring::Memory memory, Completion completion) {
   Posted posted{std::move(request), std::move(memory), std::move(completion)};
-  std::unique_lock lock(inbox_mutex_);
+  Lock lock(inbox_mutex_);
   if (closed_) {
     lock.unlock();
     posted.completion(left());
@@ -583,7 +583,7 @@ void Control::link_changed(protocol::LinkReport report) {
 void Control::notice_end() {
   if (!gone_ || !streams_.empty() || (lingers_ && !links_up_.empty())) return;
   {
-    const std::lock_guard lock(end_mutex_);
+    const Lock lock(end_mutex_);
     gone_and_said_ = true;
   }
   end_changed_.notify_all();
@@ -594,12 +594,14 @@ void Control::end(Duration at_most) {
   const bool first = push(Event{LeaveCalled{}});
   PCCL_ASSERT(first);
   {
-    std::unique_lock lock(end_mutex_);
-    if (loop_.status().ok())
-      end_changed_.wait_for(lock, at_most, [this] { return gone_and_said_; });
+    Lock lock(end_mutex_);
+    const Instant deadline = monotonic_now() + at_most;
+    while (!gone_and_said_ && loop_.status().ok()) {
+      if (!end_changed_.wait_until(lock, deadline)) break;
+    }
   }
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const Lock lock(inbox_mutex_);
     closed_ = true;
   }
   token_watch_.reset();
@@ -627,7 +629,7 @@ std::unique_ptr<ring::Shell> Control::close_inputs() {
 void Control::fail_what_is_left() {
   std::vector<Item> late;
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const Lock lock(inbox_mutex_);
     late.swap(inbox_);
   }
   for (Item& item : late) {

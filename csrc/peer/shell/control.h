@@ -12,17 +12,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "csrc/base/log.h"
+#include "csrc/base/mutex.h"
 #include "csrc/base/result.h"
 #include "csrc/net/loop_share.h"
 #include "csrc/net/stream.h"
@@ -181,13 +180,14 @@ class Control {
   net::LoopShare loop_;
 
   std::atomic<Handle> handles_{0};  // of operations: handed out in the order of the inbox
-  std::mutex inbox_mutex_;
-  std::vector<Item> inbox_;
-  bool closed_ = false;  // no item is accepted any more
+  Mutex inbox_mutex_;
+  std::vector<Item> inbox_ PCCL_GUARDED_BY(inbox_mutex_);
+  bool closed_ PCCL_GUARDED_BY(inbox_mutex_) = false;  // no item is accepted any more
 
-  std::mutex end_mutex_;
-  std::condition_variable end_changed_;
-  bool gone_and_said_ = false;  // the core is gone, and its last messages have left
+  Mutex end_mutex_;
+  Condition end_changed_;
+  // The core is gone, and its last messages have left.
+  bool gone_and_said_ PCCL_GUARDED_BY(end_mutex_) = false;
 
   // On the loop only.
   PeerCore core_;

@@ -12,8 +12,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <shared_mutex>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/background_sync.h"
@@ -121,20 +121,23 @@ struct Peer::Impl {
   const unsigned fork_count = net::fork_count();
   const bool retries;  // policy retry
   std::atomic<uint32_t> rank{0}, world_size{0};
-  mutable std::mutex topology_mutex;
-  std::shared_ptr<const Topology> topology = std::make_shared<Topology>();
-  std::optional<protocol::TopologyPlan> plan;  // of the last optimize_topology
+  mutable Mutex topology_mutex;
+  std::shared_ptr<const Topology> topology PCCL_GUARDED_BY(topology_mutex) =
+      std::make_shared<Topology>();
+  // Of the last optimize_topology.
+  std::optional<protocol::TopologyPlan> plan PCCL_GUARDED_BY(topology_mutex);
   // Policy retry: the topology after a loss. The application gets it when it looks while none of
   // its operations is in flight.
   std::atomic<bool> news{false};
-  std::optional<Topology> reconfigured;
+  std::optional<Topology> reconfigured PCCL_GUARDED_BY(topology_mutex);
   std::atomic<int64_t> in_flight{0};
 
-  std::mutex background_mutex;
-  std::shared_ptr<BackgroundSync> background;  // that nobody has waited for yet
+  Mutex background_mutex;
+  // No thread has waited for it yet.
+  std::shared_ptr<BackgroundSync> background PCCL_GUARDED_BY(background_mutex);
 
-  std::shared_mutex life;  // shared by users of the loop, exclusive for its end
-  bool ended = false;
+  SharedMutex life;  // shared by users of the loop, exclusive for its end
+  bool ended PCCL_GUARDED_BY(life) = false;
   Control control;
 };
 
@@ -149,14 +152,14 @@ Status Peer::Impl::check_caller(const char* what) const {
 void Peer::Impl::see(const Topology& seen) {
   rank = seen.rank;
   world_size = static_cast<uint32_t>(seen.members.size());
-  const std::lock_guard lock(topology_mutex);
+  const Lock lock(topology_mutex);
   topology = std::make_shared<Topology>(seen);
   if (reconfigured && reconfigured->epoch <= seen.epoch) reconfigured.reset();
   news = reconfigured.has_value();
 }
 
 void Peer::Impl::on_reconfigured(const Topology& changed) {
-  const std::lock_guard lock(topology_mutex);
+  const Lock lock(topology_mutex);
   reconfigured = changed;
   news = true;
 }
@@ -166,7 +169,7 @@ void Peer::Impl::look() {
   if (!news || in_flight > 0) return;
   std::optional<Topology> changed;
   {
-    const std::lock_guard lock(topology_mutex);
+    const Lock lock(topology_mutex);
     changed.swap(reconfigured);
     news = false;
   }
@@ -225,7 +228,7 @@ uint32_t Peer::world_size() const {
 std::shared_ptr<const Topology> Peer::topology() const {
   // the lock may have been held at the fork
   if (impl_->forked()) return std::make_shared<Topology>();
-  const std::lock_guard lock(impl_->topology_mutex);
+  const Lock lock(impl_->topology_mutex);
   return impl_->topology;
 }
 
@@ -251,7 +254,7 @@ void Peer::staged(Handle handle, Status status) {
 Status Peer::Impl::check_joint(const char* what) {
   Status status = check_caller(what);
   if (!status.ok()) return status;
-  const std::lock_guard lock(background_mutex);
+  const Lock lock(background_mutex);
   if (background == nullptr) return {};
   if (background->abandoned() && background->ended()) {
     background.reset();
@@ -318,7 +321,7 @@ Result<JointResult> Peer::Impl::outcome_of(FinishJoint end, SharedEntries* entri
   }
   if (end.topology) see(*end.topology);
   if (end.plan) {
-    const std::lock_guard lock(topology_mutex);
+    const Lock lock(topology_mutex);
     plan = end.plan;
   }
   out.plan = std::move(end.plan);
@@ -454,7 +457,7 @@ Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
 Status Peer::Impl::begin_in_background(const std::shared_ptr<BackgroundSync>& sync,
                                        JointCalled event,
                                        const std::shared_ptr<Control::WaitingCall>& call) {
-  const std::lock_guard lock(background_mutex);
+  const Lock lock(background_mutex);
   if (background != nullptr) return under_way("sync_shared_state");
   if (Status status = sync->start(); !status.ok()) return status;
   if (Status status = begin(std::move(event), call); !status.ok()) {
@@ -474,19 +477,19 @@ std::optional<Result<JointResult>> Peer::wait_for(BackgroundSync& sync, Instant 
   if (!status.ok()) return Result<JointResult>(status);
   if (!sync.wait(until, interrupted)) return std::nullopt;
   Result<JointResult> outcome = sync.conclude(may_install);
-  const std::lock_guard lock(impl_->background_mutex);
+  const Lock lock(impl_->background_mutex);
   if (impl_->background.get() == &sync) impl_->background.reset();
   return outcome;
 }
 
 void Peer::leave(Duration at_most) {
   if (!impl_->check_caller("leave").ok()) return;
-  const std::unique_lock lock(impl_->life);
+  const ExclusiveLock lock(impl_->life);
   if (!impl_->ended) impl_->control.end(at_most);
   impl_->ended = true;
   std::shared_ptr<BackgroundSync> background;
   {
-    const std::lock_guard of(impl_->background_mutex);
+    const Lock of(impl_->background_mutex);
     background = impl_->background;
   }
   if (background != nullptr) background->join();  // its thread uses the Control
@@ -498,11 +501,11 @@ Info Peer::info() {
   if (impl_->control.on_loop()) {
     info = impl_->control.info();
   } else {
-    const std::shared_lock lock(impl_->life);
+    const SharedLock lock(impl_->life);
     if (!impl_->ended) info = impl_->control.info();
   }
   info.topology = *topology();
-  const std::lock_guard lock(impl_->topology_mutex);
+  const Lock lock(impl_->topology_mutex);
   info.plan = impl_->plan;
   return info;
 }

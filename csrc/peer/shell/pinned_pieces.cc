@@ -6,10 +6,10 @@
 #include "csrc/peer/shell/pinned_pieces.h"
 
 #include <algorithm>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "csrc/base/mutex.h"
 #include "csrc/memory/state_hash.h"
 
 namespace pccl::peer {
@@ -56,9 +56,9 @@ Status wait_for(memory::DeviceEvent& event, Duration limit,
 }
 
 void keep_for_ever(std::shared_ptr<void> what) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
-  const std::lock_guard lock(mutex);
+  const Lock lock(mutex);
   kept->push_back(std::move(what));
 }
 

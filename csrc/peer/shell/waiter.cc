@@ -8,7 +8,7 @@ void Waiter::tell(std::function<void()> task) { add({std::move(task), false}); }
 
 void Waiter::add(Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (result_) return;
     tasks_.push_back(std::move(task));
   }
@@ -17,7 +17,7 @@ void Waiter::add(Task task) {
 
 void Waiter::finish(FinishJoint result) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     result_ = std::move(result);
     std::erase_if(tasks_, [](const Task& task) { return task.dropped_at_the_end; });
   }
@@ -25,31 +25,34 @@ void Waiter::finish(FinishJoint result) {
 }
 
 std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
-  std::unique_lock lock(mutex_);
+  Instant asks = monotonic_now() + kInterruptPeriod;
+  Lock lock(mutex_);
   while (!result_ || !tasks_.empty()) {
+    if (tasks_.empty() && !interrupted) {
+      changed_.wait(lock);
+      continue;
+    }
     if (tasks_.empty()) {
-      const auto something = [this] { return result_ || !tasks_.empty(); };
-      if (!interrupted) {
-        changed_.wait(lock, something);
-      } else if (!changed_.wait_for(lock, kInterruptPeriod, something)) {
-        lock.unlock();
-        if (interrupted()) return std::nullopt;
-        lock.lock();
-      }
+      if (changed_.wait_until(lock, asks) || result_ || !tasks_.empty()) continue;
+      lock.unlock();
+      if (interrupted()) return std::nullopt;
+      asks = monotonic_now() + kInterruptPeriod;
+      lock.lock();
       continue;
     }
     std::vector<Task> tasks;
     tasks.swap(tasks_);
     lock.unlock();
     for (const Task& task : tasks) task.run();
+    asks = monotonic_now() + kInterruptPeriod;
     lock.lock();
   }
   return std::move(result_);
 }
 
 FinishJoint Waiter::end() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return result_.has_value(); });
+  Lock lock(mutex_);
+  while (!result_) changed_.wait(lock);
   tasks_.clear();
   return std::move(*result_);
 }

@@ -4,12 +4,11 @@
 // works.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "csrc/base/mutex.h"
 #include "csrc/peer/shell/peer.h"
 
 namespace pccl::peer {
@@ -30,16 +29,16 @@ class Waiter {
   FinishJoint end();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
   struct Task {
     std::function<void()> run;
     bool dropped_at_the_end = true;
   };
   void add(Task task);
 
-  std::vector<Task> tasks_;
-  std::optional<FinishJoint> result_;
+  std::vector<Task> tasks_ PCCL_GUARDED_BY(mutex_);
+  std::optional<FinishJoint> result_ PCCL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pccl::peer
