@@ -1,6 +1,6 @@
 // Context: the state that the parts of a MasterCore share during a step: the options, the list of
 // effects, and the counters for numbers that are never reused. The MasterCore owns it. A part does
-// not reach another part through it: core.cc and group.cc pass on what one part says to another.
+// not reach another part through it: core.cc and group.cc carry the results of one part to another.
 #pragma once
 
 #include <map>
@@ -29,12 +29,12 @@ struct Context {
   bool was_paused = false;
   bool ends = false;  // the process of the master is about to end: no epoch begins any more
 
-  // The key with which `peer` accepts links; none if the run is not secured.
+  // The key of `peer` for accepting links; none if the run is not secured.
   std::optional<protocol::Key> accepting(PeerId peer) const {
     if (!options.seed) return std::nullopt;
     return net::accepting_key(*options.seed, peer);
   }
-  // With it, `dialler` can dial `acceptor`, and nobody else. Each has its own number.
+  // Lets `dialler` dial `acceptor`, and no other peer. Each has its own number.
   std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor) {
     if (!options.seed) return std::nullopt;
     const protocol::LaneIdentity identity{dialler, acceptor, options.incarnation, ++credentials};
@@ -47,7 +47,7 @@ struct Context {
 
   template <typename E>
   void emit(E effect) {
-    PCCL_ASSERT(effects != nullptr);  // outside of a step nobody would carry it out
+    PCCL_ASSERT(effects != nullptr);  // outside of a step it would not be carried out
     effects->emplace_back(std::move(effect));
   }
   // The peers of the run have used up more than the master has room for: the run ends.

@@ -237,12 +237,12 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   return group->back(resume);
 }
 
-// The ids of peers are no secret within a run. So a peer is taken back only with a token of the
-// name with which it came, which the journal keeps. A peer that came without a token, or is from an
-// older journal, gets the name of the token that it shows now.
+// The ids of peers are no secret within a run. So a peer is taken back only with a token of its
+// first name, which the journal keeps. A peer that came without a token, or is from an older
+// journal, gets the name of the token that it shows now.
 // A master that was started again without its keyring takes back no peer that came with a token.
-// Anybody could say the id of the peer there, in plain text. And the peer itself could not go on:
-// its links need new keys, and this master hands out none.
+// Anybody could claim the id of the peer there, in plain text. The peer itself could not continue
+// either: its links need new keys, and this master hands out none.
 std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& group, ConnectionId id,
                                                                 PeerId peer) const {
   const std::optional<Holder>& before = group.view().membership.find(peer)->holder;
@@ -344,7 +344,7 @@ bool is_about_operations(const protocol::Message& message) {
          std::holds_alternative<protocol::Pong>(message);
 }
 
-// Messages that the master can judge only if it knows what was sent before its restart.
+// Messages that the master can judge only if it knows the messages from before its restart.
 bool is_decided(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
@@ -427,8 +427,8 @@ void MasterCore::Impl::on(const RingPlanned& event) {
   if (groups.find(event.group) != nullptr) groups.touch(event.group).planned(event);
 }
 
-// The limit is half of the time after which peers give up an unresponsive master. Before the first
-// step there is nothing to compare with.
+// The limit is half of the time that peers wait for an unresponsive master. Before the first step
+// there is nothing to compare with.
 void MasterCore::Impl::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
@@ -577,7 +577,7 @@ void MasterCore::Impl::forget_groups() {
 }
 
 void MasterCore::Impl::check() const {
-  if (!awake) return;  // what is restored is put in order by the first step
+  if (!awake) return;  // the first step puts the restored values in order
   connections.check();
   groups.check();
   const bool peopled = !groups.with(Groups::Trait::kPeopled).empty();

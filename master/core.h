@@ -1,16 +1,15 @@
 // MasterCore: the state machine of one run at its master. It knows the registered peers, the
 // members, the posted operations and their outcomes. PROTOCOL.md is its specification.
 // The shell (or the simulator) owns one for each living run and calls it from one thread. It is
-// pure: it has no socket, clock or thread. It is composed of ballot (joint votes), membership
-// (peers, links, epochs), verdict (how operations end) and election (shared state).
+// pure: it has no socket, clock or thread. Its parts are the connections, the peer groups, and the
+// context that they share.
 // Invariants:
-// 1. Only step() changes its state, and time enters only through step(). deadline() says when
+// 1. Only step() changes its state, and time enters only through step(). deadline() returns when
 //    TimePassed is due.
 // 2. No message of a peer can trigger an assertion.
 // 3. The run has a configuration, and beats, if and only if some group has peers.
 // 4. A limit that was exceeded has ended the run by the end of the step.
-// Failure: if a peer sends what the protocol forbids, its connection is closed (PROTOCOL.md,
-// section 1).
+// Failure: if a peer sends a forbidden message, its connection is closed (PROTOCOL.md, section 1).
 #pragma once
 
 #include <memory>
@@ -43,7 +42,7 @@ class MasterCore {
   // No peer is connected or expected back: only the shared states of the run are left.
   bool idle() const;
   std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
-  // The number of peers that have come with these tokens.
+  // The number of peers that have proven these tokens.
   size_t count_holders(const std::set<std::string>& tokens) const;
   // Some group of the run has had members, before or after the last restart of the master.
   bool founded() const;
@@ -56,7 +55,7 @@ class MasterCore {
   std::string awaited_peers() const;
 
   // Asserts the invariants of all parts, and between them. Without NDEBUG, step() calls it: after
-  // every step while the run is small, else after so many steps that it does not dominate.
+  // every step while the run is small, else so rarely that it does not dominate.
   void check() const;
 
  private:

@@ -1,5 +1,5 @@
 // The options of MasterCore, the events that it takes and the effects that it asks for, all plain
-// data. The shell carries out the effects in the order in which step() appends them.
+// data. The shell carries out the effects in the order of step().
 #pragma once
 
 #include <compare>
@@ -43,7 +43,7 @@ struct Received {
 struct Closed {
   ConnectionId connection;
   std::string why;
-  bool refused = false;  // the shell has closed it, because of what the peer sent or does not read
+  bool refused = false;  // the shell has closed it: bad or unread messages
 };
 struct Persisted {
   uint64_t token = 0;
@@ -55,11 +55,11 @@ struct RingPlanned {
   topology::Plan plan;
 };
 struct TimePassed {};
-// The process wants to end, and the run ends with it. The core ends what is under way, and asks the
-// peers to confirm what they have received. Repeated, it asks those that were not asked yet. When
-// the core is settled(), it has said Farewell.
+// The process wants to end, and the run ends with it. The core ends all epochs and calls, and asks
+// the peers to confirm the messages that they have received. Repeated, it asks the peers that were
+// not asked yet. When the core is settled(), it has sent Farewell.
 struct Draining {};
-// The process that hosts the run wants to exit. may_exit() says when it may (host_exit.h).
+// The process that hosts the run wants to exit. may_exit() returns whether it may (host_exit.h).
 struct HostExits {
   Duration patience{0};
 };
@@ -83,7 +83,7 @@ struct Persist {
   Record record;
 };
 // Finds the fastest plan, and answers with RingPlanned. With many members this takes some seconds,
-// in which the core must not wait.
+// and the core must not wait.
 struct PlanRing {
   GroupId group;
   uint64_t token = 0;

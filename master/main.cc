@@ -1,7 +1,7 @@
 // pccl-master: runs a master until a signal ends it. It listens, prints its address in one line on
-// stdout, then what it remembers, and waits for SIGINT or SIGTERM. It ignores SIGHUP, so that it
-// outlives the terminal that it was started from. Exit codes: 0 ended by a signal, 1 the system
-// refused or the journal failed, 2 wrong usage.
+// stdout, then the runs that it remembers, and waits for SIGINT or SIGTERM. It ignores SIGHUP, so
+// that it outlives its terminal. Exit codes: 0 ended by a signal, 1 the system refused or the
+// journal failed, 2 wrong usage.
 
 #include <pthread.h>
 #include <unistd.h>
@@ -210,8 +210,8 @@ Arguments parse(int argc, char** argv) {
   return wrong("--group is \"" + group + "\", the number of a peer group is needed");
 }
 
-// The folder of what a master keeps, by the XDG Base Directory Specification; nothing if the
-// environment names no home.
+// The folder of the files that a master keeps, by the XDG Base Directory Specification; nothing if
+// the environment names no home.
 std::optional<std::string> state_folder() {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");

@@ -30,7 +30,7 @@ std::string group_text(GroupId group, const char* preposition = " of");
 // "1 member is left, and min_peers is 2".
 std::string shortage_text(size_t left, size_t min_peers);
 
-// ": 2 joined, 1 gone"; empty if nobody did either.
+// ": 2 joined, 1 gone"; empty if both are 0.
 std::string change_text(size_t joined, size_t gone);
 
 // The hash of a shared state: "00c0ffee00c0ffee".

@@ -7,8 +7,8 @@
 //    bytes present before anything is allocated, and enumerators are range-checked.
 // 2. Bytes after the last field that this version knows are ignored, since a later version may add
 //    fields there.
-// Failure: the Status of a refused message says which message was refused and what was wrong. The
-// caller closes the connection that the message came from.
+// Failure: the Status of a refused message names the message and the fault. The caller closes the
+// connection that the message came from.
 // Other versions: a Hello or Resume whose `versions` have none in common with ours decodes to a
 // message with only `magic` and `versions` filled in, so that a Reject that names both can answer
 // it. An unknown code in a Reject becomes kProtocol.

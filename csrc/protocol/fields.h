@@ -1,8 +1,8 @@
-// fields: defines which fields a message has on the wire, in which order and within which limits.
-// There is one function per struct. The writer and the reader of codec.cc use the same function, so
-// they cannot disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs,
-// optional structs, and lists and texts wrapped in bounded(), shown() or free_text(). Pure
-// functions: any thread may call them.
+// fields: defines the fields of each message on the wire, with their order and their limits. There
+// is one function per struct. The writer and the reader of codec.cc use the same function, so they
+// cannot disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs, optional
+// structs, and lists and texts wrapped in bounded(), shown() or free_text(). Pure functions: any
+// thread may call them.
 #pragma once
 
 #include <concepts>

@@ -1,6 +1,6 @@
-// frames: what the frames of a lane say (PROTOCOL.md, section 6), as plain values: the header of
-// every frame, and the hello that each end of a connection sends first. csrc/net/framing.h turns
-// them into bytes. Any thread may use them.
+// frames: the contents of the frames of a lane (PROTOCOL.md, section 6), as plain values: the
+// header of every frame, and the hello that each end of a connection sends first.
+// csrc/net/framing.h turns them into bytes. Any thread may use them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline bool made_by_higher(uint32_t serial) { return serial % 2 == 1; }
 // Returns the serial number of a new connection between two peers. It is above `last`, which is at
 // least the serial number of the last connection that is known to be dead. The peer with the higher
 // id makes the odd numbers, and the other peer the even ones. So no two connections have the same
-// number, and each number tells which peer made the connection.
+// number, and the number identifies the peer that made the connection.
 inline uint32_t next_serial(uint32_t last, bool by_higher) {
   const uint32_t next = last + (made_by_higher(last) == by_higher ? 2 : 1);
   PCCL_ASSERT(made_by_higher(next) == by_higher);
@@ -50,28 +50,28 @@ enum class FrameType : uint8_t {
   // The sender knows `epoch`. Frames of older epochs are void from here on.
   kOpen = 3,
   // op, digest; `value` is the number of steps that the sender has room for, counted from the
-  // start. `round` kPullRound: the sender asks for a transfer, and `block` says for what.
+  // start. `round` kPullRound: the sender asks for a transfer, and `block` selects the data.
   kCredit = 4,
-  // op, digest, round, block, slice, length, and the payload. `value` says who is absent
+  // op, digest, round, block, slice, length, and the payload. `value` names the absent ranks
   // (absent_ranks.h).
   kChunk = 5,
   kPing = 6,
   kPong = 7,
   // epoch; `value` is the number of contribution bytes that the sender has taken in the epoch.
-  // `round` tells whether it counts the contributions that the sender had requested, or the others.
+  // With `round` 65535 it counts the contributions that the sender had requested, else the others.
   kWindow = 8,
   // op, digest; the operation is done at the sender, which has reported this to the master.
   kDone = 9,
   // For `pccl probe` alone (section 9), and out of place on a lane of a run. The client asks for a
-  // trial, and the server says the same when it is ready. Fields:
+  // trial, and the server repeats the frame when it is ready. Fields:
   //   block          number of connections that carry data
   //   slice          milliseconds
   //   round          direction; 4 is added on a wan path
   //   op.tag, digest name of the congestion control, padded with zeros
   kTrial = 10,
-  // The server's count of a trial: `value` is the number of bytes that have come, `block` that of
-  // lost connections, and `slice` the thousandths of a core that its thread took. If `round` is not
-  // 0, it is the reason why the server ends the session, and there is no count.
+  // The server's count of a trial: `value` is the number of bytes that arrived, `block` the number
+  // of lost connections, and `slice` the thousandths of a core that its thread took. If `round` is
+  // not 0, it is the reason why the server ends the session, and there is no count.
   kTrialResult = 11,
 };
 

@@ -32,7 +32,7 @@ constexpr int beats_per_ping(Duration peer_timeout) {
 class KeepaliveTimer {
  public:
   // REQUIRES: `peer_timeout` is in the accepted range (limits.h).
-  // `ticks_max`: the number of ticks without input from which on too_long() is true.
+  // `ticks_max`: too_long() is true after this number of ticks without input.
   explicit KeepaliveTimer(int ticks_max, Duration peer_timeout = kPeerTimeoutDefault)
       : ticks_max_(ticks_max),
         beats_per_tick_(protocol::beats_per_tick(peer_timeout)),

@@ -38,7 +38,8 @@ inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
 // Further addresses of a peer, beside the one that is tried first.
 inline constexpr size_t kOtherAddressesMax = 7;
 inline constexpr size_t kNumericHostBytesMax = 45;  // an IPv6 address that contains an IPv4 one
-// Bytes to which texts in messages are cut, so that an error never grows with the number of peers.
+// Texts in messages are cut to this number of bytes, so that an error never grows with the number
+// of peers.
 inline constexpr size_t kTextBytesMax = 4096;
 // Members of one peer group. Each keeps a link to every other, and a state report lists all of
 // them.
@@ -57,7 +58,7 @@ inline constexpr uint32_t kSerialStepMax = 1u << 28;
 // The highest serial number that is believed. Beyond it there is room for the next ones, so that no
 // number ever wraps.
 inline constexpr uint32_t kSerialMax = 1u << 31;
-// Peer groups of one run, including groups of which only the shared state is left. A machine has
+// Peer groups of one run, including groups with nothing left but their shared state. A machine has
 // one group for each of its processes.
 inline constexpr size_t kGroupsMax = 1024;
 // Peer groups that an answer names as settled together. It names each group of its run at most
@@ -79,13 +80,13 @@ inline constexpr size_t kStateKeysMax = large(65536);
 // An offer with more entries than this has their digest alone, and their list follows if the master
 // needs it. A short list saves the round trip.
 inline constexpr size_t kStateListedMax = 64;
-// Bytes of all tensors of a state: what a process can address.
+// Bytes of all tensors of a state: the address space of a process.
 inline constexpr uint64_t kStateBytesMax = uint64_t{1} << 47;
 // Dimensions of one tensor of a shared state. Frameworks stop at 64.
 inline constexpr size_t kShapeDimensionsMax = 64;
-// Bytes of one piece of a shared state, the unit in which it travels and is verified. It is a
-// multiple of the tile of the state hash. A larger piece costs more when a peer is lost, and a
-// smaller one more requests.
+// Bytes of one piece of a shared state, the unit of its transfer and verification. It is a multiple
+// of the tile of the state hash. A larger piece costs more when a peer is lost, and a smaller one
+// more requests.
 inline constexpr uint64_t kStateUnitBytes = 4u << 20;
 // Pieces of one state, so that the list of those that a peer has is small. A state of more than
 // 256 GiB has larger pieces.
@@ -114,12 +115,12 @@ inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
 // Bytes of the tags and of the part sizes of all open operations of a member. They travel in one
 // Resume, and the master keeps them. Beyond this limit, posting fails with InvalidStateError.
 inline constexpr size_t kCarriedBytesMax = kMessageBytesMax / 4;
-// Sends for which one AwaitSend asks. A peer that waits for more asks again when these have come.
+// Sends that one AwaitSend asks for. A peer that waits for more asks again when these have begun.
 inline constexpr uint32_t kAwaitedSendsMax = 64;
-// Tags under which a peer waits for a send from any source. The master keeps an entry for each.
+// Tags of the receives from any source that wait at one peer. The master keeps an entry for each.
 // Beyond this limit, the receive fails with InvalidStateError.
 inline constexpr size_t kAwaitedTagsMax = 1024;
-// Ranks named one by one in an error text before it says "and N more".
+// Ranks named one by one in an error text, before "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
 
 // The header and the trailer of a lane frame each have one size (PROTOCOL.md, section 6).
@@ -146,8 +147,8 @@ inline constexpr size_t kOneShotMembersMax = 32;
 // equal shares are still a few units each.
 inline constexpr uint16_t kSharesTotal = 256;
 static_assert(kSharesTotal >= kMembersMax);
-// The RTT from which a path is a wan path. A wan path has several lanes, which pace their data, and
-// carries smaller chunks, with more of them in flight.
+// The lowest RTT of a wan path. A wan path has several lanes, which pace their data, and carries
+// smaller chunks, with more of them in flight.
 inline constexpr Duration kWanRttMin = std::chrono::milliseconds(1);
 // Eager data of one link on a wan path, in bytes. The other end of the link keeps it. It fills a
 // fast path for some tens of milliseconds.
@@ -185,14 +186,15 @@ inline constexpr size_t kConnectionsPerTokenMax = 256;
 inline constexpr uint32_t kTrialStreamsMax = 2 * kLanesMax;
 inline constexpr Duration kTrialTimeMin = std::chrono::milliseconds(200);
 inline constexpr Duration kTrialTimeMax = std::chrono::minutes(1);
-// The text in which a probe server describes its host: six settings of the system.
+// The description that a probe server gives of its host: six settings of the system.
 inline constexpr size_t kAboutBytesMax = 4096;
-// How long one optimize_topology measures the links of a group, in milliseconds. Nobody trains
-// meanwhile, and it takes a minute to measure all links of 18 members on three continents.
+// How long one optimize_topology measures the links of a group, in milliseconds. The training
+// pauses meanwhile, and it takes a minute to measure all links of 18 members on three continents.
 inline constexpr uint32_t kProbeBudgetMax = 600'000;
 // A probe that carries less in each direction shows the start of a connection, and no rate.
 inline constexpr uint64_t kProbeBytesMin = 1u << 20;
-// The least max_bytes of optimize_topology: those of one probe, which a member sends and receives.
+// The least max_bytes of optimize_topology: the bytes that a member sends and receives in one
+// probe.
 inline constexpr uint64_t kProbesBytesMin = 2 * kProbeBytesMin;
 // A pending connection whose hello has not come within this time is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);

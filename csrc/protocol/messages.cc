@@ -6,8 +6,7 @@
 namespace pccl::protocol {
 namespace {
 
-// One step of a hash in which each input bit reaches every output bit (the finalizer of
-// SplitMix64).
+// One step of a hash: each input bit affects every output bit (the finalizer of SplitMix64).
 uint64_t mix(uint64_t hash, uint64_t value) {
   uint64_t z = (hash ^ value) + 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -26,7 +25,7 @@ uint64_t word_of(const WireFormat& format) {
          uint64_t{format.stochastic} << 32;
 }
 
-// Whether `count` is that of one of several parts of a tensor.
+// Whether `count` is the size of one of several parts of a tensor.
 bool has_parts(OpKind kind) {
   return kind == OpKind::kReduceScatter || kind == OpKind::kGather || kind == OpKind::kScatter ||
          kind == OpKind::kAllToAll;

@@ -1,8 +1,7 @@
 // messages: the schema of the control plane. There is one plain struct for each message between a
-// peer and its master, roughly in the order in which a connection carries them. fields.h decides
-// the order of the fields on the wire; the structs show the same order to the reader. PROTOCOL.md
-// has the rules; codec.h turns the structs into bytes and back. Plain values: any thread may use
-// them.
+// peer and its master, roughly in their order on a connection. fields.h decides the order of the
+// fields on the wire; the structs show the same order to the reader. PROTOCOL.md has the rules;
+// codec.h turns the structs into bytes and back. Plain values: any thread may use them.
 #pragma once
 
 #include <array>
@@ -29,10 +28,10 @@ namespace pccl::protocol {
 
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
-// The way in which a group handles operations in flight when it loses a member. kRaise: they fail
-// until the application calls update_topology. kRetry: they begin again among the survivors.
+// How a group handles operations in flight when it loses a member. kRaise: they fail until the
+// application calls update_topology. kRetry: they begin again among the survivors.
 enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
-// Which pattern large all-reduces use. kAny: the master chooses by what it knows of the paths.
+// The pattern of large all-reduces. kAny: the master chooses by the known RTTs and rates.
 enum class PatternChoice : uint8_t { kAny = 0, kRing = 1, kDirect = 2 };
 
 // The most that a member has taken part in since it was admitted, in rising order. kNone: nothing
@@ -49,7 +48,7 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 
-// The key with which a peer accepts links, and the incarnation of the master that made it.
+// The key of a peer for accepting links, and the incarnation of the master that made it.
 struct AcceptingKey {
   uint32_t incarnation = 0;
   Key key;
@@ -90,7 +89,7 @@ struct Hello {
   std::string run;
   GroupId group;
   uint32_t founders = 1;   // number of peers that found the group together
-  uint32_t min_peers = 1;  // fewest members with which the group goes on
+  uint32_t min_peers = 1;  // the group continues with no fewer members
   int32_t rank = -1;       // wanted among the founders; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
   // All peers of a run must give the same value for these two and for call_timeout_ms.
@@ -128,8 +127,8 @@ struct Welcome {
   bool operator==(const Welcome&) const = default;
 };
 
-// Peer -> master: the address at which other peers reach the listener of this peer. An empty host
-// means "the address that the master sees". `others`: further numeric addresses of the listener.
+// Peer -> master: the address of this peer's listener for other peers. An empty host means "the
+// address that the master sees". `others`: further numeric addresses of the listener.
 struct Register {
   std::string host;
   uint16_t port = 0;
@@ -206,8 +205,8 @@ struct LinkRates {
   bool operator==(const LinkRates&) const = default;
 };
 
-// Master -> a peer, a text for people: why the peer is not pending yet, or what the call of the
-// members waits for.
+// Master -> a peer, a text for people: why the peer is not pending yet, or why the call of the
+// members waits.
 struct Notice {
   std::string text;
   bool operator==(const Notice&) const = default;
@@ -320,8 +319,8 @@ struct Kept {
 // Master -> survivors: the epoch is over. The operations in `committed` committed. The operations
 // that `continuation` selects continue: those in `kept` after the elements that they have finished,
 // the others from their start. All others aborted with kPeerLost and `text`. Unless `continuation`
-// is kEverything, the next call must be a joint update_topology. If nothing continues and nobody is
-// lost, the master ends (Farewell): then they aborted with kMasterLost.
+// is kEverything, the next call must be a joint update_topology. If nothing continues and no member
+// is lost, the master ends (Farewell): then they aborted with kMasterLost.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
@@ -348,8 +347,8 @@ enum class OpKind : uint8_t {
   kAllToAll = 10
 };
 
-// The properties of an operation on which all members must agree. For kSend and kRecv, `root` is
-// the sender, and both sides describe a kSend.
+// The properties of an operation that must be the same for all members. For kSend and kRecv, `root`
+// is the sender, and both sides describe a kSend.
 struct OpInfo {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
@@ -420,8 +419,8 @@ struct AbortProposal {
   bool operator==(const AbortProposal&) const = default;
 };
 
-// Peer -> master: `count` receives from any source wait here under `tag`. It replaces what the peer
-// said before about this tag. The answers are SendBegun, `count` of them at most.
+// Peer -> master: `count` receives from any source wait here under `tag`. It replaces the earlier
+// question of this peer under the tag. The answers are SendBegun, `count` of them at most.
 struct AwaitSend {
   Epoch epoch;
   std::string tag;
@@ -448,7 +447,7 @@ struct StateEntry {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   uint64_t hash = 0;
-  // Of kBytes: which of the dtypes that are only moved, as the application counts them. Only a peer
+  // The dtype behind kBytes, one that is only moved, as the application numbers it. Only a peer
   // that lacks the entry looks at it.
   uint8_t subtype = 0;
   bool operator==(const StateEntry&) const = default;
@@ -486,8 +485,8 @@ struct Vote {
 };
 
 // Peer -> master: joint call `number` has waited for its timeout. The reply is an Answer, the same
-// for every voter: that of the call if it was settled meanwhile, else kOperationTimeout with the
-// ranks that are missing. Like a Vote, it is void if `epoch` is an older one.
+// for every voter: the outcome of the call if it was settled meanwhile, else kOperationTimeout with
+// the missing ranks. Like a Vote, it is void if `epoch` is an older one.
 struct JointAbort {
   uint32_t number = 0;
   Epoch epoch;
@@ -509,7 +508,8 @@ struct Answer {
 };
 
 // Master -> voters of an optimize_topology: exchange data with `peer`, both ways, as fast as the
-// link carries it. `peer` is told the same. The answer is ProbeReport. A later probe ends this one.
+// link carries it. `peer` gets the same message. The answer is ProbeReport. A later probe ends this
+// one.
 struct Probe {
   uint32_t round = 0;
   PeerId peer;
@@ -528,11 +528,11 @@ struct ProbeReport {
   bool operator==(const ProbeReport&) const = default;
 };
 
-// Master -> voters of a shared-state sync in which some are stale: who has the elected state, and
-// who lacks entries of it. Each receiver gets the pieces of `keys` that it lacks from the sources
-// and from other receivers, and answers with Fetched. All get the Answer when the last receiver has
-// fetched. Without sources, all that had the whole state are lost (`gone` names them), and the
-// receivers have pieces of it from before the loss.
+// Master -> voters of a shared-state sync, if some are stale: the members that have the elected
+// state, and the members that lack entries of it. Each receiver gets the pieces of `keys` that it
+// lacks from the sources and from other receivers, and answers with Fetched. All get the Answer
+// when the last receiver has fetched. Without sources, all that had the whole state are lost
+// (`gone` names them), and the receivers have pieces of it from before the loss.
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;
@@ -553,8 +553,8 @@ struct Fetched {
   bool operator==(const Fetched&) const = default;
 };
 
-// Peer -> master: more of what this receiver lacks has arrived since it said so last, or since the
-// SyncPlan. A newcomer that says nothing is removed (PROTOCOL.md, section 2).
+// Peer -> master: more of the missing data has arrived at this receiver since its last Fetching, or
+// since the SyncPlan. A newcomer that sends none is removed (PROTOCOL.md, section 2).
 struct Fetching {
   uint32_t number = 0;
   bool operator==(const Fetching&) const = default;
@@ -597,7 +597,7 @@ inline constexpr const char* kFarewellText =
     "the master ended together with the process that hosted it (rank 0), and so the run is over. A "
     "separate master (`pccl master`, with its URL in PCCL_MASTER) outlives rank 0";
 
-// An operation whose verdict has come to a member that has yet to call it. `sender` and `receiver`:
+// An operation whose verdict reached a member that has yet to call it. `sender` and `receiver`:
 // only of a send.
 struct Uncalled {
   OpKey op;
@@ -637,7 +637,7 @@ struct Resume {
 struct Resumed {
   uint32_t incarnation = 0;
   std::optional<Key> accepting = {};  // of this incarnation; see Welcome
-  // To a member: the members that the master knows. They may be those of an epoch that has yet to
+  // To a member: the members that the master knows. They may belong to an epoch that has yet to
   // begin for this peer.
   std::vector<PeerId> members = {};
   bool operator==(const Resumed&) const = default;
@@ -651,8 +651,8 @@ using Message =
                  ListRequest, StateList, Probe, ProbeReport>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
-// all are done. Nobody is done before all have called the operation, so a member that receives an
-// abort proposal for it knows it.
+// all are done. No member is done before all have called the operation, so a member that receives
+// an abort proposal knows the operation.
 inline bool agreed_among_members(const OpInfo& info) {
   const bool all_to_each = info.kind == OpKind::kAllReduce || info.kind == OpKind::kAllGather ||
                            info.kind == OpKind::kReduceScatter || info.kind == OpKind::kAllToAll;
@@ -664,9 +664,9 @@ inline bool agreed_among_members(const OpInfo& info) {
 uint64_t digest(const OpInfo& info);
 // The digest of the part of an operation that passes between two members.
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
-// The key of the random bits of what a peer contributes to a quantized all-reduce, or passes on;
-// without a peer, of its result. A peer passes a block on once at most, so it names the hop. The
-// key does not depend on epochs, so that an attempt after a loss has the same bits.
+// Seed for stochastic rounding of one peer's contribution or forwarded sum; without a peer, of the
+// result. A peer forwards a block once at most, so its id identifies the hop. The key does not
+// depend on epochs, so that an attempt after a loss has the same bits.
 uint64_t random_key(Epoch generation, OpKey op, PeerId peer, Rounded what = Rounded::kWhole);
 
 // Bytes of its tag and of the sizes of its parts, which all travel in one Resume.

@@ -24,7 +24,7 @@ struct RankPair {
   auto operator<=>(const RankPair&) const = default;
 };
 
-// The plan of a group after optimize_topology, and what the call has done.
+// The plan of a group after optimize_topology, and the results of the call.
 struct TopologyPlan {
   uint64_t epoch = 0;    // Epoch::value: the plan holds in it
   bool adopted = false;  // the call has begun that epoch, because its plan is better
@@ -33,12 +33,12 @@ struct TopologyPlan {
   DirectSizes direct;
   // Predicted time of an all-reduce of 1 GiB with the plan before and with this one; 0: unknown.
   uint64_t before_us = 0, after_us = 0;
-  // In bytes per second, from each rank to each rank: that of the first rank to all others first.
+  // In bytes per second, from each rank to each rank, in rows: first the row of the first sender.
   // 0: unknown.
   std::vector<uint64_t> rates;
   std::vector<RankPair> measured;  // in this call
   std::vector<RankPair> missing;   // never measured
-  std::string note;                // what the call has not done, and why
+  std::string note;                // tasks of the call that were not done, and why
   bool operator==(const TopologyPlan&) const = default;
 };
 

@@ -1,5 +1,5 @@
-// state: what the master and the peers compute in the same way from the list of the entries of a
-// shared state: its hash, whether it makes sense, and which entries of another list it lacks. Pure
+// state: values that the master and the peers compute in the same way from the list of the entries
+// of a shared state: its hash, its validity, and the entries of another list that it lacks. Pure
 // functions: any thread may call them. A list is in the order of its keys, which are unique. The
 // functions are safe with any other list, too.
 #pragma once

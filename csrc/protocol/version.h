@@ -40,8 +40,8 @@ struct Speaker {
   std::string remedy = "install a later pccl for " + name;
 };
 Speaker speaker_of_run(const std::string& name, uint16_t version);
-// Returns a text that says that these two have no version in common, and what to do about the older
-// one. REQUIRES: they have none.
+// Returns the error text for two programs without a common version, with advice for the older one.
+// REQUIRES: they have none.
 std::string mismatch(const Speaker& one, const Speaker& other);
 
 }  // namespace pccl::protocol

@@ -1,8 +1,8 @@
 // wire: turns values into little-endian bytes and back, for the codec of control messages and for
 // the journal of the master. A function fields(wire, struct), found by the namespace of the struct,
-// defines which fields the struct has (fields.h has those of the messages). Writer and Reader both
-// use it, so they cannot disagree. A Writer or Reader belongs to one caller. The Reader trusts no
-// input: counts are checked against their limits and against the number of bytes present before
+// defines which fields the struct has (fields.h: the fields of the messages). Writer and Reader
+// both use it, so they cannot disagree. A Writer or Reader belongs to one caller. The Reader trusts
+// no input: counts are checked against their limits and against the number of bytes present before
 // anything is allocated. Failure: Reader::refusal().
 #pragma once
 
@@ -31,7 +31,7 @@ inline constexpr uint32_t kNewest = UINT32_MAX;
 
 // ---- Writing ----------------------------------------------------------------------------------
 
-// Appends to `out`, which nobody else may use meanwhile. It is whole when the Writer has ended.
+// Appends to `out`, which has no other user meanwhile, and is complete when the Writer has ended.
 class Writer {
  public:
   // `version`: of the format that is written; since() depends on it.
@@ -130,8 +130,8 @@ size_t bytes_min() {
   return bytes;
 }
 
-// After the first error, and after the introduction of a party with which we have no version in
-// common, the Reader reads nothing more and leaves every further field as it is.
+// After the first error, and after the introduction of a party that has no version in common with
+// us, the Reader reads nothing more and leaves every further field as it is.
 class Reader {
  public:
   // `version`: of the format of the bytes; since() depends on it.

@@ -1,6 +1,6 @@
-// AnySource: tells the members that receive from any source which sends wait for them (PROTOCOL.md,
-// section 3). It knows the open sends of the epoch that their receivers have not begun, and the
-// questions of the receivers that have no answer yet.
+// AnySource: informs the members that receive from any source of the sends that wait for them
+// (PROTOCOL.md, section 3). It knows the open sends of the epoch that their receivers have not
+// begun, and the questions of the receivers that have no answer yet.
 // Operations owns it. It is pure.
 // Invariants:
 // 1. A send is here if and only if it is open, its sender has begun it, and its receiver has not,
@@ -32,7 +32,7 @@ class AnySource {
   // The receiver asks. Replaces its question about this tag.
   Status await(PeerId receiver, const protocol::AwaitSend& question);
   bool asks(PeerId receiver) const { return questions_.contains(receiver); }
-  // A tag under which it asks. REQUIRES: asks(receiver).
+  // A tag that it asks under. REQUIRES: asks(receiver).
   const std::string& asked_tag(PeerId receiver) const;
   // The questions of a receiver may not all be its last ones: it asks again.
   void forget_questions(PeerId receiver);
@@ -48,7 +48,7 @@ class AnySource {
  private:
   using Name = std::pair<PeerId, std::string>;  // receiver, tag
   struct Queue {
-    std::map<uint64_t, OpKey> sends;  // in the order in which they began
+    std::map<uint64_t, OpKey> sends;  // in the order of their beginning
     uint32_t wanted = 0;              // answers that are still to come
   };
   struct Send {

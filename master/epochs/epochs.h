@@ -48,7 +48,7 @@ class Epochs {
     kFreezing,
     kEnding,
     kBroken,
-    kRecovering,  // after a restart: the members are recovered and report what they know
+    kRecovering,  // after a restart: the members are recovered and send their reports
   };
   // The result of advance() or persisted(), for the joint calls of the group.
   enum class Turn {
@@ -144,8 +144,7 @@ class Epochs {
   bool has_plan() const { return planned_.has_value(); }
   // Another epoch of the same members begins, and nothing is lost. REQUIRES: active, has_plan()
   void renew();
-  // `level`: that of the log line about it, and so of the line about the next epoch. REQUIRES: it
-  // is already removed.
+  // `level`: of the log lines about it and about the next epoch. REQUIRES: it is already removed.
   void lose(const protocol::Member& member, const std::string& why,
             LogLevel level = LogLevel::kWarning) {
     remove(member, why, level, false);
@@ -169,7 +168,8 @@ class Epochs {
   void close_posting(PeerId voter) {
     if (phase_ == Phase::kActive) operations_.close_posting(voter);
   }
-  // The link of a member to one that has left is down: data may be lost. Aborts what is open.
+  // The link of a member to one that has left is down: data may be lost. Aborts the open operations
+  // with that one.
   void cut_off(PeerId left) {
     if (runs()) operations_.abort_all_with(left);
   }
@@ -198,8 +198,9 @@ class Epochs {
     const auto& end = announced_.previous.end;
     return !end || end->lost.empty() ? "" : end->text;
   }
-  // Why the group is broken: by a loss, or because the master ends. Without such an end: who has
-  // left. REQUIRES: a member was lost or has left, or broken(), or kStarting from there.
+  // Why the group is broken: by a loss, or because the master ends. Without such an end: the
+  // members that have left. REQUIRES: a member was lost or has left, or broken(), or kStarting from
+  // there.
   Status end_status() const {
     if (!announced_.current.end && !keeps()) return {Code::kPeerLost, lost_text(), {}};
     const auto& end = (announced_.current.end ? announced_.current : announced_.previous).end;
@@ -211,7 +212,7 @@ class Epochs {
 
   // Asserts the invariants. REQUIRES: the end of a step.
   void check() const;
-  // What check() walks through: operations and verdicts.
+  // The work of a check(): the number of operations and verdicts.
   size_t weight() const {
     return operations_.known_count() + announced_.current.verdicts.kept().size() +
            announced_.previous.verdicts.kept().size();
@@ -241,8 +242,8 @@ class Epochs {
   bool keeps() const;      // this epoch is a continuation with kept operations
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
   Status take_over(const protocol::Resume& resume);
-  // The operations with a verdict that this member has yet to call, once it has received what it
-  // missed.
+  // The operations with a verdict that this member has yet to call, once it has received the
+  // messages that it missed.
   std::vector<protocol::Uncalled> uncalled_by(const protocol::Resume& resume) const;
   void plan_start(const std::vector<PeerId>& members);
   void plan_end();
@@ -254,8 +255,8 @@ class Epochs {
   void start();
   Turn end();
   void begin_epoch();  // sends the start to the planned members
-  // The losses that an EpochEnd names. A loss does not matter any more when the master ends: the
-  // members are told of the end instead, because it is the loss that no update_topology repairs.
+  // The losses that an EpochEnd names. There are none when the master ends: EpochEnd names that end
+  // instead, because no update_topology repairs it.
   std::vector<protocol::Member> announced_losses() const {
     std::vector<protocol::Member> members;
     if (context_.ends) return members;

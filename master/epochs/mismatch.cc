@@ -8,8 +8,8 @@
 namespace pccl::master {
 namespace {
 
-// The first part of which the two ends have different sizes; empty if all descriptions differ in
-// something else.
+// The first part whose two ends have different sizes; empty if all descriptions differ in something
+// else.
 std::string unlike_parts(const Descriptions& called, const RankNames& names) {
   const size_t ranks = called.size();
   for (uint32_t from = 0; from < ranks; ++from) {

@@ -1,5 +1,5 @@
-// Descriptions of an operation that differ between ranks, and the text for people that says how.
-// Pure functions; Operations calls them.
+// Descriptions of an operation that differ between ranks, and a text about the difference for
+// people. Pure functions; Operations calls them.
 #pragma once
 
 #include <string>

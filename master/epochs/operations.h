@@ -9,8 +9,8 @@
 // 2. A settled operation is remembered until all members have begun it, so that a late Begin is not
 //    taken for a new operation. It is forgotten then.
 // 3. An operation is open only as long as some member whose Done counts is not done.
-// 4. All counts (open operations, members that have begun or finished one) are those of the table.
-// 5. An abort proposal belongs to an operation of this epoch with which some member is done.
+// 4. All counts (open operations, members that have begun or finished one) match the table.
+// 5. An abort proposal belongs to an operation of this epoch that some member is done with.
 // 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
 // 7. Verdicts, abort proposals and misfits are taken in the step that made them.
 // 8. A member that has left is done with every open operation that concerns it, and a member whose
@@ -57,7 +57,8 @@ class Operations {
   Status done(PeerId peer, OpKey op);
   // A member gives up an operation. If that member is done, others may have committed the operation
   // by now: it is settled only after a member that is not done has agreed to abort.
-  // take_proposals() returns the abort proposals. `missing`: says what the given ranks do instead.
+  // take_proposals() returns the abort proposals. `missing`: describes the present calls of the
+  // given ranks.
   using Missing = std::function<std::string(const std::vector<uint32_t>& ranks)>;
   Status abort(PeerId peer, const protocol::AbortRequest& request, const Missing& missing = {});
   bool has_begun(PeerId peer, OpKey op) const;
@@ -65,8 +66,8 @@ class Operations {
   bool was_begun(PeerId peer, OpKey op) const;
   bool knows(OpKey op) const { return table_.contains(op); }
   // The waits of the members: for each one, its oldest open operation that others have not begun.
-  // `waiting`: the ranks for which it is the oldest; `missing`: those that have not begun it.
-  // `facing` describes the receiver of a send that waits in a send to the sender.
+  // `waiting`: the ranks that wait in it; `missing`: the ranks that have not begun it. `facing`
+  // describes the receiver of a send that waits in a send to the sender.
   struct Waiting {
     OpKey key;
     std::string name;
@@ -79,8 +80,8 @@ class Operations {
   bool is_in(PeerId peer, OpKey op) const;
   // Whether the operation is known, concerns the member, and the member has yet to begin it.
   bool awaits(PeerId peer, OpKey op) const;
-  // The newcomers, since the last call, whose description of an operation differs from that of all
-  // others. The operation stays open: its epoch is to end without the newcomers.
+  // The newcomers, since the last call, whose description of an operation differs from all others.
+  // The operation stays open: its epoch is to end without the newcomers.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
 
   // Open operations that either a newcomer or the other members have begun and the other side has
@@ -102,7 +103,7 @@ class Operations {
   // that is no newcomer.
   bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
 
-  // A member asks for sends to it under a tag, whoever sends.
+  // A member asks for sends to it under a tag, from any sender.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
     const Status status = any_source_.await(peer, question);
     end_questions_of_last();
@@ -122,15 +123,15 @@ class Operations {
     std::string call;
   };
   Awaited awaited(PeerId peer, const std::vector<PeerId>& newcomers) const;
-  // The send for which a member asks that is no newcomer; empty: none.
+  // The send that a member asks for, newcomers aside; empty: none.
   std::string asked_send(const std::vector<PeerId>& newcomers) const;
   AnySource::Answers take_answers() { return any_source_.take_answers(); }
 
   // A member has left, and the epoch goes on. Aborts the operations that concern this member and
-  // with which it is not done: those that are open, and those that begin later.
+  // that it is not done with: the open ones, and all that begin later.
   void leave(PeerId peer);
   // The member waits for an update_topology that is sure to change the group. Aborts the operations
-  // that it has not begun: those that are open, and those that begin until open_posting().
+  // that it has not begun: the open ones, and all that begin until open_posting().
   void close_posting(PeerId voter);
   void open_posting() { closed_.clear(); }
   // Whether an open operation still needs the data of this peer, a member that has left.
@@ -174,7 +175,7 @@ class Operations {
   Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
     return reconfigured(epoch, ids(members), names_of(members));
   }
-  // The end of the epoch before has committed these: nobody begins them again.
+  // The end of the epoch before has committed these: they do not begin again.
   void not_repeated(const std::vector<OpKey>& committed) {
     for (const OpKey op : committed) begun_before_.erase(op);
   }

@@ -1,5 +1,5 @@
-// The part of Operations that says for whom members wait: who is in no call at all, and who waits
-// for a member that has not begun an operation.
+// The part of Operations about waits: the members that are in no call, and those that wait for
+// another one to begin an operation.
 
 #include <algorithm>
 
@@ -8,8 +8,9 @@
 namespace pccl::master {
 namespace {
 
-// Two sends that face each other are looked for among at most so many operations. Each send that
-// times out looks, so that a member with very many of them could otherwise keep the master busy.
+// The search for two sends that face each other covers at most this number of operations. Each send
+// that times out starts a search, so a member with very many sends could otherwise keep the master
+// busy.
 constexpr size_t kFacingLookMax = 4096;
 
 }  // namespace
@@ -27,7 +28,7 @@ bool Operations::is_to_repeat(PeerId peer) const {
                      [peer](const auto& entry) { return entry.second.contains(peer); });
 }
 
-// Its sender gives up a send to a lost member, and nobody begins it again.
+// The sender gives up a send to a lost member, so the send does not begin again.
 bool Operations::is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members) {
   if (info.kind != protocol::OpKind::kSend) return false;
   const auto stays = [&members](PeerId peer) {

@@ -1,5 +1,5 @@
 // resume: finds the messages that a peer has missed whose connection broke and that has resumed
-// (PROTOCOL.md, section 7). It compares what the peer has seen with the messages that were sent to
+// (PROTOCOL.md, section 7). It compares the report of the peer with the messages that were sent to
 // the members of its group. Pure functions; Epochs calls them. A live master has forgotten nothing,
 // so it uses the peer's report mainly for checks.
 // Invariant: a member lags by at most one epoch, because the next epoch needs its vote or, after a

@@ -29,7 +29,7 @@ void for_each_pair(const std::vector<PeerId>& members, auto&& visit) {
   }
 }
 
-// The trunks that limit this network. The RTT of a pair that is not known is that of the longest.
+// The trunks that limit this network. A pair with an unknown RTT gets the longest known one.
 std::vector<topology::Network::Trunk> trunks_of(const topology::Network& network,
                                                 const Links& links,
                                                 const std::vector<PeerId>& members) {
@@ -110,7 +110,7 @@ bool is_near(uint32_t rtt) {
 
 // A rate that no plan uses if it can do without.
 constexpr double kNoRate = 1;
-constexpr double kGuessed = 0.7;          // of what the ends of the path have carried elsewhere
+constexpr double kGuessed = 0.7;          // of the rates of its ends on other paths
 constexpr double kRateOfNothing = 1e8;    // if no path is known: any number, the same for all
 constexpr uint32_t kRttOfNothing = 1000;  // likewise, in microseconds
 

@@ -30,17 +30,17 @@ std::vector<uint16_t> shares_of(const std::vector<uint16_t>& wanted, size_t memb
 // guessed (topology/trunk_guess.h).
 std::optional<topology::Network> network_of(const Links& links, const std::vector<PeerId>& members);
 
-// The same with guesses for what is unknown. The rate of a near path is then unlimited. That of
-// another path is 0.7 times the best that has come out of its one end or into its other, whichever
-// is less. A path without a link has next to no rate.
+// The same with guesses for the unknown rates. A near path then has no limit. Any other unknown
+// path gets 0.7 x min(best rate out of its sender, best rate into its receiver). A path without a
+// link has next to no rate.
 topology::Network guessed_network(const Links& links, const std::vector<PeerId>& members);
 
 // How doubtful the rates of paths are. Both arguments outlive it, and do not change meanwhile.
 class Doubts {
  public:
   Doubts(const Links& links, const std::vector<PeerId>& members);
-  // The slower end of this path carries so many times more on another path. Near paths do not
-  // count, because they are faster than any uplink. Their own doubt is 0.
+  // Returns how many times more the slower end of this path carries on another path. Near paths do
+  // not count, because they are faster than any uplink. Their own doubt is 0.
   double of(PeerId from, PeerId to) const;
 
  private:
@@ -49,7 +49,7 @@ class Doubts {
   std::vector<double> out_, in_;  // the fastest known paths of each member
 };
 
-// The way in which large all-reduces travel.
+// The wanted pattern of large all-reduces.
 struct PatternWish {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   std::vector<uint16_t> shares = {};  // by rank, for as many members
@@ -61,9 +61,9 @@ struct RoutePlan {
 };
 // The plan that `start` has.
 topology::Plan plan_of(const protocol::EpochStart& start);
-// The direct pattern is out of the question if some members have no link, or nothing is known of
-// what a member sends or receives: it loads all paths. `bytes`: of the all-reduces for which the
-// plan is made.
+// The direct pattern is excluded if some members have no link, or if a member has no known rate as
+// a sender or as a receiver: it loads all paths. `bytes`: of the all-reduces that the plan is made
+// for.
 topology::PlanQuestion question_of(topology::Network network, const Links& links,
                                    const std::vector<PeerId>& members, const PatternWish& wish,
                                    double bytes);

@@ -35,8 +35,8 @@ protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 std::vector<OpKey> decide(const std::map<PeerId, protocol::StateReport>& survivors,
                           const std::function<std::vector<PeerId>(OpKey)>& concerned);
 
-// The kept operations: those for which `keeps` is true, that every survivor reports, and that have
-// not committed. Each has the number of elements that all survivors have finished.
+// The kept operations: `keeps` is true for them, every survivor reports them, and they have not
+// committed. Each has the number of elements that all survivors have finished.
 std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::StateReport>& survivors,
                                         const std::vector<OpKey>& committed,
                                         const std::function<bool(OpKey)>& keeps);

@@ -71,7 +71,7 @@ Status Ballot::check(const Voter& voter, const Vote& vote) const {
     return violation("Vote with a budget of " + std::to_string(vote.budget_ms) + " ms");
   if (vote.max_bytes > 0 && vote.max_bytes < protocol::kProbesBytesMin)
     return violation("Vote with max_bytes of " + std::to_string(vote.max_bytes));
-  // A member that was recovered may have said any number: the one after it must exist.
+  // A recovered member may have reported any number, and the next number must exist.
   if (vote.number == UINT32_MAX) return violation("Vote with the last number");
   if (vote.number == voter.next && !voter.vote) return {};
   return {Code::kProtocol,

@@ -75,7 +75,7 @@ class Ballot {
   bool has_voted(PeerId voter) const;  // it has an open vote
 
   static protocol::Answer timeout(std::string text);
-  // Ends the open ballot. Number and kind of `answer` are replaced by those of each voter.
+  // Ends the open ballot. Each voter gets `answer` with the number and the kind of its own vote.
   Answers settle(const protocol::Answer& answer);
   // Answers the open votes of other kinds.
   Answers settle_others(protocol::JointKind kind, const protocol::Answer& answer);

@@ -1,6 +1,6 @@
-// Dialling: tells the peers of a group whom to dial, and whom to forget (PROTOCOL.md, section 2).
-// Links (in the membership) has the state of each link. Group owns one, and decides what a dead
-// link means for the members.
+// Dialling: sends Dial and Forget to the peers of a group (PROTOCOL.md, section 2). Links (in the
+// membership) has the state of each link. Group owns one, and decides on the consequences of a dead
+// link for the members.
 #pragma once
 
 #include "master/members/connections.h"
@@ -18,8 +18,8 @@ class Dialling {
   // Notes the report, and sends the next Dial if the link is dead. REQUIRES: `report.peer` is
   // another peer.
   Links::News on(PeerId from, const protocol::LinkReport& report);
-  // The peer is connected again: repeats what it may have missed. A superfluous Dial or Forget does
-  // no harm.
+  // The peer is connected again: repeats every message that it may have missed. A superfluous Dial
+  // or Forget does no harm.
   void repeat(PeerId peer);
   // This peer is gone for good.
   void forget(PeerId gone);

@@ -235,7 +235,7 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
 }
 
 // After a restart no peer is connected, so a missing connection proves nothing. The same holds
-// after a pause of this process, in which peers received nothing from it.
+// after a pause of this process, because the peers received nothing from it.
 void Group::lose_if_cut_off(PeerId peer) {
   if (!epochs_.recovering() && !context_.was_paused && membership_.lost_at_once(peer))
     lose(peer, "its process ended or its network broke");
@@ -265,7 +265,7 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
 }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.
-// kMembershipChanged is nobody's mistake: after a loss the operation may no longer mean the same.
+// kMembershipChanged is no mistake: after a loss the operation may no longer mean the same.
 Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
@@ -353,8 +353,8 @@ void Group::answer(const Answer& answer) {
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
 }
 
-// The other members are informed as about any loss. The newcomer and they get a text that says what
-// did not fit.
+// The other members are informed as about any loss. The newcomer and they get a text about the
+// mistake.
 void Group::remove(const Misfit& misfit) {
   PCCL_ASSERT(membership_.is_member(misfit.peer) && !misfit.why.empty());
   std::string why = "as a newcomer it was removed: " + misfit.why;
@@ -390,7 +390,7 @@ std::optional<bool> Group::announced_of(const Group& other) const {
 //   a loss broke the group        sync_shared_state goes on if all survivors have voted for it and
 //                                 an epoch continues; are_peers_pending is answered if all have
 //                                 asked it; every other call fails. An optimize_topology that goes
-//                                 on keeps what it has measured
+//                                 on keeps its measurements
 
 // An update_topology that has to leave out members is sure to change the group. So a voter can wait
 // for no operation of others, and they need not wait for its calls.

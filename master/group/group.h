@@ -4,19 +4,20 @@
 // message of a registered peer ends up here, after core.cc has checked that the phase of its
 // connection allows it.
 // Invariants:
-// 1. The group, its connections and the index of all peers agree on who is here, who is connected,
-//    and how far each has come.
-// 2. The voters are the members, with the same ranks. While members are recovered, nobody votes.
+// 1. The group, its connections and the index of all peers agree on the peers that are here, on
+//    those that are connected, and on the phase of each.
+// 2. The voters are the members, with the same ranks. While members are recovered, there are no
+//    votes.
 // 3. An open vote belongs to the present epoch.
 // 4. While the group drains, all members have an open vote for update_topology. While members fetch
 //    a shared state, or wait for its record, all have one for sync_shared_state.
 // 5. Messages are held only while the members are recovered or the group is deciding, and only for
 //    connected members.
-// 6. At the end of a step everything that is due was done: no complete ballot waits for this group
-//    alone, no draining group has no open operation, no ending epoch has all reports, and no group
-//    still recovers that has all its members.
-// 7. No peer is here that has left. The others keep a link to such a peer only as long as an open
-//    operation needs its data.
+// 6. At the end of a step all due work is done: no complete ballot waits for this group alone, no
+//    draining group has no open operation, no ending epoch has all reports, and no group with all
+//    its members is still recovering.
+// 7. A peer that has left is not here. The others keep a link to such a peer only as long as an
+//    open operation needs its data.
 // 8. While links are measured, or a plan is sought, all members have an open vote for
 //    optimize_topology.
 #pragma once
@@ -68,8 +69,8 @@ class Group {
   void away(PeerId peer, bool warned);
   // Whether back() would accept this; changes nothing. kProtocol if the message is impossible.
   Status check(const protocol::Resume& resume) const;
-  // The peer has resumed, and the new connection is already assigned to it. Sends it what it
-  // missed. kProtocol if the message is impossible.
+  // The peer has resumed, and the new connection is already assigned to it. Sends it the messages
+  // that it missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
   void leave(PeerId peer);  // by the peer's own decision
   // The master ends: its last message to each peer, which closes the connection. dismiss() then
@@ -115,8 +116,8 @@ class Group {
 
   // ---- Newcomers (newcomer.h) ----
   // Removes newcomers that do something else than all other members, or nothing for too long.
-  // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups in which
-  // other groups wait.
+  // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups that
+  // other groups wait in.
   bool watch_newcomers(const std::string& awaited_by_others);
   // Removes members that are late: in no call, while most of the others have waited for them for
   // call_timeout. Returns whether it has removed any.

@@ -15,10 +15,10 @@
 //    restart, this concerns the other groups of that ballot.
 // Invariants, at the end of a step:
 // 1. The index and the group itself agree on the traits and the deadline of the group.
-// 2. Every peer of a group, and every gone peer that it remembers, is found by its id, and nobody
-//    else is.
-// 3. The connections that are assigned to a peer are those of the connected peers of all groups.
-// 4. The bytes of held messages are those of all groups together.
+// 2. The index of peers has every peer of a group, and every gone peer that the group remembers,
+//    and no others.
+// 3. A connection is assigned to a peer if and only if that peer is a connected peer of a group.
+// 4. The count of bytes of held messages is the sum over all groups.
 // 5. No ballot of all groups is complete, and no deadline has passed.
 #pragma once
 
@@ -67,7 +67,7 @@ class Groups {
   // ---- Changing ----
   Group& begin(GroupId id);  // touches it; makes it if there is none
   Group& touch(GroupId id);  // REQUIRES: there is one
-  // Touches the groups whose deadline has come.
+  // Touches the groups whose deadline has passed.
   void touch_overdue(Instant now);
   // Touches all groups, in the order of their ids. The other walks use the same order.
   template <typename Work>
@@ -104,7 +104,7 @@ class Groups {
   // Asserts the invariants of all groups, and between them. REQUIRES: the end of a step. It counts
   // as no visit.
   void check() const;
-  // What check() walks through: groups, operations, verdicts.
+  // The work of a check(): the number of groups, operations and verdicts.
   size_t weight() const;
 
  private:

@@ -44,7 +44,7 @@ std::optional<bool> settled_before(const Groups& groups, GroupId id) {
   return std::nullopt;
 }
 
-// The groups among `ids` for which settled_before() may have a new answer since the last step. A
+// The groups among `ids` that may have a new answer from settled_before() since the last step. A
 // group is touched when it begins to wait, and when another group gets answers about it.
 std::vector<GroupId> may_be_announced(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<GroupId> some;

@@ -19,9 +19,9 @@ class Groups;
 // complete a ballot. Visits all groups only if a ballot of all groups is settled.
 void settle_joint_calls(Groups& groups);
 
-// The joint call of all groups in which some groups wait, for example "update_topology, for which
+// The joint call of all groups that some groups wait in, for example "update_topology, for which
 // peer group 0 waits,"; empty if there is none. Only groups whose members have taken part in
-// something count. It is for groups that have not.
+// something count. The text is for the other groups.
 std::string awaited_by_others(const Groups& groups);
 
 // The wait of the members of this group in their joint call, if they wait for other members.

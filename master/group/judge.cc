@@ -17,7 +17,7 @@ using protocol::JointKind;
 
 namespace {
 
-// Ticks in which a live member sends something, even if it is slow.
+// A live member sends something within these ticks, even if it is slow.
 constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
 
 const char* const kListAwaited = "sync_shared_state with the list of its entries";
@@ -74,7 +74,7 @@ Probation::Seen Judge::see_newcomer(PeerId peer) const {
   } else if (!shares) {
     seen.awaited = voted > 0 ? text(view_.ballot.vote(voter).kind) : standoff.awaited;
   }
-  // Any member may be about to send what a receive from any source waits for. If all the others
+  // Any member may soon make the send that a receive from any source waits for. If all the others
   // wait, only the newcomer can.
   if (seen.awaited.empty() && !shares) {
     std::string send = operations.asked_send(view_.membership.newcomers());
@@ -92,8 +92,7 @@ void Judge::add_new_to_sync(PeerId member) {
   if (new_to_sync_.insert(member).second) probation_.restart(member);
 }
 
-// Nobody is to blame while another member that takes part in the transfers may be stopped or cut
-// off.
+// A slow fetch is no mistake while another member of the transfers may be stopped or cut off.
 bool Judge::may_be_seen_fetching() const {
   const auto& members = view_.membership.members();
   return !view_.agreement.fetching().empty() &&
@@ -119,8 +118,8 @@ void Judge::see_fetching(std::vector<Seen>& all) const {
   }
 }
 
-// If nobody in this group has taken part in anything, all its members are new to the other groups.
-// Members of those groups may wait for them in a joint call of all groups.
+// If no member of this group has taken part in anything, all are new to the other groups. Members
+// of those groups may wait for them in a joint call of all groups.
 std::vector<Probation::Seen> Judge::see_newcomers(const std::string& awaited_by_others) const {
   std::vector<Seen> all;
   for (const PeerId peer : view_.membership.newcomers()) all.push_back(see_newcomer(peer));

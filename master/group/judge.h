@@ -5,7 +5,7 @@
 // pure. A mistake in a call is found elsewhere: by the ballot, the election and the operations.
 // Invariants:
 // 1. A newcomer to the shared state is a member.
-// 2. Those of Probation, for each limit.
+// 2. The invariants of Probation, for each limit.
 #pragma once
 
 #include <set>
@@ -21,8 +21,8 @@ class Judge {
  public:
   explicit Judge(const GroupView& view) : view_(view) {}
 
-  // The overdue newcomers. `awaited_by_others`: the joint call of all groups in which other groups
-  // wait; empty: none.
+  // The overdue newcomers. `awaited_by_others`: the joint call of all groups that other groups wait
+  // in; empty: none.
   std::vector<Misfit> overdue_newcomers(const std::string& awaited_by_others);
   // The other members that are overdue, while most of the rest wait for them.
   std::vector<Misfit> late_members();
@@ -36,7 +36,7 @@ class Judge {
 
   // A newcomer to the group, or to its shared state.
   bool is_new_to_sync(PeerId peer) const;
-  // A sync_shared_state was elected in which others were trained here, and this member was not.
+  // In the election of a sync_shared_state others were trained here, and this member was not.
   void add_new_to_sync(PeerId member);
   bool was_new_to_sync(PeerId member) const { return new_to_sync_.contains(member); }
   // A sync_shared_state has succeeded. Nothing else ends that a member is new to the state.

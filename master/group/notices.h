@@ -1,8 +1,9 @@
-// Notices: decides which peers of a group are told why they wait, and when (PROTOCOL.md, sections 2
-// and 8). It sends the texts of wait_texts.h to newcomers that are not admitted, to members that a
-// newcomer cannot reach, and to members that wait for calls of others. Group owns one.
+// Notices: decides which peers of a group get a notice about their wait, and when (PROTOCOL.md,
+// sections 2 and 8). It sends the texts of wait_texts.h to newcomers that are not admitted, to
+// members that a newcomer cannot reach, and to members that wait for calls of others. Group owns
+// one.
 // Invariants:
-// 1. A peer is not told the same twice in a row.
+// 1. A peer does not get the same text twice in a row.
 // 2. A notice is remembered only for a peer that is here, and a hindered peer is a member.
 #pragma once
 

@@ -40,7 +40,7 @@ const Transitions<OptimizationPhase, 9> kOptimizationTransitions(
      {OptimizationPhase::kMeasuring, OptimizationPhase::kIdle,
       "the call has ended in another way, or is interrupted", ""}});
 
-// An answer has time in microseconds; 0 says that it is not known.
+// An answer has time in microseconds; 0: unknown.
 uint64_t microseconds(double seconds) {
   return static_cast<uint64_t>(std::clamp(seconds * 1e6, 1.0, 1e18));
 }

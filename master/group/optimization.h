@@ -1,14 +1,14 @@
 // Optimization: one optimize_topology at a time, from the complete ballot to its answer
 // (PROTOCOL.md, section 5.4). It waits for the operations in flight, measures the links in rounds
-// (topology/tournament.h), has a plan made (topology/planner.h), and says whether the plan is worth
-// an epoch of its own. Group owns it, and passes on to it what the members say. If an epoch ends
-// meanwhile, the members vote again, and the call goes on with what is left of its budget. The
-// rates and the ages of the measurements outlive the call, but not the master: they are measured
-// again. Invariants:
+// (topology/tournament.h), has a plan made (topology/planner.h), and decides whether the plan is
+// worth an epoch of its own. Group owns it, and passes the reports of the members to it. If an
+// epoch ends meanwhile, the members vote again, and the call continues with the rest of its budget.
+// The rates and the ages of the measurements outlive the call, but not the master: they are
+// measured again. Invariants:
 // 1. A round of probes is under way only while it measures.
 // 2. Every wait has a bound: a round and a search have a deadline, and operations have their
 //    timeouts or the timeout of the call.
-// 3. A plan is taken in the step in which it comes. It is dropped if nobody plans any more.
+// 3. A plan is taken in the step of its arrival. It is dropped if planning has ended.
 #pragma once
 
 #include <memory>
@@ -71,7 +71,7 @@ class Optimization {
   void interrupt();
   void lose(PeerId peer);  // it is gone for good
 
-  // A better plan than that of the present epoch, by what is known at this time: for an
+  // A better plan than the plan of the present epoch, from the present measurements: for an
   // update_topology. Nothing if some rate is unknown, or there are too many members to plan at
   // once.
   std::optional<RoutePlan> better_plan(const protocol::EpochStart& now);
@@ -83,7 +83,7 @@ class Optimization {
   void check() const;
 
  private:
-  // Up to so many members, a plan is made within some milliseconds.
+  // Up to this number of members, a plan takes some milliseconds.
   static constexpr size_t kPlannedAtOnce = 12;
   void enter(Phase next);
   void begin_round();
@@ -115,7 +115,7 @@ class Optimization {
   std::optional<topology::Plan> found_;
   double before_ = 0;        // predicted seconds for 1 GiB before the call
   std::string not_adopted_;  // why
-  Epoch began_in_;           // the epoch in which the plan was made
+  Epoch began_in_;           // the epoch when the plan was made
   RoutePlan planned_;        // the plan that is being adopted
 };
 

@@ -23,7 +23,7 @@ class PlanCall {
   Ruling advance();
   // A member gives up. The call ends for all.
   Ruling give_up() const;
-  // The operations for which it waits when all have voted; empty: for none.
+  // The operations that it waits for when all have voted; empty: none.
   std::string waits_for() const;
   // Whether another ring is faster than the present one by enough. The next epoch then begins with
   // it. REQUIRES: update_topology would change nothing else.

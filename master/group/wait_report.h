@@ -1,9 +1,9 @@
-// WaitReport: decides what is said about the waits of a group: calls that some members have made
-// and others have not. A wait of more than `limit` is announced once to each member that waits, and
-// its end to the same members. Group owns one. It is pure: time comes in through look().
+// WaitReport: decides which waits of a group are announced: calls that some members have made and
+// others have not. A wait of more than `limit` is announced once to each member that waits, and its
+// end to the same members. Group owns one. It is pure: time comes in through look().
 // Invariants:
-//   1. Nobody is told twice of the same wait.
-//   2. Only members that were told of a wait are told of its end.
+//   1. No member gets two announcements of the same wait.
+//   2. Only members that got the announcement of a wait get the announcement of its end.
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ class WaitReport {
   // `waits`: the present ones. Calls that were made in one go end one after the other: so after the
   // end of an announced wait, the limit begins anew for the waits that were not announced.
   std::vector<Announcement> look(const std::vector<Wait>& waits, Duration limit, Instant now);
-  // This call has an outcome. Its members may leave now, so they are told at once.
+  // This call has an outcome. Its members may leave now, so the announcement is made at once.
   std::vector<Announcement> end(const Wait::Call& call, Instant now);
 
  private:

@@ -1,5 +1,5 @@
 // WaitTexts: the sentences about members and newcomers that wait, for notices, errors and the log.
-// The clauses about a single member are those of last_call.h. notices.h decides who gets them, and
+// The clauses about a single member come from last_call.h. notices.h decides who gets them, and
 // when. Pure functions of a GroupView.
 #pragma once
 
@@ -22,7 +22,7 @@ class WaitTexts {
 
   // "rank 0 (tokyo-3), which has been in update_topology for 12 s; for rank 2, which ...".
   std::string missing(const std::vector<uint32_t>& ranks) const;
-  // The operations in which members wait for others.
+  // The operations whose members wait for others.
   std::vector<Wait> operation_waits() const;
   // Why a registered peer is not admitted yet; empty if it has not waited long. `last_obstacle`: of
   // a peer that gave up before the group began; empty: none.

@@ -114,7 +114,7 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
 }
 
 // If two launches took each other for the same one, they would train one after the other, or a part
-// of each with a part of the other, and nobody would notice.
+// of each with a part of the other, without any error.
 std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
   PCCL_ASSERT(!membership.empty());
   if (hello.launch.empty()) return std::nullopt;

@@ -1,6 +1,6 @@
-// admission: decides on the admission of a peer that sends Hello. A refusal tells its user what
-// to change. Pure functions of the Hello and of the run that the peer wants to join; the MasterCore
-// and the shell call them.
+// admission: decides on the admission of a peer that sends Hello. The text of a refusal has advice
+// for its user. Pure functions of the Hello and of the run that the peer wants to join; the
+// MasterCore and the shell call them.
 #pragma once
 
 #include <optional>

@@ -8,7 +8,7 @@
 namespace pccl::master {
 namespace {
 
-// The phases in which a peer may send a message.
+// The phases of a peer that allow a message.
 struct Allowed {
   bool introducing, welcomed, registered, member;
 };

@@ -1,16 +1,16 @@
 // Connections: the control connections of one run: their peers, phases and keepalive timers. Every
-// message to a peer is sent here. The MasterCore owns it. Other classes decide who is a member, and
-// what a timeout or a closed connection means.
+// message to a peer is sent here. The MasterCore owns it. Other classes decide on membership, and
+// on the consequences of a timeout or a closed connection.
 // Invariants:
 // 1. A peer has at most one connection.
 // 2. If the table in connections.cc does not allow a message in the phase of its connection,
 //    check() stops it.
-// 3. A connection is assigned to a peer if and only if its handshake is over, and is then the one
-//    that the peer is found by.
-// 4. A peer confirms only pings that were sent. A message that is not confirmed yet is confirmed at
-//    the latest by the next ping.
-// 5. A connection that was silent for the whole timeout is no longer here.
-// 6. A connection that is assigned to no peer is sent nothing but a Reject.
+// 3. A connection is assigned to a peer if and only if its handshake is over, and the index of
+//    peers then has this connection.
+// 4. A peer confirms only pings that were sent. The next ping at the latest confirms an unconfirmed
+//    message.
+// 5. No connection here was silent for the whole timeout.
+// 6. A connection without a peer is sent nothing but a Reject.
 #pragma once
 
 #include <map>
@@ -61,16 +61,16 @@ class Connections {
   void enter(PeerId peer,
              ConnectionPhase phase);  // REQUIRES: a forward step; ignored if not connected
 
-  // Does nothing if the peer is not connected: its Resume gets what it missed.
+  // Does nothing if the peer is not connected: after its Resume it gets the missed messages.
   void send(PeerId peer, protocol::Message message);
   void send(ConnectionId id, protocol::Message message);  // REQUIRES: open
   void close(ConnectionId id);                            // after all sent messages have left
   void close(PeerId peer);                                // likewise, if it is connected
   void forget(ConnectionId id);                           // the other side has closed it
 
-  // A beat has passed (csrc/protocol/keepalive_timer.h). Pings each peer to which nothing was sent
-  // for a while, or that has not confirmed a message. Returns the connections on which nothing was
-  // received for the whole timeout.
+  // A beat has passed (csrc/protocol/keepalive_timer.h). Pings each peer that was sent nothing for
+  // a while, or that has not confirmed a message. Returns the connections that have received
+  // nothing for the whole timeout.
   std::vector<ConnectionId> beat();
   // Whether something was received in the last ticks, as it is from a peer that nothing holds up.
   bool received_lately(PeerId peer, int ticks = protocol::kTicksPerPing) const;

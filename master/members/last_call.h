@@ -1,6 +1,6 @@
-// last_call: the last call of a member, and the clause that says what the member does instead of
-// making the call that others wait for. Every text about a missing member uses the clause: the
-// notice while others wait, and the error when they give up. Pure values and functions.
+// last_call: the last call of a member, and a clause about its present activity, for members that
+// others wait for. Every text about a missing member uses the clause: the notice while others wait,
+// and the error when they give up. Pure values and functions.
 #pragma once
 
 #include <string>

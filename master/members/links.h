@@ -1,6 +1,6 @@
 // Links: the state of the links between the peers of one group, as the peers report it. Each pair
 // has one link, and each side has its own view of it. Membership owns it. It is pure bookkeeping:
-// membership decides what a dead link means for a member or a newcomer.
+// Membership decides on the consequences of a dead link for a member or a newcomer.
 // Either side may dial. The side that made the last connection dials first (before the first
 // connection: the lower id). Once that side has reported that it cannot reach the other, the
 // other side may dial, too.
@@ -41,8 +41,8 @@ class Links {
   // The effect of a report.
   enum class News {
     // no such link any more, already known, about an older connection, or a serial number too far
-    // above the last one (kSerialStepMax): nobody may use up the numbers of a pair. That is no
-    // violation, because it may be the other peer that has raised them, before a restart
+    // above the last one (kSerialStepMax), so that no peer uses up the numbers of a pair. That is
+    // no violation, because it may be the other peer that has raised them, before a restart
     kNone,
     // up on a new connection: data on the old one is lost. The first report about a link is not
     // kMade: after a restart the link may have been up for long
@@ -55,8 +55,8 @@ class Links {
   bool linked(PeerId a, PeerId b) const;
   // Measured when the link was made, in microseconds; 0: unknown.
   uint32_t rtt(PeerId a, PeerId b) const;
-  // `from` says what its links have carried. kProtocol if one has carried nothing, or leads to
-  // `from` itself.
+  // `from` reports the rates of its links. kProtocol if a rate is 0, or belongs to a link to `from`
+  // itself.
   Status measured(PeerId from, const protocol::LinkRates& rates);
   // A probe has shown this rate from `from` to `to`. The probes of one round ran together. Ignored
   // if the two have no link any more.
@@ -77,7 +77,7 @@ class Links {
   bool dials(PeerId from, PeerId to) const;
   // The view that `from` has of its link to `to`.
   const View& view(PeerId from, PeerId to) const;
-  // Ticks for which the link has been down; 0 if it is not down.
+  // The counted ticks since the link went down; 0 if it is not down.
   int down_ticks(PeerId a, PeerId b) const;
 
   // A tick has passed. A down link counts the tick if `counts(a, b)` is true.
@@ -87,7 +87,7 @@ class Links {
     PeerId a, b;
     std::string text;
     bool both_unreachable = false;  // neither side can reach the other
-    int ticks = 0;                  // ticks for which it has been down
+    int ticks = 0;                  // counted since it went down
   };
   // The links that have been down for at least `ticks`.
   std::vector<Dead> dead(int ticks) const;
@@ -105,10 +105,10 @@ class Links {
     Probe probe = {};
     void note(uint64_t measured);
   };
-  // What both sides report about one link.
+  // The reports of both sides about one link.
   struct Views {
     View by_lower, by_higher;
-    bool known = false;           // a report has come
+    bool known = false;           // a report has arrived
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
     uint32_t rtt = 0;

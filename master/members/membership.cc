@@ -15,7 +15,7 @@ namespace {
 // link, it is down after half the peer timeout. The other half is for re-establishing it.
 constexpr int kLinkDownTicks = 10;
 // A process that ends closes its links together with its connection to the master. A link that has
-// been down for so many ticks went down before.
+// been down for this number of ticks went down before.
 constexpr int kDownBeforeTicks = 2;
 // Ticks until a newcomer is refused. An attempt without an answer takes at most ten ticks, so each
 // side has failed and tried again by then.

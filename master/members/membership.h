@@ -1,11 +1,11 @@
 // Membership: the peers of one group and the rules about them (PROTOCOL.md, sections 2 and 4). It
-// knows which peers are welcomed, which are registered and wait, which are members and at which
-// rank, which could be admitted now, and which must be given up. Group owns it. It is pure
+// knows the phase of each peer (welcomed, registered, member), the ranks of the members, the peers
+// that could be admitted now, and those that must be given up. Group owns it. It is pure
 // bookkeeping: group.cc sends the messages.
 // Invariants:
 // 1. Members are registered peers.
 // 2. A peer that is gone never comes back.
-// 3. Between every two registered peers there is one link (links.h says who dials).
+// 3. Between every two registered peers there is one link (links.h: the side that dials).
 // 4. Each member has one rank, and the members are in the order of their ranks.
 // 5. The newcomers and the highest and lowest standing follow from the members' standings.
 // 6. A peer that was away for the whole timeout is no longer here.
@@ -49,10 +49,10 @@ class Membership {
     std::string name;                   // for people
     uint64_t order = 0;                 // order of registration, from 1; 0: not registered
     bool connected = true;
-    bool warned = false;    // a warning says that it is not connected
+    bool warned = false;    // a warning about its missing connection was logged
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks since it registered, until it is a member
-    bool held_up = false;   // a warning says why it is not admitted yet
+    bool held_up = false;   // a warning about its wait was logged
     LastCall last_call;     // of a member
     // The token of its last connection, before a restart or after it. None: the master had no
     // keyring, or wrote an older journal.
@@ -67,7 +67,7 @@ class Membership {
   // The peers whose last connection has proven one of these tokens. After a restart these include
   // members that are not back yet.
   std::vector<PeerId> holders_of(const std::set<std::string>& tokens) const;
-  // `warned`: a warning says that it is not connected. So another one will say that it is again.
+  // `warned`: a warning about its missing connection was logged. So its return will be logged, too.
   void set_connected(PeerId peer, bool connected, bool warned = false);
   // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
   // kMembersMax gone peers are remembered: returns the one that is forgotten now, if any.
@@ -96,7 +96,7 @@ class Membership {
   bool is_member(PeerId peer) const { return ranks_.contains(peer); }
   std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
   // Members that have taken part in less than some other member and were not yet compared with the
-  // others, in rank order. Founders are no newcomers: there is nobody to compare them with.
+  // others, in rank order. Founders are no newcomers: there are no others to compare them with.
   const std::vector<PeerId>& newcomers() const { return newcomers_; }
   bool is_newcomer(PeerId peer) const;
   protocol::Standing highest_standing() const { return highest_standing_; }

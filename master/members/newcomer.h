@@ -2,14 +2,14 @@
 // (promise P7). A newcomer that makes a mistake becomes a misfit and loses its membership;
 // operations, ballot and election find misfits. A Probation limits the wait for a member's call:
 // the others wait for a newcomer's call no longer than first_call_timeout, and no longer than
-// kElsewhereMax while the newcomer waits in a call that nobody else makes. They wait for the call
-// of any other member no longer than call_timeout, if the run has one.
+// kElsewhereMax while the newcomer waits in a call that no other member makes. They wait for the
+// call of any other member no longer than call_timeout, if the run has one.
 // Group owns two, one for each of these times. It is pure: time comes in through look().
 // Invariants:
 // 1. A member is overdue only if two looks, at least kLookAgain apart, find it so. If the process
 //    was held up, messages of the member may not have been read at the first look.
-// 2. While somebody waits for a member, the time of the next look is known, and is after the last
-//    look.
+// 2. While a member waits for another one, the time of the next look is known, and is after the
+//    last look.
 // 3. Every wait began at a look, and not after the last one.
 #pragma once
 
@@ -24,11 +24,11 @@
 
 namespace pccl::master {
 
-// A member that does not do what all other members do, and the reason.
+// A member that behaves differently from all other members, and the reason.
 struct Misfit {
   PeerId peer;
   std::string why;
-  bool may_be_call = true;  // a program that makes its first call too late or otherwise can be why
+  bool may_be_call = true;  // possible cause: a first call that is late or different
   bool operator==(const Misfit&) const = default;
 };
 
@@ -39,20 +39,20 @@ class Probation {
   static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
 
   // The state of a member. `awaited`: the call that other members wait for and this one has not
-  // made; empty: none. `elsewhere`: the call in which it waits instead, if that call cannot
-  // succeed. `instead`: a call that only this member has made, for the text. `silent`: nothing was
-  // received from it lately, so its call may be on its way: it is not overdue meanwhile.
+  // made; empty: none. `elsewhere`: the call that it waits in instead, if that call cannot succeed.
+  // `instead`: a call that only this member has made, for the text. `silent`: nothing was received
+  // from it lately, so its call may be on its way: it is not overdue meanwhile.
   struct Seen {
     PeerId peer;
     std::string awaited, elsewhere, instead;
     bool held_up = false;  // by a third member, in a call that it shares with another
     bool silent = false;
-    bool fetches = false;  // `awaited` is the call in which it fetches the state
+    bool fetches = false;  // it fetches the state, by the `awaited` call
   };
   // `setting`: the name of the time that look() gets, for the text.
   explicit Probation(std::string setting) : setting_(std::move(setting)) {}
 
-  // Whether a look is due. If not, deadline() says when.
+  // Whether a look is due. If not, deadline() is the time of the next one.
   bool due(Instant now);
   // `all`: all on probation. Returns the overdue ones. REQUIRES: due().
   std::vector<Misfit> look(const std::vector<Seen>& all, Duration timeout, Instant now);

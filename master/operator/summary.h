@@ -1,4 +1,4 @@
-// summary: what a master remembers when it starts, as lines for its operator. Pure.
+// summary: the memory of a master at its start, as lines for its operator. Pure.
 #pragma once
 
 #include <string>

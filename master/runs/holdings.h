@@ -4,8 +4,8 @@
 // connections that belong to no run are another.
 // Invariants:
 // 1. A party that uses much harms only its own connections.
-// 2. The bytes of a party, and of all parties, are those of their connections. Nothing is kept for
-//    a connection or a party without bytes.
+// 2. The bytes of a party, and of all parties, are the sums over their connections. A connection or
+//    a party without bytes has no entry.
 #pragma once
 
 #include <cstddef>

@@ -72,7 +72,8 @@ std::string wrong_head(const json& head) {
   return "is damaged in line 1: its tokens must be the number of the lines that follow";
 }
 
-// The number of tokens that the first line names. A person who has written it may leave that out.
+// The number of tokens that the first line names. It may be missing if a person has written the
+// line.
 std::optional<uint64_t> count_of(const json& head) {
   if (!head.contains(kCountField)) return std::nullopt;
   return head[kCountField].get<uint64_t>();

@@ -1,8 +1,8 @@
-// records: the values that must survive the master: the members of a group, what they have
-// received, and the agreed shared state. A core has a record made durable before it tells any peer
-// of its content (docs/design.md, section 5). After a restart the core begins from the last record
-// of each kind and group. A record replaces the one before it of the same kind and group, so the
-// journal may forget the older one.
+// records: the values that must survive the master: the members of a group, the verdicts that they
+// have received, and the agreed shared state. A core has a record made durable before it sends its
+// content to any peer (docs/design.md, section 5). After a restart the core begins from the last
+// record of each kind and group. A record replaces the one before it of the same kind and group, so
+// the journal may forget the older one.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,9 @@
 // name, when it ended, and the agreed shared states. The next run of that name starts from these
 // states.
 //   founding   opened, and no group founded: ends kFoundersAwayMax after its last connection
-//              closed, or when its founders have waited for as long as they said
+//              closed, or when its founders have waited for their join_timeout
 //   training   founded, peers are connected
-//   away       founded, nobody is connected: its core waits for its members
+//   away       founded, no peer is connected: its core waits for its members
 //   finished   a line: forgotten when it is too old, or earlier if it has no agreed state and
 //              room is needed
 // Invariants:
@@ -15,7 +15,7 @@
 // 2. When room is needed, the network that uses much room loses its own runs first.
 // 3. A run lives or is a line, never both.
 // 4. Each run is in exactly those indexes that belong to its phase, under its age and its network.
-// 5. The weights, and the number of connected runs, are those of the runs.
+// 5. The sums of the weights, and the number of connected runs, match the runs.
 #pragma once
 
 #include <compare>
@@ -49,7 +49,7 @@ class Registry {
   enum class Phase { kFounding, kTraining, kAway, kFinished };
 
   // ---- Decisions ----
-  // Ends a run: its peers are told why, then over() is called for it.
+  // Ends a run: its peers get the reason, then over() is called for it.
   struct End {
     std::string run;
     std::string why;
@@ -115,7 +115,7 @@ class Registry {
   void check() const;
 
  private:
-  // The order in which runs are chosen: lines by their end, living runs by their beginning.
+  // The order of the choice of runs: lines by their end, living runs by their beginning.
   struct Age {
     UnixSeconds when = 0;
     uint64_t order = 0;

@@ -37,8 +37,7 @@ Status system_error(const std::string& what);
 // FIFO. A new file is for its owner only.
 File open_file(const std::string& path, int flags);
 
-// The wanted type of a file, and advice for a person who has another type there, or the file of
-// another user.
+// The wanted type of a file, and advice if there is another type, or the file of another user.
 struct FileKind {
   mode_t type;  // S_IFREG, ...
   const char* name;

@@ -68,7 +68,7 @@ Result<Bytes> read_all(const std::string& path) {
   }
 }
 
-// A second lock of the same file, beside that of flock(): the system names its holder.
+// A second lock of the same file, beside flock(): the system names its holder.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

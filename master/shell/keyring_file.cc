@@ -118,7 +118,7 @@ struct KeyringFile::Impl {
   // file first and asks then. So a look in between must not take them from its answer.
   Revoked unreported;
   Instant unreported_until;
-  FileStamp stamp;  // of what was read last; used by the reader thread only, once it runs
+  FileStamp stamp;  // of the last read; for the reader thread only, once it runs
   net::Loop reader{"pccl-keyring"};
 };
 

@@ -302,7 +302,8 @@ void Runs::apply(Run& run, const Persist& effect) {
 }
 
 // A search for many members takes some seconds. It has a thread of its own, which all runs share: a
-// group waits for one search at a time, and kPlanningMax leaves room for those of other runs.
+// group waits for one search at a time, and kPlanningMax leaves room for the searches of other
+// runs.
 void Runs::apply(Run& run, const PlanRing& effect) {
   if (!planner_) planner_ = std::make_unique<net::Loop>("pccl-planner");
   auto found = std::make_shared<RingPlanned>(RingPlanned{effect.group, effect.token, {}});

@@ -41,8 +41,8 @@ class Runs {
     // This object has stepped a run by itself: finish_turn() is due.
     std::function<void()> on_stepped;
   };
-  // `secured`: every run gets a seed, from which the keys of its links follow. `keep_days`: days
-  // after which a finished run is forgotten.
+  // `secured`: every run gets a seed for the keys of its links. `keep_days`: a finished run is
+  // forgotten after this number of days.
   Runs(net::Loop& loop, bool loopback_only, bool secured, int keep_days,
        const protocol::VersionRange& versions, Callbacks callbacks);
   ~Runs();
@@ -70,13 +70,13 @@ class Runs {
   void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
   void detach(Run& run);  // removes a connection from the run
   void step(Run& run, const Event& event);
-  // Removes the peers that have come with these tokens, and returns their number.
+  // Removes the peers that have proven these tokens, and returns their number.
   size_t revoke(const std::set<TokenId>& tokens);
 
-  // Must be called at the end of every turn of the loop in which something was stepped.
+  // Must be called at the end of every turn of the loop that has stepped a core.
   void finish_turn();
-  // The host of the run is about to leave it. Ends the run and asks its peers to confirm what they
-  // have received; settled() says whether they have, and are dismissed, or there is no such run.
+  // The host of the run leaves it soon. Ends the run and asks its peers to confirm all messages.
+  // settled() returns true when they have confirmed and are dismissed, or if there is no such run.
   // Call it again after each turn.
   void drain(const std::string& name);
   bool settled(const std::string& name) const;
@@ -88,7 +88,7 @@ class Runs {
 
   // ---- For the operator ----
   std::map<std::string, Registry::Listed> list() const;
-  // Forgets a run for the operator, or returns a sentence that says why it cannot.
+  // Forgets a run for the operator, or returns the reason why it cannot, as a sentence.
   std::variant<Registry::Forget, std::string> forget(const std::string& run);
 
  private:

@@ -7,9 +7,9 @@
 // - A connection sends bytes that are no message: it is closed.
 // - A peer disconnects: its core gets Closed.
 // - There are too many runs or connections: the new one is refused.
-// - Unfinished messages, or unread ones, take too many bytes: holdings.h says which connections are
-//   closed.
-// Nothing here waits, and nothing here decides what the members agree on.
+// - Unfinished messages, or unread ones, take too many bytes: holdings.h chooses the connections to
+//   close.
+// Nothing here waits, and nothing here takes part in the agreement of the members.
 
 #include "master/shell/shell.h"
 
@@ -45,7 +45,8 @@ namespace pccl::master {
 namespace {
 
 // Maximum number of connections without a run: pending ones and those that are being closed
-// (net/pending_connections.h says which go). A quarter of all descriptors, if that is less.
+// (net/pending_connections.h chooses which to close). A quarter of all descriptors, if that is
+// less.
 constexpr size_t kPendingMax = 4096;
 constexpr const char* kNeedsToken =
     "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
@@ -554,7 +555,7 @@ void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol
 }
 
 // The members of a group often get the same message, one after another. The list of a large shared
-// state takes so long to encode that it is done once.
+// state takes long to encode, so it is encoded once.
 void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
   if (last_large != message) {
     encoded.clear();
@@ -567,7 +568,7 @@ void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
   unsent.set(id, party(connection), connection.stream->unsent());
 }
 
-// After all sent messages have left. Nobody is informed when it has closed.
+// After all sent messages have left. There is no callback when it has closed.
 void Shell::Impl::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);

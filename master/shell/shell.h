@@ -30,12 +30,12 @@ constexpr uint16_t kPortDefault = 48148;
 constexpr int kKeepDaysDefault = 30;
 constexpr int kKeepDaysMax = 36500;
 
-// The place and manner in which a master remembers its runs.
+// How a master remembers its runs.
 struct Remembering {
   std::string path;    // of its journal; empty: it forgets
   bool fresh = false;  // set the existing journal aside
   std::optional<Resumption> resume_from = {};
-  int keep_days = kKeepDaysDefault;  // days after which a finished run is forgotten
+  int keep_days = kKeepDaysDefault;  // days until a finished run is forgotten
   // Called on a thread of the shell when the journal can no longer be written: the master must end.
   std::function<void(const Status&)> on_failure = {};
 };
@@ -82,8 +82,8 @@ class Shell {
   std::future<void> host_exits(const std::string& run, Duration patience);
   // The peers of the run, for people. Waits for the loop.
   std::string awaited_peers(const std::string& run) const;
-  // Ends a run, as its host is about to leave it. Losses that come later are announced as this end,
-  // and nobody else is let in. Returns at once.
+  // Ends a run, because its host will leave it. Later losses are announced as this end, and no
+  // other peer is let in. Returns at once.
   void start_draining(const std::string& run);
   // Waits until the run has ended, all decisions have reached its peers and all of them are
   // dismissed (Farewell), or `at_most` has passed.

@@ -1,13 +1,13 @@
 // Agreement: one sync_shared_state at a time, from the complete ballot to its answer (PROTOCOL.md,
 // section 5.3): election, then the stale members fetch, then the record is made durable. It also
-// keeps the last agreed state. The master carries no tensor: it announces to the members who has
-// the state and who lacks entries. Group owns it.
+// keeps the last agreed state. The master carries no tensor: it sends the members the list of the
+// sources and of the receivers. Group owns it.
 // If a loss interrupts the transfers, the members vote again, and the call goes on. The state that
 // was elected before stays elected while a member has it. Otherwise another one of the same or a
-// higher revision may win now. If none does, the receivers may have all pieces of it, although
-// nobody is left that had the whole state.
+// higher revision may win now. If none does, the receivers may still have all pieces of the elected
+// state, although all its sources are lost.
 // Invariants:
-// 1. Nobody is answered before the agreed state is durable.
+// 1. No member is answered before the agreed state is durable.
 // 2. A plan exists only while members fetch, and each of these members is a receiver of it.
 // 3. A state that is being made durable follows the recorded one: its revision is higher by one.
 // 4. The agreed revision never falls.
@@ -43,14 +43,15 @@ class Agreement {
     recorded_ = recorded;
   }
   // Whether some lists of entries are needed before it can begin. They are asked for. It is idle
-  // again when the last one has come. `offers`, here and in begin(): of all members, in rank order.
+  // again when the last one has arrived. `offers`, here and in begin(): of all members, in rank
+  // order.
   // REQUIRES: idle.
   bool asks_for_lists(const std::vector<OfferOf>& offers, uint32_t number);
   void add_lists_to(std::vector<OfferOf>& offers) const { lists_.add_to(offers); }
   bool awaits_list(PeerId peer) const { return lists_.awaits(peer); }
-  // The number of the call for which lists are awaited.
+  // The number of the call whose lists are awaited.
   uint32_t number() const { return number_; }
-  // Why the list is wrong; empty if it is right, or if nobody waits for it.
+  // Why the list is wrong; empty if it is right, or is not awaited.
   std::string on_list(PeerId peer, const protocol::StateList& list);
   // REQUIRES: idle, and asks_for_lists() has returned false.
   Outcome begin(const std::vector<OfferOf>& offers, uint32_t number);

@@ -88,7 +88,7 @@ std::optional<uint32_t> first_whole(const std::vector<OfferOf>& offers) {
   return std::nullopt;
 }
 
-// Without a whole offer, no offer may be sent, and the election says so.
+// Without a whole offer, no offer may be sent, and the election refuses the call for this reason.
 std::string refuse_layouts(const std::vector<OfferOf>& offers) {
   const std::optional<uint32_t> whole = first_whole(offers);
   if (!whole) return {};
@@ -244,7 +244,7 @@ std::string refuse_size(const Election& election) {
          ". Join small tensors into larger ones";
 }
 
-// Why a newcomer's offer conflicts with that of the winning member; empty if it does not.
+// Why a newcomer's offer conflicts with the winner; empty if it does not.
 std::string refuse_newcomer(const OfferOf& one, const Offer& winner) {
   PCCL_ASSERT(!one.trained);
   const Offer& offer = *one.offer;

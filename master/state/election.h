@@ -1,6 +1,6 @@
-// election: decides which shared state wins, who lacks entries of it, and who has it all
-// (PROTOCOL.md, section 5.3). Pure functions of the offers, in rank order, and of the last agreed
-// state, so every answer can be checked on paper. Group and Agreement call them.
+// election: decides which shared state wins, which members lack entries of it, and which have all
+// of it (PROTOCOL.md, section 5.3). Pure functions of the offers, in rank order, and of the last
+// agreed state, so every answer can be checked on paper. Group and Agreement call them.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ struct Election {
   protocol::EntryList entries;  // layout and hashes of the elected state
   std::vector<uint32_t> keys;   // that some receiver lacks, ascending
   // In rank order. Receivers lack entries. Sources have the whole state, and were trained here if
-  // any such peer was: a newcomer that says that it has it may be wrong.
+  // any such peer was: a newcomer's claim is not trusted.
   std::vector<PeerId> sources, receivers;
-  std::string gone;  // who had the whole state, if there are no sources
+  std::string gone;  // the lost members with the whole state, if there are no sources
 };
 
 // The newcomers that have to be removed before the election: the members cannot accept their
@@ -66,8 +66,8 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
 // Whether one of the offers is of this state.
 bool has_state(const std::vector<OfferOf>& offers, const AgreedState& state);
 
-// An election whose transfers a loss has interrupted, for the survivors among these offers, which
-// are those of the election. Nobody among them may have the whole state any more.
+// An election whose transfers a loss has interrupted, for the survivors among these offers, the
+// offers of the election. Perhaps no survivor has the whole state.
 Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers);
 
 // The plan for all sources and receivers. REQUIRES: not refused.

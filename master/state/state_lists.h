@@ -4,7 +4,7 @@
 // to an Agreement, and is pure.
 // Invariants:
 //   1. A list has its digest, and is sorted by key.
-//   2. Nobody is asked for a list that is known.
+//   2. No member is asked for a known list.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ std::vector<uint32_t> ExactRing::reached_from(double rate) const {
   return sources;
 }
 
-// For each set of members without the last one: a bit for each member at which a path can end that
-// begins at the last one and visits exactly the set.
+// For each set of members without the last one: a bit for each possible end of a path that begins
+// at the last one and visits exactly the set.
 bool ExactRing::exists(double rate) const {
   const std::vector<uint32_t> sources = reached_from(rate);
   const auto last = static_cast<uint32_t>(sources.size() - 1);

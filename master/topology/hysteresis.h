@@ -1,13 +1,13 @@
-// Hysteresis: whether a plan is so much faster than the present one that a group changes to it. A
-// change costs the group a pause, and rates are never exact. So a plan must be faster by a tenth.
-// There are exceptions:
-// - The first plan of a run must be faster by 3 %. The order in which members have joined is
-//   arbitrary, so noise makes no plan worse than it on average.
+// Hysteresis: decides whether a group changes from its present plan to a faster one. A change costs
+// the group a pause, and rates are never exact. So a plan must be faster by a tenth. There are
+// exceptions:
+// - The first plan of a run must be faster by 3 %. The order of joining is arbitrary, so noise
+//   makes no plan worse than it on average.
 // - A plan must be faster by a fifth after a change that has turned out slower than predicted.
-// - Likewise if a plan was chosen before, of the same members, when all was known that is known
-//   now. Nothing is new then but the noise. If each rate is wrong by up to a tenth either way, the
-//   better of two equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other: no
-//   such noise alone makes a group change.
+// - Likewise if a plan of the same members was chosen before, with the same known paths. Nothing is
+//   new then but the noise. If each rate is wrong by up to a tenth either way, the better of two
+//   equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other: no such noise
+//   alone makes a group change.
 // Plain values.
 #pragma once
 
@@ -36,8 +36,8 @@ class Hysteresis {
     bool all_known = false;       // the rates of all paths
   };
   // Whether to change, for good: a next question of the same subject is the second one. `now`,
-  // `next`: predicted seconds of an operation with the present plan and with the new one, by what
-  // is known at this time. `pause`: seconds that the change takes.
+  // `next`: predicted seconds of an operation with the present plan and with the new one, from the
+  // present measurements. `pause`: seconds that the change takes.
   bool choose(const Subject& subject, double now, double next, double pause) {
     const bool worth_it = is_worth_it(subject, now, next, pause);
     if (worth_it) expected_ = next;

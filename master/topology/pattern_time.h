@@ -28,7 +28,7 @@ struct Network {
 
   Paths paths;
   std::vector<double> out, in;  // of each member, in all
-  // All that passes from the members of one side to those of the other shares this rate.
+  // All data from the members of one side to the members of the other shares this rate.
   struct Trunk {
     std::vector<bool> from, to;  // by member
     double rate = kUnlimited;

@@ -1,7 +1,7 @@
-// planner: how large all-reduces are to travel in a group: the order of its ring, the shares of the
-// direct pattern, and the sizes for which each is faster. It combines ring_planner.h,
-// share_search.h and pattern_choice.h. Pure functions: the same network and effort give the same
-// plan.
+// planner: the plan of large all-reduces in a group: the order of its ring, the shares of the
+// direct pattern, and the range of sizes that is faster in this pattern. It combines
+// ring_planner.h, share_search.h and pattern_choice.h. Pure functions: the same network and effort
+// give the same plan.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ struct PlanQuestion {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   std::vector<uint16_t> shares;  // that are wanted; empty: the fastest ones
   bool may_be_direct = true;     // without, there is only the ring
-  double bytes = kGiB;           // of the all-reduces for which the ring is planned
+  double bytes = kGiB;           // of the all-reduces that the ring is planned for
   Effort effort;
 };
 
 // REQUIRES: two members or more.
 Plan fastest_plan(const PlanQuestion& question);
-// Seconds that an all-reduce of so many bytes takes.
+// The predicted seconds of an all-reduce of `bytes`.
 double plan_seconds(const Network& network, const Plan& plan, double bytes);
-// To compare plans: the same, but a direct all-reduce is taken to be slower than predicted, as for
-// the choice of the pattern (pattern_choice.h). Otherwise a group would change to the direct
+// To compare plans: the same, but a direct all-reduce is assumed to be slower than predicted, as
+// for the choice of the pattern (pattern_choice.h). Otherwise a group would change to the direct
 // pattern as soon as noise makes it the choice.
 double cautious_seconds(const Network& network, const Plan& plan, double bytes);
 

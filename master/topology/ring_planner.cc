@@ -148,8 +148,8 @@ Ring search(const Paths& paths, double rate, const Effort& effort, const Tour* s
   return ring_of(paths, tours.tour());
 }
 
-// A search that finds nothing proves nothing. So it goes down from the bound and up from what it
-// has found, as long as the two are apart.
+// A search that finds nothing proves nothing. So it goes down from the bound and up from the best
+// ring found, as long as the two are apart.
 Ring searched_ring(const Paths& paths, double bytes, const Effort& effort) {
   const std::vector<double> rates = rates_of(paths);
   const auto index = [&](double rate) {

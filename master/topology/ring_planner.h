@@ -1,7 +1,7 @@
-// ring_planner: the order of a ring in which an all-reduce takes least time.
+// ring_planner: the order of the ring with the fastest all-reduce.
 //
 // Each hop of a ring carries the same bytes, and all hops work at once. So the slowest one limits
-// the rate, and what is last still makes its way around:
+// the rate, and the last bytes still travel around the ring:
 //
 //   seconds = f * bytes / (rate of the slowest hop) + f * (sum over the hops), f = 2 (N - 1) / N
 //
@@ -32,7 +32,7 @@ struct Effort {
   uint64_t seed = 1;
 };
 
-// An order and what it promises.
+// An order and its predicted speed.
 struct Ring {
   Tour order;              // begins with member 0
   double slowest = 0;      // bytes per second of its slowest hop

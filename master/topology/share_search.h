@@ -1,6 +1,6 @@
-// share_search: the shares of the direct pattern with which a large all-reduce takes least time. A
-// share of a member loads its uplink, its downlink and all its paths (pattern_time.h). A member
-// that sends slowly gets a small share, or none. Pure functions.
+// share_search: the shares of the direct pattern for the fastest large all-reduce. A share of a
+// member loads its uplink, its downlink and all its paths (pattern_time.h). A member that sends
+// slowly gets a small share, or none. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// SizeAverage: the size of the all-reduces for which a plan is made: the mean over the bytes of the
+// SizeAverage: the size of the all-reduces that a plan is made for: the mean over the bytes of the
 // last ones, not over the operations. A byte of a small all-reduce spends its time on hops, and one
 // of a large all-reduce on the slowest hop, so the bytes decide which plan is faster. Plain values.
 #pragma once
@@ -9,7 +9,7 @@ class SizeAverage {
  public:
   // Until one is known: trainers reduce buckets and parameters of some tens of MiB at a time.
   static constexpr double kGuess = 64 << 20;
-  static constexpr double kMemory = 0.98;  // what the next one leaves of the weight of the others
+  static constexpr double kMemory = 0.98;  // weight of the earlier ones, at each new one
 
   void note(double bytes) {
     bytes_ = kMemory * bytes_ + bytes;

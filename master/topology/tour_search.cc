@@ -84,8 +84,8 @@ void TourSearch::begin_random() {
   begin(std::move(tour));
 }
 
-// Joins paths by the cheapest hops of all, among each place's nearest ones, then joins what is left
-// from the end of one path to the nearest beginning of another.
+// Joins paths by the cheapest hops of all, among each place's nearest ones, then joins the
+// remaining paths from the end of one to the nearest beginning of another.
 void TourSearch::begin_greedy() {
   const auto places = static_cast<uint32_t>(costs_.places());
   constexpr uint32_t kNone = UINT32_MAX;

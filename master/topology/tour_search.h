@@ -34,14 +34,14 @@ class CostTable {
 class TourSearch {
  public:
   static constexpr size_t kNeighbours = 12;      // looked at for each place, each way
-  static constexpr uint32_t kKickedPlaces = 50;  // a kick changes the tour within so many places
+  static constexpr uint32_t kKickedPlaces = 50;  // a kick changes a part of this length
 
   // `costs` must outlive it.
   TourSearch(const CostTable& costs, uint64_t seed);
   void begin_greedy();  // with the cheapest hops that fit together
   void begin_random();
   void begin(Tour tour);
-  // Kicks the tour so many times.
+  // Kicks the tour `times` times.
   void kick(size_t times);
   const Tour& tour() const { return tour_; }
   double length() const { return length_; }

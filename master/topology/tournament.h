@@ -1,23 +1,23 @@
-// Tournament: which pairs of members exchange probes in which round, when optimize_topology
-// measures their links. A round has disjoint pairs, so no member is in two probes at once. All
-// rounds together are a round-robin tournament: N-1 rounds for an even number of members, N for an
-// odd one, with each pair once. The rounds that have most pairs nobody has measured yet come first,
-// then those whose measurements are oldest. One call makes each pair once, as far as its budget
-// goes, and the next call goes on with what is left.
-// A path may seem to carry a tenth of what it does: it loses packets while it comes up to its rate,
+// Tournament: assigns pairs of members to the rounds of probes, when optimize_topology measures
+// their links. A round has disjoint pairs, so no member is in two probes at once. All rounds
+// together are a round-robin tournament: N-1 rounds for an even number of members, N for an odd
+// one, with each pair once. The rounds with the most unmeasured pairs come first, then the rounds
+// with the oldest measurements. One call makes each pair once, as far as its budget goes, and the
+// next call continues with the rest.
+// A path may seem to have a tenth of its real rate: it loses packets while it comes up to its rate,
 // or its acknowledgements wait in a queue of the other direction. Its lanes stay as they are when
 // the probe is over, so the next probe begins nearer to the rate. That is why the pairs whose rate
 // is doubtful have a second turn at the end of the call, the most doubtful first.
 // It is pure: it gets the time, and sends nothing.
 // Invariants:
 // 1. The pairs of a round are disjoint, and both ends are members.
-// 2. A round lasts until all its reports have come, or until its deadline. The time in which it
-//    waits for late ones is time of the call, too.
+// 2. A round lasts until all its reports have arrived, or until its deadline. The time of waiting
+//    for late ones counts as time of the call, too.
 // 3. With a limit of bytes, the probes of a call carry no more for any member, in both directions
 //    together. A turn of an end counts with the most that it may carry, also if the turn failed.
 // 4. One call has at most one round for each pair. Then come few more rounds, with at most one for
-//    each pair. They take at most kSecondPart of the time of the first ones, or so long that all
-//    take kShort.
+//    each pair. They take at most kSecondPart of the time of the first ones, or until all together
+//    take kShort, if that is more.
 // Failure: a pair that does not report in time, or reports that its probe has failed, is not
 // measured. It gets its turn again in the next call.
 #pragma once
@@ -55,8 +55,8 @@ class Tournament {
   static constexpr int64_t kRoundTrips = 12;
   // A report that comes this much later than its length and two round trips is late.
   static constexpr Duration kLate = std::chrono::seconds(1);
-  // A probe takes at most so many times its length (csrc/peer/link_probe.h): its lanes may open
-  // late, and so may its first byte come. A late report counts.
+  // A probe takes at most this multiple of its length (csrc/peer/link_probe.h): its lanes may open
+  // late, and its first byte may arrive late. A late report counts.
   static constexpr int kLongest = 3;
   // A pair has a second turn if its doubt is above kDoubtful. Invariant 4 has the other limits.
   static constexpr double kDoubtful = 2;
@@ -72,14 +72,13 @@ class Tournament {
   // The master's knowledge about a pair.
   struct Known {
     std::function<Duration(Pair)> rtt;  // zero: unknown
-    // An end of the pair carries so many times more to others, in one direction or the other.
+    // How many times more an end of the pair carries to others, in one direction or the other.
     std::function<double(Pair)> doubt;
   };
 
-  // A call begins, or goes on after the members have changed. `members` in any order. A call that
-  // goes on keeps its budget and what it has measured. `max_bytes`: as in Vote. It is cut into
-  // equal turns, one for each other member and one second turn, or into fewer if these were too
-  // short.
+  // A call begins, or continues after the members have changed. `members` in any order. A call that
+  // continues keeps its budget and its measurements. `max_bytes`: as in Vote. It is cut into equal
+  // turns, one for each other member and one second turn, or into fewer if these were too short.
   void begin(std::vector<PeerId> members, Duration budget, uint64_t max_bytes = 0);
   void resume(std::vector<PeerId> members);
   // Begins the next round of the call; nothing if all pairs had their turn, or the budget has too
@@ -92,10 +91,10 @@ class Tournament {
   bool expects(PeerId from, PeerId about, uint32_t round) const;
   // Whether the round under way is a second turn of its pairs.
   bool repeats() const { return round_ && round_->repeats; }
-  // REQUIRES: expects() it. `good`: bytes have come.
+  // REQUIRES: expects() it. `good`: bytes arrived.
   void report(PeerId from, PeerId about, bool good);
   void lose(PeerId peer);  // its pairs are not waited for any longer
-  // Ends the round if it is over: all reports have come, or it is late. Returns whether it is.
+  // Ends the round if it is over: all reports have arrived, or it is late. Returns whether it is.
   bool end_if_over(Instant now);
   void cancel();  // ends the round, whose pairs count as not measured
 
@@ -104,7 +103,7 @@ class Tournament {
   std::set<Pair> failed() const;
   // The pairs of present members that had no turn in this call.
   std::vector<Pair> left_over() const;
-  // The length of the round for which the budget was too short; zero if there was none. Then
+  // The length of the round that the budget was too short for; zero if there was none. Then
   // max_bytes was too small for the pairs that are left over.
   Duration too_long() const { return too_long_; }
   Duration budget_left() const { return budget_left_; }
@@ -117,7 +116,7 @@ class Tournament {
     Round round;
     Instant due, late_at;                      // when its reports should be here; its deadline
     std::map<Pair, std::set<PeerId>> awaited;  // the ends that have yet to report
-    std::set<Pair> good;                       // a good report has come from each end so far
+    std::set<Pair> good;                       // ends with a good report so far
     bool repeats = false;
   };
   struct Priority;

@@ -15,14 +15,14 @@ namespace {
 
 using Side = std::vector<bool>;  // by member
 
-// The members of a side are so many times nearer to each other, link by link, than to the others.
+// The members of a side are nearer to each other, link by link, than to the others, by this factor.
 constexpr double kApart = 2;
-// Each trunk costs time wherever a plan is rated, and a few of them are what limits it.
+// Each trunk costs time wherever a plan is rated, and only a few of them limit it.
 constexpr size_t kTrunksMax = 4;
 
 // Joins the members by their links, the shortest first. A set of two or more that stays alone until
-// the links are much longer is a side; so is what is left. A single member is no side: its uplink
-// is known (Network::out, in).
+// the links are much longer is a side. So is the rest. A single member is no side: its uplink is
+// known (Network::out, in).
 std::set<Side> sides_of(const CostTable& rtt) {
   const auto members = static_cast<uint32_t>(rtt.places());
   std::vector<std::tuple<double, uint32_t, uint32_t>> links;

@@ -1,14 +1,15 @@
-// trunk_guess: which shared paths limit the members, by what probes have shown that ran at the same
-// time. A trunk, such as an ocean cable or the uplink of a site, is shared by all pairs of members
-// on its two sides. A probe of one pair alone does not show it. But the probes of one round of the
-// tournament run together, and so does the sum of those that cross from one side to the other.
+// trunk_guess: the shared paths that limit the members, guessed from the rates of simultaneous
+// probes. A trunk, such as an ocean cable or the uplink of a site, is shared by all pairs of
+// members on its two sides. A probe of one pair alone does not show it. But the probes of one round
+// of the tournament run together, and the sum of the rates that cross from one side to the other
+// shows it.
 //
 // The sides are guessed from the RTTs: a set of members that are near to each other, and far from
-// all others, may be at one end of a trunk. The most that its probes have carried together in one
-// round is what the trunk is taken to carry. That is too little if no round has many pairs that
-// cross. It is still no less than what the members of the smaller side could send if each of their
-// paths, and their uplinks, had the same rate: a round has as many crossing pairs as the mean, or
-// more. So equal hosts without a trunk never seem to have one. Pure functions.
+// all others, may be at one end of a trunk. The assumed rate of the trunk is the highest sum of the
+// rates of its probes in one round. That is too little if no round has many pairs that cross. It is
+// still no less than the members of the smaller side could send if each of their paths, and their
+// uplinks, had the same rate: a round has as many crossing pairs as the mean, or more. So equal
+// hosts without a trunk never seem to have one. Pure functions.
 #pragma once
 
 #include <cstdint>
