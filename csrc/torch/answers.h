@@ -1,5 +1,5 @@
 // answers: results of a peer as plain Python values: dicts and lists of numbers and texts. The keys
-// are those of pccl_backend/api.py, which turns the dicts into its dataclasses.
+// match pccl_backend/api.py, which turns the dicts into its dataclasses.
 // REQUIRES: the caller holds the GIL.
 #pragma once
 

@@ -52,8 +52,8 @@ BorrowedState::BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may
   spans_ = std::move(made.value());
 }
 
-// The fields of many thousand tensors are not in the cache. Those of the next tensors are fetched
-// from memory meanwhile.
+// The fields of many thousand tensors are not in the cache. The fields of the next tensors are
+// fetched from memory meanwhile.
 bool BorrowedState::fits() const {
   if (!reusable_) return false;
   const int64_t* sizes = sizes_.data();

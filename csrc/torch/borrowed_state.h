@@ -1,8 +1,8 @@
 // BorrowedState: the tensors of a shared state while a sync_shared_state has them. They may be on
-// several devices, and the tensors of each device are checked like those of a collective. The
+// several devices, and the tensors of each device are checked like the tensors of a collective. The
 // caller's thread lends them. Any thread may destroy it, except a loop: it releases memory.
 // A tensor in host memory that is not contiguous is lent as a contiguous copy. After a success
-// copy_back() writes what has come into the tensor.
+// copy_back() writes the received data into the tensor.
 // Invariant: the memory lives as long as this object.
 // Failure: ValueError for an unfit tensor, which names it.
 #pragma once
@@ -26,7 +26,7 @@ class BorrowedState {
 
   explicit BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may_add = {});
 
-  // The entries that are lent. They serve any number of calls, as long as fits() says so.
+  // The entries that are lent. They serve any number of calls, as long as fits() returns true.
   const std::shared_ptr<peer::StateSpans>& spans() const { return spans_; }
   // Whether every tensor still has the memory and the shape that are lent, and the lent entries are
   // no copies of the tensors.
@@ -34,7 +34,7 @@ class BorrowedState {
   void watch();  // from here on, writes are noticed
   // kSharedState, with the key, if a tensor was written since watch(). Writes through another
   // tensor of the same memory are not seen if torch does not count them as writes of this one
-  // (`.data`), nor are those of tensors that were made in inference mode.
+  // (`.data`), nor are writes of tensors that were made in inference mode.
   Status unwritten() const;
   void copy_back();
 

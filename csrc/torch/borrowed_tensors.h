@@ -4,11 +4,12 @@
 // Invariants:
 // 1. The memory lives until the operation has ended, even if a tensor is made to point to other
 //    memory meanwhile (tensor.data, set_()).
-// 2. The span of a contiguous tensor is its own memory. Any other tensor is staged: its span is
-//    that of a contiguous copy, which is copied back only when the operation has succeeded. So a
-//    failed operation does not change a staged tensor.
+// 2. The span of a contiguous tensor is its own memory. Any other tensor is staged: its span is a
+//    contiguous copy, which is copied back only when the operation has succeeded. So a failed
+//    operation does not change a staged tensor.
 // 3. Tensors on a device are staged, too, but in the background: the spans are pinned memory, which
-//    has the data when the staging says so, and is copied back by the staging, not by copy_back().
+//    has the data once the staging has ended, and is copied back by the staging, not by
+//    copy_back().
 // 4. A loop must never destroy this object: it releases memory, which may take the GIL.
 // Failure: unfit tensors are refused with the error that the user sees: a device that pccl does not
 // serve, two devices, a layout that is not dense, a storage that is too small, or memory that two
@@ -50,8 +51,8 @@ class BorrowedTensors {
   // All tensors one after another, as one span: staged, unless there is only one. REQUIRES:
   // same_dtype().
   Bytes lend_flat(const Tensors& tensors, Use use);
-  // The same for kUpdate, but what is read are `values`, which have the sizes and the dtype of the
-  // tensors.
+  // The same for kUpdate, but the operation reads `values`, which have the sizes and the dtype of
+  // the tensors.
   Bytes lend_flat(const Tensors& tensors, const Tensors& values);
   // For a coalesced all-gather or reduce-scatter: `world` blocks, each with a part of each of the
   // tensors. REQUIRES: same_dtype(); kWrite or kRead.
@@ -95,7 +96,7 @@ class BorrowedTensors {
   Tensors kept_;
   std::vector<c10::Storage> memory_;
   std::unique_ptr<memory::Staging> staging_;
-  std::vector<Copy> copies_;  // in the order in which copy_back() makes them
+  std::vector<Copy> copies_;  // in the order of copy_back()
   bool writes_tensors_ = false;
 };
 

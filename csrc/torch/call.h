@@ -21,15 +21,15 @@ struct PcclBackend::Call {
   // Sets dtype and count. `bytes`: of one rank's tensor, or of each part of it. REQUIRES: whole
   // elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes);
-  // The same for parts of different sizes, by rank: what is sent, and what is received.
+  // The same for parts of different sizes, by rank: the sent parts, and the received ones.
   void parts(at::ScalarType scalar, const std::vector<Bytes>& sent,
              const std::vector<Bytes>& received);
-  // Adds what is only read.
+  // Adds memory that is only read.
   void read(Bytes bytes) { inputs.emplace_back(bytes); }
   // Cuts `whole` into blocks of equal size and appends them to spans or inputs.
   void write_blocks(Bytes whole, int blocks);
   void read_blocks(Bytes whole, int blocks);
-  // Whether its result overwrites what this rank contributes to it.
+  // Whether its result overwrites the contribution of this rank.
   bool overwrites_operand() const;
   // Whether the memory that it writes has to be saved. `restore`: PCCL_RESTORE.
   bool needs_saving(bool restore) const;

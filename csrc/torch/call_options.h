@@ -1,6 +1,6 @@
-// CallOptions: what the collectives of one thread have beside their arguments. Python sets them for
-// a block of code, and then sets the values from before again, so blocks nest. Each thread has its
-// own.
+// CallOptions: options that the collectives of one thread have beside their arguments. Python sets
+// them for a block of code, and then restores the earlier values, so blocks nest. Each thread has
+// its own.
 // Failure: a tag that the protocol does not allow is refused with ValueError.
 #pragma once
 
@@ -17,7 +17,7 @@ struct CallOptions {
   WireFormat format;  // of the all-reduces that can be quantized
 };
 
-// Those of the calling thread.
+// The options of the calling thread.
 CallOptions& call_options();
 
 // The beginning of all tags that pccl makes itself.

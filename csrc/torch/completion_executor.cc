@@ -64,7 +64,7 @@ void CompletionExecutor::work() {
     queue_.pop_front();
     lock.unlock();
     task();
-    task = nullptr;  // releases what the task held, without the lock
+    task = nullptr;  // releases the objects of the task, without the lock
     lock.lock();
   }
   --threads_;

@@ -237,7 +237,7 @@ Result<DeviceEventPtr> TorchDevice::copy(const c10::Stream& stream, const Device
   }
 }
 
-// After a failure: until nothing of what was begun runs any more.
+// After a failure: until no copy that was begun runs any more.
 void TorchDevice::wait_for(const c10::Stream& stream) {
   try {
     stream.synchronize();

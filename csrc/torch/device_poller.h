@@ -37,7 +37,7 @@ class DevicePoller {
   void watch(std::shared_ptr<Watched> what);
   void wake();  // polls all soon, because one of them has changed
   // Waits until nothing is watched, or until `at_most` has passed. Then nothing is polled any more,
-  // and what is still watched is never released: the device may still use its memory.
+  // and an operation that is still watched is never released: the device may still use its memory.
   void end(Duration at_most);
 
  private:

@@ -1,7 +1,7 @@
-// errors: turns Status values into exceptions. This is the only file that knows which Python class
-// belongs to which Code; pccl_backend/errors.py documents the classes. The file also has the few
-// functions of the interpreter that a waiting thread needs. Any thread may call everything below
-// load_error_types(), with or without the GIL.
+// errors: turns Status values into exceptions. This is the only file that assigns Python classes to
+// Codes; pccl_backend/errors.py documents the classes. The file also has the few functions of the
+// interpreter that a waiting thread needs. Any thread may call everything below load_error_types(),
+// with or without the GIL.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// gradient_work: what a communication hook of DistributedDataParallel returns to it.
+// gradient_work: the return value of a communication hook of DistributedDataParallel.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

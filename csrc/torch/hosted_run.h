@@ -24,7 +24,7 @@ class HostedRun {
   struct Options {
     std::string host;      // where the master listens; empty: on every address
     std::string token;     // the text of the token that all peers have; empty: they need none
-    bool drawn = false;    // the token was made for this run: that of an earlier run serves as well
+    bool drawn = false;    // the token was made for this run: an older one serves as well
     std::string name;      // of the run; a number is added if the master had a run of this name
     Duration patience{0};  // exit_all() does not wait longer for peers that make no call
   };
@@ -45,7 +45,7 @@ class HostedRun {
   static void keep(std::shared_ptr<HostedRun> run);
   // For the exit of the process: waits until no kept run needs its master any more (host_exit.h),
   // or `interrupted` returns true. Then ends them all, within `at_most`. After a second the log
-  // names the peers for which it waits.
+  // names the peers that it waits for.
   static void exit_all(const std::function<bool()>& interrupted, Duration at_most);
 
   // Announces the end to the peers of the run. Returns at once.

@@ -17,7 +17,7 @@ namespace pccl::torch_layer {
 
 class PcclGroup;
 
-// The fields are those of pccl_backend/_C.pyi, which documents them. Python gives a value to each.
+// pccl_backend/_C.pyi has the same fields, and documents them. Python gives a value to each.
 struct JoinOptions {
   std::string host;
   uint16_t port = 0;

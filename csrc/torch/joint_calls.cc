@@ -1,4 +1,4 @@
-// The joint calls of a backend, and what it tells about its run.
+// The joint calls of a backend, and its information about the run.
 
 #include <utility>
 

@@ -1,5 +1,5 @@
-// LastError: the error with which the latest failed operation of a group ended. Operations end on
-// the peer loop, and other threads ask; any thread may call its functions.
+// LastError: the error of the latest failed operation of a group. Operations end on the peer loop,
+// and other threads ask; any thread may call its functions.
 #pragma once
 
 #include <utility>

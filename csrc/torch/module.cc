@@ -1,5 +1,6 @@
-// module: the Python module pccl_backend._C, through which Python sees this layer. It only converts
-// values. The .py files of the package give these names their meaning, and _C.pyi has their types.
+// module: the Python module pccl_backend._C, the interface of this layer to Python. It only
+// converts values. The .py files of the package give these names their meaning, and _C.pyi has
+// their types.
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -145,7 +146,7 @@ void check_environment() {
 template <typename T, typename Base>
 using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
 
-// Sets what is given, for this thread. Returns the values from before, to be set again later.
+// Sets the given options, for this thread. Returns the earlier values, to be set again later.
 py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> keep,
                            std::optional<FormatNumbers> quantize) {
   if (tag) check_tag(*tag);
@@ -238,7 +239,7 @@ void bind_hosted_run(py::module_& m) {
         bool stop = false;
         PeerSession::leave_all(failed, [&] { return stop = stop || interrupted(); });
         const py::gil_scoped_acquire gil;
-        if (stop) PyErr_Clear();  // the signal has ended the wait, as the log says
+        if (stop) PyErr_Clear();  // the signal has ended the wait, which is logged
       },
       py::arg("failed"), NoGil());
 }

@@ -12,9 +12,9 @@
 namespace pccl::torch_layer {
 namespace {
 
-// torch's own check, at::get_overlap_status, is too weak. It says "no" if the storages differ as
-// objects, though one numpy array may be in both. It says "too hard" for every tensor that is not
-// dense, for example for the columns of a matrix.
+// torch's own check, at::get_overlap_status, is too weak. It returns "no" if the storages differ as
+// objects, though one numpy array may be in both. It returns "too hard" for every tensor that is
+// not dense, for example for the columns of a matrix.
 //
 // Nearly all tensors are dense, and for these the address ranges decide. The ranges of other
 // tensors may interleave without a common element, and such outputs are legitimate. For these an
@@ -227,7 +227,7 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
   std::ranges::sort(order, {}, [](const Entry* entry) { return entry->set.begin; });
 
   int64_t steps_left = kStepsMax;
-  std::vector<const Entry*> open;  // entries whose range reaches into that of the present entry
+  std::vector<const Entry*> open;  // entries whose range overlaps the range of the present entry
   for (const Entry* entry : order) {
     std::erase_if(open, [&](const Entry* other) { return other->end <= entry->set.begin; });
     for (const Entry* other : open) {

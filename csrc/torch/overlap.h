@@ -1,6 +1,6 @@
 // overlap: checks whether tensors of one operation share memory. Outputs that share memory would be
-// filled in no certain order, and chunks would land in memory from which other ranks are still
-// served, so each call would give another value. Every operation with several tensors therefore
+// filled in no certain order, and chunks would land in memory that is still being sent to other
+// ranks, so each call would give another value. Every operation with several tensors therefore
 // calls check_apart() before it writes or sends anything. Any thread may call these functions. They
 // do not read or write the memory itself.
 #pragma once

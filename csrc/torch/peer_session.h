@@ -41,8 +41,8 @@ class PeerSession {
   // kInvalidState if this process cannot act for the peer: it has left, or it is a fork of the
   // process that joined.
   Status usable() const;
-  // After leave() the peer still answers from what it knows, and fails every operation that is
-  // posted. REQUIRES: not in a forked child.
+  // After leave() the peer still answers questions from its memory, and fails every operation that
+  // is posted. REQUIRES: not in a forked child.
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
 

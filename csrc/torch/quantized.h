@@ -16,9 +16,9 @@ using FormatNumbers = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 WireFormat format_of(const FormatNumbers& numbers);
 FormatNumbers numbers_of(const WireFormat& format);
 
-// A contiguous tensor with what all members decode of this one if it is contributed to an
-// all-reduce: `tensor` has the order of elements of its memory. `seed`: in place of the key that
-// the all-reduce would have. REQUIRES: on the CPU, contiguous.
+// Returns a contiguous tensor with the values that all members decode if `tensor` is contributed to
+// an all-reduce. The elements of `tensor` have the order of its memory. `seed`: in place of the key
+// of the all-reduce. REQUIRES: on the CPU, contiguous.
 at::Tensor quantize_dequantize(const at::Tensor& tensor, const FormatNumbers& quantize,
                                uint64_t seed);
 

@@ -1,5 +1,5 @@
-// The collectives in which each rank gets a part of its own: scatter, and all-to-all, of lists and
-// of one tensor that is cut along its first dimension.
+// The collectives that give each rank a part of its own: scatter, and all-to-all, of lists and of
+// one tensor that is cut along its first dimension.
 
 #include <numeric>
 
@@ -102,7 +102,7 @@ PcclBackend::WorkPtr PcclBackend::scatter(Tensors& outputs, TensorLists& inputs,
   return post(std::move(call));
 }
 
-// Splits may differ between the ranks, so no rank can know that those of all are equal.
+// Splits may differ between the ranks, so no rank can know that all splits are equal.
 PcclBackend::WorkPtr PcclBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                 std::vector<int64_t>& output_splits,
                                                 std::vector<int64_t>& input_splits,

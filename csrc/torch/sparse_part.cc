@@ -10,7 +10,7 @@
 namespace pccl::torch_layer {
 namespace {
 
-constexpr size_t kAlignment = 16;  // of the values: that of the largest dtype
+constexpr size_t kAlignment = 16;  // of the values: enough for the largest dtype
 
 at::ScalarType dtype_in(const SparseHeader& header) {
   return static_cast<at::ScalarType>(header.dtype);
@@ -42,7 +42,7 @@ size_t entry_bytes(const SparseHeader& header) {
   return bytes + static_cast<size_t>(header.sparse_dimensions) * sizeof(int64_t);
 }
 
-// Whether what the header says about the tensor is the same, apart from the number of its entries.
+// Whether two headers describe the same tensor, apart from the number of its entries.
 bool same_tensor(SparseHeader a, const SparseHeader& b) {
   a.entries = b.entries;
   return a == b;
@@ -84,7 +84,7 @@ Status check_headers(std::span<const SparseHeader> headers, size_t own) {
                 text(headers[rank]) + ": all ranks need the same dtype, sizes and dimensions",
             {}};
   }
-  // All of them are as the own one, which is that of a tensor.
+  // All headers equal ours, which describes a valid tensor.
   const auto most = static_cast<int64_t>(protocol::kTensorBytesMax / headers.size() /
                                          std::max<size_t>(entry_bytes(headers[own]), 1));
   for (size_t rank = 0; rank < headers.size(); ++rank) {

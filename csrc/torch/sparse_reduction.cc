@@ -16,8 +16,8 @@ namespace pccl::torch_layer {
 namespace {
 
 constexpr const char* kCalled = "all_reduce";
-// The tags of the second operations repeat after so many operations under the user's tag, so that
-// the number of tags is bounded. So many operations cannot be in flight.
+// The tags of the second operations repeat after this number of operations under the user's tag, so
+// that the number of tags is bounded. That many operations cannot be in flight.
 constexpr uint32_t kTagsMax = protocol::kOpsOpenMax;
 
 // An epoch and a number in it belong to one operation, for ever.

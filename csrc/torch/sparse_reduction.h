@@ -1,6 +1,6 @@
 // SparseReduction: an all-reduce of sparse tensors, whose indices differ from rank to rank. It is
 // two operations of the peer: the ranks gather the headers of their tensors, and then their indices
-// and values. Each rank adds what it has gathered, in rank order, so all have the same bits.
+// and values. Each rank adds the gathered values in rank order, so all have the same bits.
 // The second operation is posted when the first has ended, at a time of its own on each rank. So it
 // has a tag that belongs to the first one and to nothing else: other calls cannot come between.
 // The steps after the first run on threads of the CompletionExecutor. Completions keep the object
@@ -9,7 +9,7 @@
 // 1. The tensor is only written at the end, after success on all ranks.
 // 2. A peer loop never destroys it, because it holds tensors.
 // Failure: both operations end alike on all ranks, and so does the all-reduce. If a rank has no
-// memory for what the others send, it says so by another operation under the second tag, which is a
+// memory for the data of the others, it posts another operation under the second tag, which is a
 // mismatch on all ranks.
 #pragma once
 

@@ -33,7 +33,7 @@ StagedOperation::Progress StagedOperation::poll() {
   if (news.staged) on_staged_(*news.staged);
   if (news.finished) on_finished_(*news.finished);
   if (staging.over()) {
-    on_staged_ = on_finished_ = nullptr;  // what they hold may hold this
+    on_staged_ = on_finished_ = nullptr;  // their captures may hold this object
     return Progress::kOver;
   }
   if (staging.waits_for_verdict()) return Progress::kWaits;

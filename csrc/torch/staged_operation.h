@@ -1,9 +1,9 @@
 // StagedOperation: an operation on device tensors, from its post until none of its copies runs any
-// more. The DevicePoller polls it. It tells the peer when the data of the operation is staged, and
-// ends the Work after the copies in.
+// more. The DevicePoller polls it. It reports to the peer when the data of the operation is staged,
+// and ends the Work after the copies in.
 // Invariant: it keeps the tensors and the pinned memory until it is over. So an operation that
-// fails is reported at once, whatever the device is busy with. Afterwards the pinned memory goes
-// back, though the Work may live on.
+// fails is reported at once, however busy the device is. Afterwards the pinned memory goes back,
+// though the Work may live on.
 // Thread-safety: watch() is for the thread that posts, end() is for the peer loop.
 #pragma once
 

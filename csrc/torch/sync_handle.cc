@@ -34,8 +34,8 @@ peer::JointResult SyncHandle::wait(std::optional<double> seconds, const TellProg
   const Instant until = monotonic_now() + limit;
   bool stop = false;
   const auto stopped = [&] { return stop = raised_by_tell() || interrupted(); };
-  // The last progress is told before the end, so that an exception leaves the end to the next wait.
-  // A forked child never sees the end, and gets its error below.
+  // The last progress is reported before the end, so that an exception leaves the end to the next
+  // wait. A forked child never sees the end, and gets its error below.
   if (forks_ == net::fork_count() && sync_->wait(until, stopped)) stop = raised_by_tell();
   if (stop) raise_interrupt();
   const auto outcome =

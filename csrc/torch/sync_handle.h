@@ -1,6 +1,6 @@
-// SyncHandle: the user's handle of a sync_shared_state that goes on in the background. Any thread
-// may call it. wait() returns or raises when the transfers are over, and writes what this peer
-// lacked. If nobody keeps the handle, the transfers go on, and nothing is written.
+// SyncHandle: the user's handle of a sync_shared_state in the background. Any thread may call it.
+// wait() returns or raises when the transfers are over, and writes the data that this peer lacked.
+// If the handle is dropped, the transfers continue, and nothing is written.
 // Failure: a tensor that was written meanwhile is an error, and nothing is written over it.
 #pragma once
 
@@ -24,14 +24,14 @@ class SyncHandle {
   SyncHandle(const SyncHandle&) = delete;
   SyncHandle& operator=(const SyncHandle&) = delete;
 
-  // `seconds`: none for no limit but that of the group. Raises OperationTimeoutError after them,
-  // and KeyboardInterrupt on Ctrl-C; both end nothing. `tell` is called at most every 100 ms, if
-  // more has come; it may be empty. REQUIRES: the caller does not hold the GIL.
+  // `seconds`: none for the limit of the group only. Raises OperationTimeoutError after them, and
+  // KeyboardInterrupt on Ctrl-C; both end nothing. `tell` is called at most every 100 ms, if more
+  // data has arrived; it may be empty. REQUIRES: the caller does not hold the GIL.
   peer::JointResult wait(std::optional<double> seconds, const TellProgress& tell);
   bool is_completed() const;
-  bool is_concluded() const;  // wait() has given its outcome: nothing is lent any more
-  bool receives() const;      // this peer lacks entries of what was agreed on
-  uint64_t revision() const;  // of what was agreed on, and its hash
+  bool is_concluded() const;  // wait() has returned its outcome: nothing is lent any more
+  bool receives() const;      // this peer lacks entries of the agreed state
+  uint64_t revision() const;  // of the agreed state, and its hash
   uint64_t hash() const;
 
  private:

@@ -1,4 +1,4 @@
-// timeout: what a user's timeout means. Any thread may call it.
+// timeout: the meaning of a user's timeout. Any thread may call it.
 // torch converts a timedelta to a C++ duration before pccl sees it. The sum of its parts overflows
 // beyond 292,000 years, as timedelta.max does, and is then negative. A nanosecond count, as pccl
 // uses it, overflows beyond 292 years. Therefore a large negative value is an overflow, which means

@@ -4,10 +4,10 @@
 // - The first plan of a run must be faster by 3 %. The order of joining is arbitrary, so noise
 //   makes no plan worse than it on average.
 // - A plan must be faster by a fifth after a change that has turned out slower than predicted.
-// - Likewise if a plan of the same members was chosen before, with the same known paths. Nothing is
-//   new then but the noise. If each rate is wrong by up to a tenth either way, the better of two
-//   equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other: no such noise
-//   alone makes a group change.
+// - Likewise if a plan of the same members was chosen before, when the rates of all paths were
+//   known. Nothing is new then but the noise. If each rate is wrong by up to a tenth either way,
+//   the better of two equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other:
+//   no such noise alone makes a group change.
 // Plain values.
 #pragma once
 
