@@ -27,7 +27,7 @@ struct Context {
   // The process was paused for long, and this was not long ago. A peer that closed its connection
   // may have done so because it received nothing from this master.
   bool was_paused = false;
-  bool ends = false;  // the process of the master is about to end: no epoch begins any more
+  bool ends = false;  // the process of the master will end: no epoch begins any more
 
   // The key of `peer` for accepting links; none if the run is not secured.
   std::optional<protocol::Key> accepting(PeerId peer) const {

@@ -220,7 +220,7 @@ std::optional<std::string> state_folder() {
   return std::nullopt;
 }
 
-// Decides who is admitted: sets the path of the keyring, unless everybody is. Returns an error
+// Decides on admission: sets the path of the keyring, unless all are admitted. Returns an error
 // text; empty if there is none.
 std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
   keyring = arguments.keyring;

@@ -99,8 +99,8 @@ struct Hello {
   std::string launch;  // the launch whose fixed world this rank belongs to; empty: none
   std::string name;    // of this peer, for people; several peers may have the same
   PatternChoice pattern = PatternChoice::kAny;  // the same for all peers of a run
-  // How long the others wait for a call of one member before they go on without it; 0: as long as
-  // their calls last.
+  // How long the others wait for a call of one member before they continue without it; 0: as long
+  // as their calls last.
   uint32_t call_timeout_ms = 0;
   bool operator==(const Hello&) const = default;
 };
@@ -294,9 +294,9 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-// Master -> members: operations settled while the epoch goes on. Verdicts of an epoch are numbered
-// from 0, and `first_index` is the number of the first one here. All verdicts before `stable_index`
-// are known to every member and may be forgotten.
+// Master -> members: operations settled while the epoch continues. Verdicts of an epoch are
+// numbered from 0, and `first_index` is the number of the first one here. All verdicts before
+// `stable_index` are known to every member and may be forgotten.
 struct Verdicts {
   Epoch epoch;
   uint64_t first_index = 0;

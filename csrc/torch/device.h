@@ -2,8 +2,8 @@
 // device-neutral interface only, and a few functions of the CUDA runtime that torch has loaded, by
 // name. So one build serves a torch with CUDA and one without. Any thread may call it.
 // Work runs on three streams of our own for each device: one for the copies of each direction, and
-// one for what waits for no mark. The streams of torch's pool are shared with others: a copy on one
-// of them could wait for a kernel that waits for another rank, which waits for this copy.
+// one for work that waits for no mark. The streams of torch's pool are shared with others: a copy
+// on one of them could wait for a kernel that waits for another rank, which waits for this copy.
 // Hashes come from the kernels library; a device without it computes none.
 // Failure: a Status with the first line of torch's message. device_of() raises RuntimeError if the
 // streams cannot be made.

@@ -1,6 +1,6 @@
 // DevicePoller: the thread that waits for devices. CUDA can call a host back, but not after an
-// error of the device; and a thread for each event would cost a core for each. So one thread per
-// process asks. After each change it uses busy polling for 200 us. Then it sleeps for 50 us, and
+// error of the device. A thread for each event would cost a core for each. So one thread per
+// process polls. After each change it uses busy polling for 200 us. Then it sleeps for 50 us, and
 // for longer and longer until 1 ms, as long as nothing changes. It starts with the first operation
 // on device tensors. A forked child begins without one.
 // Any thread may call it; a Watched is polled on its thread only.

@@ -1,7 +1,7 @@
-// FakeCuda: CUDA devices for tests on machines without one. Tensors say that they are on CUDA, and
-// their memory is memory of the host. A memory::FakeDevice copies them, with delays, in another
-// order, and with failures. While an object lives, it serves all devices of the process.
-// Any thread may call it. It tests what pccl does with device tensors, not what CUDA does.
+// FakeCuda: CUDA devices for tests on machines without one. Tensors have a CUDA device, and their
+// memory is memory of the host. A memory::FakeDevice copies them, with delays, in another order,
+// and with failures. While an object lives, it serves all devices of the process.
+// Any thread may call it. It tests pccl's handling of device tensors, not CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>

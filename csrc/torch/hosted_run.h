@@ -1,8 +1,8 @@
 // HostedRun: the run of a group whose rank 0 is this process. The master of the run is inside this
 // process. All hosted runs of a process share one master, if it listens where they want it and
 // admits the same peers. It ends with the last of them.
-// Rank 0 may leave the group before the others, who still need the master. keep() lets the run go
-// on until its last peer has left, and exit_all() lets the process wait for that.
+// Rank 0 may leave the group before the others, which still need the master. keep() lets the run
+// continue until its last peer has left, and exit_all() lets the process wait for that.
 // Any thread may call the methods. end(), exit_all() and the destructor block, and their caller
 // should not hold the GIL. In a forked child they do nothing.
 // Failure: the constructor raises OSError if the master cannot listen there.

@@ -1,4 +1,4 @@
-// join: how a Python process becomes a peer of a run. JoinOptions has what Python decides for that.
+// join: how a Python process becomes a peer of a run. JoinOptions has the decisions of Python.
 // join() blocks until the peer is admitted. It lets other threads run Python meanwhile, and raises
 // KeyboardInterrupt on Ctrl-C. Failure: options that are out of range raise ValueError, and a run
 // that cannot be joined raises the error of its Status.
@@ -47,8 +47,8 @@ struct JoinOptions {
   bool insecure = false;
 };
 
-// REQUIRES: the caller holds the GIL. `store` is what torch gets as the store of the group.
-// `hosted` may be null; otherwise it is the run to join, and it ends after the peer has left.
+// REQUIRES: the caller holds the GIL. torch gets `store` as the store of the group. `hosted` may be
+// null; otherwise it is the run to join, and it ends after the peer has left.
 c10::intrusive_ptr<PcclGroup> join(const JoinOptions& options,
                                    const c10::intrusive_ptr<c10d::Store>& store,
                                    std::shared_ptr<HostedRun> hosted);

@@ -12,7 +12,7 @@
 
 namespace pccl::torch_layer {
 
-// A number that does not fit is none of a format.
+// A number that does not fit belongs to no format.
 WireFormat format_of(const FormatNumbers& numbers) {
   const auto [bits, block, result_bits, stochastic] = numbers;
   const WireFormat format{static_cast<uint8_t>(bits), static_cast<uint16_t>(block),

@@ -1,4 +1,4 @@
-// sparse_part: what one rank gives to an all-reduce of sparse tensors, as bytes that travel. A rank
+// sparse_part: the contribution of one rank to an all-reduce of sparse tensors, as bytes. A rank
 // first sends a SparseHeader, which has one size on all ranks, and then the indices and the values.
 // Pure functions of their arguments. Any thread may call them.
 // A header comes from another process, so check_headers() looks at every field of it before its

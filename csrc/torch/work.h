@@ -83,7 +83,7 @@ class PcclWork : public c10d::Work {
   int sourceRank() const override;
   std::exception_ptr exception() const override;
   // Returns or raises when the operation has ended, raises KeyboardInterrupt on Ctrl-C, and raises
-  // OperationTimeoutError after `timeout`. In the last two cases the operation goes on, and its
+  // OperationTimeoutError after `timeout`. In the last two cases the operation continues, and its
   // tensors stay borrowed. kNoTimeout is no limit, also if a caller passes it: torch's Python
   // uses the same value for "not given".
   bool wait(std::chrono::milliseconds timeout) override;

@@ -573,8 +573,8 @@ bool Epochs::all_recovered() const {
                      [this](PeerId member) { return recovered_.contains(member); });
 }
 
-// The member that has seen most verdicts has all that matter: those it no longer keeps are known to
-// all members.
+// The member that has received most verdicts has all that matter: all members know the verdicts
+// that it no longer keeps.
 void Epochs::rebuild_verdicts() {
   const protocol::Resume* best = nullptr;
   for (const auto& [peer, resume] : recovered_) {
@@ -600,8 +600,8 @@ void Epochs::rebuild_settled() {
   for (const protocol::Uncalled& op : all) operations_.restore_settled(op, not_begun[op.op]);
 }
 
-// If the epoch is over, the durable list of verdicts is complete. Otherwise the members' reports
-// are all there is: their operations continue, and are settled if all members are done by now.
+// If the epoch is over, the durable list of verdicts is complete. Otherwise only the members'
+// reports are left: their operations continue, and are settled if all members are done by now.
 Epochs::Turn Epochs::go_on() {
   PCCL_ASSERT(recovered_.size() == membership_.members().size());
   const bool over = announced_.current.end.has_value();

@@ -2,7 +2,7 @@
 // founded, changed by agreement, or ended by a loss. This class keeps the operations of the current
 // epoch, sends verdicts to its members, and sends freeze requests to the survivors of a loss. The
 // table of phases is in epochs.cc.
-// Group owns it. group.cc passes on to it agreed changes, and losses of members with their reasons.
+// Group owns it. It gets agreed changes, and losses of members with their reasons, from group.cc.
 // The consequences follow in advance(), at the end of every step.
 // Invariants:
 // 1. A new membership, and verdicts after a loss, are sent only after they are durable.
@@ -75,7 +75,7 @@ class Epochs {
     if (starts) return ends_for_losses();
     return !lost_.empty() && (phase_ == Phase::kFreezing || phase_ == Phase::kEnding);
   }
-  // Members have left, and the epoch goes on without them.
+  // Members have left, and the epoch continues without them.
   bool goes_on_without_some() const { return runs() && !lost_.empty() && !ends_for_losses(); }
   bool changing() const { return change_; }
   // A change was agreed on, and only more peers are missing.
@@ -110,7 +110,7 @@ class Epochs {
   }
   Status report(PeerId peer, const protocol::StateReport& report);
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
-  // Whether resume() or gather() would accept this; changes nothing.
+  // Whether resume() or recover() would accept this; changes nothing.
   Status check(const protocol::Resume& resume) const;
   // A member has resumed. Takes over its open operations. Returns the messages it has missed, in
   // order.
@@ -121,7 +121,7 @@ class Epochs {
   // empty.
   void restore(const MembershipRecord& record);
   // A member has resumed. Replaces its earlier report. kProtocol if it is impossible. REQUIRES:
-  // gathering.
+  // kRecovering.
   Status recover(const protocol::Resume& resume);
   void forget_recovered(PeerId peer) { recovered_.erase(peer); }  // its connection has closed again
   // The reports of the recovered members. REQUIRES: kRecovered has just been returned.
@@ -156,7 +156,7 @@ class Epochs {
     return context_.options.fixed_world && context_.policy == protocol::LossPolicy::kRaise &&
            !context_.ends && runs() && !keeps();
   }
-  // The member has left, and the epoch goes on. REQUIRES: it is already removed, and
+  // The member has left, and the epoch continues. REQUIRES: it is already removed, and
   // may_go_on_without() was true.
   void leave(const protocol::Member& member, const std::string& why) {
     remove(member, why, LogLevel::kInfo, true);
@@ -176,8 +176,8 @@ class Epochs {
   void waiting_gone(PeerId peer);  // a registered peer is gone and can no longer be admitted
   // Takes every step that is due. `may_end`: no record is being persisted that the end would
   // overtake. `may_change`: the votes for an agreed change are complete (after a reconfiguration
-  // they are cast again). `syncs`: all members have an open vote for sync_shared_state, which goes
-  // on if the epoch ends.
+  // they are cast again). `syncs`: all members have an open vote for sync_shared_state, which
+  // continues if the epoch ends.
   Turn advance(const Quorum& quorum, bool may_end, bool may_change, bool syncs = false);
   Turn persisted(uint64_t token);
   void flush();  // sends the new verdicts to the members
@@ -228,7 +228,7 @@ class Epochs {
   };
 
   void enter(Phase next);
-  // Operations go on: the epoch is not ending, or a change that was agreed on is under way.
+  // Operations continue: the epoch is not ending, or a change that was agreed on is under way.
   bool runs() const {
     return phase_ == Phase::kActive || phase_ == Phase::kDraining ||
            (phase_ == Phase::kStarting && plan_.came_from == Phase::kDraining);
@@ -312,7 +312,7 @@ class Epochs {
     protocol::Member member;
     std::string why;
     LogLevel level = LogLevel::kInfo;
-    bool left = false;  // by its own decision, and the epoch goes on without it
+    bool left = false;  // by its own decision, and the epoch continues without it
   };
   std::vector<Lost> lost_;    // since the epoch began
   bool freeze_sent_ = false;  // the freeze request was sent

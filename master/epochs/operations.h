@@ -127,7 +127,7 @@ class Operations {
   std::string asked_send(const std::vector<PeerId>& newcomers) const;
   AnySource::Answers take_answers() { return any_source_.take_answers(); }
 
-  // A member has left, and the epoch goes on. Aborts the operations that concern this member and
+  // A member has left, and the epoch continues. Aborts the operations that concern this member and
   // that it is not done with: the open ones, and all that begin later.
   void leave(PeerId peer);
   // The member waits for an update_topology that is sure to change the group. Aborts the operations

@@ -103,8 +103,8 @@ bool Operations::faces(const Op& op, const Op& other) const {
          op.info.receiver == other.info.root;
 }
 
-// When one of two sends that face each other times out, the other one is about to. Its error needs
-// the same reason.
+// When one of two sends that face each other times out, the other one will soon do so. Its error
+// needs the same reason.
 void Operations::mark_faced(const Op& op) {
   for (auto& [key, other] : table_) other.faced |= faces(op, other);
 }

@@ -1,6 +1,6 @@
 // AnnouncedBallots: the ballots of other groups that were settled together with one of this group
 // before the master was started again (PROTOCOL.md, section 7). The members report them. With this
-// knowledge such a ballot is settled at once, whatever happens to this group. Group owns one. Pure.
+// knowledge such a ballot is settled at once, independently of this group. Group owns one. Pure.
 // Invariant: each ballot of a group stands here once, in order of arrival.
 #pragma once
 

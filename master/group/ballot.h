@@ -34,7 +34,7 @@ class Ballot {
   // A new generation: `voters` in rank order, as are their names.
   explicit Ballot(std::vector<PeerId> voters, RankNames names = {});
   // The group is broken: the voters' numbers may differ from now on. `continued`: the number of a
-  // sync_shared_state that all voters have an open vote for, and that goes on.
+  // sync_shared_state that all voters have an open vote for, and that continues.
   void break_up(std::optional<uint32_t> continued = {});
   bool broken() const { return broken_; }
   void lose(PeerId voter);
@@ -108,7 +108,7 @@ class Ballot {
   // answers to numbers that some voter has yet to vote for
   std::map<uint32_t, protocol::Answer> settled_;
   bool broken_ = false;
-  std::optional<uint32_t> continued_;  // broken: the number of the sync_shared_state that goes on
+  std::optional<uint32_t> continued_;  // broken: the number of the sync_shared_state that continues
   bool restored_ = false;  // some numbers are as the voters reported them after a restart
 };
 

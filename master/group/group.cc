@@ -173,7 +173,7 @@ void Group::after_removal(PeerId peer) {
   state_call_.end();
 }
 
-// The program of a fixed world ends rank by rank, so that this is no loss: the epoch goes on.
+// The program of a fixed world ends rank by rank, so that this is no loss: the epoch continues.
 // Joint calls are as after a loss, because all members have to make them.
 void Group::leave_without_end(PeerId peer) {
   const std::string why = membership_.describe(peer) + " has left (destroy_process_group)";
@@ -382,15 +382,15 @@ std::optional<bool> Group::announced_of(const Group& other) const {
                            [&](const auto& ballot) { return other.view().votes_in(ballot); });
 }
 
-// A joint call if members have left or were lost. update_topology goes on by itself.
-//   the epoch continues           the members vote again, and the call goes on
+// A joint call if members have left or were lost. update_topology continues by itself.
+//   the epoch continues           the members vote again, and the call continues
 //   members have left             sync_shared_state ends, unless its answer is on its way;
 //                                 are_peers_pending is answered if all have asked it; every other
 //                                 call fails
-//   a loss broke the group        sync_shared_state goes on if all survivors have voted for it and
-//                                 an epoch continues; are_peers_pending is answered if all have
-//                                 asked it; every other call fails. An optimize_topology that goes
-//                                 on keeps its measurements
+//   a loss broke the group        sync_shared_state continues if all survivors have voted for it
+//                                 and an epoch continues; are_peers_pending is answered if all have
+//                                 asked it; every other call fails. An optimize_topology that
+//                                 continues keeps its measurements
 
 // An update_topology that has to leave out members is sure to change the group. So a voter can wait
 // for no operation of others, and they need not wait for its calls.
@@ -400,7 +400,7 @@ void Group::close_posting_of_voters() {
   }
 }
 
-// A sync_shared_state that all survivors have voted for goes on, in a broken group too.
+// A sync_shared_state that all survivors have voted for continues, in a broken group too.
 void Group::reconfigured() {
   const bool syncs = ballot_.is_complete(JointKind::kSyncSharedState);
   if (epochs_.broken() && syncs) {
@@ -413,7 +413,7 @@ void Group::reconfigured() {
   agreement_.interrupt(epochs_.last_losses());
 }
 
-// update_topology is the only joint call that can begin, and a sync_shared_state can only go on.
+// update_topology is the only joint call that can begin, and a sync_shared_state can only continue.
 // are_peers_pending can be answered with true.
 void Group::break_up() {
   PCCL_ASSERT((epochs_.broken() || epochs_.goes_on_without_some()) && view_.has_members());

@@ -115,7 +115,7 @@ class Group {
   Status on(PeerId peer, const protocol::Pong& message);
 
   // ---- Newcomers (newcomer.h) ----
-  // Removes newcomers that do something else than all other members, or nothing for too long.
+  // Removes newcomers that behave differently from all other members, or make no call for too long.
   // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups that
   // other groups wait in.
   bool watch_newcomers(const std::string& awaited_by_others);
@@ -150,7 +150,7 @@ class Group {
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
   // After a restart: whether the members of this group were answered, before the restart, in the
   // ballot that is now complete in `other`. That ballot was settled together with theirs, so it is
-  // settled now, whatever happens to this group. Returns the answer to are_peers_pending (false for
+  // settled now, independently of this group. Returns the answer to are_peers_pending (false for
   // update_topology), or nothing if the ballots were not settled together.
   std::optional<bool> announced_of(const Group& other) const;
   void answer(const protocol::Answer& answer);  // to all voters
@@ -200,8 +200,8 @@ class Group {
   Dialling dialling_;
   HeldMessages held_;
   AnnouncedBallots announced_;
-  // Members that have left an epoch that goes on, and whose data some operation may still need: the
-  // others keep their links to them.
+  // Members that have left an epoch that continues, and whose data some operation may still need:
+  // the others keep their links to them.
   std::set<PeerId> left_;
 };
 

@@ -18,10 +18,10 @@ using protocol::Settled;
 using Phase = Epochs::Phase;
 using Trait = Groups::Trait;
 
-// The ballots of these groups, which are about to be settled together; nothing if there is only
-// one. More groups than kGroupsNamedMax can only come from a journal that is older than this limit.
-// Then none is named, and a group that does not receive its answer before another restart waits for
-// the next ballot of all groups.
+// The ballots of these groups, which will be settled together; nothing if there is only one. More
+// groups than kGroupsNamedMax can only come from a journal that is older than this limit. Then none
+// is named, and a group that does not receive its answer before another restart waits for the next
+// ballot of all groups.
 std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<Settled> all;
   for (const GroupId id : ids) {
@@ -34,8 +34,8 @@ std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids)
   return all;
 }
 
-// The answer to the ballot of group `id`, if another group knows it. The ballots of both were
-// settled together before the restart of the master, so `id` waits for no other group. See
+// The answer to the ballot of group `id`, if another group has it. The ballots of both were settled
+// together before the restart of the master, so `id` waits for no other group. See
 // Group::announced_of().
 std::optional<bool> settled_before(const Groups& groups, GroupId id) {
   for (const GroupId other : groups.with(Trait::kAnnouncing)) {

@@ -57,9 +57,9 @@ Probation::Seen Judge::see_newcomer(PeerId peer) const {
     seen.awaited = kListAwaited;
     return seen;
   }
-  // All have voted, and somebody fetches the state. That is its first call, and the members whose
-  // call it was may already wait for it in the next one. See see_fetching(). If it has the state
-  // and has gone on, it is judged as always.
+  // All have voted, and a member fetches the state. This is the newcomer's first call, and other
+  // members may already wait for it in the next one. See see_fetching(). If it has the state and
+  // has gone on, it is judged as always.
   if (votes && view_.agreement.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, view_.membership.newcomers());
   seen.held_up = standoff.held_up;
@@ -190,7 +190,7 @@ std::vector<Probation::Seen> Judge::see_late_members() const {
   for (const PeerId member : idle) {
     if (auto seen = see_late(member, members)) late.push_back(std::move(*seen));
   }
-  // With fewer members, the others could not go on either.
+  // With fewer members, the others could not continue either.
   if (view_.membership.members().size() - late.size() < view_.quorum.min_peers) late.clear();
   PCCL_ASSERT(late.empty() || late.size() < members.size());
   return late;

@@ -39,7 +39,7 @@ class Judge {
   // In the election of a sync_shared_state others were trained here, and this member was not.
   void add_new_to_sync(PeerId member);
   bool was_new_to_sync(PeerId member) const { return new_to_sync_.contains(member); }
-  // A sync_shared_state has succeeded. Nothing else ends that a member is new to the state.
+  // A sync_shared_state has succeeded. Nothing else ends a member's newness to the state.
   void synced() { new_to_sync_.clear(); }
 
   std::optional<Instant> deadline() const;  // of the next look

@@ -28,7 +28,7 @@ class Notices {
   void update();
   // These members learn that they and a newcomer cannot reach each other, so that it was refused.
   void refused(const std::string& why);
-  // The peer is about to be taken out, while it still waits to be admitted.
+  // The peer will now be taken out, while it still waits to be admitted.
   void gives_up(PeerId newcomer);
 
   // ---- What ends a reason ----

@@ -66,8 +66,8 @@ class Optimization {
   protocol::TopologyPlan result(const protocol::EpochStart& now) const;
   // The call has ended.
   void cancel();
-  // The epoch ends for another reason: the votes are void, and the call goes on when they have been
-  // cast again. Ignored unless it is under way.
+  // The epoch ends for another reason: the votes are void, and the call continues when they have
+  // been cast again. Ignored unless it is under way.
   void interrupt();
   void lose(PeerId peer);  // it is gone for good
 
@@ -106,7 +106,7 @@ class Optimization {
   topology::Tournament tournament_;
   topology::Hysteresis hysteresis_;
   topology::SizeAverage sizes_;
-  bool interrupted_ = false;  // the call goes on
+  bool interrupted_ = false;  // the call continues
   Duration budget_{0};
   uint64_t max_bytes_ = 0;
   uint64_t token_ = 0;  // of the search

@@ -20,8 +20,8 @@ class StateCall {
   // All members have voted. Elects a state, or asks for lists of entries first. REQUIRES: the
   // agreement is idle.
   Ruling begin();
-  // A member gives up. If only newcomers still fetch, they are removed, and the call goes on among
-  // the others. Otherwise it ends for all, unless its answer is on its way.
+  // A member gives up. If only newcomers still fetch, they are removed, and the call continues
+  // among the others. Otherwise it ends for all, unless its answer is on its way.
   Ruling give_up();
   // The call has ended, or was interrupted for good.
   void end() { gave_up_ = false; }
@@ -32,7 +32,7 @@ class StateCall {
   const GroupView& view_;
   Agreement& agreement_;
   Judge& judge_;
-  bool gave_up_ = false;  // a member has: the call ends if it cannot go on without the awaited ones
+  bool gave_up_ = false;  // a member has given up this call
 };
 
 }  // namespace pccl::master

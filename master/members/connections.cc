@@ -26,8 +26,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, x, x},  // LinkReport
     {o, o, o, o},  // Notice
     {o, o, o, o},  // EpochStart
-    {o, o, o, o},  // Ask
-    {o, o, o, x},  // Report
+    {o, o, o, o},  // FreezeRequest
+    {o, o, o, x},  // StateReport
     {o, o, o, o},  // Verdicts
     {o, o, o, o},  // EpochEnd
     {o, o, o, x},  // Begin
@@ -54,8 +54,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, x},  // ProbeReport
 }};
 
-// The end of a connection is not a phase: in any phase it may close, and it is closed after Leave,
-// after silence, and if it breaks a rule.
+// The end of a connection is no phase. A connection may close in any phase, and the master closes
+// it after Leave, after silence, and after a breach of a rule.
 const Transitions<ConnectionPhase, 6> kConnectionTransitions(
     "a connection at the master", text,
     {{ConnectionPhase::kHandshaking, ConnectionPhase::kWelcomed,
@@ -81,7 +81,7 @@ bool allowed(ConnectionPhase phase, const protocol::Message& message) {
 }
 
 // A message that a peer would miss if it got lost. The others are repeated when they are needed,
-// and a probe that does not come is one that fails.
+// and a lost probe counts as failed.
 bool matters(const protocol::Message& message) {
   return !std::holds_alternative<protocol::Ping>(message) &&
          !std::holds_alternative<protocol::Pong>(message) &&

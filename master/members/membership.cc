@@ -273,8 +273,8 @@ constexpr const char* kWhatToOpen =
 
 }  // namespace
 
-// The peer may be hostile and want members to explore their network for it: it receives only the
-// kind of each obstacle.
+// The peer may be hostile and use the members to explore their network: it receives only the kind
+// of each obstacle.
 std::string Membership::obstacle(PeerId peer) const {
   std::string out;
   size_t count = 0;

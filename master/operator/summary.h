@@ -13,7 +13,7 @@ namespace pccl::master {
 inline constexpr size_t kRunsSummedUp = 20;
 inline constexpr size_t kGroupsSummedUp = 4;
 
-// The first line counts the runs. One line for each run follows: first the runs that go on, then
+// The first line counts the runs. One line for each run follows: first the runs that continue, then
 // the finished ones, each in the order of their names. `spoken`: a run of another version of the
 // protocol has ended.
 std::vector<std::string> summary(const Memory& memory, const protocol::VersionRange& spoken);

@@ -1,7 +1,7 @@
 // Normal case: the reader thread reads the whole file and posts the new keyring to the loop, which
 // compares it with the old one. It also looks at the file's times again and again, and reads it
 // after a change.
-// Failures: whatever is wrong with the file is the answer, or is logged, and the old keyring stays.
+// Failures: a fault of the file is returned or logged, and the old keyring stays.
 #include "master/shell/keyring_file.h"
 
 #include <fcntl.h>

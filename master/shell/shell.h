@@ -46,7 +46,7 @@ struct Budgets {
   size_t unsent = protocol::kUnsentBytesMax;
 };
 
-// The tokens of those who are admitted. Neither: everybody is, in plain text.
+// The tokens of the admitted peers. Neither: all are admitted, in plain text.
 struct Tokens {
   std::string keyring = {};                // the path of a keyring
   std::optional<pccl::Token> shared = {};  // one that all peers share: of a hosted master

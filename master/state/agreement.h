@@ -2,10 +2,10 @@
 // section 5.3): election, then the stale members fetch, then the record is made durable. It also
 // keeps the last agreed state. The master carries no tensor: it sends the members the list of the
 // sources and of the receivers. Group owns it.
-// If a loss interrupts the transfers, the members vote again, and the call goes on. The state that
-// was elected before stays elected while a member has it. Otherwise another one of the same or a
-// higher revision may win now. If none does, the receivers may still have all pieces of the elected
-// state, although all its sources are lost.
+// If a loss interrupts the transfers, the members vote again, and the call continues. The state
+// that was elected before stays elected while a member has it. Otherwise another one of the same or
+// a higher revision may win now. If none does, the receivers may still have all pieces of the
+// elected state, although all its sources are lost.
 // Invariants:
 // 1. No member is answered before the agreed state is durable.
 // 2. A plan exists only while members fetch, and each of these members is a receiver of it.
@@ -61,7 +61,7 @@ class Agreement {
   // The call has ended in another way. A record that is being persisted is still completed, but no
   // voter is answered.
   void cancel();
-  // The epoch has ended, and all votes are void, but the call goes on: see begin(). `gone`: names
+  // The epoch has ended, and all votes are void, but the call continues: see begin(). `gone`: names
   // the peers that were lost with it, if any.
   void interrupt(const std::string& gone);
 
@@ -102,8 +102,8 @@ class Agreement {
   StateLists lists_;
   std::optional<protocol::SyncPlan> plan_;
   std::set<PeerId> fetching_;
-  std::optional<Election> election_;     // that is being carried out
-  std::optional<Election> interrupted_;  // of the call that goes on
+  std::optional<Election> election_;     // the one in progress
+  std::optional<Election> interrupted_;  // of the call that continues
 };
 
 }  // namespace pccl::master
