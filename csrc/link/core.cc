@@ -253,7 +253,7 @@ void LinkCore::on(const Connected& event) {
   PCCL_ASSERT(lane.dialled && lane.further == (lane.serial > 0));
   enter(lane, Phase::kHandshaking);
   if (!lane.further) {
-    // The numbers of other peers follow only our own count: what somebody says of his own
+    // The numbers of other peers follow only our own count: the claims of one peer about its own
     // connections must not use up the numbers of all.
     const bool higher = outranks(lane.peer);
     lane.serial = protocol::next_serial(last_serial(lane.peer), higher);
@@ -558,8 +558,8 @@ void LinkCore::see(const Progress& progress) {
     emit(SmallerHelped{progress.lane, progress.segment});
 }
 
-// Called when the link is about to end. If no lane made progress and some lane was stuck long
-// enough, the path counts as one that drops large packets.
+// Called before the link ends. If no lane made progress and some lane was stuck long enough, the
+// path counts as one that drops large packets.
 void LinkCore::weigh_progress(PeerId peer, const Link& link) {
   PCCL_ASSERT(links_.contains(peer));
   uint32_t stuck = 0;
@@ -621,7 +621,7 @@ void LinkCore::on(const TimePassed&) {
         finding == protocol::LivenessCheck::Finding::kUnknown ? std::next(at) : checking_.erase(at);
   }
   for (const PeerId peer : dead) lost(peer, "it does not answer on this link, and dials again");
-  PCCL_DCHECK(deadline().value_or(now_ + Duration{1}) > now_);  // what was due is done
+  PCCL_DCHECK(deadline().value_or(now_ + Duration{1}) > now_);  // all due work is done
 }
 
 std::optional<Instant> LinkCore::deadline() const {

@@ -2,7 +2,7 @@
 // decides which of two simultaneous connections stays, opens further lanes, and finds dead links.
 // It is pure: it has no socket, clock or thread. The data plane's shell owns it and drives it with
 // sockets; the simulator drives it with simulated wires. Only `step` changes its state. `deadline`
-// says when the next step is due; Tick alone has a timer of the owner.
+// returns the time of the next step; only Tick has a timer of the owner.
 //
 // Typical events and effects:
 //   dialling side:   Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up
@@ -18,11 +18,11 @@
 //   4. Each lane has one place: it is pending and its hello is due soon, or it is an attempt, or it
 //      crosses one, or it is up on its link, or it is opening there. Each of these implies its
 //      phase, its peer and its serial number.
-//   5. The serial number of a link tells which side has dialled it. That of an attempt or of a
-//      crossing connection is above those of the connections that are known to be dead.
+//   5. The serial number of a link shows which side has dialled it. The serial number of an attempt
+//      or of a crossing connection exceeds every serial number known to be dead.
 //   6. At most one peer at a time is explored, and it has an attempt under way.
 //   7. Only a link that is up is checked for liveness.
-//   8. The limit for accepted connections is that of the narrowest path.
+//   8. The narrowest path sets the limit for accepted connections.
 //   9. If the run is secured, a link that is up has a credential, which names both ends
 //      and the side that has dialled, and each of its lanes has proven it.
 //  10. A lane that is up and was silent for the whole timeout is no longer here.
@@ -46,10 +46,10 @@
 // A peer can have several addresses. The likeliest address is tried first and alone: the one that
 // worked before, otherwise the first that the master names. The other addresses are tried if the
 // first one fails, or if it is private and does not answer quickly. They are tried two at a time,
-// and for one peer at a time, so that nobody can make this peer scan a network. A peer is reported
-// only after all its addresses have failed; then they are tried again. If an address that worked
-// before accepts a connection and closes it, the round ends at once, at most four times in a row:
-// the peer checks its old link, and the other addresses would only cost time.
+// and for one peer at a time, so that no other program can make this peer scan a network. A peer is
+// reported only after all its addresses have failed; then they are tried again. If an address that
+// worked before accepts a connection and closes it, the round ends at once, at most four times in a
+// row: the peer checks its old link, and the other addresses would only cost time.
 #pragma once
 
 #include <cstdint>
@@ -146,7 +146,7 @@ class LinkCore {
     uint32_t dead_serial = 0;
     size_t begun = 0;                         // number of addresses tried in this round
     std::vector<ConnectionId> attempts = {};  // attempts under way; two at most
-    // connection from the other side: its hello has come, ours has not left
+    // connection from the other side: its hello is here, ours has not left
     std::optional<ConnectionId> crossing = {};
     std::string why = {};                 // errors of this round
     LinkFault fault = LinkFault::kOther;  // of the address that the master named first
@@ -276,7 +276,7 @@ class LinkCore {
   std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
   bool is_used(const protocol::LaneIntroduction& shown) const;
   void check_choices() const;
-  void check_closed(const Effects& effects, size_t first) const;  // those of this step
+  void check_closed(const Effects& effects, size_t first) const;  // Close of this step
 
   const Options options_;
   Identity identity_;
@@ -291,20 +291,20 @@ class LinkCore {
   uint64_t checks_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;
-  // peers whose further addresses are to be tried: those of the first peer are, the others wait
+  // peers with further addresses to try: the first peer is being tried, the others wait
   std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
   std::deque<ConnectionId> pending_;  // pending connections, oldest first
   // Answered after their Proven. They are not up, and perhaps not accepted yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
-  // The highest serial number of a first lane for which the peer has completed its proof, and has
-  // sent a valid hello.
+  // The highest serial number of a first lane whose peer has completed its proof and has sent a
+  // valid hello.
   std::map<PeerId, uint32_t> completed_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   std::vector<PeerId> neighbours_;
   std::map<PeerId, uint32_t> learnt_;       // number of lanes that pays
-  std::map<PeerId, SegmentChoice> narrow_;  // peers of which a link ended without progress
+  std::map<PeerId, SegmentChoice> narrow_;  // peers with a link that ended without progress
   uint32_t accepted_segment_ = 0;           // latest LimitAccepted
 };
 

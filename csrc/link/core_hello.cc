@@ -1,5 +1,5 @@
-// The part of LinkCore that takes connections from other processes, and checks what the other end
-// of a connection says in its hello.
+// The part of LinkCore that takes connections from other processes, and checks the hello of the
+// other end.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The options of LinkCore, the events that it takes and the effects that it asks for, all plain
-// data. The shell carries out the effects in the order in which step() appends them.
+// data. The shell carries out the effects in the order that step() appends them.
 #pragma once
 
 #include <compare>
@@ -109,12 +109,11 @@ struct Suspected {  // the engine has found that the other side violates a rule
 struct NeighboursKnown {  // the peers that exchange chunks with this one in a new epoch
   std::vector<PeerId> peers;
 };
-// The link to this peer is about to carry much. It gets the lanes with which that begins, if this
-// peer has dialled it.
+// Large transfers follow on this link: its initial lanes open, if this peer has dialled it.
 struct LanesWanted {
   PeerId peer;
-  // The rate of the path is to be measured. So that the lanes are not the limit, the link gets as
-  // many as it can have.
+  // The rate of the path is to be measured. The link gets all lanes that it can have, so that their
+  // number does not limit the rate.
   bool measured = false;
 };
 struct LanesLearnt {  // the number of lanes that pays on links to this peer
@@ -166,7 +165,7 @@ struct LaneUp {  // from now on the engine reads and writes the lane's frames
   bool further = false;
   bool same_machine = false;  // both ends are on one machine
   Duration rtt{0};            // RTT of the link
-  bool wan = false;           // wan path: lanes may be inactive, and pace what they send
+  bool wan = false;           // wan path: lanes may be inactive, and pace their sending
   uint32_t lanes_at_first = 1;
   bool lanes_fixed = false;
 };

@@ -21,7 +21,7 @@ constexpr uint32_t kBackOffMax = 256;
 // With fewer lanes, each loss costs a large part of the bytes in flight.
 constexpr uint32_t kFewest = 4;
 // The queue may be in the other direction, and may not last for ever. After this many windows, more
-// lanes are tried in spite of it.
+// lanes are tried nevertheless.
 constexpr uint32_t kQueuedForLong = 64;
 // RTT for each lane at the start. In all measurements, one flow with the buffers of a stock host
 // carried a tenth of the capacity of a path across an ocean. It carries more on a shorter path,

@@ -1,6 +1,6 @@
 // LaneController is the lane controller: it decides which lanes of a link carry chunks in one
 // direction. It is pure. PathMonitor owns it and feeds it on the peer loop: its input is the rate
-// of each lane, in windows of time in which every active lane always had something to send.
+// of each lane, in windows of time during which every active lane always had data to send.
 // Rules:
 //   1. If nothing queues on the path, more lanes are tried. If something queues, fewer lanes are
 //      tried. A change that pays is kept.
@@ -29,7 +29,7 @@ namespace pccl::link {
 
 class LaneController {
  public:
-  // Number of active lanes at the start, for a path of which only the RTT is known.
+  // Number of active lanes at the start, for a path with a known RTT only.
   static uint32_t first(Duration rtt);
   // `first`: number of active lanes, as far as that many are up. `fixed`: the number never changes,
   // but much slower lanes are still excluded.

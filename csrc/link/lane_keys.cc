@@ -15,7 +15,7 @@ void LaneKeys::accept_with(const AcceptingKey& key) {
   if (!keys_.empty() && key.incarnation <= keys_.back().incarnation) return;
   keys_.push_back(key);
   if (keys_.size() > kKeysMax) keys_.pop_front();
-  // Nobody can use a credential of an incarnation whose key is not known any more.
+  // A credential is useless once the key of its incarnation is forgotten.
   std::erase_if(order_, [this](PeerId peer) {
     const bool over = gone_.at(peer) < keys_.front().incarnation;
     if (over) gone_.erase(peer);
@@ -23,9 +23,8 @@ void LaneKeys::accept_with(const AcceptingKey& key) {
   });
 }
 
-// A peer that was gone for more than kGonePeersMax others can no longer be told from a new one. Its
-// credential is still for one acceptor only, which it could reach again, and which would learn from
-// the master that it is no member.
+// Only the last kGonePeersMax gone peers are remembered. An older one looks like a new peer. Its
+// credential fits one acceptor only, and the master makes that acceptor drop it.
 void LaneKeys::forget(PeerId peer) {
   if (!required()) return;
   const auto [at, fresh] = gone_.try_emplace(peer);

@@ -34,7 +34,7 @@ class LaneKeys {
 
  private:
   std::deque<AcceptingKey> keys_;
-  std::map<PeerId, uint32_t> gone_;  // with the last incarnation in which it was forgotten
+  std::map<PeerId, uint32_t> gone_;  // with the last incarnation that forgot it
   std::deque<PeerId> order_;         // of gone_, oldest first
 };
 

@@ -81,8 +81,8 @@ bool PathMonitor::chunk_left(const Carrier& lane, Instant now) {
   return true;
 }
 
-// Returns true if, for most of the time in which the active lanes had data to send, their buffers
-// were the limit, and the queue is shallow. It needs `window_length_` of such time for each active
+// Returns true if the buffers of the active lanes were the limit for most of the time that they had
+// data to send, and the queue is shallow. It needs `window_length_` of such time for each active
 // lane; several calls may add up to it. Inactive lanes add nothing.
 bool PathMonitor::buffers_hold(Instant now) {
   if (now - sampled_at_ < window_length_) return false;
@@ -186,8 +186,8 @@ bool PathMonitor::can_grow(const Sample& sample) const {
   return balance > 0;
 }
 
-// Queueing delay: the median RTT of the active lanes, less the RTT without a queue. It does not say
-// in which direction the queue is. As RTT without a queue it takes the maximum, over the active
+// Queueing delay: the median RTT of the active lanes, less the RTT without a queue. It does not
+// show the direction of the queue. As RTT without a queue it takes the maximum, over the active
 // lanes, of each lane's minimum RTT: a system that paces the first window of a connection sets the
 // later timestamps too late, and one lane's minimum can then be half of the real RTT.
 Duration PathMonitor::queue(const Sample& sample) const {

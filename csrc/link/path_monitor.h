@@ -1,10 +1,10 @@
-// PathMonitor is the path monitor of one link to a wan neighbour: it measures what the lanes carry,
+// PathMonitor is the path monitor of one link to a wan neighbour: it measures the rate of each lane
 // and feeds the lane controller (LaneController), which decides which lanes are inactive. It
 // belongs to the peer loop.
 //
-// It cuts the time in which only the network limits us into windows of a few round trips. It needs
-// no window to find that the buffers of the lanes are the limit: the system counts that time for
-// each lane. On a link to another machine without a wan path it finds the rate alone.
+// It cuts the time that only the network limits us into windows of a few round trips. It needs no
+// window to find that the buffers of the lanes are the limit: the system counts that time for each
+// lane. On a link to another machine without a wan path it finds the rate alone.
 // Invariants:
 // 1. At least one lane is active.
 // 2. A window has a sample of every lane: it ends when a lane comes up.
@@ -45,11 +45,10 @@ class PathMonitor {
   // Number of active lanes for the next link to the same peer.
   uint32_t lanes_wanted() const { return controller_.wanted(); }
   // Bytes per second that arrive at the other end while only the network limits the lanes: the
-  // median of the last windows in which no buffer did. 0: not known yet.
+  // median of the last windows without a limit by a buffer. 0: not known yet.
   uint64_t rate() const;
-  // Bytes that should wait in the buffer of a lane at most, before the network takes them: few, so
-  // that data that goes before other data soon leaves, and enough for the time until the sender is
-  // woken up. 0: not known yet.
+  // Upper bound for unsent bytes in a lane's socket: small enough for urgent data, large enough to
+  // bridge the sender's wake-up. 0: not known yet.
   uint64_t unsent_max() const;
 
   // Asserts the invariants. Without NDEBUG, chunk_sent() calls it.

@@ -7,7 +7,7 @@
 // smaller segments. If even the smallest segments do not help, the link counts as dead.
 // Invariants:
 // 1. A limit is one of kSegments.
-// 2. Only a limit that was lowered is said to help.
+// 2. Only a lowered limit can count as helpful.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class SegmentChoice {
  public:
   // Limit for the next connection in bytes; 0: no limit, the system decides.
   uint32_t segment() const { return segment_; }
-  // A link has ended on which no large packet arrived. `segment`: the limit of its connection.
+  // A link has ended, and no large packet of it arrived. `segment`: the limit of its connection.
   void ended_without_progress(uint32_t segment) {
     PCCL_ASSERT(segment > 0);
     ++in_a_row_;

@@ -1,17 +1,17 @@
 // AnySource: the receives from any source that have not found their send yet. It asks the master
-// for sends to this peer (PROTOCOL.md, section 3), and passes each receive on when one has come.
-// From then on the receive is an ordinary operation. It belongs to Operations.
+// for sends to this peer (PROTOCOL.md, section 3), and passes a receive on when it gets one. From
+// then on the receive is an ordinary operation. It belongs to Operations.
 // Invariants:
 //   1. A receive is here from its call until it is taken, ended by a failure, or timed out.
 //   2. Receives under one tag are taken in the order of their calls.
-//   3. If a receive waits that is not held, the master has been asked under its tag, unless the
+//   3. If a receive that is not held waits, the master has been asked under its tag, unless the
 //      epoch is ending. It is asked again after a reconnection and in the next epoch. A receive
 //      belongs to the members of its call: if they change, it fails, since a send may be missing.
 //   4. Held receives were called while a vote for update_topology was open. They wait for nothing
 //      but its answer.
 //   5. There are at most kAwaitedTagsMax tags.
-// It never decides which of two receives gets a send, and never promises a
-// send to anybody. A receive that names its source takes the next send of that source at once.
+// It never decides which of two receives gets a send, and never promises a send to a receive. A
+// receive that names its source takes the next send of that source at once.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ class AnySource {
     OpRequest request;
     std::optional<Instant> deadline;
     Status unfit;   // why its data cannot be staged
-    Epoch members;  // since this epoch the members are those of the call
+    Epoch members;  // the first epoch with the members of the call
     bool held = false;
   };
 
@@ -52,7 +52,7 @@ class AnySource {
   void answered(const std::string& tag);  // a SendBegun was handled, whether it was taken or not
   void ask_again();                       // a new connection to the master, or a new epoch
 
-  // Ends the receives for which `over` returns an error, with that error.
+  // If `over` returns an error for a receive, ends that receive with the error.
   using Over = std::function<Status(const Receive&)>;
   void end(const Over& over);
   void on_time();

@@ -52,7 +52,8 @@ Status arrange_blocks(std::vector<Span>& spans, uint64_t bytes,
   return {};
 }
 
-// A span for each part, of the size that `bytes_of` tells: one of a span per rank, or the only one.
+// A span for each part, of the size that `bytes_of` returns: one of a span per rank, or the only
+// one.
 template <typename Span, typename BytesOf>
 Status arrange_parts(std::vector<Span>& spans, const ring::Task& task,
                      const std::vector<uint32_t>& order, BytesOf bytes_of) {
@@ -77,7 +78,7 @@ Status arrange_direct(ring::Memory& memory, const ring::Task& task,
   const ring::Shape& shape = task.shape;
   split(memory.spans, shape.count * shape.element_bytes, order.size());
   const uint32_t own = order[shape.rank];
-  if (memory.inputs.empty() && !memory.spans.empty())  // what it sends is in its place
+  if (memory.inputs.empty() && !memory.spans.empty())  // its contribution is in its place
     memory.inputs = {memory.spans[own < memory.spans.size() ? own : 0]};
   const Status status =
       arrange_parts(memory.inputs, task, order, [](const ring::Part& part) { return part.to; });

@@ -1,6 +1,6 @@
-// arrange: puts the memory that the application has lent to an operation into the order in which
-// the ring uses it. The application counts by rank, the ring often by ring index, and the form
-// that the operation takes on the ring decides which spans it needs. A pure function.
+// arrange: puts the memory that the application has lent to an operation into the order that the
+// ring uses. The application counts by rank, the ring often by ring index, and the form of the
+// operation on the ring decides which spans it needs. A pure function.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ class Connection {
   void on_closed();  // connects again after a pause, which doubles up to one second
   void close();      // for good
   void drop();       // closes the present connection, then acts as on_closed()
-  // Welcome or Resumed has come: pings start, the pause is reset, the token is proven.
+  // Welcome or Resumed was received: pings start, the pause is reset, the token is proven.
   // REQUIRES: up.
   void welcomed();
   void received() {  // REQUIRES: up
@@ -35,8 +35,8 @@ class Connection {
   }
   bool up() const { return state_ == State::kUp; }
 
-  // Time has passed. Returns what is due. The caller carries it out: it sends a Ping, or calls
-  // drop().
+  // Time has passed. Returns the due action, which the caller carries out: it sends a Ping, or
+  // calls drop().
   enum class Due { kNothing, kPing, kSilent };
   Due on_time();
   std::optional<Instant> deadline() const;

@@ -1,7 +1,7 @@
-// Context is what the parts of a PeerCore share during a step: the options, the time, the list of
-// effects, and whether messages can be sent to the master. It belongs to the PeerCore. A part may
-// read Membership, but no part acts on another: core.cc carries the results of one part to the
-// next.
+// Context: the state that the parts of a PeerCore share during a step: the options, the time, the
+// list of effects, and whether messages can be sent to the master. It belongs to the PeerCore. A
+// part may read Membership, but no part acts on another: core.cc carries the results of one part to
+// the next.
 #pragma once
 
 #include <algorithm>

@@ -25,7 +25,7 @@ using protocol::JointKind;
 
 namespace {
 
-// The reason of a peer that was never admitted says what to do, and it has no group to leave.
+// If the peer was never admitted, the master's reason names the remedy.
 std::string removed_text(const std::string& why, bool was_member) {
   return "this process was removed from the run: " + why +
          (was_member ? "; call destroy_process_group(), then join again" : "");
@@ -143,8 +143,8 @@ struct PeerCore::Impl {
   LinkProbe probe{context, membership};
   Registration registration{context};
 
-  bool resuming = false;      // Resume was sent, and Resumed has not come
-  bool dismissed = false;     // the master has said farewell to this member
+  bool resuming = false;      // Resume was sent, and Resumed was not received yet
+  bool dismissed = false;     // the master has sent Farewell to this member
   bool repeats_vote = false;  // in a reconfiguration: when all operations have begun again
   int violations = 0;
   uint64_t ping_counter = 0;
@@ -373,8 +373,8 @@ Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
   return {};
 }
 
-// The end of the epoch has come before it. So nothing is in doubt, and nobody has to be warned:
-// most programs are about to end as well. The group is broken for good, and calls say so. An
+// If the end of the epoch came before Farewell, nothing is in doubt, and no warning is needed: most
+// programs end at this time as well. The group is broken for good, and calls raise this error. An
 // operation that has its verdict already, and was not called yet, still ends by that verdict.
 Status PeerCore::Impl::on_message(const protocol::Farewell&) {
   context.note(LogLevel::kInfo, protocol::kFarewellText);
@@ -683,7 +683,7 @@ void PeerCore::step(const Event& event, Instant now, Effects& effects) {
   std::visit([&](const auto& what) { impl_->on(what); }, event);
   impl_->context.effects = nullptr;
   PCCL_DCHECK(!std::holds_alternative<TimePassed>(event) ||
-              deadline().value_or(now + Duration{1}) > now);  // what was due is done
+              deadline().value_or(now + Duration{1}) > now);  // all due work is done
 #ifndef NDEBUG
   // With many operations not every step is checked, so that a step stays cheap.
   if (++impl_->unchecked * kOpsCheckedAlways < impl_->operations.size()) return;

@@ -1,5 +1,5 @@
 // PeerCore is one peer of one run as the control plane sees it. It is pure: only `step` changes its
-// state, and `deadline` says when the next step is due. Control (control.h) owns it and steps
+// state, and `deadline` returns the time of the next step. Control (control.h) owns it and steps
 // it on the peer loop. PROTOCOL.md is its specification.
 //
 // It talks to the master (messages), to the data plane (links, operations) and to the application
@@ -19,12 +19,12 @@
 //   2. The phase agrees with the connection: it is up while this peer introduces itself, and not up
 //      before the join or once this peer is out of the run.
 //   3. From Welcome on, the master counts as lost unless the connection is up and not resuming, or
-//      the master has said farewell. Then no operation is without an outcome.
+//      the master has sent Farewell. After Farewell every operation has an outcome.
 //   4. Posting is closed exactly while a call of update_topology is open.
 //   5. A settled joint call stays open only for tensors or operations that are being drained.
 //   6. A plan of shared state belongs to the open joint call, which is not settled.
 //   7. A vote waits for a reconfiguration only while an operation has yet to begin again.
-//   8. A peer that is out of the run has no open operation. When it is gone, nothing is left.
+//   8. A peer that is out of the run has no open operation. When it is gone, no part has any state.
 // Failures: a message that the protocol forbids closes the connection to the master, which is then
 // resumed or given up. An event from our own shell that the tables forbid fails an assertion.
 #pragma once

@@ -1,5 +1,5 @@
 // The options of a peer, the events that PeerCore takes and the effects that it asks for, all plain
-// data. The shell carries out the effects in the order in which step() appends them.
+// data. The shell carries out the effects in the order that step() appends them.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ namespace pccl::peer {
 // Identifies an unfinished call of the application. Chosen by the shell, never reused.
 using Handle = uint64_t;
 
-// The address at which other peers reach this peer.
+// The address of this peer for other peers.
 struct Advertised {
   std::string host;  // empty: the address that the master sees
-  // External number of the first port of the range in which the peer may listen; the others follow
-  // in order. 0: external and internal numbers are the same.
+  // External number of the first port of the range for the peer's listener; the others follow in
+  // order. 0: external and internal numbers are the same.
   uint16_t port_first = 0;
   uint16_t listens_first = 0;
 };
@@ -48,7 +48,7 @@ struct Options {
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration first_call_timeout{0};  // how long members wait for a newcomer; 0: peer_timeout
   Duration call_timeout{0};        // how long they wait for any other member; 0: no such limit
-  // Name of the launch of which this process is one of several ranks. All members belong to the
+  // Name of the launch that started this process as one of several ranks. All members belong to the
   // same launch. Empty: no launch.
   std::string launch;
   std::string name;  // of this peer, for people
@@ -89,8 +89,7 @@ inline constexpr int32_t kAnySource = -1;
 
 // A collective as the application posts it. Root and peer are ranks of the topology that the
 // application sees. A collective that is called while a vote for update_topology is open is held
-// until the answer. Its timeout starts then, and it takes its number in the epoch in which it
-// starts.
+// until the answer. Its timeout starts then, and it takes its number in the epoch of its start.
 struct OpRequest {
   Handle handle = 0;
   protocol::OpKind kind = protocol::OpKind::kAllReduce;
@@ -114,8 +113,8 @@ struct JoinCalled {  // once, first
 struct OpCalled {
   OpRequest request;
 };
-// The data of a parked operation is in its memory, or `status` says why it never will be. It is
-// ignored if the operation has ended.
+// The data of a parked operation is in its memory, or `status` is the error that prevents that.
+// Ignored if the operation has ended.
 struct OpStaged {
   Handle handle = 0;
   Status status;
@@ -135,14 +134,14 @@ struct JointCalled {
 struct JointAwaited {  // the application waits for its end; ignored if unknown or finished
   Handle handle = 0;
 };
-// The application has the outcome of a sync_shared_state, and what was fetched is in its tensors.
+// The application has the outcome of a sync_shared_state, and the fetched state is in its tensors.
 struct JointConcluded {
   Handle handle = 0;
 };
-struct JointGivenUp {  // the application cannot go on with it; ignored if unknown or finished
+struct JointGivenUp {  // the application cannot continue it; ignored if unknown or finished
   Handle handle;
 };
-// From here on, the ranks in calls are those of this epoch, which a Reconfigured has announced.
+// From here on, calls count ranks as in this epoch, which a Reconfigured has announced.
 struct TopologySeen {
   Epoch epoch;
 };
@@ -158,20 +157,20 @@ struct MasterClosed {  // the attempt to connect failed, or the connection broke
 struct MasterSent {
   protocol::Message message;
 };
-// The file of this peer's token has another token now. `number`: counts the tokens that were read,
-// and the one with which the peer began is 1.
+// The file of this peer's token has another token now. `number` counts the tokens that were read;
+// the first token of the peer has number 1.
 struct TokenRead {
   uint32_t number = 0;
 };
 // ---- from the data plane ----
 struct Listening {
   Result<uint16_t> port;
-  std::vector<std::string> hosts = {};  // numeric addresses of the interfaces on which it listens
+  std::vector<std::string> hosts = {};  // numeric addresses of the listener's interfaces
 };
 struct LinkChanged {
   protocol::LinkReport report;
 };
-struct RateMeasured {  // what the link has carried from here, for its last few round trips
+struct RateMeasured {  // the link's rate from here, over its last few round trips
   protocol::LinkRate link;
 };
 // `absent`: as in ring::OpTransferred, ring::OpProgressed.
@@ -261,12 +260,12 @@ struct BeginEpoch {
   Epoch epoch;
   uint32_t rank = 0;
   std::vector<PeerId> peers;       // the other members
-  std::vector<PeerId> neighbours;  // the other members to which large tensors pass directly
+  std::vector<PeerId> neighbours;  // those that exchange large tensors with this one
 };
-// ring::Task::what says what a transfer of shared state carries: the piece with this number, or
+// The content of a transfer of shared state, in ring::Task::what: the piece with this number, or
 //   kManifest   for each part of a large entry, the sum of its tiles (memory::state_sum), 8 bytes
-//   kHave       which pieces its sender has, a bit for each. To it is added what the asking peer
-//               knows: 0 for nothing, else 1 and the number of pieces. The answer waits for news
+//   kHave       which pieces its sender has, a bit for each. The asking peer adds its knowledge
+//               to kHave: 0 for none, else 1 and the number of pieces. The answer waits for news
 // kSpare is added to the number of a piece that is to be sent only when nothing else is.
 inline constexpr uint32_t kManifest = 1u << 24;
 inline constexpr uint32_t kHave = 1u << 25;
@@ -277,15 +276,15 @@ struct PieceOp {
   uint32_t what = 0;
   std::vector<uint64_t> have = {};  // kHave, to be sent
 };
-// The call `handle` has a plan, so that all members have voted. `keeps`: its pieces are those of
-// the plan before, and what was verified stays. `receives`: this peer lacks entries.
+// The call `handle` has a plan, so that all members have voted. `keeps`: it has the same pieces as
+// the plan before, and verified pieces stay. `receives`: this peer lacks entries.
 struct BeginPieces {
   Handle handle = 0;
   protocol::SyncPlan plan;
   bool keeps = false;
   bool receives = false;
 };
-// Posts an operation to the data plane. Its memory is that of the application for `handle`; for
+// Posts an operation to the data plane. Its memory is the application's memory for `handle`; for
 // shared state (`piece`), the memory of that piece in that joint call.
 //
 // The application's spans are in rank order; the ring may count by ring index. arrange() puts them
@@ -299,7 +298,7 @@ struct StartOp {
   std::optional<PieceOp> piece;
   uint64_t start = 0;           // elements of the application's tensor that come before the task
   std::vector<uint32_t> order;  // ranks by the index that the task uses, for arrange()
-  bool probe = false;           // its memory is that of probe_memory()
+  bool probe = false;           // its memory comes from probe_memory()
 };
 struct OpenLanes {  // see link::LanesWanted
   PeerId peer;
@@ -316,18 +315,18 @@ using EndOp = ring::OpEnded;  // also for operations that never started here
 struct SayDone {              // to the other members
   OpKey op;
 };
-struct CheckPiece {  // whether what has arrived is what was agreed on; PieceChecked follows
+struct CheckPiece {  // compares the arrived bytes with the agreed state; PieceChecked follows
   Handle handle = 0;
   uint64_t plan = 0;  // counts the plans of this peer
   OpKey op;
   PeerId peer;  // that has sent it
   uint32_t what = 0;
 };
-// How far the fetching of a shared state has come here. Emitted for each piece that is verified.
+// The progress of this peer's fetch of a shared state. Emitted for each piece that is verified.
 struct SyncProgress {
   Handle handle = 0;
   uint64_t done = 0, total = 0;  // bytes that this peer lacked
-  uint32_t peers = 0;            // from which pieces are under way
+  uint32_t peers = 0;            // with pieces under way from them
 };
 struct ReturnPiece {  // the memory that the piece was sent from is not needed any more
   Handle handle = 0;
@@ -357,7 +356,7 @@ struct FinishJoint {  // ends a join or a joint call
   std::optional<Topology> topology;  // of join, and of update_topology whether it changed or not
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  // `install`: keys of which verified pieces are to be copied into the tensors before the call
+  // `install`: the keys whose verified pieces are to be copied into the tensors before the call
   // returns.
   std::vector<uint32_t> install;
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
@@ -369,7 +368,7 @@ struct Reconfigured {
 };
 // The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
 // every handle has been finished. `lingers`: members of a fixed world may still read data of an
-// operation with which this peer is done. The links should stay until the others close them.
+// operation that this peer has completed. The links should stay until the others close them.
 struct Gone {
   Status why;
   bool lingers = false;

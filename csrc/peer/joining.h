@@ -1,6 +1,6 @@
 // Joining is the wait of a peer for its master and for its admission: the limits of this wait, and
-// what a person learns meanwhile. It belongs to the PeerCore, which ends the join when Joining says
-// so, and which decides what a message from the master means.
+// its texts for the user. It belongs to the PeerCore, which ends the join when Joining returns an
+// error, and which interprets the messages of the master.
 // Invariant: it has no deadline before the join begins, nor once the peer is a member.
 #pragma once
 
@@ -20,11 +20,11 @@ class Joining {
 
   void begin(Handle handle);
   Handle handle() const { return handle_; }  // of the call that waits
-  protocol::Hello hello() const;             // with which this peer introduces itself
+  protocol::Hello hello() const;             // the introduction of this peer
 
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
-  // The master says why this peer waits or, to a member, what it should know about its call.
+  // A Notice of the master: the reason why this peer waits or, for a member, news about its call.
   void on_notice(const std::string& text);
   // Time has passed. The error that ends the join, or ok. `closed_why`: why the last attempt to
   // connect failed; may be empty.

@@ -1,6 +1,6 @@
 // Joint is the joint call under way. A process has at most one, and its calls are numbered within
-// the generation (PROTOCOL.md, section 5). Joint belongs to the PeerCore. It does not decide what
-// an answer means for the group.
+// the generation (PROTOCOL.md, section 5). Joint belongs to the PeerCore. It does not decide the
+// effect of an answer on the group.
 // Invariants:
 //   1. A call that is not settled has the last number of the generation.
 //   2. The result of a settled call carries its handle and its kind.
@@ -59,9 +59,9 @@ class Joint {
   // Remembers that several groups agreed on a call: a restarted master needs to know it.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
-  Status list(const protocol::ListRequest& request) const;  // tells the master what was offered
-  // The application waits for its end from now on: the vote is cast again. `may_vote` as in call().
-  // REQUIRES: open.
+  Status list(const protocol::ListRequest& request) const;  // sends the master the offered entries
+  // The application waits for the end of the call from now on: the vote is cast again. `may_vote`
+  // as in call(). REQUIRES: open.
   void await(bool may_vote);
   void give_up();  // asks the master not to wait for the others any longer. REQUIRES: open
   void on_time();

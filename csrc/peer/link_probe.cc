@@ -2,10 +2,10 @@
 //   Probe                                  OpenLanes; SampleLink now and then
 //   no lane is being opened any more       StartOp, twice
 //   bytes come                             the clock starts
-//   a third of its time has passed         what comes from here on counts, or from a bit later on
-//   nearly all of it has passed            what came until here counts, or until a bit earlier
+//   a third of its time has passed         bytes count from here on, or from a bit later on
+//   nearly all of it has passed            bytes count until here, or until a bit earlier
 //   all of it has passed                   ProbeReport; EndOp, twice
-//   all bytes have come before that        ProbeReport; EndOp for each transfer when it is over
+//   all bytes arrive before that           ProbeReport; EndOp for each transfer when it is over
 
 #include "csrc/peer/link_probe.h"
 
@@ -59,8 +59,8 @@ struct Percent {
   int from, to;
 };
 constexpr Percent kBegins{34, 60}, kEnds{80, 96};
-// This part of the time passes between two looks at the link: until the first byte has come, and
-// then.
+// The interval between two looks at the link, in percent of the time: before the first byte, and
+// after it.
 constexpr int kLookPercent = 2, kMeasurePercent = 4;
 constexpr Duration kLookMin = std::chrono::milliseconds(1);
 // A transfer has this many blocks for each millisecond, so that 100 Gbit/s are not too fast.
@@ -181,10 +181,10 @@ void LinkProbe::measure(const Mark& mark) {
   look_at_ = next_look();
 }
 
-// If all has come before its time, the looks when a third to two thirds of it had come are the
-// begins. If there was none, the time since the post counts: the first byte may have been seen when
-// nearly all had come, and the rate since then would be much too high.
-// If the lowest rate is 0, because nothing came for a long time, all bytes since the first begin
+// If all bytes arrive before the time is over, the begins are the looks that saw a third to two
+// thirds of the bytes. Without such a look, the time since the post counts: perhaps nearly all
+// bytes were here when the first byte was seen, and the rate since then would be much too high.
+// If the lowest rate is 0, because no byte arrived for a long time, all bytes since the first begin
 // count.
 void LinkProbe::finish_with(const Mark& last) {
   Mark start{first_at_, posted_.bytes};
@@ -299,7 +299,7 @@ void LinkProbe::check() const {
   const bool posted = state_ == State::kWaiting || state_ == State::kMeasuring;
   PCCL_ASSERT(posted ? running <= 2 : running == (state_ == State::kSending ? 1 : 0));
   PCCL_ASSERT(state_ == State::kIdle || (last_ && !membership_.ended() && !membership_.out()));
-  PCCL_ASSERT(looks_.size() <= 100 / kMeasurePercent + 2);  // with the last one, if all has come
+  PCCL_ASSERT(looks_.size() <= 100 / kMeasurePercent + 2);  // with the last one, if all is here
 }
 
 // ---- Memory ----

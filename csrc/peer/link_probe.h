@@ -1,20 +1,20 @@
 // LinkProbe measures the goodput of one link for the master (PROTOCOL.md, section 5.4). Both ends
 // of the link get the same Probe. Each posts two transfers of scratch memory, one to the other end
 // and one from there. So the link carries data in both directions, on the lanes that a large tensor
-// would use, and the bytes that come from the other end say what that direction carries. It belongs
-// to the PeerCore, and is pure: it looks at the link (SampleLink) at some times, and at nothing
-// else. The transfers are operations of the ring that yield to all others (ring::Task::filler). The
-// master does not count them.
+// would use, and the bytes from the other end give the rate of that direction. It belongs to the
+// PeerCore, and is pure: its only input about the link are samples (SampleLink) that it asks for at
+// some times. The transfers are operations of the ring that yield to all others
+// (ring::Task::filler). The master does not count them.
 // The clock starts with the first byte. The other end has begun at most one way across the path
 // earlier or later. Its data comes one way later, too, so that both ends can stop by their own
 // clocks, and neither lacks data while it measures.
 // Data behind a lost packet counts only when that packet is here, and then all of it counts at
-// once. So a look sees at most the bytes that have arrived. A begin that sees fewer makes the rate
-// too high, and an end that sees fewer makes it too low. For each end, the lowest rate from any
-// begin is the most exact one. The report has the highest of these.
+// once. So a look sees at most the bytes that have arrived. Undercounting at a begin inflates the
+// rate, and undercounting at an end deflates it. The report therefore takes the minimum over the
+// begins, then the maximum over the ends.
 // A transfer may be over before the time is: the path is very fast, or the probe has a limit of
 // bytes. Then the last two thirds of the bytes count, or a bit less. The transfer to the other end
-// goes on, since the other direction may be slower.
+// continues, since the other direction may be slower.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
@@ -23,7 +23,7 @@
 //      it.
 //   4. The time and the memory of a probe are bounded, whatever the other end does, and so are the
 //      bytes that it sends.
-// Failures: a report of 0 bytes says that there is no link or no memory, that nothing has come, or
+// Failures: a report of 0 bytes means that there is no link or no memory, that no data arrived, or
 // that the other end is no member.
 #pragma once
 
@@ -67,7 +67,7 @@ class LinkProbe {
   static OpKey key_of(PeerId source, PeerId destination, uint32_t incarnation, uint32_t round);
 
  private:
-  // The bytes that had come by then.
+  // The bytes that had arrived at a time.
   struct Mark {
     Instant at;
     uint64_t bytes = 0;
@@ -98,18 +98,19 @@ class LinkProbe {
   // ---- Of the probe under way ----
   State state_ = State::kIdle;
   protocol::Probe probe_;
-  uint32_t incarnation_ = 0;  // of the master that has told it
+  uint32_t incarnation_ = 0;  // of the master that has sent the probe
   Instant told_at_;
   Instant look_at_;                  // when the next SampleLink is due
-  Mark posted_;                      // when nothing had come yet
+  Mark posted_;                      // before the first byte arrived
   Instant first_at_;                 // kMeasuring: of the first byte
   std::vector<Mark> looks_;          // kMeasuring: all
-  std::vector<Mark> begins_, ends_;  // what comes between a begin and an end may count
+  std::vector<Mark> begins_, ends_;  // bytes between a begin and an end may count
   bool all_came_ = false;            // the transfer to here is over
 };
 
 // The memory of a transfer of a probe: a few MiB, which stand for all of its blocks. kSystem if
-// there is no memory. The bytes that are sent do not get shorter if somebody compresses them.
+// there is no memory. The bytes are incompressible, so that no compression on the path makes it
+// look faster.
 Result<ring::Memory> probe_memory(const ring::Task& task);
 
 }  // namespace pccl::peer

@@ -8,8 +8,8 @@ namespace pccl::peer {
 
 namespace {
 
-// The port of a master that ends is refused at once and from then on. Two attempts tell this apart
-// from a moment in which a restarted proxy or container does not listen yet.
+// The port of a master that ends is refused at once and from then on. Two attempts distinguish this
+// from the moment before a restarted proxy or container listens.
 constexpr Duration kRefusedTime = std::chrono::milliseconds(300);
 
 }  // namespace

@@ -14,14 +14,15 @@
 namespace pccl::peer {
 namespace {
 
-// A leg of a direct all-reduce with so many bytes or fewer does not need more than one lane.
+// A leg of a direct all-reduce with at most this many bytes needs only one lane.
 constexpr uint64_t kBytesForOneLane = 256 << 10;
 
 // Room for the members and for newcomers that wait. A master that asks for more links is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
-// In which phases the master may send a message. The column `registered` covers kWelcomed too: the
-// master of a new connection does not know which of the two phases this peer is in.
+// The phases of a peer that allow each message from the master. The column `registered` covers
+// kWelcomed too: the master of a new connection does not know whether this peer is welcomed or
+// registered.
 struct Allowed {
   bool introducing, registered, member, resuming;
 };
@@ -333,8 +334,8 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
     broken_ = farewell();
   } else {
     why = end.text.empty() ? names(end.lost) + " lost" : end.text;
-    // The error of a call says what to do. The line in the log does not: this peer may do it
-    // already.
+    // The error of a call names the remedy. The line in the log does not: this peer may already be
+    // doing it.
     broken_ = {Code::kPeerLost, why + "; call pccl.update_topology() and repeat",
                end.lost.front().peer};
   }

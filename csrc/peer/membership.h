@@ -1,5 +1,5 @@
-// Membership is how far this peer has come in its run, the epoch as this peer sees it, and its
-// links. It belongs to the PeerCore; the other parts only read it.
+// Membership: the phase of this peer in its run, the epoch as this peer sees it, and its links. It
+// belongs to the PeerCore; the other parts only read it.
 // Invariants:
 //   1. The members of the epoch contain this peer, and each member once.
 //   2. The ring is a permutation of the ranks.
@@ -12,8 +12,8 @@
 //      An epoch that was frozen and has not ended needs reconfiguration.
 //   7. An epoch that has ended and does not continue leaves the group broken: by a loss, or because
 //      the master ends.
-//   8. A link report is filed under its peer. A link that only an earlier master wanted leads to a
-//      member.
+//   8. A link report is filed under its peer. If only an earlier master wanted a link, the link
+//      leads to a member.
 // A message that would violate an invariant is refused and changes nothing.
 #pragma once
 
@@ -73,7 +73,7 @@ class Membership {
   // REQUIRES: a member.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
-  // The master has said farewell: the group is broken for good. REQUIRES: the epoch has ended, and
+  // The master has sent Farewell: the group is broken for good. REQUIRES: the epoch has ended, and
   // nothing continues.
   void be_dismissed();
 
@@ -99,15 +99,15 @@ class Membership {
 
   std::optional<uint32_t> rank_of(PeerId peer) const;
   int32_t seen_rank_of(PeerId peer) const;  // as the application sees it; -1: none
-  // The epoch since which the members are the present ones, and the epoch since which they are
-  // those that the application sees.
+  // The first epoch with the present members, and the first epoch with the members that the
+  // application sees.
   Epoch members_since() const { return members_since_; }
   Epoch seen_since() const { return seen_since_; }
   // The ring index of a rank, and the peer at a ring index (modulo the world size).
   uint32_t ring_index_of(uint32_t rank) const;
   PeerId peer_at(uint32_t ring_index) const;
-  // The other peers to which large tensors pass directly: upstream and downstream, and with shares
-  // the owners and those that contribute to this one's.
+  // The other peers that exchange large tensors directly with this one: upstream and downstream;
+  // with shares, the owners, and the peers that contribute to this peer's share.
   std::vector<PeerId> neighbours() const;
 
   // Scratch of an operation around the ring, in bytes, if a step of it takes `slots` slots; 0: the
@@ -119,14 +119,14 @@ class Membership {
   // Links: the peers that the master wants to be dialled, and the result.
   Status dial(const protocol::Dial& dial);
   void forget(PeerId peer);
-  // `tells`: the report is sent to the master now; if false, after Resumed.
+  // With `tells` the report is sent to the master now, otherwise after Resumed.
   void link_changed(const protocol::LinkReport& report, bool tells);
   void repeat_reports();  // after Resumed; also the rates
   void rate_measured(const protocol::LinkRate& link);
-  void tell_rates();  // those that are news to the master
-  // A restarted master knows only `members`; they may be those of an epoch that has yet to begin
+  void tell_rates();  // only the rates that are news to the master
+  // A restarted master knows only `members`, perhaps the members of an epoch that has yet to begin
   // here. All other peers may have gone. They are forgotten until this master has them dialled: at
-  // once, and members of the epoch that is under way when it has ended.
+  // once or, for members of the epoch under way, when that epoch has ended.
   void master_restarted(const std::vector<PeerId>& members);
 
   void check() const;  // asserts the invariants
@@ -152,7 +152,7 @@ class Membership {
     bool of_master_before = false;  // the restarted master has not mentioned it yet
     bool named = false;             // the master has named this peer
     uint64_t rate = 0;              // that the link has shown; 0: none yet
-    uint64_t rate_told = 0;         // what the master knows of it
+    uint64_t rate_told = 0;         // the rate that the master knows
   };
   void forget_unnamed();
   void forget_non_members();

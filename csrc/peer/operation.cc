@@ -25,8 +25,8 @@ const char* name_of(OperationState state) {
   return "unknown";
 }
 
-// A call is held while a vote is open, and then acts as if it were called. If its verdict has come
-// before, or the group is broken, it is finished at once and never becomes an operation.
+// A call is held while a vote is open, and then acts as if it were called. If its verdict is
+// already here, or the group is broken, it is finished at once and never becomes an operation.
 // A transfer that completes while its operation is frozen, or is settled and being drained, changes
 // nothing.
 const Transitions<OperationState, 13> kOperationTransitions(
@@ -172,7 +172,7 @@ void Operations::release(CalledOp call) {
   if (broken || call.members == membership_.members_since()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
-  uncount_tag(call.info);  // the other peer is gone: nobody else counts this operation
+  uncount_tag(call.info);  // the other peer is gone: no other member counts this operation
   context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
 }
 
@@ -402,7 +402,7 @@ protocol::StateReport Operations::freeze() {
   PCCL_ASSERT(membership_.frozen());
   protocol::StateReport report{membership_.epoch(), {}};
   for (auto& [key, op] : open_) {
-    // Nobody here knows whether the lost members had reached a barrier.
+    // No survivor knows whether the lost members had reached a barrier.
     if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) enter(op, State::kFrozen);
     // If an operation has not begun again, its kept part stays kept.
     if (op.begun || op.info.start > 0) report.ops.push_back(this->report(key, op));
@@ -447,7 +447,7 @@ Status Operations::settle(const protocol::Verdict& verdict) {
     if (!committed && op.returned && !receives(op)) {
       return refuse("is to abort, but all members had reported that they are done");
     }
-    if (op.state == State::kRestart) {  // the master counts who has received the verdict
+    if (op.state == State::kRestart) {  // the master counts the members that received the verdict
       context_.send(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }
     committed ? finish(at) : abort(at, outcome_of(verdict));

@@ -1,10 +1,9 @@
 // Operations is the set of collectives and transfers of this peer, each from the application's call
 // to the one FinishOp that returns its memory. It numbers them per tag, starts them on the ring,
 // announces them to the master, and applies the master's verdicts. It belongs to the PeerCore. This
-// peer never chooses an outcome itself. There are two exceptions: a receive that succeeded, and an
-// operation that all members have reported as done (PROTOCOL.md, section 3). If the generation
-// continues in a new epoch, an operation without an outcome is drained and started again under its
-// number.
+// peer itself chooses an outcome only for a receive that succeeded, and for an operation that all
+// members have reported as done (PROTOCOL.md, section 3). If the generation continues in a new
+// epoch, an operation without an outcome is drained and started again under its number.
 // Invariants:
 //   1. An operation that the ring has started is finished as aborted only after it is drained.
 //   2. An operation that was frozen as not done never becomes done in that epoch.
@@ -12,7 +11,7 @@
 //      that the numbers of a rank never shift unnoticed.
 //   4. Calls are held only while a vote for update_topology is open. Calls held and operations open
 //      are at most kOpsOpenMax, and the bytes of their tags are counted.
-//   5. A deadline in the queue is that of an open operation, and no returned operation has one.
+//   5. Each deadline in the queue belongs to an open operation, and no returned operation has one.
 //   6. An open operation has a number that was taken. A verdict that came before the call of its
 //      operation is kept only until that number is taken.
 //   7. A running operation has been announced, and is on the ring unless its abort was requested.
@@ -30,7 +29,7 @@
 //  14. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
 //      that it has kept.
 //  15. This peer is absent from an operation that was called while it fetched the shared state
-//      (PROTOCOL.md, section 6), as often as the operation starts, though the state may be here by
+//      (PROTOCOL.md, section 6), at every start of the operation, even if the state is here by
 //      then: the application has made the tensor without it.
 #pragma once
 
@@ -73,7 +72,7 @@ class Operations {
   void reconfigure();
   bool reconfigured() const;  // all open operations have begun
 
-  protocol::StateReport freeze();  // answer to Ask: what is not done stays so
+  protocol::StateReport freeze();  // answer to FreezeRequest: unfinished operations stay so
   Status on_verdicts(const protocol::Verdicts& verdicts);
   Status on_abort_proposal(const protocol::AbortProposal& what);
   Status on_send_begun(const protocol::SendBegun& send);
@@ -129,7 +128,7 @@ class Operations {
     bool parked = false;    // its data is still to be staged
     bool absent = false;    // this peer contributes zeros
     protocol::AbsentRanks absent_ranks;  // with `keep`: of this epoch, if any element is final
-    Epoch ended_in;                      // kRestart: the epoch in which it is being drained
+    Epoch ended_in;                      // kRestart: it is being drained in this epoch
     uint64_t finished = 0;               // with `keep`: elements that are final here
     std::vector<Part> parts;             // with `keep`: elements final for all, from earlier epochs
     Duration timeout{0};
@@ -141,7 +140,7 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     Duration timeout{0};
-    Epoch members;  // since this epoch the members are those of the call
+    Epoch members;  // the first epoch with the members of the call
     bool parked = false;
     Status unfit{};                     // why its data cannot be staged
     std::optional<Instant> deadline{};  // it counts from an earlier time
@@ -164,7 +163,7 @@ class Operations {
   // it may wait.
   Status any_source_over(const OpRequest& request, Epoch members) const;
   Status on_no_sender(const protocol::SendBegun& answer);
-  void end_any_source();  // if their group is broken, or is no longer that of their call
+  void end_any_source();  // if their group is broken, or has changed since their call
   // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
   // alike.
   void post(CalledOp call, const Status& refused = {});
@@ -220,10 +219,10 @@ class Operations {
   std::map<std::pair<Epoch, OpKey>, Draining> draining_;
   VerdictLog verdicts_;
   std::set<std::pair<Instant, OpKey>> deadlines_;
-  std::map<Handle, OpKey> parked_;  // those of open_ that are parked
+  std::map<Handle, OpKey> parked_;  // the parked operations of open_
   size_t tag_bytes_ = 0;            // carried_bytes() of held_ and open_
   Epoch lanes_epoch_;               // of with_lanes_
-  std::set<PeerId> with_lanes_;     // peers to which OpenLanes was emitted
+  std::set<PeerId> with_lanes_;     // OpenLanes was emitted for them
 };
 
 }  // namespace pccl::peer

@@ -1,5 +1,5 @@
-// The part of Operations in which a receive from any source is called, finds its send, or fails
-// because its epoch or its generation is over.
+// The part of Operations for a receive from any source: its call, the send that it finds, and its
+// failure if its epoch or its generation is over.
 
 #include "csrc/peer/operation.h"
 #include "csrc/peer/request.h"
@@ -15,7 +15,7 @@ void Operations::call_any_source(const OpRequest& request) {
   context_.emit(FinishOp{request.handle, over, {}, {}, {}});
 }
 
-// The sender for which a receive was called may be among those that have left.
+// The expected sender of a receive may be among the members that have left.
 Status Operations::any_source_over(const OpRequest& request, Epoch members) const {
   const Status& broken = membership_.broken();
   const std::string name = any_source_name(request);
@@ -43,8 +43,8 @@ bool Operations::end_early(OpKey key, const protocol::OpInfo& info) {
 }
 
 // A receive that names its source may have taken this send meanwhile. Sends that have ended before
-// are passed over: nobody waits for them any more. If an older send of this peer is open, it is the
-// one to take.
+// are passed over: no sender waits for them any more. If an older send of this peer is open, it is
+// taken instead.
 Status Operations::on_send_begun(const protocol::SendBegun& send) {
   if (!send.sender) return on_no_sender(send);
   const bool named = send.sender != membership_.self() && membership_.rank_of(send.sender);

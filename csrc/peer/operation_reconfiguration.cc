@@ -1,5 +1,5 @@
-// The part of Operations for a generation that goes on in another epoch: what is drained and begins
-// again, and what is kept of it.
+// The part of Operations for a generation that continues in another epoch: the operations that are
+// drained and begin again, and their kept parts.
 
 #include <algorithm>
 
@@ -70,7 +70,7 @@ void Operations::recheck(OpKey key) {
   PCCL_ASSERT(at != open_.end() && !at->second.begun);
   const Status changed = check_after_change(at->second.info, membership_);
   if (changed.ok() || at->second.request) return;
-  if (at->second.info.kind == OpKind::kSend) {  // nobody else counts this operation
+  if (at->second.info.kind == OpKind::kSend) {  // no other member counts it
     abort(at, changed);
   } else {
     at->second.request = abort_request(key, changed.code, changed.message);

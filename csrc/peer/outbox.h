@@ -3,7 +3,7 @@
 // Done leave together, which costs one send here and one wake-up at the master.
 // The shell and the simulator own one each. It is pure: time comes in.
 // Invariants:
-// 1. Messages leave in the order in which they came in.
+// 1. Messages leave in the order of their arrival.
 // 2. Nothing but a Begin is held, and no longer than kHeldMax.
 // A send's Begin is not held: a receive from any source may wait for it.
 #pragma once

@@ -13,7 +13,7 @@ using protocol::OpKind;
 
 namespace {
 
-// A lane that was idle sends so many bytes at once, ten segments (RFC 6928).
+// The first burst of a lane that was idle: ten segments (RFC 6928).
 constexpr uint64_t kBytesOfOneLane = 14 << 10;
 
 ring::Pattern pattern_of(OpKind kind) {
@@ -105,7 +105,7 @@ bool quantizes_each_hop(const protocol::OpInfo& info, const Membership& membersh
 }
 
 bool is_small(const protocol::OpInfo& info, const Membership& membership) {
-  // A quantized tensor stays quantized, however little of it is left after its kept part.
+  // A quantized tensor stays quantized, however little is left after its kept part.
   const bool quantizes = info.format.quantizes() && membership.world_size() > 1;
   const std::optional<uint64_t> largest = largest_part(info);
   const uint64_t elements = quantizes ? info.count : largest.value_or(0);

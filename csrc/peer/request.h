@@ -16,15 +16,15 @@ namespace pccl::peer {
 // of a send or of a state transfer compute the same tag.
 TagId reserved_tag(const std::string& text);
 
-// The tag under which an operation is counted: the user's tag; for send and recv, a tag that
-// belongs to the two peers.
+// The tag that counts an operation: the user's tag; for send and recv, a tag that belongs to the
+// two peers.
 TagId tag_of(const protocol::OpInfo& info);
 
 // kInvalidArgument for a call that has no meaning in this epoch.
 Status check(const OpRequest& request, const Membership& membership);
 
-// REQUIRES: check() was ok. world_size is not set here: the caller sets it from the epoch in which
-// the operation starts.
+// REQUIRES: check() was ok. world_size is not set here: the caller sets it from the epoch of the
+// operation's start.
 protocol::OpInfo info_of(const OpRequest& request, const Membership& membership);
 
 // The error if an operation of an earlier epoch cannot continue in this one; otherwise ok.
@@ -51,8 +51,8 @@ Status check_format(const protocol::OpInfo& info, const Membership& membership);
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
 
-// The members to or from which this task carries more than one lane should, straight and on a wan
-// path. One lane begins with ten segments in each round trip, and has one window.
+// Peers on direct wan paths that need more than one lane in this task: a lane begins with ten
+// segments in each round trip, and has one window.
 std::vector<PeerId> wide_legs(const ring::Task& task, const Membership& membership);
 
 // The ranks by the index that the task uses: the ring index, or the rank if it has parts.

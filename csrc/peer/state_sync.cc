@@ -3,7 +3,7 @@
 //   piece here    -> CheckPiece (a part waits for the manifest)
 //   piece right   -> it is served to others; all wanted pieces are right -> Fetched
 //   piece wrong   -> from a source: Fetched with the reason; else that receiver is asked no more
-// A peer that has a piece sends it on request. A request for what is not here yet waits.
+// A peer that has a piece sends it on request. A request for a piece that is not here yet waits.
 
 #include "csrc/peer/state_sync.h"
 
@@ -138,7 +138,7 @@ void StateSync::start() {
   Swarm::Setup setup{membership_.self(),    plan_->sources,
                      plan_->receivers,      Bits(layout_.count()),
                      Bits(layout_.count()), membership_.topology().wan ? kPerPeerWan : kPerPeer};
-  setup.here.set_all();  // what a receiver does not lack, it can send
+  setup.here.set_all();  // a receiver can send every piece that it does not lack
   lacked_bytes_ = done_bytes_ = 0;
   for (const uint32_t piece : layout_.pieces_of(wanted_keys_)) {
     setup.wanted.set(piece);
@@ -215,7 +215,7 @@ void StateSync::ask() {
     request(next->peer, next->piece | (next->spare ? kSpare : 0));
 }
 
-// From one source; without sources, from each receiver, since nobody knows who has it.
+// From one source; without sources, from each receiver, since any of them may have it.
 void StateSync::ask_for_manifest() {
   if (manifest_here_ || asked_for_manifest_) return;
   std::vector<PeerId> from;
@@ -231,7 +231,7 @@ void StateSync::ask_for_manifest() {
   for (const PeerId peer : from) request(peer, kManifest);
 }
 
-// The first answer comes at once, and the next when the other has more than it said last.
+// The first answer comes at once, and the next when the other has more than in its last answer.
 void StateSync::ask_for_news() {
   for (const PeerId peer : plan_->receivers) {
     if (peer == membership_.self() || swarm_.excluded(peer)) continue;
@@ -259,7 +259,7 @@ void StateSync::requested(const PieceRequested& event) {
   const auto same = [&](const PieceRequested& waiting) { return waiting.op == event.op; };
   if (transfers_.contains({event.epoch, key}) ||
       std::any_of(waiting_.begin(), waiting_.end(), same))
-    return;  // it says so twice
+    return;  // a duplicate
   const auto waits =
       std::count_if(waiting_.begin(), waiting_.end(),
                     [&](const PieceRequested& waiting) { return waiting.peer == event.peer; });
@@ -450,7 +450,7 @@ void StateSync::checked_manifest(const PieceChecked&) {
 }
 
 // A source that sends something wrong has changed its tensors during the call, so the members do
-// not agree. A receiver may have been wrong from the beginning: the others go on without it.
+// not agree. A receiver may have been wrong from the beginning: the others continue without it.
 void StateSync::refuse(const PieceChecked& event) {
   const auto rank = membership_.rank_of(event.peer);
   const std::string from =
@@ -528,7 +528,7 @@ Duration StateSync::report_every() const {
   return std::min(kLineEvery, (given ? options.first_call_timeout : options.peer_timeout) / 4);
 }
 
-// More of what this peer lacks is here.
+// More of the missing state is here.
 void StateSync::goes_on() {
   if (said_ || next_report_ || !runs()) return;
   next_report_ = reported_ + report_every();

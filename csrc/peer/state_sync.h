@@ -1,8 +1,8 @@
-// StateSync is the pieces of one sync_shared_state call, on both of their ends (PROTOCOL.md,
-// section 5.3). It belongs to the PeerCore. A receiver pulls: it asks for a piece, and whoever has
-// it sends it. Each piece is verified as it arrives, and served to others from then on. The tensors
-// are written only after the master's Answer. The transfers are operations of the ring, but the
-// master does not count them. Swarm decides which piece to ask whom for.
+// StateSync transfers the pieces of one sync_shared_state call, at both ends (PROTOCOL.md, section
+// 5.3). It belongs to the PeerCore. A receiver pulls: it asks a peer that has a piece, and that
+// peer sends it. Each piece is verified as it arrives, and served to others from then on. The
+// tensors are written only after the master's Answer. The transfers are operations of the ring, but
+// the master does not count them. Swarm chooses the piece and the peer of each request.
 // Invariants:
 //   1. busy() until the ring borrows no memory any more, however the call ended.
 //   2. A running transfer belongs to the plan that has started, and to the present epoch.
@@ -15,8 +15,8 @@
 //   7. A Fetched is about the present plan.
 //   8. The time of the next line of the log is known while a plan is carried out, and only then.
 //   9. A report to the master is due only while a plan is carried out.
-//  10. A peer that has begun to fetch fetches until the application has concluded the call: for the
-//      application its state is in place only then. A loss or another plan does not end this.
+//  10. A fetch lasts from its begin until the application has concluded the call: only then is the
+//      state in place for the application. A loss or another plan does not end this.
 #pragma once
 
 #include <map>
@@ -43,7 +43,7 @@ class StateSync {
 
   // From the ring and the shell. False: not a transfer of shared state.
   bool transferred(Epoch epoch, OpKey key);
-  void progressed(Epoch epoch, OpKey key);  // more bytes of a piece have come
+  void progressed(Epoch epoch, OpKey key);  // more bytes of a piece are here
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
   void requested(const PieceRequested& event);
@@ -69,8 +69,8 @@ class StateSync {
   bool give_up();
 
   void repeat() const;  // after Resumed
-  // Once a second it logs how far the transfers have come. More often, if it has to, it tells the
-  // master that they go on.
+  // Once a second it logs the progress of the transfers. It reports to the master that they
+  // continue, more often if needed.
   void on_time();
   std::optional<Instant> deadline() const;
 
@@ -161,7 +161,7 @@ class StateSync {
   bool manifest_here_ = false;
   std::optional<std::vector<PeerId>> asked_for_manifest_;
   std::map<PeerId, bool> asked_for_news_;  // whether an answer is awaited
-  // Parts that have come before the manifest.
+  // Parts that arrived before the manifest.
   std::vector<std::pair<OpKey, Running>> unchecked_;
   std::vector<PieceRequested> waiting_;
   std::map<PeerId, size_t> dropped_;          // requests, since the last plan began
@@ -177,7 +177,7 @@ class StateSync {
   std::optional<Instant> next_report_;          // there is something to report
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;
-  std::optional<Handle> fetching_;  // the call for which this peer fetches
+  std::optional<Handle> fetching_;  // the call that this peer fetches for
 };
 
 }  // namespace pccl::peer

@@ -1,15 +1,15 @@
-// Swarm: which piece a receiver of a state sync asks which peer for next (PROTOCOL.md, section
-// 5.3). It knows who has what: sources have every piece; other receivers say what they have
-// verified. It belongs to StateSync and is pure.
-// The order. With k sources and n receivers, piece p has an owner, receiver p mod n, which takes it
-// from source p mod k. The others take it from the owner, or from any receiver that has it. So each
+// Swarm chooses the next piece that a receiver of a state sync requests, and the peer to ask
+// (PROTOCOL.md, section 5.3). It knows the pieces of each peer: sources have all of them; other
+// receivers report their verified pieces. It belongs to StateSync and is pure.
+// With k sources and n receivers, piece p has an owner, receiver p mod n, which takes it from
+// source p mod k. The others take it from the owner, or from any receiver that has it. So each
 // source sends its share once. A receiver that has all of its own pieces from a source asks for one
 // more, which the source sends only when it has nothing else to send (`spare`): so a slow owner
-// holds up nobody.
+// delays no receiver.
 // Invariants:
 //   1. A piece is in exactly one state: here, absent, or under way from one peer.
 //   2. At most `per_peer` pieces are under way from one peer, and one of them is spare.
-//   3. Nobody is asked for a piece that it does not have.
+//   3. No peer is asked for a piece that it does not have.
 #pragma once
 
 #include <cstdint>
@@ -60,18 +60,17 @@ class Swarm {
 
   // The next request, which is under way from now on; nothing if there is none now.
   std::optional<Ask> next();
-  // All bytes of the piece have come from this peer, which may be asked for more.
+  // All bytes of the piece are here from this peer, which may be asked for more.
   void arrived(uint32_t piece, PeerId from);
   void verified(uint32_t piece);              // REQUIRES: arrived
   void refused(uint32_t piece, PeerId from);  // it was wrong: this peer is asked no more
-  void has(PeerId peer, const Bits& pieces);  // as this receiver says
+  void has(PeerId peer, const Bits& pieces);  // as this receiver reports
 
   const Bits& here() const { return here_; }
   size_t here_count() const { return here_count_; }
-  size_t busy() const;  // peers from which pieces are under way
+  size_t busy() const;  // peers with pieces under way from them
   bool complete() const { return left_ == 0; }
-  // Pieces that nobody has, and nobody can get: there are no sources, and all receivers have said
-  // what they have.
+  // Pieces that no peer has: there are no sources, and all receivers have reported their pieces.
   std::vector<uint32_t> lost() const;
   bool is_source(PeerId peer) const;
   bool excluded(PeerId peer) const;

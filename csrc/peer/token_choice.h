@@ -2,9 +2,9 @@
 // while the peer is in a run. It belongs to the PeerCore. The shell reads the tokens and numbers
 // them in the order of their reading; here they are numbers only.
 //
-// The proven token is the one with which the master has answered last. A token that was read after
-// it is new: the peer connects again to show it. If the master refuses the new token, the peer goes
-// back to the proven one, so that a wrong file costs nobody a membership. It tries the new one
+// The proven token is the token of the last connection that the master answered. A token that was
+// read later is new: the peer connects again to show it. If the master refuses the new token, the
+// peer returns to the proven one, so that a wrong file costs no membership. It tries the new one
 // again later, because the master may read its keyring after the peer has read its file.
 // Invariants:
 //   1. Neither the proven token nor the one that is shown is newer than the newest.

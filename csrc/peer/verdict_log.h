@@ -1,5 +1,5 @@
-// VerdictLog holds what the master has decided in the present epoch: how many verdicts this peer
-// has received, the verdicts that some member may not have received yet (a master that has
+// VerdictLog holds the master's decisions of the present epoch: the number of verdicts that this
+// peer has received, the verdicts that some member may not have received yet (a master that has
 // forgotten them gets them back), and the verdicts on operations that were not called here yet. It
 // belongs to Operations.
 // Invariants:

@@ -33,8 +33,8 @@ void for_each_piece(size_t row, const auto& visit) {
 
 bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
 
-// The zeros of absent members, for a chunk or a part. Nobody writes to them, so they take no
-// memory: all their pages are one page of zeros.
+// The zeros of absent members, for a chunk or a part. No code writes to them, so they take no
+// memory: all their pages are the same page of zeros.
 alignas(kCacheLine) std::byte zeros[protocol::kChunkBytesMax];
 static_assert(sizeof zeros >= protocol::kOneShotBytesMax);
 
@@ -108,8 +108,8 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// All bytes that are written, if they are to be restored. Otherwise, where chunks overtake others,
-// as many bytes as upstream may be ahead of what has been sent; the row is then used as a ring
+// If the written bytes are to be restored, the size of all of them. Otherwise, if chunks overtake
+// others, the most bytes that upstream may be ahead of this rank's sending; the row is then a ring
 // buffer.
 uint64_t OpBuffers::saved_bytes() const {
   const Shape& shape = schedule_.shape();
@@ -295,8 +295,8 @@ void OpBuffers::add_encoded(const Landing& landing) {
   });
 }
 
-// A hop of the ring: the codes of the partial sum become those of the sum with this rank's
-// contribution, which counts as what its own codes would decode to.
+// A hop of the ring: decodes the partial sum, adds this rank's contribution as its own codes would
+// decode, and encodes the new partial sum.
 void OpBuffers::add_and_encode(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   const memory::Quantization how = *chunk.encoding;
@@ -314,7 +314,7 @@ void OpBuffers::add_and_encode(const Landing& landing) {
   });
 }
 
-// The last hop: the codes of the result wait in the slot in which a passed chunk would land.
+// The last hop: the codes of the result wait in the slot where a passed chunk would land.
 void OpBuffers::finish_encoded(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   const size_t width = element_bytes(memory_.dtype);
@@ -331,8 +331,8 @@ void OpBuffers::finish_encoded(const Landing& landing) {
   });
 }
 
-// A piece of the sum, which is complete, becomes codes of the result, and the tensor what these
-// decode to.
+// Encodes a piece of the complete sum as codes of the result, and stores their decoded values in
+// the tensor.
 void OpBuffers::store_encoded(const Chunk& result, memory::Stretch piece,
                               const memory::Reduction& how, float* sum, std::byte* codes) const {
   const Shape& shape = schedule_.shape();
@@ -369,7 +369,7 @@ void OpBuffers::begin() {
   }
 }
 
-// The only member is absent: nobody contributes, and the result is zeros.
+// The only member is absent, so the result is zeros.
 void OpBuffers::zero_alone() {
   const std::span<std::byte> to = memory_.spans[0];
   save_apart(to, 0);
@@ -410,7 +410,7 @@ void OpBuffers::combine(const Chunk& result, uint32_t absent) {
 
 void OpBuffers::combine_parts() {
   const Shape& shape = schedule_.shape();
-  uint64_t at = memory_.spans[shape.rank].size();  // begin() has saved what this rank has itself
+  uint64_t at = memory_.spans[shape.rank].size();  // begin() has saved this rank's own part
   for (uint32_t rank = 0; rank < shape.world; ++rank) {
     const std::span<std::byte> to = memory_.spans[rank];
     if (rank == shape.rank || to.empty()) continue;
@@ -462,7 +462,7 @@ void OpBuffers::combine_owned(const Chunk& result, const memory::Reduction& redu
   }
 }
 
-// Adds the contributions, encodes the sum for all others, and stores what they will decode.
+// Adds the contributions, encodes the sum for all others, and stores the decoded codes, as they do.
 void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& reduction) {
   const Shape& shape = schedule_.shape();
   const size_t width = shape.element_bytes;

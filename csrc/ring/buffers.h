@@ -1,7 +1,7 @@
 // OpBuffers: the borrowed tensors together with scratch and the saved bytes that make a failed
 // operation leave no trace (promise P2).
 // The Engine owns one OpBuffers per operation and uses it on one thread. OpBuffers uses no socket
-// and decides nothing: the Engine says which chunk lands where.
+// and decides nothing: the Engine decides which chunk lands where.
 // Rules for a landing chunk:
 //  (1) Several chunks land at once, one on each lane. Each piece is reduced as soon as it has
 //      arrived, while it is in cache.
@@ -11,10 +11,10 @@
 //  (3) The received bytes are the first operand, this rank's tensor the second. In a pairwise
 //      exchange the tensor of rank 0 is the first operand on both ranks. An owner (kDirect) adds
 //      all contributions to a chunk at once, in rank order, when the last one is here.
-//  (4) A chunk of codes is decoded when all of it has landed. The own contribution of this rank
-//      becomes what the codes that it sends decode to, and the sum is a float32. If the result is
+//  (4) A chunk of codes is decoded when all of it has landed. This rank's own contribution is
+//      replaced by the decoded values of its codes, and the sum is a float32. If the result is
 //      encoded, every member stores the decoded codes, its owner too. Around a ring, the partial
-//      sum becomes codes again, and those of the result are passed on as they came.
+//      sum is encoded again, and the codes of the result are passed on unchanged.
 //  (5) A member that is absent contributes zeros, which are never written to its tensor. The tensor
 //      gets the result.
 // Failure: make() returns kSystem when there is no memory.
@@ -39,27 +39,28 @@ namespace pccl::ring {
 
 class OpBuffers {
  public:
-  // kSystem if there is no memory for scratch or for the saved bytes; the message says how many
-  // bytes were asked for. REQUIRES: `memory` covers every block of the schedule.
+  // kSystem if there is no memory for scratch or for the saved bytes; the message shows the
+  // requested size. REQUIRES: `memory` covers every block of the schedule.
   static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory,
                                                  memory::Pool& pool);
 
-  // The operation begins: copies what this rank has for itself to its place. In a one-shot
-  // operation whose result overwrites what this rank contributes, it copies the contribution: the
-  // sum, and in place other members too, may still need it. Call it once, before anything moves.
+  // Begins the operation: copies this rank's part for itself to its place. In a one-shot operation
+  // whose result overwrites this rank's contribution, it copies the contribution: the sum still
+  // needs it, and in place other members may need it too. Call it once, before anything moves.
   void begin();
   // The bytes of a chunk to send. REQUIRES: copy_bytes() is 0.
   std::span<const std::byte> source(const Chunk& sent) const;
-  // The room in which copy_source() makes the bytes of a chunk to send: if a landing chunk may
-  // overwrite them before or while they are sent, or if they have yet to be encoded. 0: neither.
+  // The size of the room that copy_source() needs for a chunk to send: the chunk has yet to be
+  // encoded, or a landing chunk may overwrite it before or while it is sent. 0 if neither is the
+  // case.
   size_t copy_bytes(const Chunk& sent) const;
   // Returns the bytes, which are in `room`.
   std::span<const std::byte> copy_source(const Chunk& sent, std::span<std::byte> room) const;
   // One-shot: the contribution of `bytes` bytes for the member with rank `to`. combine()
   // computes the results of all contributions, in rank order. REQUIRES: begin() was called.
   std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
-  // For kDirect: of those to `result`, a chunk that this rank owns.
-  // `absent`: the members that are.
+  // For kDirect: combines the contributions to `result`, a chunk that this rank owns. `absent`: the
+  // absent members.
   void combine(const Chunk& result, uint32_t absent = 0);
 
   // A chunk that is landing.
@@ -68,16 +69,16 @@ class OpBuffers {
     Action action = Action::kStore;
     std::span<std::byte> where;
     size_t reduced = 0;   // bytes already reduced
-    uint32_t absent = 0;  // members that are, if this is the last contribution
+    uint32_t absent = 0;  // absent members, if this is the last contribution
   };
   // Whether the chunk lands in the lane's own scratch.
   bool lands_apart(const Chunk& chunk, Action action) const {
     if (action == Action::kFinish) return true;
     return action == Action::kStore && chunk.encoding && !schedule_.passes_codes(chunk);
   }
-  // Begins a landing, and saves what a kStore chunk will overwrite. `spare` is the lane's scratch
-  // for a chunk that lands apart: it has at least the bytes of the chunk, and belongs to the
-  // landing until that is over. REQUIRES: each chunk once.
+  // Begins a landing, and saves the bytes that a kStore chunk will overwrite. `spare` is the lane's
+  // scratch for a chunk that lands apart: it has at least the bytes of the chunk, and belongs to
+  // the landing until that is over. REQUIRES: each chunk once.
   Landing land(const Chunk& chunk, Action action, std::span<std::byte> spare, uint32_t absent = 0);
   // `bytes` more bytes have landed, at byte `at` of the chunk. Reduces the whole cache lines, and
   // the rest once the chunk is complete.
@@ -94,7 +95,7 @@ class OpBuffers {
   uint64_t saved_bytes() const;
   uint64_t saved_at(const Chunk& chunk) const;
   std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
-  const std::byte* operand_of(const Chunk& chunk) const;  // what it is reduced with, or sent from
+  const std::byte* operand_of(const Chunk& chunk) const;  // its second operand, or its source
   // The contribution of this member: `own`, or zeros if it is absent.
   const std::byte* contributed(const std::byte* own) const;
   memory::Reduction reduction(uint32_t absent) const;
@@ -105,8 +106,8 @@ class OpBuffers {
   bool has_parts() const;
   void check_room(const Shape& shape) const;
   void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);
-  // Saves bytes that are about to be overwritten, and that no chunk of the schedule covers. They
-  // belong at `at` in the row.
+  // Saves bytes that no chunk of the schedule covers, before they are overwritten. They belong at
+  // `at` in the row.
   void save_apart(std::span<std::byte> bytes, uint64_t at);
   void zero_alone();
   void combine_parts();

@@ -12,7 +12,7 @@ namespace pccl::ring {
 //  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
 //  - kFinish: lands in scratch and is combined with the tensor, which then holds the result.
 //  - kStore: final bytes, which land in the tensor itself. Codes land in scratch and are decoded;
-//    if they go on around the ring, they land in a scratch slot and wait there.
+//    if they continue around the ring, they land in a scratch slot and wait there.
 //  - kGather: lands in a scratch slot of the member that sent it, for later use.
 enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 

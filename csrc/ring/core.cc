@@ -23,8 +23,8 @@ constexpr uint64_t kProgressSteps = 64;
 // Builds without NDEBUG check the invariants after every step with up to this many operations and
 // messages for operations that are not posted yet.
 [[maybe_unused]] constexpr size_t kObjectsCheckedAlways = 64;
-// Two more round trips for a chunk on a narrow lane: one for what the lane has to send before it,
-// and one for its last bytes.
+// Two more round trips for a chunk on a narrow lane: one for the bytes queued on the lane before
+// it, and one for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
 // The most lanes for all parts or legs of one operation together.
 constexpr uint32_t kLanesOfParts = 52;
@@ -452,8 +452,8 @@ void RingCore::begin_chunks(Operation& operation, Effects& effects) {
 }
 
 // An operation that goes in step leaves its lane free again and again. A piece of shared state,
-// which yields to it, would leave each time, and hold it up. The receiver of the pieces does the
-// same: two neighbours of which one runs ahead wait for each other.
+// which yields to it, would leave each time and delay it. The receiver of the pieces lets its
+// operations run ahead too: two neighbours wait for each other if only one runs ahead.
 void RingCore::let_all_run_ahead(Effects& effects) {
   operations_.each([&](Operation& one) {
     one.progress.run_ahead();
@@ -473,7 +473,7 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event, effects);
 }
 
-// Nothing has moved: its memory holds what it held at the post.
+// Nothing has moved: its memory is unchanged since the post.
 void RingCore::drain_parked(OpKey op, Effects& effects) {
   const auto at = parked_.find(op);
   kStageTransitions.step(Stage::kParked, Stage::kDrained);
@@ -571,9 +571,9 @@ std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
 }
 
 // The most lanes of a link that carry chunks of this operation at a time. The parts of an exchange,
-// and the legs of a direct all-reduce, leave on all links at once, and share what this machine can
-// send. With all lanes of all links, most connections would have windows that are too small to
-// recover from a loss without a timeout.
+// and the legs of a direct all-reduce, leave on all links at once, and share the sending rate of
+// this machine. With all lanes of all links, most connections would have windows that are too small
+// to recover from a loss without a timeout.
 uint32_t RingCore::lanes_for(const Operation& operation) {
   if (operation.whole == nullptr) return protocol::kLanesMax;
   return std::max(kLanesOfParts / (operation.whole->task.shape.world - 1), uint32_t{1});

@@ -11,7 +11,7 @@
 //      chunk of the oldest operation that can send. An operation that cannot send does not block
 //      another. The last chunks leave on lanes that need at most one round trip for a chunk
 //      (lane_for_chunk). On a link within one machine, this rank's own part does not run ahead of
-//      what arrives (Progress::go_in_step), unless a pulled transfer is in flight here.
+//      the arriving chunks (Progress::go_in_step), unless a pulled transfer is in flight here.
 //  (3) Nothing of an epoch leaves on a lane before both ends have sent Open for that epoch on that
 //      lane. Frames of older epochs, and of operations that have ended here, are discarded.
 //  (4) An operation that ends is drained in the same step: its landings are revoked, the chunk
@@ -24,24 +24,25 @@
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
 //      operation is posted is kept (one_shot.h, core_one_shot.cc).
 //  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. It
-//      also knows the operations whose eager data counts against the budget of a link. What is
-//      kept for later belongs to operations that it does not know, or is still arriving for an
-//      operation that was posted meanwhile. Such an operation has the digest of what is kept.
+//      also knows the operations whose eager data counts against the budget of a link. Each kept
+//      message belongs to an operation that the filter does not know, or is still arriving for an
+//      operation that was posted meanwhile. Such an operation has the digest of the kept message.
 //  (8) Every pointer to an operation leads into the table. A lane receives chunks from the upstream
 //      and sends chunks to the downstream of an operation, or receives the other's contribution.
 //  (9) Nothing that may leave is forgotten: on a link with a ready lane, each contribution that is
 //      not sent waits in one queue, and upstream has all the credit that it is owed.
-// (10) A kept message that is not here is landing on exactly one lane, and the reverse. The room
-//      that kept contributions use in the window is given back when they are taken or dropped.
-// (11) An operation whose data is still to be staged is parked. To its neighbours it is an
-//      operation that was not posted here yet: nothing of it moves, and what comes for it is kept.
+// (10) A kept message that has not fully arrived is landing on exactly one lane, and each landing
+//      message is kept. The room that kept contributions use in the window is given back when they
+//      are taken or dropped.
+// (11) An operation whose data is still to be staged is parked. To its neighbours it looks like an
+//      operation that is not posted here yet: none of its data moves, and messages for it are kept.
 //      OpStaged begins it. If it ends before, it is drained like any other.
-// Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
-// answers with FailLink and ignores the link until LinkDown.
 // (12) A slice of the block that this member owns in a direct all-reduce is combined when all its
 //      contributions are here, and only then. Its results may leave from then on. If they are held
 //      in scratch (Schedule::holds_results), others get credit for a slot again when its result has
 //      left to all.
+// Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
+// answers with FailLink and ignores the link until LinkDown.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.
 #pragma once
 
@@ -67,7 +68,7 @@ class RingCore {
  public:
   void step(const Event& event, Effects& effects);
   size_t operations_open() const { return operations_.size() + parked_.size(); }
-  // The epoch in which the operation was posted; nothing if it is neither in flight nor parked.
+  // The epoch of the operation at its post; nothing if it is neither in flight nor parked.
   std::optional<Epoch> posted(OpKey op);
   const OpTable& operations() const { return operations_; }
   const std::map<OpKey, Task>& parked() const { return parked_; }
@@ -81,9 +82,9 @@ class RingCore {
 
  private:
   struct InFlightChunk {             // an in-flight chunk on a lane
-    Operation* operation = nullptr;  // null: no chunk of a posted operation,
+    Operation* operation = nullptr;  // null: no chunk of a posted operation
     uint64_t chunk = 0;
-    // or a message for an operation that is not posted here yet
+    // set instead for a message of an operation that is not posted here yet
     std::optional<UnexpectedId> unexpected{};
     bool any() const { return operation != nullptr || unexpected; }
   };

@@ -1,4 +1,4 @@
-// The part of RingCore that asserts its invariants: what core.h promises, and what must hold
+// The part of RingCore that asserts its invariants: the promises of core.h, and the rules that hold
 // between its parts.
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace pccl::ring {
 
-// ---- What the Engine compares with its own tables ----
+// ---- The engine compares these with its own tables ----
 
 const RingCore::Link* RingCore::find_link(PeerId peer) const {
   const auto at = links_.find(peer);
@@ -109,7 +109,7 @@ void RingCore::check_lane(PeerId peer, const Link& link, uint32_t index) const {
   }
 }
 
-// Messages for operations that are not posted here. If the link has failed, what has begun to
+// Messages for operations that are not posted here. If the link has failed, a message that began to
 // arrive may stay incomplete until LinkDown.
 void RingCore::check_kept(PeerId peer, const Link& link) const {
   const auto may_be_kept = [this](OpKey op) {
@@ -177,7 +177,7 @@ void RingCore::check_unsent(PeerId peer, const Link& link) const {
     PCCL_ASSERT(std::count(requested.begin(), requested.end(), operation) == 1);
     PCCL_ASSERT(std::count(link.unsent.begin(), link.unsent.end(), operation) == 0);
   }
-  if (!free_lane(link)) return;  // on_open() queues what is missing
+  if (!free_lane(link)) return;  // on_open() queues the missing ones
   size_t wanting = 0;
   for (const auto& [key, operation] : operations_) {
     const auto rank = operation.one_shot.rank_of(peer);

@@ -1,9 +1,10 @@
 // The part of RingCore for eager data and the unexpected-message queue (eager.h). States of a
 // chunk whose operation is not posted here yet:
-//   arriving    LandUnexpected                                                    lands
-//   lands       all of it has arrived                                        kept
-//   kept        OpPosted: TakeUnexpected, as if it had arrived then               gone
-//   either      OpEnded, posted with another digest, LinkDown: DropUnexpected     gone
+//   arriving       its header is here        LandUnexpected                            landing
+//   landing        all bytes are here        -                                         kept
+//   kept           OpPosted                  TakeUnexpected, as if it arrived now      gone
+//   both           OpEnded, LinkDown, or     DropUnexpected                            gone
+//                  another digest at the post
 
 #include <utility>
 

@@ -1,10 +1,10 @@
 // The part of RingCore for one-shot operations (one_shot.h). A contribution at its sender:
-//   posted         the link is ready, the window has room        SendContribution posted
-//   the link is not ready, or has no room         waits in Link::unsent waiting        kOpen,
-//   kWindow; kCredit, which requests it    SendContribution, when there is room
-// At its receiver:
-//   in flight      Land, then it is here; after the last one     Combine
-//   not posted     LandUnexpected; posted: TakeUnexpected; ended: DropUnexpected
+//   posted         the link is ready, the window has room    SendContribution
+//   posted         the link is not ready, or has no room     waits in Link::unsent
+//   waiting        kOpen, kWindow; kCredit, a request        SendContribution, once there is room
+// A contribution at its receiver, by the state of its operation there:
+//   in flight      Land; after the last contribution, Combine
+//   not posted     LandUnexpected; once posted, TakeUnexpected; once ended, DropUnexpected
 //   ended          Discard
 
 #include <algorithm>

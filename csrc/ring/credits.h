@@ -1,4 +1,4 @@
-// Credits: the bookkeeping of who may send what on a link. Each link has one of each class;
+// Credits: the bookkeeping of permissions to send on a link. Each link has one of each class;
 // RingCore owns them. They are pure.
 //  - UnexpectedCredits: the credit from a neighbour that posted an operation before this peer did.
 //  - SendQueue: the operations that have data and may send it, by credit or as eager data, and wait
@@ -36,7 +36,7 @@ class UnexpectedCredits {
   void drop(OpKey op) { credits_.erase(op); }
   void clear() { credits_.clear(); }
   size_t size() const { return credits_.size(); }
-  // The first operation of which credit is kept and `test` is false; null if there is none.
+  // The first operation with kept credit and a false `test`; null if there is none.
   template <typename Test>
   const OpKey* find_unless(Test test) const {
     for (const auto& [op, credit] : credits_) {

@@ -26,7 +26,7 @@ Cut::Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_byt
   block_bytes_max_ = static_cast<uint32_t>(std::max(most, grain_));
 }
 
-// Where the blocks of the first `ranks` ranks end in a slice of `bytes` bytes.
+// The end of the blocks of the first `ranks` ranks in a slice of `bytes` bytes.
 uint64_t Cut::end(uint64_t bytes, uint32_t ranks) const {
   const uint64_t exact = bytes * up_to_[ranks];
   return std::min(bytes,

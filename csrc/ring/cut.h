@@ -4,7 +4,7 @@
 // Invariants:
 //  (1) The blocks lie end to end, by rank, and cover the tensor. Each begins on a multiple of the
 //      grain.
-//  (2) All slices have slice_bytes(), except the last, which has what is left.
+//  (2) All slices have slice_bytes(), except the last, which has the rest.
 //  (3) No block has more than block_bytes_max() bytes. A share of 0 has blocks of no bytes.
 #pragma once
 
@@ -17,8 +17,8 @@ class Cut {
  public:
   Cut() = default;  // of nothing
   // The largest share has blocks of about `chunk_bytes` bytes, and never more unless a slice would
-  // have less than slice_bytes_min(grain). REQUIRES: the shares are those of
-  // protocol::are_shares(); `grain`, in bytes, is a multiple of kGrain.
+  // have less than slice_bytes_min(grain). REQUIRES: the shares pass protocol::are_shares();
+  // `grain`, in bytes, is a multiple of kGrain.
   Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes,
       uint32_t grain = kGrain);
 

@@ -3,12 +3,12 @@
 // leave at once.
 // Each link has one of each class; RingCore owns them. They are pure: they see headers, never
 // payload bytes.
-//  - EagerBudget: what this peer may send as eager data.
+//  - EagerBudget: the limit of this peer's own eager data.
 //  - UnexpectedChunks: the unexpected-message queue for eager data: chunks that arrived before
 //    their operation was posted here.
 // Invariants:
-//  (1) Eager data never exceeds what the other end keeps in every case, so nobody waits for room
-//      (docs/design.md, section 2: I3 and I5).
+//  (1) Eager data never exceeds the room that the other end has in every case, so no lane waits for
+//      room (docs/design.md, section 2: I3 and I5).
 //  (2) The bytes in use are the sum over all operations, or over all chunks that count. They are at
 //      most kEagerBytes.
 //  (3) UnexpectedChunks keeps chunks of at most kOpsOpenMax operations. Each chunk has the digest

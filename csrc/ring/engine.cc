@@ -173,7 +173,7 @@ class Engine::Impl::OneLane : public Engine::Lane {
   OpBuffers::Landing landing_;
   Chunk sent_;                     // the last one
   memory::ScratchBuffer landed_;   // chunks that land apart
-  memory::ScratchBuffer leaving_;  // what OpBuffers::copy_source() makes
+  memory::ScratchBuffer leaving_;  // bytes from OpBuffers::copy_source()
 };
 
 // ---- Steps ----
@@ -277,7 +277,7 @@ void Engine::Impl::end_kept(const OpEnded& end) {
   if (!posted) callbacks.on_drained(ended.epoch, end.op);
 }
 
-// An operation for which there was no memory: the core does not know it.
+// The operation failed here for lack of memory: the core does not know it.
 void Engine::Impl::end_failed(OpKey op) {
   const auto at = failed.find(op);
   if (at == failed.end()) return;

@@ -10,9 +10,10 @@
 //  (3) end() of an operation that was never posted does nothing.
 //  (4) An operation that ends with kRestart and keeps some elements must be ended once more,
 //      whether it was posted again or not. on_drained follows in both cases.
-//  (5) Each operation of the core has its buffers, and nothing else has. Each message that the core
-//      keeps has a pool buffer, and nothing else has.
-//  (6) The lanes are those of the core. A chunk lands on a lane only while the core says so.
+//  (5) Each operation of the core has its buffers, and there are no other buffers. Each message
+//      that the core keeps has a pool buffer, and there are no other pool buffers.
+//  (6) The Engine and its core have the same lanes. A chunk lands on a lane only while it lands
+//      there in the core.
 //  (7) An operation without memory is not in the core.
 // Failure: on_failed reports an operation that has no memory here; on_fail_link asks the caller to
 // close a link.
@@ -32,7 +33,7 @@
 
 namespace pccl::ring {
 
-// The sending half of a lane. Once its connection has ended it drops what it is given.
+// The sending half of a lane. Once its connection has ended it drops all data.
 class Port {
  public:
   virtual ~Port() = default;
@@ -101,7 +102,7 @@ class Engine {
   // For run_info.
   using Counters = EngineCounters;
   Counters counters() const;
-  // Asserts the invariants, and those of the core. REQUIRES: not inside a callback or a port.
+  // Asserts the invariants, also of the core. REQUIRES: not inside a callback or a port.
   void check() const;
 
  private:

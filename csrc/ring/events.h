@@ -1,5 +1,5 @@
 // The events that RingCore takes and the effects that it asks for, all plain data. The Engine
-// carries out the effects in the order in which step() appends them.
+// carries out the effects in the order that step() appends them.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace pccl::ring {
 
 // ---- Events ----
 
-struct EpochBegun {  // drops what is left of older epochs; all their operations have ended by then
+struct EpochBegun {  // drops the rest of older epochs; all their operations have ended by then
   Epoch epoch;
   std::vector<PeerId> peers;  // the other members
 };
-// One connection of a link. The index counts from 0 in the order in which the lanes came up here;
-// each end counts for itself.
+// One connection of a link. The index counts from 0, in the order of the lanes' arrival here; each
+// end counts for itself.
 struct LaneId {
   PeerId peer;
   uint32_t index = 0;
@@ -83,7 +83,7 @@ using Event =
     std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted, OpStaged,
                  OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
-// ---- Effects: carry them out in the order in which step() appends them ----
+// ---- Effects: carry them out in the order that step() appends them ----
 
 struct SendFrame {
   LaneId lane;

@@ -11,15 +11,15 @@
 
 namespace pccl::ring {
 
-// `spans` is what the operation writes. In place it is also what it reads: then `inputs` is empty.
+// The operation writes `spans`. In place it reads them too: then `inputs` is empty.
 //  - One tensor (all-reduce, broadcast, reduce): one span.
 //  - All-gather: a span per block. `inputs`: the block of this rank, if it is elsewhere.
 //  - Transfers: a span per block, or one span with all of them.
 //  - Reduce-scatter: one span with the result. `inputs`: a span per block. The result may be
 //    exactly the block of this rank.
-//  - A one-shot operation that is not in place, and an exchange: by rank, a span for what
-//    comes from each member, and in `inputs` one for what goes to it. A part of no bytes may have
-//    any span. What this member has for itself is copied. A one-shot reduce-scatter has one span.
+//  - A one-shot operation that is not in place, and an exchange: by rank, a span for the part from
+//    each member, and in `inputs` one for the part to it. An empty part may have any span. The
+//    member's part for itself is copied. A one-shot reduce-scatter has one span.
 struct Memory {
   std::vector<std::span<std::byte>> spans;
   std::vector<std::span<const std::byte>> inputs = {};
@@ -27,10 +27,10 @@ struct Memory {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;  // number of reduced tensors; AVG divides by it
   bool save = true;      // keep the overwritten bytes until the outcome is known
-  // Memory that is not borrowed: it ends with the operation. Blocks may share it, if what is in
-  // them does not matter.
+  // Memory that is not borrowed: it ends with the operation. Blocks may share it, if their content
+  // does not matter.
   std::shared_ptr<const void> own = {};
-  // This member is absent: it contributes zeros instead of what the memory holds.
+  // This member is absent: it contributes zeros instead of its memory.
   bool absent = false;
 };
 

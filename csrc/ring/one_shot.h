@@ -31,9 +31,9 @@
 
 namespace pccl::ring {
 
-// The round of every frame of a one-shot operation. In a contribution, the block is the rank
-// of the sender, and the value says whether the contribution was requested, and whether the sender
-// is absent (csrc/protocol/absent_ranks.h).
+// The round of every frame of a one-shot operation. In a contribution, the block is the rank of the
+// sender. The value has two bits: the contribution was requested, and the sender is absent
+// (csrc/protocol/absent_ranks.h).
 inline constexpr uint16_t kOneShotRound = UINT16_MAX;
 inline constexpr uint64_t kRequested = 1, kAbsent = 2;
 static_assert(protocol::kOneShotMembersMax <= protocol::AbsentRanks::kMax);
@@ -101,9 +101,9 @@ class Window {
   // was announced.
   std::optional<uint64_t> news() const;
   void announced() { announced_ = taken_; }
-  // So much of the window is used that the other end may have no room for an operation posted here.
+  // The other end may have no room left in its window for an operation posted here.
   bool scarce() const { return arrived_ - announced_ > bytes_ / 2; }
-  // The part of the window that a contribution of `bytes` bytes uses; the part that arrived and is
+  // cost(): the bytes of the window that a contribution uses. kept(): those that arrived and are
   // not taken.
   static uint64_t cost(uint64_t bytes) { return std::max(bytes, protocol::kKeptBytesMin); }
   uint64_t kept() const { return arrived_ - taken_; }

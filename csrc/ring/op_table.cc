@@ -48,8 +48,8 @@ bool Operation::finished() const {
          std::all_of(parts.begin(), parts.end(), done);
 }
 
-// A slice is final when its results have come from all owners. This member computes its own from
-// what comes in the same legs.
+// A slice is final when the results of all owners are here. The contributions to this member's own
+// results arrive in the same legs.
 uint64_t Operation::finished_elements() const {
   if (!schedule.by_owners()) return schedule.finished(progress.received_until());
   uint64_t slices = owner.owns() ? owner.combined() : schedule.slices();

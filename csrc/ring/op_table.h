@@ -3,19 +3,18 @@
 // It is plain data that belongs to RingCore; RingCore alone changes it.
 // Invariants:
 //  (1) An operation is filed under its key. A younger operation has a higher serial number.
-//  (2) Granted credit is at most what the schedule allows by now.
+//  (2) Granted credit never exceeds the present limit of the schedule.
 //  (3) An operation whose downstream is lost is not in a queue.
 //  (4) An operation that can send is queued. While it is queued, the arrival of a chunk may end
 //      that again: RingCore looks once more before it sends.
 //  (5) The transfer is announced when all is sent and received, and only then. Contributions are
 //      combined when all are here, and only then.
-//  (6) An exchange has no chunks. It consists of parts, one for each direction in which bytes pass
-//      between this member and another one. A part is an operation of these two, a broadcast, with
-//      the key of the exchange and a digest of its own. Only the exchange is in the table.
+//  (6) An exchange has no chunks. It consists of parts, one for each direction of bytes between
+//      this member and another one. A part is a broadcast between these two, with the key of the
+//      exchange and a digest of its own. Only the exchange is in the table.
 //  (7) Likewise, a direct all-reduce has no chunks itself. Its parts are legs, one for each
-//      direction in which anything passes between this member and another one, with its digest and
-//      its memory. The first legs lead to the next rank, so that not all members begin with the
-//      same owner.
+//      direction of data between this member and another one. They share its digest and its memory.
+//      The first legs lead to the next rank, so that not all members begin with the same owner.
 #pragma once
 
 #include <cstddef>
@@ -48,10 +47,10 @@ struct Operation {
   bool owes_credit() const;
   // One-shot: the contribution of the member with rank `rank`, as a chunk.
   Chunk contribution_of(uint64_t rank) const;
-  // One-shot: what passes between this member and `peer`. Null if it has no contributions, or if
+  // One-shot: the part between this member and `peer`. Null if it has no contributions, or if
   // `peer` is no other member.
   const Part* part_of(PeerId peer) const;
-  // All is sent and received, that of its parts included.
+  // All is sent and received, in all parts too.
   bool finished() const;
   // Elements, from the start of the tensor, that are final here. REQUIRES: Task::keep may be set.
   uint64_t finished_elements() const;
@@ -71,8 +70,8 @@ struct Operation {
     visit(*this);
     for (const auto& part : parts) visit(std::as_const(*part));
   }
-  // The absent members of the reduction, as far as they are known: this one, and those of which a
-  // frame has told. A result is here only when all are known.
+  // The known absent members of the reduction: this one, and the others that a frame has named. A
+  // result is here only when all are known.
   protocol::AbsentRanks absent() const { return is_leg() ? whole->known_absent : known_absent; }
   bool may_be_absent(protocol::AbsentRanks ranks) const {
     return ranks.fit(row_of(task.shape.pattern).reduces ? task.shape.world : 0);
@@ -80,8 +79,8 @@ struct Operation {
   void note_absent(protocol::AbsentRanks others) {
     (is_leg() ? whole->known_absent : known_absent).add(others);
   }
-  // The contribution of this rank comes, which says whether the rank is absent. False if nobody can
-  // be absent here.
+  // The contribution of this rank arrives, with the mark that the rank is absent or not. False if
+  // no member may be absent here.
   bool note_contribution(uint32_t rank, bool is_absent);
   void check() const;  // asserts the invariants
 

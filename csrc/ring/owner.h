@@ -1,13 +1,13 @@
-// Owner: what this member knows of the block that it owns in an operation of the direct pattern:
-// for each slice, how many contributions are still to come and, if its results are held in scratch
+// Owner: the state of the block that this member owns in an operation of the direct pattern: for
+// each slice, how many contributions are still to come and, if its results are held in scratch
 // (Schedule::holds_results), to how many members its result is still to leave. It is plain data in
 // an Operation; RingCore alone changes it.
 // Invariants:
 //  (1) Each other member contributes to each slice once.
-//  (2) All slices before combined() have all their contributions, and the slice at combined() has
-//      not.
-//  (3) The results of all slices before free() are held no more, and that at free() is not computed
-//      yet or still held. free() <= combined().
+//  (2) All slices before combined() have all their contributions; the slice at combined() lacks
+//      some.
+//  (3) The results of all slices before free() are no longer held. The result at free() is not
+//      computed yet, or is still held. free() <= combined().
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@
 //  - Direct all-reduce (kDirect): each member owns a share of each slice. In round 0 each other
 //    member sends the owner its part of that share; the owner adds the contributions in rank order.
 //    In round 1 it sends the result to all. So each byte makes two hops, and the bits depend on
-//    neither the ring nor the shares. What passes from one member to another one is a leg: an
+//    neither the ring nor the shares. The data from one member to another one is a leg: an
 //    operation of its own in the ring (op_table.h, core_direct.cc).
 #pragma once
 
@@ -70,7 +70,7 @@ struct PatternRow {
   Pattern pattern;
   Travel travel;
   Layout layout;
-  bool reduces;  // what arrives is combined with what is here
+  bool reduces;  // arriving data is combined with local data
   bool gathers;  // kRing, kOwners: final bytes go to all
   bool eager;    // on wan paths, chunks may leave before downstream has granted credit
 };

@@ -3,7 +3,7 @@
 // It is plain data in an Operation; RingCore alone changes it. Chunks of one operation travel on
 // several lanes at once and may overtake each other, so chunks are also unlocked out of order.
 // Invariants:
-//  (1) The chunk at a cursor still lacks what all chunks before it have.
+//  (1) All chunks before a cursor have passed its stage; the chunk at the cursor has not.
 //  (2) Every chunk is taken once at most: the chunks taken from the sources, and those that wait in
 //      the heap, are not sent twice.
 //  (3) A chunk that has arrived began to arrive before. A chunk in the heap has its data here and

@@ -17,7 +17,7 @@ constexpr uint64_t kAlignment = 64;
 // ranks share caches, so they use smaller chunks (kChunkBytesNear).
 constexpr uint64_t kChunkBytesPair = 1u << 20;
 static_assert(kChunkBytesPair <= protocol::kChunkBytesMax);
-// Wan paths. A chunk of a small tensor fits into what a new connection sends at once, ten segments
+// Wan paths. A chunk of a small tensor fits into the first window of a new connection, ten segments
 // (RFC 6928).
 constexpr uint64_t kChunkBytesWanMin = 14u << 10;
 constexpr uint64_t kChunksPerBlockWan = 64;
@@ -38,7 +38,8 @@ constexpr uint64_t kEagerGrantBytes = 32u << 20;
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
-// Depends only on what all members know, so that all cut alike. `slots`: that a slice takes.
+// Depends only on values that all members know, so that all cut alike. `slots`: the slots of a
+// slice.
 uint32_t choose_chunk_bytes(const PatternRow& row, const Shape& shape, uint64_t slots,
                             uint64_t largest_block) {
   const bool wan = shape.wan;

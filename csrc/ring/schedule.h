@@ -1,5 +1,4 @@
-// Schedule: which chunks of a tensor a rank sends and receives, and in which order they should
-// travel.
+// Schedule: which chunks of a tensor a rank sends and receives, and their best order.
 // It is a plain value: pure arithmetic over (pattern, rank, world, sizes). Every member computes
 // the same schedule from the same operation, so the schedule itself is never sent. Operation and
 // OpBuffers each hold one; it never changes after construction.
@@ -21,15 +20,14 @@
 // first carries the chunk that has made the fewest rounds: each chunk makes all rounds, and the
 // last one to finish ends the operation.
 //
-// A quantized all-reduce around the ring has the same rounds. Each member adds what its own codes
-// decode to, and encodes the partial sum again. The codes of the result travel as they are. So all
-// that a rank passes on waits in scratch, as codes.
+// A quantized all-reduce around the ring has the same rounds. Each member adds the decoded values
+// of its own codes, and encodes the partial sum again. The codes of the result travel unchanged. So
+// all data that a rank passes on waits in scratch, as codes.
 //
 // The direct pattern has the same slices and steps with two rounds: contributions to an owner, then
-// the results. Its own schedule has no chunks; it only says how the tensor is cut, and where
-// contributions wait. Each leg (Shape::leg) has a schedule for the chunks that take it. If one of
-// its two ranks owns nothing, the leg has one of the rounds.
-// The patterns are those of patterns.h.
+// the results. Its own schedule has no chunks; it only cuts the tensor, and gives each contribution
+// its slot. Each leg (Shape::leg) has a schedule for the chunks that take it. If one of its two
+// ranks owns nothing, the leg has one of the rounds. patterns.h lists the patterns.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +63,7 @@ class Schedule {
   uint32_t depth() const { return depth_; }  // steps of scratch: how far upstream may run ahead
 
   // sends() is false if nothing leaves this rank (last rank of a broadcast, destination of a
-  // transfer, world 1, no elements). receives() does the same for what arrives.
+  // transfer, world 1, no elements). receives() does the same for arriving chunks.
   bool sends() const;
   bool receives() const;
 
@@ -100,20 +98,20 @@ class Schedule {
   // The action of a received chunk; whether a sent chunk comes from scratch.
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
-  // Around a ring, in codes: whether what becomes of a received chunk waits in scratch until it is
+  // Around a ring, in codes: whether the sum with a received chunk waits in scratch until it is
   // sent. The last chunk that a rank receives of a slice goes no further.
   bool passes_codes(const Chunk& received) const {
     return recodes() && received.round + 1u < rounds_;
   }
-  // Whether a sent chunk is what this rank itself contributes to a reduction.
+  // Whether a sent chunk is this rank's own contribution to a reduction.
   bool is_contribution(const Chunk& sent) const {
     return row_.reduces && (adds_on() ? shape_.rank == 0 : sent.round == 0);
   }
-  // kReduceScatter: the results are one block, apart from the tensor. Its chunks are those of the
-  // block of this rank.
+  // kReduceScatter: the result is one block, apart from the tensor. Its chunks are the chunks of
+  // this rank's block.
   bool scatters() const { return in_ring() && row_.reduces && !row_.gathers; }
-  // Whether the results of this owner wait in scratch until all others have them: what is sent are
-  // codes, and the tensor has what these decode to.
+  // Whether the results of this owner wait in scratch until all others have them: codes are sent,
+  // and the tensor has the decoded values.
   bool holds_results() const { return owns() && result_encoding_; }
   // Whether a landing chunk may overwrite a chunk that has not been sent yet.
   bool overtakes() const { return row_.travel == Travel::kBothWays; }
@@ -125,8 +123,8 @@ class Schedule {
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. If passes_codes(received), the slot has
   // the codes that will be sent. In a one-shot operation each member has a slot, numbered by its
-  // rank. In a direct all-reduce each other member has depth() slots, or as many as there are
-  // slices. So have the results of this member if they are held.
+  // rank. In a direct all-reduce each other member has depth() slots, or one per slice if there are
+  // fewer slices. Held results of this member have the same number of slots.
   uint32_t slot_count() const;
   uint32_t slot(const Chunk& received) const;
   uint32_t slot_sent(const Chunk& sent) const;
@@ -152,9 +150,9 @@ class Schedule {
   bool owns() const { return by_owners() && shape_.world > 1 && shape_.shares[shape_.rank] > 0; }
   // The id of the chunk of a leg that carries results. REQUIRES: returns().
   uint64_t result_id(uint64_t slice) const { return slice * rounds_ + rounds_ - 1; }
-  // Where the contribution of another rank to this slice waits. REQUIRES: owns().
+  // The slot of another rank's contribution to this slice. REQUIRES: owns().
   uint32_t slot_from(uint32_t rank, uint64_t slice) const;
-  // Where the result of this member in this slice waits. REQUIRES: holds_results().
+  // The slot of this member's result in this slice. REQUIRES: holds_results().
   uint32_t slot_of_result(uint64_t slice) const;
   // The credit to grant on a leg: the slots of the first `free` slices can be used again at its
   // end.
@@ -184,7 +182,7 @@ class Schedule {
   bool is_listed() const { return row_.layout == Layout::kListed; }
   bool is_shared() const { return row_.layout == Layout::kShared; }
   bool in_chain() const { return row_.travel == Travel::kChain; }
-  bool adds_on() const { return in_chain() && row_.reduces; }  // what passes is reduced on its way
+  bool adds_on() const { return in_chain() && row_.reduces; }  // passing data is reduced on its way
   // Around the ring, with codes in place of elements: kAllReduce.
   bool recodes() const { return in_ring() && encoding_ && shape_.world > 1; }
   uint32_t reducing_rounds() const;  // kRing: they come first, then those that gather
@@ -206,7 +204,7 @@ class Schedule {
   PatternRow row_;
   uint64_t block_stride_ = 0;                    // kPerRank, kWhole: bytes of a block
   uint64_t total_bytes_ = 0;                     // bytes of all blocks
-  memory::Encoding encoding_, result_encoding_;  // of what a rank contributes, and of the results
+  memory::Encoding encoding_, result_encoding_;  // of contributions, and of results
   uint32_t grain_bytes_ = 64;                    // every chunk but the last has a multiple
   uint32_t chunk_bytes_ = 64;                    // in memory
   uint32_t slot_bytes_ = 64;

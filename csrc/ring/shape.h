@@ -1,5 +1,5 @@
-// Shape: what an operation does with which bytes: its pattern, and the sizes and ranks that its
-// schedule depends on. A plain value.
+// Shape: the pattern of an operation, and the sizes and ranks that its schedule depends on. A plain
+// value.
 #pragma once
 
 #include <cstdint>
@@ -35,20 +35,20 @@ struct Shape {
   // kPairwise: true keeps all overwritten bytes until the operation ends; false keeps them only
   // until they have been sent. Each member chooses for itself.
   bool restored = true;
-  // kDirect only: the share of each rank in each slice, in units of which all ranks together have
-  // protocol::kSharesTotal. A share may be 0.
+  // kDirect only: the share of each rank in each slice. All shares add up to
+  // protocol::kSharesTotal, and a share may be 0.
   std::vector<uint16_t> shares = {};
-  // A leg of kDirect: what passes from one rank to another one. One of the two is this rank.
+  // A leg of kDirect: the data from one rank to another one. One of the two is this rank.
   struct Leg {
     uint32_t from = 0, to = 0;
   };
   std::optional<Leg> leg = {};
-  // Only if `format` is stochastic: what its random bits depend on. They are the same in each
-  // attempt, and whichever member owns a result.
+  // The inputs of the random bits, only if `format` is stochastic. The bits are the same in each
+  // attempt, and do not depend on the owner of a result.
   struct Random {
     uint64_t own = 0, result = 0;  // keys of this member's contribution, and of the results
     uint64_t partial = 0;          // kAllReduce: key of the partial sums that this member sends
-    uint64_t first = 0;            // element of the tensor with which this operation begins
+    uint64_t first = 0;            // first element of this operation in the tensor
   };
   Random random = {};
 };

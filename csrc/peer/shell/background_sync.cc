@@ -66,7 +66,7 @@ void BackgroundSync::run() {
   if (alone) (void)caught([&] { release(); });
 }
 
-// Its outcome is for nobody.
+// No caller takes this outcome.
 void BackgroundSync::release() {
   (void)conclude_once([] { return Status{Code::kInvalidState, "nobody has waited for it", {}}; });
 }
@@ -163,7 +163,7 @@ void BackgroundSync::abandon() {
   {
     const Lock lock(mutex_);
     abandoned_ = true;
-    if (!end_) return;  // the thread releases what it has
+    if (!end_) return;  // the thread releases its memory
   }
   release();
 }

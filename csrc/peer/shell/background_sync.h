@@ -1,13 +1,13 @@
-// BackgroundSync is a sync_shared_state whose caller goes on when all members have voted. A thread
-// of its own then lends and checks the pieces. Peer makes it, and concludes it for the thread that
-// waits for its end. Any thread may call it.
+// BackgroundSync is a sync_shared_state whose caller continues when all members have voted. A
+// thread of its own then lends and checks the pieces. Peer makes it, and concludes it for the
+// thread that waits for its end. Any thread may call it.
 // Invariants:
 //   1. The thread writes only to staging buffers. The tensors are written when it is concluded.
-//   2. What keeps the memory of the tensors alive lives until the thread has ended.
-//   3. It is concluded once; every later wait returns the same outcome. If nobody will wait, it is
-//      concluded when the call ends, and nothing is written.
+//   2. The owner of the tensors' memory (InBackground::keeps) lives until the thread has ended.
+//   3. It is concluded once; every later wait returns the same outcome. If no caller will wait, it
+//      is concluded when the call ends, and nothing is written.
 // The thread ends when the call ends: by the answer, by its timeout, or because the peer leaves.
-// Failure: the thread finds no memory. It gives the call up, and this is the outcome.
+// Failure: the thread finds no memory. It gives the call up, with this error as the outcome.
 #pragma once
 
 #include <memory>
@@ -26,9 +26,8 @@ class BackgroundSync {
  public:
   using Conclude = std::function<Result<JointResult>(FinishJoint)>;
 
-  // `give_up`: tells the others that this peer cannot go on with it. `await`: tells
-  // them, once, that its caller waits for the end. `conclude`: turns the end of
-  // the call into its outcome.
+  // `give_up` reports to the others that this peer cannot continue. `await` reports to them, once,
+  // that the caller waits for the end. `conclude` turns the end of the call into its outcome.
   BackgroundSync(std::shared_ptr<Control::WaitingCall> call, InBackground how,
                  std::function<void()> give_up, std::function<void()> await, Conclude conclude);
   ~BackgroundSync();  // waits for the thread. REQUIRES: the call has ended, or will soon
@@ -50,7 +49,7 @@ class BackgroundSync {
   bool concluded() const;
   std::optional<SyncProgress> take_progress();  // the latest one, once
   void join();  // waits for the thread. REQUIRES: the call has ended
-  // Nobody will wait for it any more. Its memory is released now, or when the call ends.
+  // No caller will wait for it any more. Its memory is released now, or when the call ends.
   void abandon();
   bool abandoned() const;
 

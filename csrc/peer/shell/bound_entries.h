@@ -1,8 +1,8 @@
-// BoundEntries: where each entry of the elected state lies in this process. Usually they are the
+// BoundEntries: the memory of each entry of the elected state in this process. Usually they are the
 // entries that this peer has offered, in the same order. If it takes further entries (see
 // StateSpans), their memory is allocated here. It belongs to SharedEntries.
 // This memory has a limit, because its size comes from other peers. If the entries do not fit, an
-// error says so, and nothing is allocated.
+// error is returned, and nothing is allocated.
 #pragma once
 
 #include <cstdint>

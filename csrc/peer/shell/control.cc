@@ -36,7 +36,7 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
     data_ = std::make_unique<ring::Shell>(data, data_callbacks(), thread);
     timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] {
       armed_.reset();
-      push(Event{TimePassed{}});  // through the inbox, behind the input that has come
+      push(Event{TimePassed{}});  // through the inbox, behind earlier input
     });
     outbox_timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] { flush(); });
   });
@@ -290,7 +290,7 @@ Result<net::Channel> Control::channel(net::Socket socket, Instant by, uint32_t t
   return net::Channel(std::move(socket), std::move(tls.value()), by);
 }
 
-// Says what a failed handshake means for the user.
+// Returns the error of a failed handshake in the user's terms.
 Status Control::explain(const Status& why, net::Tls::Refusal refusal) const {
   if (why.code != Code::kAuthentication) return why;
   const std::string master = "the master at " + text(master_);

@@ -55,8 +55,8 @@ class Control {
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
   // update_topology (policy retry).
-  // `token`: what it proves to the master, if options.secured: then it has a token, and the path of
-  // its file if that is to be watched.
+  // `token`: the proof for the master. If options.secured, it has a token, and the path of its file
+  // if that is to be watched.
   Control(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
           const std::shared_ptr<ring::PeerThread>& thread,
           std::function<void(const Topology&)> on_reconfigured);
@@ -77,7 +77,7 @@ class Control {
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
-  // `at_most` has passed. Then ends its part of the loop and fails what is left. REQUIRES: called
+  // `at_most` has passed. Then ends its part of the loop and fails all open calls. REQUIRES: called
   // once, and not on the loop.
   void end(Duration at_most);
 

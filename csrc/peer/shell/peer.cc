@@ -28,7 +28,7 @@ constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
 // How long an interrupted call waits for the master's answer, in units of Waiter::kInterruptPeriod.
 constexpr int kPeriodsForAnAnswer = 20;
 
-// So much of the memory of this machine, in which other processes run too, may be scratch.
+// The part of this machine's memory that scratch may use, since other processes run here too.
 uint64_t memory_share() {
   const auto pages = static_cast<uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 0L));
   return pages / 64 * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -133,7 +133,7 @@ struct Peer::Impl {
   std::atomic<int64_t> in_flight{0};
 
   Mutex background_mutex;
-  // No thread has waited for it yet.
+  // Not waited for yet.
   std::shared_ptr<BackgroundSync> background PCCL_GUARDED_BY(background_mutex);
 
   SharedMutex life;  // shared by users of the loop, exclusive for its end
@@ -287,8 +287,8 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedE
   }
   if (!result) {
     control.give_up(call);
-    // Tensors are borrowed until the master has answered, and nobody may touch them before. Without
-    // tensors, the call still waits a while, so as not to miss a new topology.
+    // Tensors are borrowed until the master has answered, and the application may not touch them
+    // before. Without tensors, the call still waits a while, so as not to miss a new topology.
     int periods = 0;
     const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
     result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);
@@ -357,8 +357,8 @@ Result<JointResult> Peer::optimize_topology(std::chrono::milliseconds budget, ui
 
 namespace {
 
-// A peer whose device has failed still makes the call. It cannot win, so it has to fetch what it
-// cannot take, and this transfer fails for all members.
+// A peer whose device has failed still makes the call. It cannot win the election, so it has to
+// fetch the entries that its device cannot take, and this transfer fails for all members.
 JointCalled call_of(const SharedEntries& shared, uint64_t revision, protocol::SyncStrategy strategy,
                     Duration timeout) {
   JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.offer(), timeout, {}};
@@ -373,7 +373,7 @@ Status check_strategy(const StateSpans& entries, protocol::SyncStrategy strategy
   return {Code::kInvalidArgument, "shared state: only receive_only may add entries", {}};
 }
 
-// The call may have ended before the transfer failed: if nobody else may send a state, or by a
+// The call may have ended before the transfer failed: if no other member may send a state, or by a
 // timeout. `failure`: of a device of this peer; ok if none has failed.
 Result<JointResult> with_failure(Result<JointResult> result, const Status& failure) {
   if (failure.ok()) return result;
@@ -453,7 +453,7 @@ Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
   return outcome->status();
 }
 
-// The thread starts first: without it nobody would carry out the transfers.
+// The thread starts first: it carries out the transfers.
 Status Peer::Impl::begin_in_background(const std::shared_ptr<BackgroundSync>& sync,
                                        JointCalled event,
                                        const std::shared_ptr<Control::WaitingCall>& call) {

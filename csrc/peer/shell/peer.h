@@ -43,7 +43,7 @@ struct OpResult {
   std::vector<Part> parts;         // of a successful operation with `keep`
   bool ended_before_call = false;  // it was settled for all members before its call here
   int32_t source = -1;             // of a successful receive: the rank of the sender
-  Epoch epoch;                     // in which it ended; none: it never got a number
+  Epoch epoch;                     // of its end; none: it never got a number
   OpKey op;
 };
 using Completion = std::function<void(OpResult)>;
@@ -61,9 +61,9 @@ struct JointResult {
 // Is called for each piece that was verified; see SyncProgress.
 using OnProgress = std::function<void(const SyncProgress&)>;
 
-// How a sync_shared_state goes on in the background.
+// How a sync_shared_state continues in the background.
 struct InBackground {
-  std::shared_ptr<void> keeps = {};  // what has to live while the memory of the entries is lent
+  std::shared_ptr<void> keeps = {};  // lives while the memory of the entries is lent
   // The thread calls it once, and its work is done inside; may be empty.
   std::function<void(const std::function<void()>& work)> around = {};
 };
@@ -111,11 +111,11 @@ class Peer {
   std::shared_ptr<const Topology> topology() const;
 
   // REQUIRES: memory that stays valid until `completion` is called. Its spans: one with the tensor;
-  // for an all-gather, one per rank in rank order, or one with the parts of all ranks, in which
-  // this rank's part already holds its contribution; for a barrier, none. Peer sets dtype, reduce,
+  // for an all-gather, one per rank in rank order, or one with the parts of all ranks, where this
+  // rank's part already holds its contribution; for a barrier, none. Peer sets dtype, reduce,
   // contributors and request.handle.
   // Returns the handle of the operation; 0 if its completion was called at once.
-  // With `request.parked` the memory is not read before staged() says that its data is there.
+  // With `request.parked` the memory is not read before staged() reports that its data is there.
   Handle post(OpRequest request, ring::Memory memory, Completion completion);
   // Does nothing if the operation has ended. An error ends it for all members.
   void staged(Handle handle, Status status);
@@ -127,11 +127,11 @@ class Peer {
   // longer than `timeout`. `max_bytes`: as in Vote.
   Result<JointResult> optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes,
                                         Duration timeout, const Interrupted& interrupted);
-  // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes what
-  // is in memory of the host, with its OpenMP team. The devices hash the rest, after the work that
+  // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes the
+  // entries in host memory, with its OpenMP team. The devices hash the rest, after the work that
   // this thread has given to them. A device that fails ends the call for all members, with an error
-  // that names the entry. If it fails while it takes what was agreed on, the call fails on this
-  // peer only, and its entries on that device hold anything.
+  // that names the entry. If it fails while it takes the elected state, the call fails on this peer
+  // only, and the content of its entries on that device is undefined.
   // The calling thread calls `on_progress`, which may be empty. kInvalidArgument if the entries
   // cannot be offered; see StateSpans. Entries may be added only with kReceiveOnly.
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
@@ -141,23 +141,23 @@ class Peer {
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         std::vector<StateSpan> entries, Duration timeout,
                                         const Interrupted& interrupted);
-  // The same, but returns when all members have voted. The transfers go on in the background; see
-  // background_sync.h. Until wait_for() has returned an outcome, every joint call fails with
+  // The same, but returns when all members have voted. The transfers continue in the background;
+  // see background_sync.h. Until wait_for() has returned an outcome, every joint call fails with
   // kInvalidState.
   Result<std::shared_ptr<BackgroundSync>> begin_sync(uint64_t revision,
                                                      protocol::SyncStrategy strategy,
                                                      std::shared_ptr<StateSpans> entries,
                                                      InBackground background, Duration timeout,
                                                      const Interrupted& interrupted);
-  // The outcome; nothing at `until`, or if `interrupted` has returned true: the call then goes on.
-  // Stale entries are overwritten here. `may_install`: is asked before that; its error is then the
-  // outcome.
+  // The outcome; nothing at `until`, or if `interrupted` has returned true: the call then
+  // continues. Stale entries are overwritten here. `may_install`: is asked before that; its error
+  // is then the outcome.
   std::optional<Result<JointResult>> wait_for(BackgroundSync& sync, Instant until,
                                               const Interrupted& interrupted,
                                               const std::function<Status()>& may_install);
 
-  // Says good-bye to the master, fails open calls with kInvalidState, and ends its part of
-  // the loop. Idempotent.
+  // Sends the master a good-bye, fails open calls with kInvalidState, and ends its part of the
+  // loop. Idempotent.
   void leave(Duration at_most);
   Info info();
 

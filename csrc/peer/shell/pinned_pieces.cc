@@ -49,7 +49,7 @@ Status wait_for(memory::DeviceEvent& event, Duration limit,
     if (now - start < kBusyPoll) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(pause);  // a device calls nobody: it has to be asked again
+      std::this_thread::sleep_for(pause);  // devices have no callbacks: poll again
       pause = std::min(2 * pause, kPauseMax);
     }
   }

@@ -23,7 +23,7 @@ namespace pccl::peer {
 Status wait_for(memory::DeviceEvent& event, Duration limit,
                 const std::function<bool()>& interrupted = {});
 
-// Releases nothing of `what` until the process ends: a device may still use it.
+// Keeps `what` until the process ends: a device may still use it.
 void keep_for_ever(std::shared_ptr<void> what);
 
 class PinnedPieces {
@@ -37,7 +37,7 @@ class PinnedPieces {
   using Use = std::function<void(size_t which, size_t offset, std::span<std::byte> bytes)>;
   struct Outcome {
     Status status;
-    size_t first = 0, last = 0;  // the spans that a failure is about
+    size_t first = 0, last = 0;  // the spans of a failure
   };
 
   PinnedPieces(memory::Device& device, Duration limit) : device_(device), limit_(limit) {}
@@ -47,7 +47,7 @@ class PinnedPieces {
 
   // Copies the spans to the host; `take` reads the bytes.
   Outcome out(const Spans& spans, const Use& take) { return run(spans, true, take); }
-  // Copies to the spans what `fill` writes. REQUIRES: the last call has succeeded.
+  // Copies the output of `fill` to the spans. REQUIRES: the last call has succeeded.
   Outcome in(const Spans& spans, const Use& fill) { return run(spans, false, fill); }
 
  private:

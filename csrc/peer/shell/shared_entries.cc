@@ -194,7 +194,7 @@ void SharedEntries::begin(const BeginPieces& plan) {
   if (plan.keeps) return;
   elected_ = plan.plan.entries;
   refusal_ = entries_.bind(elected_);
-  if (spans_->may_add()) copies_.clear();  // their keys are those of the plan before
+  if (spans_->may_add()) copies_.clear();  // their keys belong to the plan before
   layout_ = PieceLayout(elected_, plan.plan.keys, options_.piece_bytes);
   manifest_.clear();
   staging_.clear();
@@ -225,7 +225,7 @@ std::span<std::byte> SharedEntries::in_tensor(uint32_t piece) const {
   return home_of(segments[0]);
 }
 
-// Where the bytes are that this peer offered.
+// The bytes that this peer offered.
 std::span<std::byte> SharedEntries::home_of(const PieceLayout::Segment& segment) const {
   const auto copy = copies_.find(segment.key);
   if (copy != copies_.end()) return {copy->second.get() + segment.offset, segment.bytes};
@@ -313,8 +313,8 @@ Status SharedEntries::copy_out(const std::vector<uint32_t>& keys) {
   return {};
 }
 
-// The sums of the parts of large entries were computed with their hashes, but not those of entries
-// on a device.
+// The sums of the parts of large entries were computed with their hashes, except for entries on a
+// device.
 Status SharedEntries::make_manifest() {
   if (!manifest_.empty()) return {};
   std::vector<uint64_t> manifest;

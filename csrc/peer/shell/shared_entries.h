@@ -3,11 +3,11 @@
 // calling thread, which may use its OpenMP team. The peer loop asks that thread to lend and to
 // check. It waits for devices, each time for `timeout` at most.
 // Pieces are received into staging buffers of their own, and install() copies them to the tensors.
-// With `in_place` a piece of an entry in memory of the host is received in the tensor itself: what
-// the tensor held is of no worth.
+// With `in_place` a piece of an entry in host memory is received in the tensor itself: its old
+// content is worthless.
 // Entries on a device: the device hashes them. If it cannot, the host hashes them piece by piece.
-// Only an entry that somebody asks for is copied to the host. The memory of an entry is written by
-// install() alone (P2), unless it is in place. The pinned memory is that of PinnedPieces.
+// Only an entry that another member requests is copied to the host. The memory of an entry is
+// written by install() alone (P2), unless it is in place. PinnedPieces provides the pinned memory.
 // Failure: an error names the entry, or the first and the last of several on one device.
 #pragma once
 
@@ -44,16 +44,16 @@ class SharedEntries {
   const Status& failure() const { return failure_; }
   // The offer to the master. The caller fills in revision and strategy.
   const protocol::Offer& offer() const { return offer_; }
-  const std::shared_ptr<StateSpans::List>& list() const { return list_; }  // what is offered
+  const std::shared_ptr<StateSpans::List>& list() const { return list_; }  // the offered entries
 
   // A plan begins. From here on, entries are counted as in the plan. Unless it keeps the pieces of
-  // the one before, what was received is dropped.
+  // the plan before, the received pieces are dropped.
   void begin(const BeginPieces& plan);
   // The memory of one end of the transfer `op`. kSystem if there is none. REQUIRES: a plan.
   Result<std::span<std::byte>> lend(OpKey op, const PieceOp& piece);
   void take_back(OpKey op);  // of a transfer that was sent
-  // Checks what has come with the transfer `op`. kSharedState names the first key that has another
-  // hash than was agreed on.
+  // Checks the bytes that the transfer `op` has brought. kSharedState names the first key whose
+  // hash differs from the elected one.
   struct Checked {
     Status status;
     std::vector<uint64_t> have = {};  // of kHave

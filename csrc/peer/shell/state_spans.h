@@ -59,11 +59,11 @@ class StateSpans {
   const std::vector<StateSpan>& all() const { return entries_; }
   const std::optional<MayAdd>& may_add() const { return may_add_; }
   const protocol::LayoutWords& words() const { return words_; }
-  // Their descriptions, in the same order. The hashes are any; the caller sets them. The list is
-  // the one of an earlier call if nobody has that one any more.
+  // Their descriptions, in the same order. The hashes are unset: the caller sets them. Reuses the
+  // list of an earlier call if no one holds it.
   std::shared_ptr<List> list();
 
-  // The numbers of the entries, by the way in which they are hashed.
+  // The numbers of the entries, by their way of hashing.
   struct ByKind {
     std::vector<uint32_t> on_devices;               // not the empty ones
     std::vector<uint32_t> large;                    // in memory of the host: above `piece_bytes`

@@ -1,6 +1,6 @@
-// token_file: reads the file of PCCL_SECRET_FILE, in which a peer has its token. pccl_backend reads
-// it once at the start and explains all that may be wrong with it. Peer::join() reads it once more.
-// TokenWatch looks at it from then on, so that a token can be replaced while the run goes on.
+// token_file: reads a peer's token from the file of PCCL_SECRET_FILE. pccl_backend reads it once at
+// the start and explains all that may be wrong with it. Peer::join() reads it once more. TokenWatch
+// looks at it from then on, so that a token can be replaced during the run.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace pccl::peer {
 
-// Where a peer has its token: in a file, which may change, or in memory. Neither: it has none.
+// The place of a peer's token: a file, which may change, or memory. Neither: it has none.
 struct TokenSource {
   std::string path;
   std::shared_ptr<const Token> token;
@@ -52,7 +52,7 @@ class TokenWatch {
   const Callbacks callbacks_;
   // On the loop only.
   std::shared_ptr<const Token> token_;  // that the file had last
-  std::optional<FileStamp> stamp_;      // of what was read last
+  std::optional<FileStamp> stamp_;      // of the last file read
   bool warned_ = false;                 // the file was wrong when it was read last
   std::unique_ptr<net::Timer> timer_;
   net::Loop loop_{"pccl-token"};

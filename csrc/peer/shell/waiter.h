@@ -1,5 +1,5 @@
-// Waiter is the place at which a caller's thread waits for the end of its join or joint call. In
-// the meantime the thread does work that takes too long for a loop: it hashes a shared state. One
+// Waiter is the place where a caller's thread waits for the end of its join or joint call. In the
+// meantime the thread does work that takes too long for a loop: it hashes a shared state. One
 // thread calls wait(), and any thread calls the rest. The caller holds no lock while it waits or
 // works.
 #pragma once
@@ -17,13 +17,13 @@ class Waiter {
  public:
   static constexpr Duration kInterruptPeriod = std::chrono::milliseconds(100);
 
-  // The waiting thread runs the task. finish() drops what it has not run yet.
+  // The waiting thread runs the task. finish() drops the tasks that were not run yet.
   void work(std::function<void()> task);
   // The same, but a task that came before finish() is run, whatever happens.
   void tell(std::function<void()> task);
   void finish(FinishJoint result);
   // The end of the call, or nothing if `interrupted` returned true. May then be called again. It
-  // throws what a task throws. After that only end() may be called.
+  // rethrows the exception of a task. After that only end() may be called.
   std::optional<FinishJoint> wait(const Interrupted& interrupted);
   // The end of the call. No task is run any more.
   FinishJoint end();

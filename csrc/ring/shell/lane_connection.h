@@ -31,8 +31,8 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   // `dialled`: this peer opened the connection, so an answer to its hello comes first.
   LaneConnection(net::Loop& loop, net::Channel channel, bool dialled, Callbacks callbacks);
 
-  // `congestion` names the congestion control; empty: chosen by the path. If the system refuses it,
-  // returns a text that says so.
+  // `congestion` names the congestion control; empty: chosen by the path. Returns a warning if the
+  // system refuses it.
   std::string tune(net::PathClass rtt, const std::string& congestion);
   // `contended`: the ring has more than two ranks. If no network is between the ranks, they then
   // share cores, and data that waits long in a socket is out of cache when it is read. Call it
@@ -42,7 +42,7 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
-  // Sends what the lane's first frame in `engine` will be, before it is a lane of it.
+  // Sends the lane's first frame of `engine` before it is a lane of that engine.
   void open_early(const Engine& engine, PeerId peer);
   // Makes this a lane of `engine` until the engine's link_down(peer). `same_machine`: the
   // other end is on this machine.

@@ -1,6 +1,6 @@
 // The driver of the data plane, on the peer loop: each thing that happens to a connection becomes
 // an event of LinkCore, and its effects are carried out at once. A lane that is up joins the
-// Engine. csrc/link/core.h says what can go wrong.
+// Engine. csrc/link/core.h lists the failures.
 
 #include "csrc/ring/shell/shell.h"
 
@@ -30,8 +30,8 @@ namespace {
 
 using link::ConnectionId;
 
-// Pending connections: room for those of all members at once. Honest peers send their hello within
-// a round trip, so the oldest connection is closed first.
+// Room for pending connections of all members at once. Honest peers send their hello within a round
+// trip, so the oldest connection is closed first.
 constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
 // All members may share one address, and two of them open all their lanes at once.
 constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * protocol::kLanesMax;
@@ -40,7 +40,7 @@ constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * pro
 constexpr size_t kPendingWhenScarce = 8;
 
 // Connections that wait for this peer to learn its identity, about a round trip to the master. All
-// members may dial before the master's Welcome has come.
+// members may dial before the master's Welcome arrives.
 constexpr size_t kEarlyMax = protocol::kMembersMax;
 
 // Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
@@ -54,7 +54,7 @@ uint32_t lanes_affordable() {
 }  // namespace
 
 struct Shell::Impl {
-  // The lanes of a link that is up, in the order in which they came up.
+  // The lanes of a link that is up, oldest first.
   struct LaneSet {
     std::vector<ConnectionId> lanes;
     // Not on one machine. On a wan path it chooses the active lanes.
@@ -213,7 +213,7 @@ void Shell::Impl::accept_plain(net::Socket socket, size_t room) {
   step(link::Accepted{id, address, room});
 }
 
-// The core learns of it when the other end has proven who it is.
+// The core gets the connection when the other end has proven its identity.
 void Shell::Impl::accept_encrypted(net::Socket socket, size_t room) {
   const ConnectionId id = core.new_lane();
   const std::string address = socket.peer_host();
@@ -263,7 +263,7 @@ void Shell::Impl::dialled(const link::Connect& connect, net::Socket socket) {
   step(link::Connected{connect.lane});
 }
 
-// The hello follows when the handshake is complete. The introduction says a part of it before.
+// The hello follows when the handshake is complete. The introduction carries a part of it before.
 void Shell::Impl::shake_hands(const link::SendHello& send) {
   Dialled& own = dialled_handshakes.at(send.lane);
   own.hello = send.hello;
@@ -351,7 +351,7 @@ void Shell::Impl::step(const link::Event& event) {
     core.step(next, monotonic_now(), effects);
     for (const link::Effect& effect : effects)
       std::visit([this](const auto& what) { perform(what); }, effect);
-    // The core says nothing more of a lane that has ended by itself.
+    // The core never mentions a lane again that has ended by itself.
     if (const auto* failed = std::get_if<link::Failed>(&next)) remove_lane(failed->lane);
   }
   stepping = false;

@@ -5,7 +5,7 @@
 // they are posted to the peer loop in order. Callbacks run on the peer loop.
 // Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
 // kHelloOk); report the link up; open the epoch; dial further lanes to ring neighbours on a wan
-// path; move chunks; measure what the lanes carry; deactivate lanes that bring nothing.
+// path; move chunks; measure the rate of the lanes; deactivate lanes that bring nothing.
 // Failures:
 //  - A dial fails: it is reported and soon tried again, until forget(). A further lane is tried
 //    again in the next epoch.
@@ -37,7 +37,7 @@ class Shell {
   struct Callbacks {
     std::function<void(Result<uint16_t> port)> on_listening;
     std::function<void(protocol::LinkReport)> on_link;
-    // The bytes of the link in a time in which only the network limited it.
+    // The bytes of the link while only the network limited it.
     std::function<void(protocol::LinkRate)> on_rate = [](const protocol::LinkRate&) {};
     std::function<void(Epoch, OpKey, protocol::AbsentRanks)> on_transferred;  // see Engine
     // Required if a task has `keep` set.
@@ -77,9 +77,9 @@ class Shell {
   void dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial = 0,
             std::optional<protocol::LaneCredential> credential = {});
   void forget(PeerId peer);
-  // `neighbours`: those of `peers` that are next to this peer in the ring.
+  // `neighbours`: the members of `peers` next to this peer in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
-  // The link to this peer is about to carry much: see link::LanesWanted.
+  // Large transfers follow on this link: see link::LanesWanted.
   void open_lanes(PeerId peer, bool measured);
   void sample(PeerId peer);  // on_sampled follows
   void post(Task task, Memory memory);
