@@ -1,5 +1,5 @@
 // DeviceGuard: makes a device the current one of this thread until the end of the block. If that
-// fails, status() says why, and nothing has changed.
+// fails, status() returns the error, and nothing has changed.
 #pragma once
 
 #include <cuda_runtime.h>

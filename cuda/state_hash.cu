@@ -1,8 +1,8 @@
 // The kernel of the state hash. csrc/memory/state_hash.h defines the hash; its words (tile, row,
 // lane, turn, mix, merge, settle) are the names here. A lane of a tile is a thread, so a row is one
-// coalesced load of a warp. A warp takes a tile, adds its value to a register, and goes on with the
-// tile that is as many tiles further as there are warps. At the end of a span, one atomic addition
-// brings the register into the span's sum.
+// coalesced load of a warp. A warp takes a tile, adds its value to a register, and continues with
+// the tile that is as many tiles further as there are warps. At the end of a span, one atomic
+// addition brings the register into the span's sum.
 
 #include <cuda_runtime.h>
 
@@ -73,7 +73,7 @@ __device__ __forceinline__ Word load_word(const std::byte* at) {
   }
 }
 
-// The word at `at`, of which only the bytes before `end` exist; the others are zero.
+// The word at `at`. Only its bytes before `end` exist; the others are zero.
 __device__ __forceinline__ Word load_end(const std::byte* at, const std::byte* end) {
   Word word = 0;
   for (unsigned i = 0; i < sizeof(Word) && at + i < end; ++i) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ Word tile_value(const std::byte* data, Word bytes, Wo
   if (bytes >= kTileBytes + sizeof(Word)) {
     take_rows<kAligned>(lane, from, kTileRows);
   } else {
-    // A last row of which not all bytes may be loaded as words goes byte by byte.
+    // If the last row has bytes that may not be loaded as words, it goes byte by byte.
     const Word readable = kAligned || bytes < sizeof(Word) ? bytes : bytes - sizeof(Word);
     const auto rows = static_cast<unsigned>(readable / kRowBytes);
     take_rows<kAligned>(lane, from, rows);

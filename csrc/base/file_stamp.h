@@ -1,5 +1,5 @@
-// FileStamp tells one content of a file from the next without reading it, so that a file can be
-// looked at often. A change of its mode gives it another stamp, too: it may be readable now.
+// FileStamp distinguishes the contents of a file without reading it, so that a file can be checked
+// often. A change of its mode gives it another stamp, too: it may be readable now.
 #pragma once
 
 #include <cstdint>

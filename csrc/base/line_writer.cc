@@ -1,6 +1,6 @@
-// What goes well: push() appends the line and wakes the thread, which takes one line after the
-// other and writes it with one call, so that lines of several processes do not mix.
-// What may fail: the reader does not read, so write() blocks the thread, and the queue fills up.
+// Normal case: push() appends the line and wakes the thread, which takes one line after the other
+// and writes it with one call, so that lines of several processes do not mix.
+// Failure: the reader does not read, so write() blocks the thread, and the queue fills up.
 
 #include "csrc/base/line_writer.h"
 
@@ -37,7 +37,7 @@ bool is_writable(int fd, int milliseconds) {
   return poll(&asked, 1, milliseconds) > 0;
 }
 
-// Writes all of it, or up to an error.
+// Writes all bytes, or up to an error.
 void write_line(int fd, std::string_view line) {
   while (!line.empty()) {
     const size_t written = write_some(fd, line);

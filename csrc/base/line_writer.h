@@ -1,6 +1,6 @@
-// LineWriter: writes lines to a descriptor on a thread of its own, in the order in which they were
-// pushed. So no thread that pushes waits for the reader of the descriptor, which may read nothing:
-// a paused terminal, a parent that ignores its pipe, a log collector that hangs.
+// LineWriter: writes lines to a descriptor on a thread of its own, in the order of the push()
+// calls. So no thread that pushes waits for the reader of the descriptor, which may read nothing: a
+// paused terminal, a parent that ignores its pipe, a log collector that hangs.
 // Any thread may call it, except in a child that was forked after its creation: the child does not
 // have the thread.
 // Bounded: if more than kBytesMax wait, further lines are dropped until half of that is written.
@@ -26,7 +26,7 @@ class LineWriter {
 
   // `report`: makes the line with the number of the dropped ones. It must not push.
   LineWriter(int fd, Report report);
-  // Lines that wait are lost. The thread may go on with the present one.
+  // Lines that wait are lost. The thread may still write the present one.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;

@@ -9,7 +9,7 @@ namespace pccl {
 
 enum class LinkFault : uint8_t {
   kOther = 0,
-  kRefused = 1,           // the machine answers, but nobody listens on the port
+  kRefused = 1,           // the machine answers, but no process listens there
   kNoAnswer = 2,          // no answer in time, or no route
   kUnknownName = 3,       // the host name has no address
   kAnotherProgram = 4,    // the program that answers does not speak our protocol

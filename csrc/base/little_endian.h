@@ -1,4 +1,4 @@
-// little_endian: whole numbers as little-endian bytes, in which they are sent and stored. Plain
+// little_endian: whole numbers as little-endian bytes, the form on the wire and in files. Plain
 // functions; any thread may call them.
 #pragma once
 

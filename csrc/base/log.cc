@@ -29,7 +29,7 @@ std::atomic<LineWriter*> g_writer{nullptr};
 std::atomic<LineWriter*> g_writer_of_parent{nullptr};  // only so that it does not count as a leak
 std::atomic<Duration> g_end_left{kEndMax};             // how long end_log() may still wait
 
-// The child has neither the thread, nor a mutex of which it knows the state.
+// The child does not have the thread, and the state of the mutex is unknown.
 void forget_in_child() {
   LineWriter* const before = g_writer.exchange(nullptr);
   if (before != nullptr) g_writer_of_parent = before;

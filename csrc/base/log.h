@@ -3,8 +3,8 @@
 // Any thread may call it. A thread of the log writes the lines (LineWriter), so no caller waits for
 // the reader of stderr. Each line is written whole. Text from outside cannot forge a line:
 // unprintable characters (text.h) are escaped. Cores do not log: they emit a Log effect.
-// A forked child has a thread of its own, and does not write what waited in its parent.
-// A warning that says that a state has begun is followed by a warning when the state is over.
+// A forked child has a thread of its own, and does not write the lines that waited in its parent.
+// A warning about the start of a state is followed by a warning about its end.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 // (ISO 8601), so that the lines of machines in several time zones can be merged.
 void log(LogLevel level, std::string_view message);
 
-// Writes a warning. For callers that know what it is about, LogContext does the same.
+// Writes a warning. LogContext does the same, with the words of its subject.
 void log_warning(const std::string& message);
 
 // Sets the level by its name, from the environment or a command line. Returns false, and changes
@@ -35,12 +35,12 @@ bool flush_log(Duration limit);
 // and a process that ends otherwise should.
 void end_log();
 
-// Writes the last line of a process that is about to abort, after those that wait, within that
+// Writes the last line of a process that aborts next, after the lines that wait, within that
 // second. `line` ends in '\n'.
 void log_last(std::string_view line);
 
-// LogContext: the words with which all lines about one thing begin, such as the run and the rank of
-// a peer. The object that logs owns it, since one process may be several peers. Any thread may call
+// LogContext: the first words of all lines about one subject, such as the run and the rank of a
+// peer. The object that logs owns it, since one process may be several peers. Any thread may call
 // it.
 class LogContext {
  public:

@@ -1,4 +1,4 @@
-// PathInfo: what the system knows about the path of a TCP connection. A plain value.
+// PathInfo: the system's measurements of the path of a TCP connection. A plain value.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,8 @@ struct PathInfo {
   uint32_t segments = 0, segments_again = 0, segments_arrived = 0;
   uint32_t segment_bytes = 0;  // bytes of a full segment
   uint64_t window = 0;         // bytes that congestion control allows to be in flight
-  // `busy`: the time since the connection opened in which some bytes had not arrived. `held`: the
-  // part of it in which the send buffer was full and all of it in flight, so that the size of the
-  // buffer was the limit.
+  // `busy`: the time since the connection opened with bytes on the way. `held`: the part of `busy`
+  // with a full send buffer that was all in flight, so that the size of the buffer was the limit.
   Duration busy{0}, held{0};
 };
 

@@ -22,8 +22,8 @@ class Prefaulter {
   Prefaulter(const Prefaulter&) = delete;
   Prefaulter& operator=(const Prefaulter&) = delete;
 
-  // Queues huge pages that nobody has touched yet. They are touched from the first to the last, for
-  // as long as it takes. Other threads may touch them meanwhile.
+  // Queues fresh huge pages. They are touched from the first to the last, for as long as it takes.
+  // Other threads may touch them meanwhile.
   void add(std::span<std::byte> pages);
   // Call it before `pages` are unmapped: they are not touched any more when it returns. It waits
   // for at most one page.

@@ -1,4 +1,4 @@
-// result: Result<T> is a T, or the Status that says why there is none. A plain value.
+// result: Result<T> is a T, or the Status with the reason why there is none. A plain value.
 #pragma once
 
 #include <utility>

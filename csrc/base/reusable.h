@@ -16,7 +16,7 @@ namespace pccl {
 template <typename T>
 class Reusable {
  public:
-  // The object, if nobody has it; else null.
+  // The object, if it is not lent; else null.
   T* idle() const {
     const bool given_back = slot_ != nullptr && !slot_->lent.load(std::memory_order_acquire);
     return given_back ? &slot_->object : nullptr;

@@ -18,7 +18,7 @@ class SharedList {
   SharedList() = default;
   SharedList(List entries) : list_(std::make_shared<const List>(std::move(entries))) {}
   SharedList(std::initializer_list<T> entries) : SharedList(List(entries)) {}
-  // REQUIRES: not null, and nobody changes it any more.
+  // REQUIRES: not null, and never changed again.
   explicit SharedList(std::shared_ptr<const List> list) : list_(std::move(list)) {}
 
   const List& all() const {

@@ -36,7 +36,7 @@ Status caught(Work&& work) {
   return {};
 }
 
-// The other side has sent what PROTOCOL.md forbids: its connection is closed. `what` names it.
+// The other side has violated PROTOCOL.md: its connection is closed. `what` names the violation.
 inline Status violation(std::string what) {
   PCCL_ASSERT(!what.empty());
   return {Code::kProtocol, std::move(what), {}};

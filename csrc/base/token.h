@@ -1,7 +1,7 @@
-// Token: what lets a peer into the runs of a master. Its text is one line, "pccl1.<id>.<secret>".
-// The id is public. The secret is 256 random bits, in base64url without padding.
-// pccl_backend/_tokens.py has the same rules, and makes tokens. Pure: text in, a value or a refusal
-// out. No refusal repeats any text.
+// Token: the id and the secret that let a peer into the runs of a master. Its text is one line,
+// "pccl1.<id>.<secret>". The id is public. The secret is 256 random bits, in base64url without
+// padding. pccl_backend/_tokens.py has the same rules, and makes tokens. Pure: text in, a value or
+// a refusal out. No refusal repeats any text.
 #pragma once
 
 #include <cstddef>

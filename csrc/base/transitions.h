@@ -1,6 +1,6 @@
-// Transitions: the table of a state machine: which state may follow which, what makes the step, and
-// what the machine sends or does then. The table is a constant at the top of the machine's `.cc`
-// file. docs/state-machines.md is drawn from the tables by `make diagrams`.
+// Transitions: the table of a state machine: which state may follow which, the event of each step,
+// and the messages or actions that follow. The table is a constant at the top of the machine's
+// `.cc` file. docs/state-machines.md is drawn from the tables by `make diagrams`.
 //   1. The machine takes every step through its table. A step that the table lacks is a bug in pccl
 //      and asserts.
 //   2. A table has one row for each pair of states, however many events make this step, because
@@ -71,8 +71,8 @@ class Transitions final : public TransitionTable {
  public:
   struct Row {
     State from, to;
-    const char* event;        // what makes the step
-    const char* effect = "";  // what is sent or done then
+    const char* event;        // cause of the step
+    const char* effect = "";  // sent or done then
   };
   using Name = const char* (*)(State);
 

@@ -27,11 +27,11 @@ struct WireFormat {
 // as they are. The rounding is named if it is not to nearest.
 std::string text(const WireFormat& format);
 
-// Numbers that are rounded: those of a contribution or a result, or of a partial sum in a ring.
+// The rounded numbers: of a contribution or a result, or of a partial sum in a ring.
 enum class Rounded : uint8_t { kWhole = 0, kPartialSum = 1 };
 
 // Bits on the wire of an element that has `width` bytes in memory: on average over contributions
-// and results, with what describes their blocks (3 bytes each).
+// and results, with the headers of their blocks (3 bytes each).
 double bits_on_wire(const WireFormat& format, uint64_t width);
 
 }  // namespace pccl

@@ -1,9 +1,10 @@
 // Device: an accelerator with memory of its own. It copies between its memory and pinned memory of
-// the host, hashes its memory, and tells when that is done. It works in the background, on streams
-// that nothing else uses: one for each direction, and one for work that waits for no mark. Any
-// thread may call it; for Staging, the caller's thread calls pinned() and mark(), and the thread
-// that watches the copies calls the rest.
-// Failure: a Status says what the device says. After a failed copy its target holds anything.
+// the host, hashes its memory, and reports when that is done. It works in the background, on
+// streams that nothing else uses: one for each direction, and one for work that waits for no mark.
+// Any thread may call it; for Staging, the caller's thread calls pinned() and mark(), and the
+// thread that watches the copies calls the rest.
+// Failure: a Status with the error text of the device. After a failed copy the content of its
+// target is undefined.
 // It knows no dtype, no operation and no verdict.
 #pragma once
 
@@ -23,7 +24,7 @@ class DeviceMemory {
   virtual ~DeviceMemory() = default;
 };
 
-// Memory on a device without gaps, of which parts can be copied.
+// Memory on a device without gaps. Parts of it can be copied.
 class DeviceBytes : public DeviceMemory {
  public:
   virtual size_t size() const = 0;
@@ -65,7 +66,7 @@ using DeviceEventPtr = std::shared_ptr<DeviceEvent>;
 class Device {
  public:
   virtual ~Device() = default;
-  // kSystem if there is none left; the message says how many bytes were asked for.
+  // kSystem if there is none left; the message shows the requested size.
   virtual Result<std::unique_ptr<PinnedMemory>> pinned(size_t bytes) = 0;
   // Whether the work that this thread gives to the device is recorded into a graph, and not run.
   virtual bool capturing() = 0;
@@ -77,8 +78,9 @@ class Device {
                                           const DeviceCopies& copies) = 0;
   virtual Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark,
                                          const DeviceCopies& copies) = 0;
-  // Begins at once to hash each of `what`. All memory, and what is returned, stays valid until that
-  // is reached. Null: this device cannot hash. On failure nothing is being hashed any more.
+  // Begins at once to hash each of `what`. All memory, and the returned object, stay valid until
+  // the hashes are done. Null: this device cannot hash. On failure nothing is being hashed any
+  // more.
   virtual Result<std::unique_ptr<DeviceHashes>> hash(const std::vector<DeviceBytesPtr>& what) = 0;
 };
 

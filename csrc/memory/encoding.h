@@ -21,13 +21,13 @@ struct Quantization {
 // Nothing: the elements as they are in memory, little-endian.
 using Encoding = std::optional<Quantization>;
 
-// Those of the contributions and of the result of an all-reduce. The result of contributions of 4
-// bits has blocks of 256 elements if it has 8 bits.
+// The encodings of the contributions and of the result of an all-reduce. With contributions of 4
+// bits, a result of 8 bits has blocks of 256 elements.
 Encoding encoding_of_contributions(const WireFormat& format);
 Encoding encoding_of_result(const WireFormat& format);
 
-// Elements of which every chunk has a multiple, but for the last of a tensor: it has whole blocks
-// of both encodings.
+// Every chunk but the last of a tensor has a multiple of this many elements: whole blocks of both
+// encodings.
 uint32_t grain_of(const WireFormat& format);
 
 // Bytes on the wire of elements that begin with a block and have `bytes` bytes in memory, `width`

@@ -3,7 +3,7 @@
 // of one direction), and makes some fail. It runs in the calls of reached(): time is the
 // number of these calls. One thread at a time may use it.
 // Pinned memory begins with a pattern, so that an operation that does not wait for its data, or
-// gives back what it never received, shows it.
+// returns bytes that it never received, shows it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class FakeDevice : public Device {
  public:
   struct Options {
     uint64_t seed = 1;
-    uint32_t fails_one_in = 0;     // one copy in so many fails; 0: none
+    uint32_t fails_one_in = 0;     // one copy of this many fails; 0: none
     uint32_t delay_max = 20;       // calls of reached() until a piece of work is done, at most
     size_t pinned_max = SIZE_MAX;  // bytes of pinned memory at a time
     bool capturing = false;

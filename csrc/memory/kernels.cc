@@ -98,7 +98,7 @@ PCCL_WIDE void wide_float16(std::byte* to, const std::byte* a, const std::byte* 
 }
 #endif
 
-// --- Which code for which call -------------------------------------------------------------------
+// --- The choice of the code for each call --------------------------------------------------------
 
 // An element type, for either width.
 template <typename T>
@@ -179,7 +179,7 @@ Kernel bool_kernel(ReduceOp op) {
   return nullptr;
 }
 
-// The kernel of a step; `last` says whether it adds the last contribution.
+// The kernel of a step; `last`: it adds the last contribution.
 Kernel kernel_for(DType dtype, ReduceOp op, bool last) {
   switch (dtype) {
     case DType::kUint8: return integer_kernel<uint8_t>(op, last);

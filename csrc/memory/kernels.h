@@ -47,10 +47,10 @@ inline int divisor_of(const Reduction& reduction) {
   return std::max(reduction.contributors - reduction.absent, 1);
 }
 
-// destination = partial (op) contribution, the step by which a reduction grows from `held`
-// contributions to held + 1. If `held` is 1, `partial` is itself a contribution; otherwise it is
-// the result of the step before. The step that adds the last contribution gives the result: there
-// AVG divides, in the precision of the sum. So a reduction of one contributor has no step.
+// destination = partial (op) contribution: this step takes a reduction from `held` contributions to
+// held + 1. If `held` is 1, `partial` is itself a contribution; otherwise it is the result of the
+// step before. The step that adds the last contribution gives the result: there AVG divides, in the
+// precision of the sum. So a reduction of one contributor has no step.
 // `destination` may be exactly `partial` or `contribution`; no other overlap.
 // REQUIRES, for AVG: 1 <= held < contributors.
 void reduce(const Reduction& reduction, int held, std::byte* destination, const std::byte* partial,
@@ -58,7 +58,7 @@ void reduce(const Reduction& reduction, int held, std::byte* destination, const 
 
 // Copies without loading `to` into the cache, for bytes that are read only if an operation fails.
 // memcpy reads each line before it overwrites it, and takes nearly twice as long if `from` is in
-// cache. The spans do not overlap. A thread that is told about the copy afterwards sees all of it.
+// cache. The spans do not overlap. A thread that learns about the copy afterwards sees all of it.
 void save_past_cache(std::byte* to, const std::byte* from, size_t bytes);
 
 }  // namespace pccl::memory

@@ -1,6 +1,6 @@
 // The arithmetic of csrc/memory/kernels.cc on one vector of elements; no other file includes it. An
-// operation combines two vectors. A family says what a block of bytes holds: integers, floats,
-// pairs of 16-bit floats, or bools.
+// operation combines two vectors. A family defines the content of a block of bytes: integers,
+// floats, pairs of 16-bit floats, or bools.
 //
 // Vectors are compiler vectors (vector_size), lowered to the instructions that the machine has.
 // They are passed by reference only: passing them by value would change the calling convention. All
@@ -125,15 +125,15 @@ struct SumAndDivide {
   }
 };
 
-// Makes every NaN the positive quiet one. Processors, and even two compilations, differ in which of
-// two NaNs an addition keeps and in the sign of a new NaN.
+// Makes every NaN the positive quiet one. Processors, and even two compilations, differ in the
+// choice between two NaNs that are added, and in the sign of a new NaN.
 template <typename T, typename V>
 PCCL_INLINE void unify_nan(V& x) {
   const V nan = V{} + std::numeric_limits<T>::quiet_NaN();
   x = x == x ? x : nan;
 }
 
-// --- Families: what a block holds ----------------------------------------------------------------
+// --- Families: the content of a block ------------------------------------------------------------
 
 template <typename T, size_t kBlockBytes>
 struct Whole {

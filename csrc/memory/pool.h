@@ -25,7 +25,7 @@ class Pool {
   static constexpr size_t kSmallestBytes = 4096;
   static constexpr uint64_t kIdleBytes = uint64_t{64} << 20;
   static constexpr uint32_t kTurns = 64;
-  // Minimum size, in bytes, from which the page prefaulter touches fresh slabs ahead of use.
+  // The page prefaulter touches fresh slabs ahead of use from this size on, in bytes.
   static constexpr uint64_t kPrefaultedBytesMin = uint64_t{16} << 20;
 
   Pool() = default;

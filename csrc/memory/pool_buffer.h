@@ -9,7 +9,7 @@
 
 namespace pccl::memory {
 
-// A pool buffer that grows: as large as the most that was asked of it.
+// A pool buffer that grows: as large as its largest request so far.
 class ScratchBuffer {
  public:
   explicit ScratchBuffer(Pool& pool) : pool_(&pool) {}

@@ -190,7 +190,8 @@ PCCL_INLINE size_t count_of(size_t element, size_t at, size_t words, size_t elem
 }
 
 // Element k * words + i is in word i, at bit k * kBits. So a shift turns a vector of elements into
-// one of words. Calls put(element, count, vector) with what the codes decode to. `x` has floats.
+// one of words. Calls put(element, count, vector) with the decoded values of the codes. `x` has
+// floats.
 template <size_t kBytes, int kBits, bool kWhole, bool kRandom, Makes kMakes>
 PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words, Scale scale,
                               const Draws& draws, std::byte* codes, auto& put) {
@@ -301,7 +302,7 @@ size_t blocks_of(const Quantization& how, size_t elements) {
   return (elements + how.block - 1) / how.block;
 }
 
-// Where the three parts of a block are on the wire.
+// The places of the three parts of a block on the wire.
 template <typename Byte>
 struct Place {
   Byte *step, *zero, *codes;
@@ -523,7 +524,7 @@ PCCL_DEFINE_CODEC(Widest, PCCL_WIDEST, 64);
 // The words of a block, which a vector does not exceed.
 size_t vector_of(const Quantization& how) { return how.bits == 16 ? 16 : words_of(how, how.block); }
 
-// Calls run(a codec), the fastest that this machine has for vectors of so many floats at most.
+// Calls run(a codec), the fastest of this machine for vectors of at most `floats` floats.
 void with_codec(size_t floats, const auto& run) {
   const PlainFloatMode mode;
 #if PCCL_X86

@@ -59,7 +59,7 @@ constexpr Stretch whole(size_t row) { return {row, 0, row}; }
 struct Rounding {
   bool random = false;
   uint64_t key = 0;
-  uint64_t first = 0;  // element of the tensor with which the row begins; begins a block
+  uint64_t first = 0;  // first element of the row in the tensor; begins a block
 };
 
 // Writes the codes of a stretch, whose elements are at `from`, to their place in the codes of the
@@ -67,12 +67,12 @@ struct Rounding {
 void quantize(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
               std::byte* row, const Rounding& rounding = {});
 
-// Writes the codes of a stretch, and what they decode to to `to`, which may be `from`.
+// Writes the codes of a stretch, and their decoded values to `to`, which may be `from`.
 void quantize_both(const Quantization& how, const float* from, Stretch stretch, std::byte* row,
                    float* to, const Rounding& rounding = {});
 
-// Writes what the codes of a stretch decode to, or adds it to `sum`; makes no codes. If `dtype` is
-// float32, `to` may be `from`. REQUIRES: is_quantizable(dtype).
+// Writes the decoded values of a stretch's codes, or adds them to `sum`; makes no codes. If `dtype`
+// is float32, `to` may be `from`. REQUIRES: is_quantizable(dtype).
 void set_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
                    float* to, const Rounding& rounding = {});
 void add_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,

@@ -91,7 +91,7 @@ Staging::News Staging::poll() {
   return news;
 }
 
-// A verdict "committed" may come first if nobody needs the data, and the copies in then follow.
+// A verdict "committed" may come first if no member needs the data; then the copies in follow.
 void Staging::copies_out_done(const Status& status, News& news) {
   enter(State::kStaged);
   failure_ = status;

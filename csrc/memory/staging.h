@@ -54,7 +54,7 @@ class Staging {
     // The operation has committed, and the copies in are done, or have failed.
     std::optional<Status> finished;
   };
-  // Looks what the device has done, and starts what is next.
+  // Checks the progress of the device, and starts the next work.
   News poll();
   // Whether poll() can have news before end() is called.
   bool waits_for_verdict() const { return state_ == State::kStaged && !verdict_; }

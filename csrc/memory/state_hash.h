@@ -1,6 +1,6 @@
-// state_hash: the hash by which peers agree on shared state. Its 64 bits tell whether two tensors
-// hold the same bytes, at nearly the speed of memory. The value is the same on every machine, for
-// any number of threads, on a CPU and on a GPU.
+// state_hash: the hash that peers compare to agree on shared state. Its 64 bits show whether two
+// tensors hold the same bytes, at nearly the speed of memory. The value is the same on every
+// machine, for any number of threads, on a CPU and on a GPU.
 // It may be called from any thread and allocates nothing. If built with OpenMP, it uses the OpenMP
 // team of the calling thread and does not change its settings. StateHasher takes the bytes in
 // pieces.

@@ -3,7 +3,7 @@
 // OpBuffers owns it; it belongs to the thread that lands the bytes.
 // Invariants:
 //  (1) Each chunk of the schedule fills its own stretch of the row from the start. Its length
-//      therefore says exactly which bytes were overwritten, even for a chunk that was cut in the
+//      therefore shows exactly which bytes were overwritten, even for a chunk that was cut in the
 //      middle.
 //  (2) If nothing is to be restored, the row is short. A stretch is reused once the bytes saved in
 //      it have been sent.
@@ -26,8 +26,8 @@ class Undo {
   // Reserves a row of `bytes` bytes that `chunks` chunks write to; false if there is no memory.
   // REQUIRES: called once.
   bool reserve(uint64_t bytes, uint64_t chunks);
-  // Saves the next `bytes` bytes of chunk `chunk`, at `from`, which are about to be overwritten.
-  // They belong at `at` in the row. REQUIRES: the row has room for them.
+  // Saves the next `bytes` bytes of chunk `chunk`, at `from`, before they are overwritten. They
+  // belong at `at` in the row. REQUIRES: the row has room for them.
   void save(uint64_t chunk, uint64_t at, const std::byte* from, size_t bytes);
   // Copies saved bytes from `at` in the row into `to`. REQUIRES: they were saved there.
   void read(uint64_t at, std::span<std::byte> to) const;

@@ -50,7 +50,7 @@ uint64_t machine_id();
 // The network of a numeric host that usually belongs to one user: the IPv4 address itself, or the
 // first 64 bits of an IPv6 address. Examples: "10.0.0.7", "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);
-// Whether a network_of() is the loopback of this machine, on which any number of peers may run.
+// Whether a network_of() is this machine's loopback, where any number of peers may run.
 bool is_this_machine(const std::string& network);
 
 // The text of an errno value: "connection refused" for ECONNREFUSED.

@@ -14,7 +14,7 @@ class ByteQueue {
   static constexpr size_t kKeptBytes = 64u << 10;
 
   void append(std::span<const std::byte> bytes);
-  // Makes room for so many more bytes at once.
+  // Makes room for this many more bytes at once.
   void reserve(size_t bytes);
   // All bytes of the queue; valid until the next call of another method.
   std::span<const std::byte> bytes() const { return std::span(bytes_).subspan(at_); }

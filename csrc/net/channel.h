@@ -40,13 +40,13 @@ class Channel {
     Status end = {};   // not kOk: nothing comes any more
   };
   // Calls the system at most once. `buffer` is memory for ciphertext; not used without encryption.
-  // REQUIRES: `space` is not empty; while holds_input(), `buffer` is the same and nobody else
+  // REQUIRES: `space` is not empty; while holds_input(), `buffer` is the same and no other code
   // writes to it.
   Received receive(std::span<std::byte> space, std::span<std::byte> buffer);
   bool holds_input() const { return holds_input_; }
 
   // Returns the bytes to send next, as at most plaintext.size() spans, or one. They stand for
-  // `plaintext` or its first part, and for what is to be sent before it. They are valid until the
+  // `plaintext` or its first part, and for all bytes to be sent before it. They are valid until the
   // next call of another method. After the send, pass the number of bytes to sent().
   Result<std::span<const Bytes>> prepare(std::span<const Bytes> plaintext);
   // Returns the number of bytes of `plaintext` that are not needed any more, from its front on.
@@ -54,10 +54,10 @@ class Channel {
   // Whether prepare() would return bytes even without plaintext.
   bool owes() const { return unsent() > 0; }
   size_t unsent() const { return tls_ ? tls_->outgoing().size() : 0; }  // bytes of ciphertext
-  // Says that nothing follows (Tls::close). Only prepare({}) may follow.
+  // Marks the end of our data (Tls::close). Only prepare({}) may follow.
   void close();
 
-  // What to send to an other end that speaks plain text, in its own protocol, before the end.
+  // The last bytes for another end that speaks plain text, in its own protocol.
   void answer_plain_text_with(std::vector<std::byte> bytes) { plain_answer_ = std::move(bytes); }
 
   bool encrypted() const { return tls_.has_value(); }
@@ -89,7 +89,7 @@ class Channel {
   Bytes input_;               // ciphertext that was received and not decrypted
   bool holds_input_ = false;  // TLS may return more before the socket does
   bool dry_ = false;          // the socket had no more
-  Bytes outgoing_;            // what prepare() has returned
+  Bytes outgoing_;            // the result of prepare()
   size_t taken_ = 0;          // bytes of plaintext that are encrypted, and not reported by sent()
   std::vector<std::byte> plain_answer_;
   Counters counters_;

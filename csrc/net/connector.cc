@@ -157,7 +157,7 @@ void Connector::Impl::ready() {
   socklen_t length = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
   const Address& address = addresses[tried - 1];
-  // If nobody listens on a port of this machine, a connection to the port may connect to itself.
+  // If no process listens on a port of this machine, a connection to the port may reach itself.
   if (error == 0 && local_address(socket.fd()) == address) error = ECONNREFUSED;
   if (error == 0 && peer_address(socket.fd()).family() == AF_UNSPEC) error = ENOTCONN;
   if (error == 0) {

@@ -1,6 +1,6 @@
 // descriptors: the registry of all sockets that pccl has open in this process. A forked child
 // closes all of them. Otherwise a DataLoader worker would hold a dead peer's connections open, and
-// nobody would notice that the peer has died.
+// hide its death from all other processes.
 // Any thread may call these functions. The registry is a fixed structure without locks, because a
 // child may use only such structures between fork and exec.
 #pragma once
@@ -26,7 +26,7 @@ class ForkGuard {
 
 // Opens /dev/null for each of the descriptors 0 to 2 that is closed, as it is in a process that was
 // started by `program 0<&- 2>&-`. Otherwise a socket or a file would get the number: libuv aborts
-// when it closes such a socket, and what goes to stderr would be written to the file.
+// when it closes such a socket, and output to stderr would be written to such a file.
 void open_standard_descriptors();
 
 // The most descriptors that this process may have open, sockets and files together (ulimit -n).

@@ -163,7 +163,7 @@ class FrameWriter {
   std::vector<std::byte> control_;
   size_t control_at_ = 0;
   Chunk chunk_;  // the pending chunk
-  Chunk cut_;    // a withdrawn chunk of which a part was written and the rest must follow
+  Chunk cut_;    // a withdrawn chunk, partly written: the rest must follow
   Checksum sum_;
   std::array<std::span<const std::byte>, 4> spans_;  // the result of gather()
   std::array<size_t*, 4> progress_;                  // the position that each span advances

@@ -48,7 +48,7 @@ class Watcher : public Handle {
   using Callback = std::function<void(bool readable, bool writable)>;
   static std::shared_ptr<Watcher> open(const std::shared_ptr<Loop::Impl>& loop, int fd,
                                        Callback callback);
-  // Selects what is reported; at first nothing is. A socket error is reported as both.
+  // Selects the reported events, at first none. A socket error is reported as both.
   void watch(bool readable, bool writable);
 
  private:

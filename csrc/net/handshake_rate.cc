@@ -8,7 +8,7 @@
 namespace pccl::net {
 namespace {
 
-// The time in which a bucket receives one token, and the one in which an empty bucket fills.
+// The time between two tokens of a bucket, and the time that fills an empty bucket.
 constexpr Duration kPerToken = Duration(std::chrono::seconds(1)) / HandshakeRate::kPerSecond;
 constexpr Duration kToFill = kPerToken * HandshakeRate::kBurst;
 

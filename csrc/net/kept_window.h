@@ -19,9 +19,9 @@ class KeptWindow {
   // The shortest pause that counts as an idle period. Linux may restart congestion control after a
   // retransmission timeout, which is at least 200 ms; this is less.
   static constexpr Duration kIdle = std::chrono::milliseconds(150);
-  // Round trips after an idle period in which all sends keep the window. Linux halves a window that
-  // was not full for a retransmission timeout, unless acknowledgements come or the socket has more
-  // to send. So a send before the first acknowledgement could still lose the window.
+  // All sends keep the window for this many round trips after an idle period. Linux halves a window
+  // that was not full for a retransmission timeout, unless acknowledgements come or the socket has
+  // more to send. So a send before the first acknowledgement could still lose the window.
   static constexpr int kRoundTripsKept = 2;
   // After the window was kept, chunks leave at most kFaster times as fast as before, for
   // kRoundTripsPaced round trips. By then congestion control has found out whether the window still
@@ -32,7 +32,7 @@ class KeptWindow {
   // But at least this share of the window leaves in a round trip, and at least kInitialWindow: the
   // rate before may have been low because there was little to send.
   static constexpr double kWindowShareMin = 0.5;
-  // Ten segments, with which TCP itself begins. The rate of a stretch with fewer bytes is unknown.
+  // Ten segments, the first window of TCP itself. A stretch with fewer bytes has no known rate.
   static constexpr double kInitialWindow = 10 * 1460;
 
   struct Source {
@@ -45,7 +45,7 @@ class KeptWindow {
   };
 
   KeptWindow(Source source, Instant now);
-  // Bytes leave now: those of a chunk, or only small frames. `sent`: the bytes that left before.
+  // Bytes leave now: of a chunk, or only of small frames. `sent`: the bytes that left before.
   How sends(Instant now, bool chunk, uint64_t sent);
 
  private:
@@ -55,7 +55,7 @@ class KeptWindow {
   Source source_;
   Instant last_sent_;
   Instant kept_until_{};
-  // The latest period in which chunks left without an idle period between them.
+  // The latest period with chunks leaving and no idle period between them.
   struct Stretch {
     Instant begin, end;
     uint64_t sent_before = 0;

@@ -1,10 +1,10 @@
-// keys: the keys by which the two ends of a connection prove who they are, and how they are derived
-// from what both ends know (PROTOCOL.md, section 2). Pure functions of bytes (HKDF with SHA-256,
-// RFC 5869).
+// keys: the keys that prove the identity of the two ends of a connection, and their derivation from
+// the common knowledge of both ends (PROTOCOL.md, section 2). Pure functions of bytes (HKDF with
+// SHA-256, RFC 5869).
 //   - A peer and the master derive control_key() from the secret of the peer's token. The ends of
 //     `pccl probe` derive probe_key() from it.
 //   - The master draws a seed at each start. From it follows the accepting key of each peer, which
-//     the master tells that peer alone. A peer that shall dial another one gets an identity and
+//     the master sends to that peer alone. A peer that shall dial another one gets an identity and
 //     lane_key(). The other one derives the same key from the identity that the dialler shows. So
 //     the two need no further message, and a peer cannot use the key of another.
 // A label in the derivation keeps the kinds of keys apart. It has no number of a protocol version,
@@ -24,7 +24,7 @@
 namespace pccl::net {
 
 // Key: 32 secret bytes. Every copy wipes its memory when it ends. Keys have no text and no
-// comparison, so that no log shows one and no clock tells one.
+// comparison, so that neither a log nor the time of a comparison reveals one.
 struct Key {
   std::array<std::byte, 32> bytes{};
 

@@ -3,7 +3,7 @@
 // takes no more. If a received piece causes a send, the bytes are sent before more is read, while
 // they are in the cache. Failures:
 //   - The other side closes or resets the connection, or a frame is bad.
-//   - A write fails: what has arrived before is still read.
+//   - A write fails: the bytes that arrived before are still read.
 //   - The TLS handshake fails or takes too long, or a record is damaged.
 // An encrypted lane does the same with one copy more: it decrypts into the memory that the reader
 // names, and encrypts from where the bytes lie, only when the ciphertext before has left.
@@ -32,7 +32,8 @@ constexpr size_t kReceiveBytesMax = 1u << 20;
 // time. To wait for smaller chunks in this way gains nothing: several lanes and directions have
 // some at the same time.
 constexpr size_t kAwaitedBytes = 256u << 10;
-// A part of a record may be inside TLS already, so that the socket gets less than what is certain.
+// A part of a record may be inside TLS already, so that the socket gets fewer than the certain
+// bytes.
 static_assert(Tls::kRecordBytesMax <= kAwaitedBytes);
 // The time of busy polling for the next piece of a large chunk, before the thread sleeps. A receive
 // call with less room than kBusyPollBytesMin causes no busy polling.
@@ -141,7 +142,7 @@ void Lane::Impl::receive_until_dry() {
     }
     if (received.dry) break;
   }
-  // The handshake has made something to write, or what was queued may leave now.
+  // The handshake may have produced bytes to send, or allows queued bytes to leave.
   if (channel.encrypted()) wake();
 }
 

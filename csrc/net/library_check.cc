@@ -19,8 +19,8 @@ std::string library_of(const void* address) {
   return info.dli_fname;
 }
 
-// A handle of the library that contains this code. dlsym() finds what is linked with it, and does
-// not see what other libraries have put in its place.
+// A handle of the library that contains this code. dlsym() finds the functions that are linked with
+// it, and not the replacements of other libraries.
 void* handle_of(const std::string& self) {
   void* const library = dlopen(self.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   return library != nullptr ? library : dlopen(nullptr, RTLD_LAZY);  // null: the main program

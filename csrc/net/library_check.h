@@ -19,7 +19,7 @@ namespace pccl::net {
 //   - libuv or OpenSSL has another major version than the one that pccl was built with, or an older
 //     minor version.
 //   - OpenSSL cannot load its algorithms.
-// The message says which and what to do.
+// The message names the case and the remedy.
 // `torch_code`: any function of torch; null if there is no torch in this process.
 Status check_libraries(const void* torch_code);
 

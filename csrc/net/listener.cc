@@ -22,7 +22,7 @@ namespace {
 // Connections accepted before other handles of the loop have their turn. This is a small part of
 // the pending connections that are allowed, so that none is evicted before its first frame is read.
 constexpr size_t kAcceptedPerTurnMax = 16;
-// A connection for which no descriptor is left stays in the queue, and the socket stays readable.
+// If no descriptor is left for a connection, it stays in the queue, and the socket stays readable.
 // So the socket is watched again only after this time.
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
 // A name with several addresses needs one port that is free on all of them. A few tries find one.

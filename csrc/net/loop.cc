@@ -44,7 +44,7 @@ sigset_t signals_of_others() {
 
 // ---- Starting and ending ----------------------------------------------------------------------
 
-// Others may write to the descriptor until nobody holds the loop.
+// Others may write to the descriptor until the last holder of the loop is gone.
 Loop::Impl::~Impl() {
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
@@ -114,7 +114,7 @@ void Loop::Impl::stop() {
   joined_ = true;
 }
 
-// Closes what is open, so that uv_run() can return. All tasks posted before stop() have run.
+// Closes all open handles, so that uv_run() can return. All tasks posted before stop() have run.
 void Loop::Impl::begin_end() {
   ending_ = true;
   const auto close = [](uv_handle_t* raw, void* loop) {
@@ -249,7 +249,7 @@ Loop::Loop(const std::string& name) : impl_(std::make_shared<Impl>()) {
 }
 
 Loop::~Loop() {
-  // A forked child leaks what it inherited: the thread may have left its memory in any state.
+  // A forked child leaks the inherited loop: the thread may have left its memory in any state.
   if (impl_->orphaned()) new std::shared_ptr<Impl>(impl_);
   stop();
 }

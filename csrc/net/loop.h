@@ -2,12 +2,12 @@
 // Other threads hand work to it with post(), which any thread may call; post() takes the mutex.
 //   1. Objects that belong to a loop are created, called and destroyed on its thread, or destroyed
 //      after stop(). Their methods begin with assert_on_loop().
-//   2. stop() runs what was posted before it, closes what is still open, then ends the thread.
+//   2. stop() runs all tasks posted before it, closes all open handles, then ends the thread.
 //   3. Neither stop() nor the destructor may be called on the loop's own thread.
 //   4. In a forked child there is no thread: post() drops its task, and stop() and the destructor
 //      do nothing.
-// Failure: if the loop cannot start (too many open files, no memory for a thread), status() says so
-// and every task is dropped.
+// Failure: if the loop cannot start (too many open files, no memory for a thread), status() returns
+// the error and every task is dropped.
 #pragma once
 
 #include <functional>

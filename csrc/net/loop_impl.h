@@ -2,8 +2,8 @@
 // the loop's thread only unless stated otherwise.
 // Every callback from libuv ends with after_callback(). At the bottom of the stack, it runs the
 // tasks that the loop's own thread has posted, and the objects that called defer(). So a task that
-// one object on the loop posts for another one costs no wake-up. A lane writes what it was given in
-// the same loop turn, and makes no callback from inside a call.
+// one object on the loop posts for another one costs no wake-up. A lane writes its new data in the
+// same loop turn, and makes no callback from inside a call.
 #pragma once
 
 #include <uv.h>
@@ -53,7 +53,7 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
 
   void defer(std::shared_ptr<Deferred> what);
   void after_callback();
-  // Only the deferred objects, for a callback that goes on after it.
+  // Only the deferred objects, for a callback that continues after it.
   void run_deferred();
   void handle_closed();
   // All handles are closed or closing: none may be opened any more.
@@ -89,7 +89,7 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
 
   // Used by the loop's thread only.
   uv_poll_t wake_;
-  uv_prepare_t before_poll_;  // runs what callbacks without after_callback() have posted
+  uv_prepare_t before_poll_;  // runs the tasks of callbacks without after_callback()
   bool ending_ = false;
   bool in_deferred_ = false;
   std::vector<std::function<void()>> running_;

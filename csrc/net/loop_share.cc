@@ -24,7 +24,7 @@ void LoopShare::post(std::function<void()> task) {
 void LoopShare::end(std::function<void()> last) {
   if (loop_ == nullptr) return;
   if (impl_->orphaned()) {
-    new std::shared_ptr<Loop>(std::move(loop_));  // a forked child leaks what it inherited
+    new std::shared_ptr<Loop>(std::move(loop_));  // a forked child leaks the inherited loop
     return;
   }
   PCCL_ASSERT(!on_loop());

@@ -2,10 +2,11 @@
 // each owner ends its own part without ending the loop. The loop ends with the last share.
 // Any thread may call the methods, unless stated otherwise.
 //   1. Tasks run on the loop in the order of the post() calls.
-//   2. end() closes the share: it runs what was posted before, then its own task, and drops what is
-//      posted later. The task destroys the objects of this owner that are on the loop.
+//   2. end() closes the share: it runs all tasks posted before, then its own task, and drops later
+//      ones. The task destroys the objects of this owner that are on the loop.
 //   3. In a forked child there is no thread: post() drops its task, and end() does nothing.
-// Failure: if the loop cannot start, status() says so and every task is dropped, that of end() too.
+// Failure: if the loop cannot start, status() returns the error and every task is dropped, the task
+// of end() too.
 #pragma once
 
 #include <functional>

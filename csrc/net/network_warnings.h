@@ -1,6 +1,6 @@
-// NetworkWarnings: decides when the log mentions what strangers from one network do. Strangers
-// decide how often that is, so the log has one line of a network in kInterval, with the number of
-// times. It is pure.
+// NetworkWarnings: decides when the log mentions the attempts of strangers from one network.
+// Strangers decide how often that is, so the log has one line of a network in kInterval, with the
+// number of times. It is pure.
 // Invariant: at most kNetworksMax networks are here. The log mentions no others meanwhile.
 #pragma once
 

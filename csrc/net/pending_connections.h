@@ -1,8 +1,8 @@
-// PendingConnections: decides which accepted connections must go that have proven nothing yet.
-// Anybody can open such connections, so their number, their time and the share of one network are
+// PendingConnections: decides which accepted connections without a proof must be closed. Any
+// program can open such connections, so their number, their time and the share of one network are
 // limited. A flood pushes out its own connections: the victim is always the oldest connection of
-// the network that has the most. So a peer from another network gets in while the flood goes on.
-// It is pure: it knows no socket. The owner closes what it is told to close.
+// the network that has the most. So a peer from another network gets in during the flood.
+// It is pure: it knows no socket. The owner closes the connections.
 // Invariants, after take_excess():
 //   1. At most `total` connections are here.
 //   2. A network, except this machine, has at most `per_network_max` connections older than

@@ -48,9 +48,8 @@ class Socket {
   // The bytes that the buffers of both ends now allow to be in flight; 0: not known.
   uint64_t buffers() const;
   // Adapts the socket to its path.
-  //   kWan    Sends at the pace at which the other end can take the bytes, not in bursts: these
-  //           delay the acknowledgements of the other direction. Queues little more than the window
-  //           takes.
+  //   kWan    Sends at the pace of the receiving end, not in bursts: bursts delay the
+  //           acknowledgements of the other direction. Queues little more than the window takes.
   //   kLocal  If `congestion`, replaces a congestion control that paces by itself: pacing halves
   //           the throughput of loopback.
   void tune(PathClass path, bool congestion) const;
@@ -59,12 +58,12 @@ class Socket {
   void hold_at_most(uint32_t bytes) const;
   // Takes more only while fewer bytes than this wait to be sent for the first time.
   void limit_unsent(uint64_t bytes) const;
-  // Sends at the pace at which the other end can take the bytes, and at most at this rate.
+  // Sends at the pace of the receiving end, and at most at this rate.
   void pace(uint64_t bytes_per_second) const;
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // faster than every network
   uint32_t segment() const;       // bytes of a full packet at present; 0: not known
   uint64_t bytes_queued() const;  // bytes that the other end has not acknowledged
-  // Limits the size of TCP's segments, to which both ends keep. Call it before connect(), or on a
+  // Limits the size of TCP's segments in both directions. Call it before connect(), or on a
   // listener, which passes the limit on to the connections that it accepts later. 0: no limit.
   void limit_segment(uint32_t bytes) const;
   // True if nothing was sent for so long that congestion control restarts with the next send.

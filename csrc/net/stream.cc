@@ -3,7 +3,7 @@
 // connection, and waits for the other side to do the same. (If a socket with unread input is
 // closed, the system discards the bytes that are still in flight.) Failures:
 //   - The other side closes or resets the connection, or does not read.
-//   - A write fails: what has arrived before is still passed on.
+//   - A write fails: the bytes that arrived before are still passed on.
 //   - The TLS handshake fails or takes too long, or a record is damaged.
 #include "csrc/net/stream.h"
 
@@ -87,7 +87,7 @@ void Stream::Impl::read_some() {
     if (!closing && received.bytes > 0) callbacks.on_bytes(space.first(received.bytes));
     if (received.dry) break;
   }
-  // The handshake has made something to write, or what was queued may leave now.
+  // The handshake may have produced bytes to send, or allows queued bytes to leave.
   if (!over && channel.encrypted()) loop->defer(shared_from_this());
 }
 

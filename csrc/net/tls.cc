@@ -1,7 +1,7 @@
 // Normal operation: OpenSSL reads from the caller's ciphertext, and writes to the queue of outgoing
 // bytes, through a BIO (OpenSSL's interface of a socket) that is made of two functions. OpenSSL
 // reads ahead no further than one record. Failures:
-//   - The first record is not what the other end would send: OpenSSL does not see it.
+//   - The first record cannot be from the other end of this protocol: OpenSSL does not see it.
 //   - OpenSSL refuses the handshake or a record. Its reason becomes the text of the Status.
 //   - The other side sends too much without data, or makes us answer and does not read.
 #include "csrc/net/tls.h"
@@ -116,7 +116,7 @@ struct Tls::Impl {
   std::string identity;
   FindKey find_key;              // of an acceptor
   SessionPtr offered;            // of a dialler, until OpenSSL has taken it
-  std::vector<std::byte> first;  // what has arrived of the first record
+  std::vector<std::byte> first;  // the part of the first record so far
   std::unique_ptr<SSL, FreeSsl> ssl;
   Bytes input;  // ciphertext that OpenSSL has not read; during a call only
   size_t read_before_established = 0;
@@ -294,7 +294,8 @@ bool Tls::Impl::first_may_be_tls() const {
   };
   const int type = at(0, SSL3_RT_HANDSHAKE);
   const bool alert = dialling && type == SSL3_RT_ALERT;
-  // A ClientHello says TLS 1.0 here, the answer TLS 1.2, and an alert either of them.
+  // The version here is TLS 1.0 in a ClientHello, TLS 1.2 in the answer, and either one in an
+  // alert.
   const int minor = dialling ? 3 : 1;
   const bool known = at(1, 3) == 3 && (at(2, minor) == minor || (alert && at(2, 1) == 1));
   return (type == SSL3_RT_HANDSHAKE || alert) && known;
@@ -394,7 +395,7 @@ void Tls::Impl::fail(Code code, const std::string& why) {
   failure = {code, why, {}};
 }
 
-// Replaces what OpenSSL has queued by an alert.
+// Replaces OpenSSL's queued output by an alert.
 void Tls::Impl::refuse(int alert, const std::string& why) {
   const unsigned char record[] = {
       SSL3_RT_ALERT, 3, 3, 0, 2, SSL3_AL_FATAL, static_cast<unsigned char>(alert)};
@@ -424,7 +425,7 @@ void Tls::Impl::fail_by_openssl() {
 
 // ---- Data ---------------------------------------------------------------------------------------
 
-// Makes room for the records of so many bytes at once, as far as write() takes them.
+// Makes room for the records of this many bytes at once, as far as write() takes them.
 void Tls::Impl::reserve(size_t plaintext_bytes) {
   const size_t records = plaintext_bytes / kPlainBytesMax + 1;
   const size_t wanted = plaintext_bytes + records * (kRecordBytesMax - kPlainBytesMax);
@@ -474,8 +475,8 @@ size_t Tls::Impl::encrypt(Bytes plaintext) {
   return 0;
 }
 
-// Replaces the key for what we send, if it is time; false if that has to wait for the rest of a
-// message of the other side. OpenSSL announces the new key before the next record.
+// Replaces our sending key, if it is time; false if that has to wait for the rest of a message of
+// the other side. OpenSSL announces the new key before the next record.
 bool Tls::Impl::rekey() {
   if (!established || records_sent < records_per_key) return true;
   ERR_clear_error();

@@ -9,10 +9,11 @@
 //   proven(), established(): may write
 //            Finished, data                 --->   established(): reads data
 //
-// So the acceptor may send data a round trip before it receives any. Until established(), the proof
-// that it has may be a copy: somebody on the path has repeated the ClientHello of another
-// connection. He cannot read the answer, and cannot go on. But the acceptor must not act because of
-// a copy. It should send nothing secret, and change nothing, before established().
+// So the acceptor may send data a round trip before it receives any. Until established(), the
+// received proof may be a copy: an attacker on the path may have repeated the ClientHello of
+// another connection. The attacker can neither read the answer nor continue. But the acceptor must
+// not act because of a copy. It should send nothing secret, and change nothing, before
+// established().
 // Invariants:
 //   1. read() returns 0 only when it has used all ciphertext. Then no complete record is inside, so
 //      that nothing is read late because no socket announces it.
@@ -22,8 +23,8 @@
 //   4. Keys are wiped when the handshake is over.
 // Failure: read() and write() return it, and return it again from then on. The code is
 // kAuthentication before established(), and kProtocol after it. Texts contain no secret.
-// After a failure, outgoing() may have an alert that tells the other side the reason. To send it is
-// a courtesy. The end of the TCP stream is not seen here: see ended().
+// After a failure, outgoing() may have an alert with the reason for the other side. To send it is a
+// courtesy. The end of the TCP stream is not seen here: see ended().
 #pragma once
 
 #include <cstddef>
@@ -73,7 +74,7 @@ class Tls {
   Result<size_t> read(std::span<const std::byte>& ciphertext, std::span<std::byte> plaintext);
   // Encrypts the spans in order and adds them to outgoing(). Returns how many bytes it has taken:
   // fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven() and after
-  // close(). Small spans share a record with what follows them.
+  // close(). Small spans share a record with the spans after them.
   Result<size_t> write(std::span<const std::span<const std::byte>> plaintext);
 
   // The ciphertext to send next; valid until the next call of another method. After a send, pass
@@ -81,12 +82,12 @@ class Tls {
   std::span<const std::byte> outgoing() const;
   void sent(size_t bytes);
 
-  // Adds the last record to outgoing(), at once or when the handshake is complete: it tells the
-  // other side that nothing is missing. Nothing can be written any more. The other side may still
+  // Adds the last record to outgoing(), at once or when the handshake is complete: it shows the
+  // other side that no data is missing. Nothing can be written any more. The other side may still
   // write.
   void close();
   // Call it when the TCP stream has ended. kSystem if the other side has not called close() before:
-  // the stream was cut off, by a fault or by somebody on the path.
+  // the stream was cut off, by a fault or by an attacker on the path.
   Status ended() const;
 
   // The other side has proven that it knows the key (of an acceptor: see above).

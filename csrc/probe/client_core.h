@@ -3,9 +3,9 @@
 // socket, clock or thread. The ProbeEnd owns it, and only step() changes it. Started comes first.
 // Both ends count for the same length of time, the server from the last hello on, and the client
 // from its answer on: half an RTT later. The client sends until the server's result is here.
-// Invariant: it ends once, with Over, after which it emits nothing. Each wait has a limit.
-// Failure: Over says what has failed. `why` is text of this program, or names the reason in words
-// of the system.
+// Invariant: it ends once, with Over, and emits nothing after that. Each wait has a limit.
+// Failure: Over has the reason. `why` is text of this program, or names the reason in words of the
+// system.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,8 @@ class ClientCore : public Core {
  public:
   static constexpr size_t kPings = 11;
 
-  // `session`: a random number, not 0, by which the server knows further connections of this
-  // client. REQUIRES: the plan has a trial, and each is within the limits.
+  // `session`: a random number, not 0, that identifies further connections of this client to the
+  // server. REQUIRES: the plan has a trial, and each is within the limits.
   ClientCore(Plan plan, uint64_t session, uint64_t machine)
       : plan_(std::move(plan)), session_(session), machine_(machine) {}
   void step(const Event& event, Instant now, Effects& effects) override;
@@ -85,7 +85,7 @@ class ClientCore : public Core {
   Duration rtt_{0};
   size_t trials_ = 0;  // that are over
   Id last_ = kControl;
-  std::vector<Id> lanes_, carrying_;  // of the trial; those of them that the server has answered
+  std::vector<Id> lanes_, carrying_;  // of the trial; its lanes that the server has answered
   uint32_t lost_ = 0;                 // lanes that failed in the trial
 };
 

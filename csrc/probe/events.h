@@ -1,7 +1,7 @@
 // The events that a core of `pccl probe` takes and the effects that it asks for, all plain data,
 // and the interface of both cores, ServerCore and ClientCore. The shell (shell/probe_end.h) carries
-// out the effects in the order in which step() appends them. An event that an effect causes comes
-// after all of them.
+// out the effects in the order that step() appends them. An event that an effect causes comes after
+// all of them.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct FrameReceived {
   Id id = 0;
   protocol::FrameHeader header;
 };
-struct AboutReceived {  // of a client: the text in which the server describes its host
+struct AboutReceived {  // of a client: the server's text about its host
   Id id = 0;
   std::string text;
 };
@@ -66,14 +66,14 @@ struct Carry {
   std::string congestion;
   bool local = false;
 };
-// Sends data on these connections until the count ends. Counts what arrives on any connection
-// within the time.
+// Sends data on these connections until the count ends. Counts the bytes that arrive on any
+// connection within the time.
 struct BeginCount {
   std::vector<Id> sending;
   bool wan = false;
   Instant from, until;
 };
-struct EndCount {  // the result goes to `tell`, unless that is none
+struct EndCount {  // the result goes to `tell`, if there is one
   Id tell = 0;
   uint32_t lost = 0;
 };
@@ -118,7 +118,7 @@ class Core {
   virtual std::optional<Instant> deadline() const = 0;  // when TimePassed is due
 };
 
-// An answer is awaited for so long: a frame may wait behind seconds of data in a queue.
+// Limit of the wait for an answer: a frame may wait behind seconds of data in a queue.
 inline constexpr Duration kAnswerTimeout = std::chrono::seconds(15);
 
 }  // namespace pccl::probe

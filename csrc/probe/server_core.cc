@@ -145,7 +145,7 @@ void ServerCore::on(const Failed& event) {
   end_with(went ? "has ended" : "is gone: " + event.why.message, Refusal::kNone);
 }
 
-// False if it is none.
+// False if it is no lane.
 bool ServerCore::remove_lane(Id id) {
   if (std::erase(lanes_, id) == 0) return false;
   if (state_ == State::kMeasuring) ++lost_;

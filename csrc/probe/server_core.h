@@ -1,6 +1,6 @@
-// ServerCore decides for the serving end of `pccl probe`: who may connect, which trial runs, and
-// when a session ends (PROTOCOL.md, section 9). It is pure: it has no socket, clock or thread. The
-// ProbeEnd owns it, and only step() changes it.
+// ServerCore decides for the serving end of `pccl probe`: which clients may connect, which trial
+// runs, and when a session ends (PROTOCOL.md, section 9). It is pure: it has no socket, clock or
+// thread. The ProbeEnd owns it, and only step() changes it.
 //
 //   client                                server
 //     kHello (session) ----------------->   kHelloOk and a text about its host; or a refusal
@@ -10,7 +10,7 @@
 //                         <-------------    kTrialResult; another trial may follow
 //
 // Invariants:
-//   1. There is one session at most. Other clients are told that the server is busy.
+//   1. There is one session at most. Other clients get the refusal "busy".
 //   2. A connection carries data only if its hello has the number of the session, which the client
 //      has drawn at random, and while a trial lacks connections.
 //   3. Each state but kFree has a time limit, and a session as a whole has one.
@@ -28,7 +28,7 @@ namespace pccl::probe {
 class ServerCore : public Core {
  public:
   static constexpr Duration kSessionMax = std::chrono::hours(1);
-  // A refused connection stays so long, so that the refusal arrives.
+  // A refused connection stays open for this time, so that the refusal arrives.
   static constexpr Duration kLeaving = std::chrono::seconds(1);
   static constexpr size_t kLeavingMax = 64;  // beyond it, the oldest is closed
 

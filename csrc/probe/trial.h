@@ -1,5 +1,5 @@
-// trial: what the two ends of `pccl probe` tell each other in frames (PROTOCOL.md, section 9): the
-// trial that the client asks for, the server's result, and the reasons for which the server ends a
+// trial: the content of the frames between the two ends of `pccl probe` (PROTOCOL.md, section 9):
+// the trial that the client asks for, the server's result, and the server's reasons to end a
 // session. Plain values, and pure functions that convert them to frames and back.
 // Failure: a frame that breaks a rule has no value.
 #pragma once
@@ -27,8 +27,8 @@ struct Trial {
   bool wan = false;             // the connections are tuned for a wan path
   std::string congestion = {};  // name of the congestion control; empty: chosen by the path
   Duration length() const { return std::chrono::milliseconds(milliseconds); }
-  // The part that is not counted, in which connections reach their rate: a second, or half of a
-  // trial that is shorter than two.
+  // The part that is not counted, while connections reach their rate: a second, or half of a trial
+  // that is shorter than two.
   Duration warm_up() const;
   bool operator==(const Trial&) const = default;
 };
@@ -39,7 +39,7 @@ protocol::FrameHeader frame_of(const Trial& trial);
 std::optional<Trial> trial_in(const protocol::FrameHeader& header);
 
 struct TrialResult {
-  uint64_t bytes = 0;  // that have come in the time that counts
+  uint64_t bytes = 0;  // that arrived in the counted time
   uint32_t lost = 0;   // connections
   uint32_t busy = 0;   // thousandths of a core that the thread took
   bool operator==(const TrialResult&) const = default;

@@ -1,4 +1,4 @@
-// ProbeEnd: one end of `pccl probe`. It carries out what its core decides, ServerCore or
+// ProbeEnd: one end of `pccl probe`. It carries out the effects of its core, ServerCore or
 // ClientCore: it connects, sends and receives on lanes, moves the data of a trial and counts it.
 // The process that owns it has one loop, and so one thread that moves data, as a peer has. It
 // belongs to that loop; call it on the loop only.
@@ -7,7 +7,7 @@
 // admits it, joins it to a trial, or closes it. A connection whose first frame does not come in
 // time, or that does not prove a key, is closed (net::PendingConnections).
 // The normal course of a client: dial(); the core ends it with Over.
-// Failure: what fails costs its connection, and the core learns of it.
+// Failure: a fault costs its connection, and the core gets an event.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class ProbeEnd {
  public:
   struct Options {
     // The keys of all clients, or the key of this client alone, by the id of the token. Empty:
-    // plain text, and nobody proves who they are.
+    // plain text, without any proof of identity.
     std::map<std::string, net::Key> keys;
     std::string about = {};  // of a server: sent to each client; 1 to kAboutBytesMax bytes
   };
