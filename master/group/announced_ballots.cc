@@ -18,6 +18,7 @@ void AnnouncedBallots::add(const std::vector<protocol::Settled>& together, bool 
 
 std::vector<GroupId> AnnouncedBallots::groups() const {
   std::vector<GroupId> ids;
+  ids.reserve(all_.size());
   for (const auto& [group, announced] : all_) ids.push_back(group);
   return ids;
 }

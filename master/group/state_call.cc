@@ -28,6 +28,7 @@ Ruling StateCall::begin() {
   PCCL_ASSERT(view_.ballot.is_complete(JointKind::kSyncSharedState));
   const auto& members = view_.membership.members();
   std::vector<OfferOf> offers;
+  offers.reserve(members.size());
   for (const PeerId member : members) {
     offers.push_back({member, &view_.ballot.vote(member).offer, was_trained_here(member),
                       view_.membership.find(member)->name});
