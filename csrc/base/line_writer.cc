@@ -66,7 +66,7 @@ struct LineWriter::Queue {
   Mutex mutex;
   Condition pushed, written;
   std::deque<std::string> lines PCCL_GUARDED_BY(mutex);
-  // Of the lines, and of the one that is being written.
+  // Size of the queued lines and of the line in the writer.
   size_t bytes PCCL_GUARDED_BY(mutex) = 0;
   uint64_t dropped PCCL_GUARDED_BY(mutex) = 0;
   bool writing PCCL_GUARDED_BY(mutex) = false;

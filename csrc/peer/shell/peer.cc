@@ -124,7 +124,7 @@ struct Peer::Impl {
   mutable Mutex topology_mutex;
   std::shared_ptr<const Topology> topology PCCL_GUARDED_BY(topology_mutex) =
       std::make_shared<Topology>();
-  // Of the last optimize_topology.
+  // The plan after the last optimize_topology.
   std::optional<protocol::TopologyPlan> plan PCCL_GUARDED_BY(topology_mutex);
   // Policy retry: the topology after a loss. The application gets it when it looks while none of
   // its operations is in flight.

@@ -22,21 +22,36 @@ TEST(Mutex, ALockKeepsOtherThreadsOut) {
   EXPECT_EQ(sum, 20000);
 }
 
-TEST(Condition, ANotificationEndsTheWait) {
+// Another thread notifies this one, which is certain to wait by then: it holds the lock until it
+// waits. Returns whether no wait ended early.
+template <typename Wait>
+bool waits_for_the_notification(const Wait& wait) {
   Mutex mutex;
   Condition changed;
-  bool done = false;
+  bool done = false, in_time = true;
+  Lock lock(mutex);
   std::thread other([&] {
-    const Lock lock(mutex);
+    const Lock own(mutex);
     done = true;
-    changed.notify_all();
+    changed.notify_one();
   });
-  {
-    Lock lock(mutex);
-    while (!done) changed.wait(lock);
-  }
+  while (!done && in_time) in_time = wait(changed, lock);
+  lock.unlock();
   other.join();
-  EXPECT_TRUE(done);
+  return in_time;
+}
+
+TEST(Condition, ANotificationEndsTheWait) {
+  EXPECT_TRUE(waits_for_the_notification([](Condition& changed, Lock& lock) {
+    changed.wait(lock);
+    return true;
+  }));
+}
+
+TEST(Condition, ALongTimeDoesNotOverflow) {
+  EXPECT_TRUE(waits_for_the_notification([](Condition& changed, Lock& lock) {
+    return changed.wait_until(lock, monotonic_now() + kForever);
+  }));
 }
 
 TEST(Condition, TheDeadlineEndsTheWait) {
@@ -47,24 +62,6 @@ TEST(Condition, TheDeadlineEndsTheWait) {
   while (changed.wait_until(lock, deadline)) {
   }
   EXPECT_GE(monotonic_now(), deadline);
-}
-
-TEST(Condition, ALongTimeDoesNotOverflow) {
-  Mutex mutex;
-  Condition changed;
-  bool done = false;
-  std::thread other([&] {
-    const Lock lock(mutex);
-    done = true;
-    changed.notify_one();
-  });
-  bool in_time = true;
-  {
-    Lock lock(mutex);
-    while (!done && in_time) in_time = changed.wait_until(lock, monotonic_now() + kForever);
-  }
-  other.join();
-  EXPECT_TRUE(in_time);
 }
 
 TEST(SharedMutex, SharersDoNotExcludeEachOther) {
