@@ -37,7 +37,7 @@ void forget_in_child() {
 }
 
 // As early as possible, so that exit() calls end_log() as late as possible.
-[[maybe_unused]] const int g_watched =
+[[maybe_unused]] const int kWatched =
     pthread_atfork(nullptr, nullptr, forget_in_child) + std::atexit(end_log);
 
 std::string line_of(LogLevel level, std::string_view message) {
