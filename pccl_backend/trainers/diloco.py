@@ -53,7 +53,7 @@ the late peer hears of it in its next call, joins again and takes the others' st
 **A host of several processes**, whose model FSDP2 cuts between them, is one peer: give their group
 as `host_group`. The outer state lies once in the host's memory, with the names and shapes of the
 whole model. Each process measures and loads its own shards, and one of them talks to the other
-hosts (host.py). Hosts may have different numbers of processes.
+hosts (host/). Hosts may have different numbers of processes.
 
 **The model keeps its layout** from `start` on: the names, shapes and dtypes of its parameters and
 buffers. A call finds what differs before this peer sends anything, and raises ValueError. Undo the
@@ -91,11 +91,11 @@ from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.flat import Buffers
-from pccl_backend.trainers.host_group import check_host, make_host
+from pccl_backend.trainers.host.group import check_host, make_host
+from pccl_backend.trainers.host.orders import Chose
 from pccl_backend.trainers.inner import InnerSteps
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer, OuterStep
-from pccl_backend.trainers.orders import Chose
 from pccl_backend.trainers.outer import OuterOptimizer, Rate
 from pccl_backend.trainers.pieces import cut
 from pccl_backend.trainers.replica import Replica

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 import torch
 
 from pccl_backend._memory import take
-from pccl_backend.trainers.arena import Make, private
 from pccl_backend.trainers.exchange import HEAD
+from pccl_backend.trainers.host.arena import Make, private
 from pccl_backend.trainers.layout import Layout, difference
 from pccl_backend.trainers.pieces import Piece, cut
 from pccl_backend.trainers.settings import Settings

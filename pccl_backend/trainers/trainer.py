@@ -1,7 +1,7 @@
 """Trainer: what DiLoCo and DDP have in common: joining, starting, meeting, and the `with` block.
 
 A method that is marked `together` is called by all processes of a host; its body runs in the
-leader (host.py), and its result is that of all.
+leader (host/), and its result is that of all.
 
 A trainer that has joined a run by its `url` also comes back to it. If the run has removed this peer
 (KickedError), for example because it was too late, the call that hears of it joins again and takes
@@ -29,8 +29,8 @@ from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.host import ALONE, Alone, Host
+from pccl_backend.trainers.host.orders import Status
 from pccl_backend.trainers.observer import Observer, OuterStep
-from pccl_backend.trainers.orders import Status
 from pccl_backend.trainers.settings import claim
 from pccl_backend.trainers.stages import Action, Goal
 

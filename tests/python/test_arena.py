@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pccl_backend.trainers.arena import Arena, Plan
+from pccl_backend.trainers.host.arena import Arena, Plan
 
 PLAN: Plan = {
     "global": (1000, torch.float32),

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from pccl_backend import HostLostError
-from pccl_backend.trainers.channel import Address, Channel, accept, connect, listen
+from pccl_backend.trainers.host.channel import Address, Channel, accept, connect, listen
 
 LIMIT_S = 20.0
 

@@ -9,9 +9,9 @@ import pytest
 
 from pccl_backend import HostLostError
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.channel import Channel
-from pccl_backend.trainers.leader import Leader
-from pccl_backend.trainers.orders import Chose
+from pccl_backend.trainers.host.channel import Channel
+from pccl_backend.trainers.host.leader import Leader
+from pccl_backend.trainers.host.orders import Chose
 
 LIMIT_S = 20.0
 

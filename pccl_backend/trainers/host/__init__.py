@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 
-from pccl_backend.trainers.arena import Plan, private
-from pccl_backend.trainers.orders import Chose, Status
+from pccl_backend.trainers.host.arena import Plan, private
+from pccl_backend.trainers.host.orders import Chose, Status
 
 if TYPE_CHECKING:
     from pccl_backend.trainers.flat import Buffers

@@ -11,11 +11,11 @@ import torch.distributed as dist
 
 from pccl_backend.errors import HostLostError, InvalidStateError
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.arena import Arena, Make, Plan
-from pccl_backend.trainers.channel import Address, Channel, connect
 from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.host import limit_of
-from pccl_backend.trainers.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
+from pccl_backend.trainers.host.arena import Arena, Make, Plan
+from pccl_backend.trainers.host.channel import Address, Channel, connect
+from pccl_backend.trainers.host.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
 from pccl_backend.trainers.stages import Goal
 
 __all__ = ["Follower"]

@@ -10,13 +10,13 @@ import torch.distributed as dist
 
 from pccl_backend import _C
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.arena import Make
 from pccl_backend.trainers.flat import Buffers
-from pccl_backend.trainers.follower import Follower
 from pccl_backend.trainers.host import ALONE, Host
+from pccl_backend.trainers.host.arena import Make
+from pccl_backend.trainers.host.follower import Follower
+from pccl_backend.trainers.host.leader import Leader
+from pccl_backend.trainers.host.orders import Facts
 from pccl_backend.trainers.layout import Layout
-from pccl_backend.trainers.leader import Leader
-from pccl_backend.trainers.orders import Facts
 from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.shards import check_meshes, reshard
 

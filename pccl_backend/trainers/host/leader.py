@@ -1,4 +1,4 @@
-"""Leader: the first process of a host of several; it decides, and orders the others (host.py)."""
+"""Leader: the first process of a host of several; it decides, and orders the others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from pccl_backend.errors import HostLostError, InvalidStateError
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.arena import Arena, Plan
-from pccl_backend.trainers.channel import Channel, accept, listen
 from pccl_backend.trainers.host import limit_of
-from pccl_backend.trainers.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
+from pccl_backend.trainers.host.arena import Arena, Plan
+from pccl_backend.trainers.host.channel import Channel, accept, listen
+from pccl_backend.trainers.host.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
 
 if TYPE_CHECKING:
     from pccl_backend.trainers.flat import Buffers
