@@ -75,10 +75,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -91,8 +91,10 @@ from pccl_backend.trainers.core import ATTEMPTS_MAX, Core
 from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.flat import Buffers
-from pccl_backend.trainers.host.group import check_host, make_host
-from pccl_backend.trainers.host.orders import Chose
+from pccl_backend.trainers.host.follower import Follower
+from pccl_backend.trainers.host.group import Host, check_host, make_host
+from pccl_backend.trainers.host.leader import Leader
+from pccl_backend.trainers.host.orders import Status
 from pccl_backend.trainers.inner import InnerSteps
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.observer import Observer, OuterStep
@@ -107,6 +109,8 @@ from pccl_backend.trainers.trainer import START_FIRST, Trainer, together, tracke
 log = logging.getLogger("pccl")
 
 __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "DiLoCo", "Observer", "OuterStep", "Strategy"]
+
+T = TypeVar("T")
 
 
 def _check_on_loss(on_loss: OnLoss, quantize: Format | None) -> None:
@@ -190,6 +194,7 @@ class DiLoCo(Trainer):
     _inside = False  # whether an outer step runs, in an inner step
     _counted = False  # whether an inner step was counted
     _steps: InnerSteps | None = None  # within the `with` block
+    _host: Host | None = None  # of several processes
     _foreign: str | None = None  # the last optimizer that moved the model, unknown to the trainer
 
     def __init__(
@@ -247,7 +252,7 @@ class DiLoCo(Trainer):
                 fragments=settings.fragments,
                 lends=not shared,  # the program may write its own tensors during inner steps
             ),
-            copies=lambda core: Replica(layout(), settings, core, self._host),
+            copies=lambda core: Replica(self._make_buffers(layout()), settings, core),
             bases=Bases(model, buffers=not averages),
             shared=shared,
             on_loss=on_loss,
@@ -259,14 +264,18 @@ class DiLoCo(Trainer):
         )
         self._settings = settings
         self._boundary_at = time.monotonic()
-        self._host = make_host(
-            host_group, layout, settings, signals=self._signals, leave=self._abort
-        )
+        if host_group is not None:
+            self._host = self._make_host(host_group, layout)
+
+    @property
+    def revision(self) -> int:
+        """Number of outer steps that the global parameters have had, over all peers' lives."""
+        return self._host.status.revision if isinstance(self._host, Follower) else super().revision
 
     @property
     def inner_steps(self) -> int:
         """Inner steps of a peer since the run began, on average: for a newcomer's schedule."""
-        if not self._host.leads:
+        if isinstance(self._host, Follower):
             return self._host.status.inner_steps
         if self._made is None:
             return 0
@@ -342,10 +351,10 @@ class DiLoCo(Trainer):
             ...     validate(model)
         """
         buffers = self._buffers()
-        buffers.check()
+        Buffers.check(buffers)  # here, even if HostBuffers would do it everywhere
         with torch.no_grad():
             kept = {name: tensor.clone() for name, tensor in _tensors(self._model)}
-            buffers.adopt()
+            Buffers.adopt(buffers)
         try:
             yield self._model
         finally:
@@ -388,17 +397,18 @@ class DiLoCo(Trainer):
         return copies
 
     def _buffers(self) -> Buffers:
-        buffers = self._replica.message if self._host.leads else self._host.buffers
-        if buffers is None:
+        if not isinstance(self._host, Follower):
+            return self._replica.message
+        if self._host.buffers is None:
             raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
-        return buffers
+        return self._host.buffers
 
     def _inner_step(self) -> None:
         """The optimizers have stepped."""
         if self._inside:
             return
         self._counted = True
-        goal = self._host.choose(self._count)
+        goal = self._count() if self._host is None else self._host.choose(self._count)
         if goal is None:
             return
         self._inside = True
@@ -410,16 +420,15 @@ class DiLoCo(Trainer):
         finally:
             self._inside = False
 
-    def _count(self) -> Chose:
+    def _count(self) -> Goal | None:
         """Count an inner step, and decide what follows."""
         engine = self._made
         assert engine is not None, "the hook was registered after the start"
         engine.copies.inner_steps += 1
-        goal = engine.core.inner_step(
+        return engine.core.inner_step(
             due=self._is_due(engine),
             landed=self._settings.overlap == "auto" and engine.has_landed,
         )
-        return Chose(goal, self.inner_steps)
 
     def _is_due(self, engine: Engine) -> bool:
         """Return whether it is time for the boundary, by the clock.
@@ -447,12 +456,48 @@ class DiLoCo(Trainer):
         engine.core.end_call()
         return None
 
-    def _inner_steps(self) -> int:
-        return self.inner_steps
-
     def _end_step(self, engine: Engine) -> OuterStep:
         self._boundary_at = time.monotonic()
         return super()._end_step(engine)
+
+    # --- A host of several processes: host/ -------------------------------------------------------
+
+    def _make_host(self, group: dist.ProcessGroup, layout: Callable[[], Layout]) -> Host:
+        return make_host(
+            group,
+            layout,
+            self._settings,
+            signals=self._signals,
+            status=lambda: Status(self.revision, self.inner_steps, self.last),
+            leave=self._leave_at_once,
+        )
+
+    def _make_buffers(self, layout: Layout) -> Buffers:
+        make = Buffers if self._host is None else self._host.make_buffers
+        return make(layout, self._settings)
+
+    def _together(self, name: str, call: Callable[[], T]) -> T:
+        if self._host is None:
+            return call()
+        try:
+            return self._host.call(name, call)
+        finally:
+            if isinstance(self._host, Follower):
+                self.last = self._host.status.last
+
+    def _waits(self) -> None:
+        if isinstance(self._host, Leader):
+            self._host.waits()
+
+    def _leave_at_once(self) -> None:
+        """A process of the host is gone. Another thread calls this."""
+        if self._group is not None:
+            self._group.abort()
+
+    def _close(self, *, orderly: bool) -> None:
+        super()._close(orderly=orderly)
+        if self._host is not None:
+            self._host.close(orderly=orderly)
 
 
 def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

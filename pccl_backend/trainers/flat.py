@@ -16,19 +16,29 @@ writes the parts of the model that it has (shards.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
 from pccl_backend._memory import take
 from pccl_backend.trainers.exchange import HEAD
-from pccl_backend.trainers.host.arena import Make, private
 from pccl_backend.trainers.layout import Layout, difference
 from pccl_backend.trainers.pieces import Piece, cut
 from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.shards import part_of
 
-__all__ = ["Buffers"]
+__all__ = ["Buffers", "Make", "Plan"]
+
+Plan = Mapping[str, tuple[int, torch.dtype]]  # number of elements and dtype of each tensor
+Make = Callable[[Plan, bool], dict[str, torch.Tensor]]  # the flag: pinned, for copies to a GPU
+
+
+def _private(plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
+    """Return tensors of zeros that belong to this process alone."""
+    return {
+        name: torch.zeros(count, dtype=dtype, device="cpu", pin_memory=pinned)
+        for name, (count, dtype) in plan.items()
+    }
 
 
 class Buffers:
@@ -51,7 +61,7 @@ class Buffers:
     """
 
     def __init__(
-        self, layout: Layout, settings: Settings, *, make: Make = private, leads: bool = True
+        self, layout: Layout, settings: Settings, *, make: Make = _private, leads: bool = True
     ) -> None:
         layout.require_quantizable(settings.quantize)
         self._layout = layout
@@ -163,7 +173,7 @@ class Buffers:
         for pieces in chosen:
             for piece in pieces:
                 self._local(piece).copy_(self._global(piece))
-        self.write_counters()
+        self._layout.write_counters(self.counters)
 
     def mix(self, fragment: int, alpha: float) -> None:
         """Set the local copy to alpha * local + (1 - alpha) * global; buffers to the global."""

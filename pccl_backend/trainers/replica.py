@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec
+from collections.abc import Sequence
 
 import torch
 
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.exchange import Outcome, Share
 from pccl_backend.trainers.flat import Buffers
-from pccl_backend.trainers.host import ALONE, Host
-from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.outer import Nesterov, Rule, TorchRule
 from pccl_backend.trainers.pieces import Piece
 from pccl_backend.trainers.residuals import Residuals
@@ -21,17 +18,17 @@ from pccl_backend.trainers.stages import Delta
 
 __all__ = ["Replica"]
 
-P = ParamSpec("P")
-
 
 class Replica:
     """The buffers of one trainer and the outer rule.
 
-    What concerns the model itself happens in all processes of the host (`_everywhere`); the rest
-    happens here, to the memory that they share.
+    Args:
+        buffers: the global parameters and the pseudo-gradient, over the model.
+        settings: of the trainer.
+        core: decides.
 
     Attributes:
-        message: what travels.
+        message: the buffers: a part of them travels.
         outcome: of the last round that has landed.
         inner_steps: inner steps that this peer has taken.
     """
@@ -39,12 +36,11 @@ class Replica:
     strict = False  # peers with the settings of most go on
     doubtful = 0
 
-    def __init__(self, layout: Layout, settings: Settings, core: Core, host: Host = ALONE) -> None:
+    def __init__(self, buffers: Buffers, settings: Settings, core: Core) -> None:
         self._settings = settings
         self._core = core
-        self._host = host
-        self.message = Buffers(layout, settings, make=host.make)
-        self._everywhere(Buffers.fill)
+        self.message = buffers
+        buffers.fill()
         self._rule = self._make_rule()
         self._learned = False  # whether the buffer holds what the local copy has learned
         self._kept = False  # carry: whether the local copy was kept when the last round was sent
@@ -106,13 +102,13 @@ class Replica:
 
     def begin(self) -> None:
         """A call begins: inner steps may have been taken since the last one."""
-        self._everywhere(Buffers.check)
+        self.message.check()
         self._learned = False
 
     def measure(self) -> Share:
         """Measure what was learned since the last round, for a blocking trainer."""
         self._learned = False
-        self._everywhere(Buffers.measure, self._core.fragment)
+        self.message.measure(self._core.fragment)
         return self._weigh(self._core.fragment)
 
     def turn(self) -> Share:
@@ -120,13 +116,13 @@ class Replica:
         fragment, alpha = self._core.fragment, self._settings.alpha
         if self._core.fused:
             self._swap(fragment)
-            self._everywhere(Buffers.write_counters)
+            self.message.write_counters()
         else:
-            self._everywhere(Buffers.measure, fragment)
+            self.message.measure(fragment)
             if alpha is None:
-                self._everywhere(Buffers.keep, fragment)
+                self.message.keep(fragment)
             elif self._settings.mix == "delay":
-                self._everywhere(Buffers.mix, fragment, 0.0)
+                self.message.mix(fragment, 0.0)
         self._kept = alpha is None
         return self._weigh(fragment)
 
@@ -146,25 +142,25 @@ class Replica:
         fragment = (self._core.progress.rounds - 1) % self._settings.fragments
         if self._core.blocking:
             if self._interrupted:
-                self._everywhere(Buffers.measure_since, fragment)
+                self.message.measure_since(fragment)
                 self._interrupted = False
             else:
                 self.message.delta(fragment).zero_()
-            self._everywhere(Buffers.load, fragment)
+            self.message.load(fragment)
             self._learned = self._settings.fragments == 1
         elif self._settings.alpha is None:
-            self._everywhere(Buffers.carry, fragment)
+            self.message.carry(fragment)
             self._kept = False
         else:
-            self._everywhere(Buffers.mix, fragment, self._settings.alpha)
+            self.message.mix(fragment, self._settings.alpha)
         if fragment == 0:
-            self._everywhere(Buffers.write_counters)
+            self.message.write_counters()
 
     def interrupted(self) -> None:
         """A call raised: inner steps may come, and a running all-reduce does not include them."""
         flies = self._core.delta in (Delta.FLYING, Delta.MEAN)
         if self._core.blocking and flies and not self._interrupted:
-            self._everywhere(Buffers.remember, self._core.fragment)
+            self.message.remember(self._core.fragment)
             self._interrupted = True
 
     def failed(self) -> None:
@@ -175,7 +171,7 @@ class Replica:
         """Measure what the local copy has learned, so that a sync can put it onto other globals."""
         holds = self._core.delta is Delta.FREE and self._settings.fragments == 1
         if holds and not self._learned:
-            self._everywhere(Buffers.measure, 0)
+            self.message.measure(0)
             self._learned = True
 
     def adopt(self) -> Share | None:
@@ -183,10 +179,10 @@ class Replica:
         share = None
         self.take()
         if self._learned:
-            self._everywhere(Buffers.load, 0)
-            self._everywhere(Buffers.write_counters)
+            self.message.load(0)
+            self.message.write_counters()
         else:
-            self._everywhere(Buffers.adopt)
+            self.message.adopt()
         if self._core.blank:  # what was learned stays in the local copy, and is sent later
             self.message.delta(self._core.fragment).zero_()
             if self._residuals is not None:
@@ -194,7 +190,7 @@ class Replica:
             self._learned = False
             share = Share(0.0, False, 0)
         if self._settings.alpha is None and self._core.delta is Delta.OWN:
-            self._everywhere(Buffers.keep, self._core.fragment)
+            self.message.keep(self._core.fragment)
             self._kept = True
         return share
 
@@ -210,26 +206,17 @@ class Replica:
 
     # --- Parts of them ----------------------------------------------------------------------------
 
-    def _everywhere(
-        self,
-        method: Callable[Concatenate[Buffers, P], None],
-        *arguments: P.args,
-        **options: P.kwargs,
-    ) -> None:
-        """Call a method of the buffers in all processes of the host; return when all are done."""
-        self._host.everywhere(self.message, method.__name__, arguments, options)
-
     def _swap(self, fragment: int) -> None:
         """Measure the next pseudo-gradient, move the globals by the present one, and load."""
         pieces, alpha = self.message.fragments[fragment], self._settings.alpha
         at_once = 1 if isinstance(self._rule, Nesterov) else len(pieces)
         for first in range(0, len(pieces), at_once):
             stop = min(first + at_once, len(pieces))
-            self._everywhere(Buffers.swap_out, fragment, first, stop, kept=self._kept)
+            self.message.swap_out(fragment, first, stop, kept=self._kept)
             self._move(pieces[first:stop])
-            self._everywhere(Buffers.swap_in, fragment, first, stop, alpha=alpha)
+            self.message.swap_in(fragment, first, stop, alpha=alpha)
         if alpha is None:
-            self._everywhere(Buffers.keep, fragment)
+            self.message.keep(fragment)
 
     def _move(self, pieces: Sequence[Piece]) -> None:
         """Move the globals of some pieces of one fragment; their pseudo-gradient is used up."""
@@ -276,9 +263,9 @@ class Replica:
             if weight != 0:
                 self._residuals.compensate(fragment, delta)
         if sick and not self._core.blocking:
-            self._everywhere(Buffers.adopt, fragment=fragment)
+            self.message.adopt(fragment=fragment)
             if self._settings.alpha is None:
-                self._everywhere(Buffers.keep, fragment)
+                self.message.keep(fragment)
         return Share(weight, sick, steps)
 
     def _make_rule(self) -> Rule:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Part",
-    "check_meshes",
     "check_whole",
     "is_dtensor",
     "local_of",
@@ -72,7 +70,7 @@ def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
     slices = tuple(slice(at, at + count) for at, count in zip(offset, shape, strict=True))
     place = mesh.get_coordinate()
-    assert place is not None, "check_meshes() has seen this process in the mesh"
+    assert place is not None, "the trainer has seen this process in the mesh"
     copies = [at for at, how in zip(place, tensor.placements, strict=True) if how.is_replicate()]
     return Part(slices, writes=not any(copies))
 
@@ -113,34 +111,3 @@ def check_whole(model: torch.nn.Module) -> None:
                 "trainer moves whole models: take DiLoCo with host_group=, or set_all_reduce_hook "
                 "of FSDP2"
             )
-
-
-def check_meshes(model: torch.nn.Module, host_group: dist.ProcessGroup | None) -> None:
-    """Check that the processes that share the model's parameters are those of the host.
-
-    Raises:
-        ValueError: a parameter has another mesh, or is cut in a way that has no place in the whole.
-    """
-    mine = [dist.get_rank()] if dist.is_initialized() else [0]
-    if host_group is not None:
-        mine = sorted(dist.get_process_group_ranks(host_group))
-    for name, tensor in model.named_parameters():
-        if not is_dtensor(tensor):
-            continue
-        theirs = sorted(tensor.device_mesh.mesh.flatten().tolist())
-        if host_group is None and len(theirs) > 1:
-            raise ValueError(
-                f"{name!r} is a DTensor over the {len(theirs)} processes {theirs}: give their "
-                "group as host_group="
-            )
-        if host_group is not None and theirs != mine:
-            raise ValueError(
-                f"{name!r} is a DTensor over the processes {theirs}, and host_group has {mine}: "
-                "give the group of all processes that share the model, and shard over all of them"
-            )
-        for how in tensor.placements:
-            if type(how).__name__ not in ("Shard", "Replicate"):
-                raise ValueError(
-                    f"{name!r} is placed as {how}; host_group takes Shard and Replicate. Shard "
-                    "the dimensions of a mesh in their order"
-                )

@@ -1,7 +1,7 @@
 """Trainer: what DiLoCo and DDP have in common: joining, starting, meeting, and the `with` block.
 
-A method that is marked `together` is called by all processes of a host; its body runs in the
-leader (host/), and its result is that of all.
+A method that is marked `together` is called by all processes of a host that has several; its body
+runs in one of them, and its result is that of all.
 
 A trainer that has joined a run by its `url` also comes back to it. If the run has removed this peer
 (KickedError), for example because it was too late, the call that hears of it joins again and takes
@@ -28,8 +28,6 @@ from pccl_backend.trainers.bases import Bases
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
-from pccl_backend.trainers.host import ALONE, Alone, Host
-from pccl_backend.trainers.host.orders import Status
 from pccl_backend.trainers.observer import Observer, OuterStep
 from pccl_backend.trainers.settings import claim
 from pccl_backend.trainers.stages import Action, Goal
@@ -58,13 +56,9 @@ def together(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[
     @functools.wraps(method)
     def call(self: Self, /, *arguments: P.args, **options: P.kwargs) -> T:
         self._require_open()
-        made = functools.partial(method, self, *arguments, **options)
-        try:
-            with tracked():
-                return self._host.call(method.__name__, made, self._status)
-        finally:
-            if not self._host.leads:
-                self.last = self._host.status.last
+        with tracked():
+            made = functools.partial(method, self, *arguments, **options)
+            return self._together(method.__name__, made)
 
     return call
 
@@ -109,7 +103,6 @@ class Trainer:
         self._group = group
         self._observer = observer or Observer()
         self._signals = HeldSignals()
-        self._host: Host = ALONE
         self._made: Engine | None = None  # by the first start()
         self._prepared = False  # whether it holds the model of the start that is next
         self._loaded: Mapping[str, Any] | None = None
@@ -130,8 +123,6 @@ class Trainer:
     @property
     def revision(self) -> int:
         """Number of outer steps that the global parameters have had, over all peers' lives."""
-        if not self._host.leads:
-            return self._host.status.revision
         return 0 if self._made is None else self._made.core.progress.rounds
 
     @together
@@ -225,11 +216,6 @@ class Trainer:
             >>> outer.load_state_dict(state)
         """
         self._require_open()
-        if not self._host.leads:
-            raise pccl.InvalidStateError(
-                "state_dict() is a call of the leader of the host, the process of rank 0 in "
-                "host_group, which alone has the whole state"
-            )
         return checkpoint.save(self._made or self._make_engine(), own=own)
 
     def load_state_dict(self, state: Mapping[str, Any], *, own: bool = False) -> None:
@@ -294,7 +280,6 @@ class Trainer:
             self._prepare()  # a newcomer's first call must come soon
             self._group = pccl.join(self._url)
         try:
-            self._host.require_whole()
             self.start()
         except BaseException:
             self._leave_own_run()
@@ -321,9 +306,8 @@ class Trainer:
         assert self._url is not None, "otherwise the caller comes back"
         assert self._removed is not None, "_run() has remembered it"
         self._leave_own_run()
-        self._host.waits()
+        self._waits()
         self._group = self._signals.wait(functools.partial(pccl.join, self._url))
-        self._host.require_whole()
         self.start()
         why, self._removed = self._removed, None
         self._signals.wait(functools.partial(self._observer.came_back, self, why))
@@ -344,19 +328,13 @@ class Trainer:
             handle.remove()
         self._handles, self._closed = [], True
         self._release()
-        self._host.close(orderly=orderly)
 
-    def _status(self) -> Status:
-        """Return what the other processes of the host are told."""
-        return Status(revision=self.revision, inner_steps=self._inner_steps(), last=self.last)
+    def _together(self, name: str, call: Callable[[], T]) -> T:
+        """Make a call that is marked `together`."""
+        return call()
 
-    def _inner_steps(self) -> int:
-        return 0 if self._made is None else self._made.core.progress.inner_steps
-
-    def _abort(self) -> None:
-        """Leave the run at once: a process of the host is gone. Another thread calls it."""
-        if self._group is not None:
-            self._group.abort()
+    def _waits(self) -> None:
+        """This process waits for other peers next."""
 
     def _watch(self) -> list[Any]:
         """Register the hooks of the optimizers, and return their handles."""
@@ -417,7 +395,7 @@ class Trainer:
             engine = self._make_engine()
         elif engine.info is not None or self._prepared:
             return engine
-        elif self._loaded is None or not isinstance(self._host, Alone):
+        elif self._loaded is None:
             engine.read_model()  # what was loaded is copied from where it is
         if self._loaded is not None:
             checkpoint.load(engine, self._loaded, own=self._loads_own)
@@ -437,7 +415,7 @@ class Trainer:
             more=self._shared,
             on_loss=self._on_loss,
             quantize=self._quantize,
-            waits=self._host.waits,
+            waits=self._waits,
         )
         return self._made
 

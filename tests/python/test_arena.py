@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from pccl_backend.trainers.host.arena import Arena, Plan
+from pccl_backend.trainers.flat import Plan
+from pccl_backend.trainers.host.arena import Arena
 
 PLAN: Plan = {
     "global": (1000, torch.float32),

@@ -11,7 +11,7 @@ from pccl_backend import HostLostError
 from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.host.channel import Channel
 from pccl_backend.trainers.host.leader import Leader
-from pccl_backend.trainers.host.orders import Chose
+from pccl_backend.trainers.host.orders import Status
 
 LIMIT_S = 20.0
 
@@ -19,7 +19,13 @@ LIMIT_S = 20.0
 def test_the_process_that_was_lost_first_is_named() -> None:
     """After a loss the leader ends all channels, and a call that is under way finds them ended."""
     ends = {rank: socket.socketpair() for rank in (1, 2)}
-    leader = Leader(None, {}, signals=HeldSignals(), leave=lambda: None)  # type: ignore[arg-type]
+    leader = Leader(
+        None,  # type: ignore[arg-type]
+        {},
+        signals=HeldSignals(),
+        status=Status,
+        leave=lambda: None,
+    )
     leader._channels = {
         rank: Channel(mine, other=f"local rank {rank}", limit_s=LIMIT_S)
         for rank, (mine, _) in ends.items()
@@ -28,11 +34,10 @@ def test_the_process_that_was_lost_first_is_named() -> None:
     watch.start()
     remaining, leaving = (theirs for _, theirs in ends.values())
 
-    def choose() -> Chose:
+    def choose() -> None:
         leaving.close()
         remaining.settimeout(LIMIT_S)
         assert remaining.recv(1) == b"", "the leader has ended its channel"
-        return Chose(None, 1)
 
     with pytest.raises(HostLostError, match="local rank 2"):
         leader.choose(choose)

@@ -10,27 +10,19 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-__all__ = ["Arena", "Make", "Plan", "private"]
+from pccl_backend.trainers.flat import Plan
+
+__all__ = ["Arena"]
 
 log = logging.getLogger("pccl")
 
 ALIGN = 4096  # a page: each tensor may be pinned alone
-
-Plan = Mapping[str, tuple[int, torch.dtype]]  # number of elements and dtype of each tensor
-Make = Callable[[Plan, bool], dict[str, torch.Tensor]]  # the flag: pinned, for copies to a GPU
-
-
-def private(plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
-    """Return tensors of zeros that belong to this process alone."""
-    return {
-        name: torch.zeros(count, dtype=dtype, device="cpu", pin_memory=pinned)
-        for name, (count, dtype) in plan.items()
-    }
 
 
 class Arena:
@@ -45,18 +37,24 @@ class Arena:
     def __init__(self, descriptor: int, plan: Plan) -> None:
         self.descriptor = descriptor
         self._plan = plan
+        self._close: Callable[[], object] = lambda: None
         self._map = mmap.mmap(descriptor, max(size_of(plan), ALIGN))
 
     @staticmethod
     def create(plan: Plan) -> Arena:
-        """Take new memory, all zeros. The pages are taken when they are touched."""
+        """Take new memory, all zeros. The pages are taken when they are touched.
+
+        The descriptor is open until close(), or until the arena is dropped.
+        """
         descriptor = os.memfd_create("pccl-outer-state")
         try:
             os.ftruncate(descriptor, max(size_of(plan), ALIGN))
-            return Arena(descriptor, plan)
+            arena = Arena(descriptor, plan)
         except BaseException:
             os.close(descriptor)
             raise
+        arena._close = weakref.finalize(arena, os.close, descriptor)
+        return arena
 
     def tensors(self, *, pinned: bool) -> dict[str, torch.Tensor]:
         """Return the tensors of the plan, by name. They keep the mapping alive."""
@@ -74,7 +72,7 @@ class Arena:
 
     def close(self) -> None:
         """Close the descriptor: nobody else can get the memory any more."""
-        os.close(self.descriptor)
+        self._close()
 
 
 def size_of(plan: Plan) -> int:

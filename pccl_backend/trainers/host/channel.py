@@ -27,9 +27,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import torch.distributed as dist
+
 from pccl_backend.errors import HostLostError
 
-__all__ = ["Address", "Channel", "accept", "connect", "listen"]
+__all__ = ["Address", "Channel", "accept", "connect", "limit_of", "listen"]
 
 LENGTH = struct.Struct("<Q")
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of the other side
@@ -163,6 +165,15 @@ class Channel:
             f"{self.other} (pid {self.pid}) is gone ({how}), and a host trains with all of its "
             "processes or not at all: start them again"
         )
+
+
+def limit_of(group: dist.ProcessGroup) -> float:
+    """Return the timeout of a group of torch, in seconds: the longest wait of its channels."""
+    for device in group._device_types:
+        options = getattr(group._get_backend(device), "options", None)
+        if (limit := getattr(options, "_timeout", None)) is not None:
+            return float(limit.total_seconds())
+    return float(dist.default_pg_timeout.total_seconds())
 
 
 def listen() -> tuple[socket.socket, Address]:

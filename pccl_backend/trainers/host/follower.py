@@ -11,11 +11,12 @@ import torch.distributed as dist
 
 from pccl_backend.errors import HostLostError, InvalidStateError
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.flat import Buffers
-from pccl_backend.trainers.host import limit_of
-from pccl_backend.trainers.host.arena import Arena, Make, Plan
-from pccl_backend.trainers.host.channel import Address, Channel, connect
+from pccl_backend.trainers.flat import Buffers, Make, Plan
+from pccl_backend.trainers.host.arena import Arena
+from pccl_backend.trainers.host.channel import Address, Channel, connect, limit_of
 from pccl_backend.trainers.host.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
+from pccl_backend.trainers.layout import Layout
+from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.stages import Goal
 
 __all__ = ["Follower"]
@@ -35,9 +36,11 @@ class Follower:
         facts: compared with the leader's.
         signals: of the trainer.
         build: makes the buffers of this process from what the leader shares.
-    """
 
-    leads = False
+    Attributes:
+        status: of the leader's trainer.
+        buffers: of this process; None before the leader has made its own.
+    """
 
     def __init__(
         self,
@@ -56,10 +59,11 @@ class Follower:
         self.buffers: Buffers | None = None
         self.status = Status()
 
-    def call(self, name: str, call: Callable[[], T], status: Callable[[], Status]) -> T:
+    def call(self, name: str, call: Callable[[], T]) -> T:
+        """Carry out orders until the leader's call of this name ends; its result is returned."""
         with self._signals, torch.no_grad():
             if self._channel is None:
-                self._signals.wait(self._gather)
+                self._signals.wait(self._connect)
             begin = self._next()
             if begin != Begin(name):
                 raise self._differ(begin, f"calls {name}()")
@@ -70,7 +74,8 @@ class Follower:
         result: T = end.result
         return result
 
-    def choose(self, choose: Callable[[], Chose]) -> Goal | None:
+    def choose(self, choose: Callable[[], Goal | None]) -> Goal | None:
+        """Return what follows an inner step: the leader chooses."""
         with self._signals:
             chosen = self._next()
             if not isinstance(chosen, Chose):
@@ -78,6 +83,12 @@ class Follower:
             last, revision = self.status.last, self.status.revision
             self.status = Status(revision, chosen.inner_steps, last)
             return chosen.goal
+
+    def make_buffers(self, layout: Layout, settings: Settings) -> Buffers:
+        raise InvalidStateError(
+            "state_dict() is a call of the leader of the host, the process of rank 0 in "
+            "host_group, which alone has the whole state"
+        )
 
     def close(self, *, orderly: bool) -> None:
         """Wait until the leader closes, too, or be lost."""
@@ -90,25 +101,9 @@ class Follower:
             pass  # it has
         self._channel.close()
 
-    # --- Of a process that has the core -----------------------------------------------------------
-
-    def everywhere(
-        self, buffers: Buffers, name: str, arguments: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:
-        raise AssertionError("the leader gives orders")
-
-    def make(self, plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
-        raise AssertionError("the leader shares its memory")
-
-    def waits(self) -> None:
-        raise AssertionError("the leader waits")
-
-    def require_whole(self) -> None:
-        raise AssertionError("the leader watches")
-
     # --- Parts of it ------------------------------------------------------------------------------
 
-    def _gather(self) -> None:
+    def _connect(self) -> None:
         """Connect to the leader, and let it compare what this process was given."""
         box: list[Address | None] = [None]
         dist.broadcast_object_list(box, group=self._group, group_src=0)
@@ -170,7 +165,7 @@ class Follower:
 
     def _do(self, order: Do) -> None:
         assert self.buffers is not None, "Map comes first"
-        getattr(self.buffers, order.name)(*order.arguments, **order.options)
+        order.carry_out(self.buffers)
 
     def _map(self, order: Map) -> None:
         assert self._channel is not None, "an order has come"

@@ -10,41 +10,41 @@ import torch.distributed as dist
 
 from pccl_backend import _C
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.flat import Buffers
-from pccl_backend.trainers.host import ALONE, Host
-from pccl_backend.trainers.host.arena import Make
+from pccl_backend.trainers.flat import Buffers, Make
 from pccl_backend.trainers.host.follower import Follower
 from pccl_backend.trainers.host.leader import Leader
-from pccl_backend.trainers.host.orders import Facts
+from pccl_backend.trainers.host.orders import Facts, Status
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.settings import Settings
-from pccl_backend.trainers.shards import check_meshes, reshard
+from pccl_backend.trainers.shards import is_dtensor, reshard
 
-__all__ = ["check_host", "make_host"]
+__all__ = ["Host", "check_host", "make_host"]
+
+Host = Leader | Follower
 
 
 def make_host(
-    group: dist.ProcessGroup | None,
+    group: dist.ProcessGroup,
     layout: Callable[[], Layout],
     settings: Settings,
     *,
     signals: HeldSignals,
+    status: Callable[[], Status],
     leave: Callable[[], None],
 ) -> Host:
     """Return what this process is in its host.
 
     Args:
-        group: all processes of the host; None: it is this one.
+        group: all processes of the host.
         layout: makes the layout of the trainer's model.
         settings: of the trainer.
         signals: of the trainer.
+        status: returns where the trainer stands.
         leave: leaves the run at once; another thread calls it.
     """
-    if group is None:
-        return ALONE
     facts = _facts(layout(), settings)
     if dist.get_rank(group) == 0:
-        return Leader(group, facts, signals=signals, leave=leave)
+        return Leader(group, facts, signals=signals, status=status, leave=leave)
 
     def build(make: Make) -> Buffers:
         return Buffers(layout(), settings, make=make, leads=False)
@@ -80,7 +80,7 @@ def check_host(
     """
     reshard(model)
     if host_group is None:
-        check_meshes(model, None)
+        _check_meshes(model, None)
         return
     if not isinstance(host_group, dist.ProcessGroup):
         raise ValueError(
@@ -108,4 +108,35 @@ def check_host(
             f"group is given in rank {dist.get_rank(host_group)} of host_group, and only rank 0 of "
             "a host talks to the other hosts: do not join the run in the others"
         )
-    check_meshes(model, host_group)
+    _check_meshes(model, host_group)
+
+
+def _check_meshes(model: torch.nn.Module, host_group: dist.ProcessGroup | None) -> None:
+    """Check that the processes that share the model's parameters are those of the host.
+
+    Raises:
+        ValueError: a parameter has another mesh, or is cut in a way that has no place in the whole.
+    """
+    mine = [dist.get_rank()] if dist.is_initialized() else [0]
+    if host_group is not None:
+        mine = sorted(dist.get_process_group_ranks(host_group))
+    for name, tensor in model.named_parameters():
+        if not is_dtensor(tensor):
+            continue
+        theirs = sorted(tensor.device_mesh.mesh.flatten().tolist())
+        if host_group is None and len(theirs) > 1:
+            raise ValueError(
+                f"{name!r} is a DTensor over the {len(theirs)} processes {theirs}: give their "
+                "group as host_group="
+            )
+        if host_group is not None and theirs != mine:
+            raise ValueError(
+                f"{name!r} is a DTensor over the processes {theirs}, and host_group has {mine}: "
+                "give the group of all processes that share the model, and shard over all of them"
+            )
+        for how in tensor.placements:
+            if type(how).__name__ not in ("Shard", "Replicate"):
+                raise ValueError(
+                    f"{name!r} is placed as {how}; host_group takes Shard and Replicate. Shard "
+                    "the dimensions of a mesh in their order"
+                )

@@ -7,21 +7,21 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from pccl_backend.errors import HostLostError, InvalidStateError
 from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.host import limit_of
-from pccl_backend.trainers.host.arena import Arena, Plan
-from pccl_backend.trainers.host.channel import Channel, accept, listen
+from pccl_backend.trainers.flat import Buffers, Plan
+from pccl_backend.trainers.host.arena import Arena
+from pccl_backend.trainers.host.buffers import HostBuffers
+from pccl_backend.trainers.host.channel import Channel, accept, limit_of, listen
 from pccl_backend.trainers.host.orders import Begin, Bye, Chose, Do, End, Facts, Map, Status, Waits
-
-if TYPE_CHECKING:
-    from pccl_backend.trainers.flat import Buffers
-    from pccl_backend.trainers.stages import Goal
+from pccl_backend.trainers.layout import Layout
+from pccl_backend.trainers.settings import Settings
+from pccl_backend.trainers.stages import Goal
 
 __all__ = ["Leader"]
 
@@ -35,12 +35,9 @@ class Leader:
         group: all processes of the host.
         facts: compared with those of the others.
         signals: of the trainer.
+        status: returns where the trainer stands.
         leave: leaves the run at once; another thread calls it.
     """
-
-    leads = True
-    status = Status()
-    buffers: Buffers | None = None
 
     def __init__(
         self,
@@ -48,12 +45,16 @@ class Leader:
         facts: Facts,
         *,
         signals: HeldSignals,
+        status: Callable[[], Status],
         leave: Callable[[], None],
     ) -> None:
         self._group = group
         self._facts = facts
         self._signals = signals
+        self._status = status
         self._leave = leave
+        self._arena: Arena | None = None  # memory that the others do not have yet
+        self._pinned = False
         self._channels: dict[int, Channel] | None = None
         self._in_call = False
         self._lost: HostLostError | None = None
@@ -61,70 +62,51 @@ class Leader:
         self._watch: threading.Thread | None = None
         self._wake, self._woken = socket.socketpair()
 
-    def call(self, name: str, call: Callable[[], T], status: Callable[[], Status]) -> T:
+    def call(self, name: str, call: Callable[[], T]) -> T:
+        """Make a call of the trainer together with the other processes of the host."""
         if self._in_call:
+            self._require_whole()
             return call()
         with self._signals:
             if self._channels is None:
-                self._signals.wait(self._gather)
-            self.require_whole()
+                self._signals.wait(self._connect)
+            self._require_whole()
             self._tell(Begin(name))
             self._in_call = True
             try:
                 result = call()
-                self._signals.wait(self.require_whole)  # what a handler raises is for all
+                self._signals.wait(self._require_whole)  # what a handler raises is for all
             except BaseException as error:
                 if isinstance(error, HostLostError):
                     self._lose(error)
                 if self._lost is not None:
                     raise self._lost from error
-                self._tell(End(None, _for_others(error), status()))
+                self._tell(End(None, _for_others(error), self._status()))
                 raise
             finally:
                 self._in_call = False
-            self._tell(End(result, None, status()))
+            self._tell(End(result, None, self._status()))
             return result
 
-    def choose(self, choose: Callable[[], Chose]) -> Goal | None:
+    def choose(self, choose: Callable[[], Goal | None]) -> Goal | None:
+        """Return what follows an inner step, and let the other processes know."""
         with self._signals:
-            self.require_whole()
-            chosen = choose()
-            self._tell(chosen)
-            return chosen.goal
+            self._require_whole()
+            goal = choose()
+            self._tell(Chose(goal, self._status().inner_steps))
+            return goal
 
-    def everywhere(
-        self, buffers: Buffers, name: str, arguments: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:
-        if self._in_call:  # otherwise the others have no buffers yet
-            self._tell(Do(name, arguments, options))
-        try:
-            getattr(buffers, name)(*arguments, **options)
-        finally:
-            errors = self._answers() if self._in_call else []
-        for error in errors:
-            raise error
-
-    def make(self, plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
-        arena = Arena.create(plan)
-        try:
-            if self._in_call:
-                self._tell(Map(pinned))
-                for channel in self._others():
-                    channel.send_descriptor(arena.descriptor)
-                for error in self._answers():
-                    raise error
-            return arena.tensors(pinned=pinned)
-        finally:
-            arena.close()
+    def make_buffers(self, layout: Layout, settings: Settings) -> Buffers:
+        """Make the buffers of the trainer, in memory that all processes of the host map."""
+        return HostBuffers(layout, settings, make=self._make, everywhere=self._everywhere)
 
     def waits(self) -> None:
+        """This process waits for other hosts next."""
         self._tell(Waits())
 
-    def require_whole(self) -> None:
-        if self._lost is not None:
-            raise self._lost
-
     def close(self, *, orderly: bool) -> None:
+        """Make no further call. If it is not orderly, the host leaves the run."""
+        self._forget_memory()
         if self._watch is not None:
             self._wake.close()
             self._watch.join()
@@ -138,7 +120,7 @@ class Leader:
 
     # --- Parts of it ------------------------------------------------------------------------------
 
-    def _gather(self) -> None:
+    def _connect(self) -> None:
         """Wait for the other processes of the host, and compare what they were given."""
         limit_s = limit_of(self._group)
         count = dist.get_world_size(self._group) - 1
@@ -168,6 +150,50 @@ class Leader:
 
     def _others(self) -> list[Channel]:
         return list((self._channels or {}).values())
+
+    def _everywhere(self, buffers: Buffers, order: Do) -> None:
+        """Carry out an order in each process of the host.
+
+        Outside of a call, the other processes are elsewhere: then this one alone carries it out.
+        """
+        if not self._in_call:
+            order.carry_out(buffers)
+            return
+        self._share_memory()
+        self._tell(order)
+        try:
+            order.carry_out(buffers)
+        finally:
+            errors = self._answers()
+        for error in errors:
+            raise error
+
+    def _make(self, plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
+        """Make the tensors of the buffers. The others map them before their next order."""
+        self._forget_memory()
+        self._arena, self._pinned = Arena.create(plan), pinned
+        return self._arena.tensors(pinned=pinned)
+
+    def _share_memory(self) -> None:
+        """Let the others map the memory of the buffers, if they have not."""
+        if self._arena is None:
+            return
+        self._tell(Map(self._pinned))
+        for channel in self._others():
+            channel.send_descriptor(self._arena.descriptor)
+        for error in self._answers():
+            raise error
+        self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def _require_whole(self) -> None:
+        """Raise HostLostError if a process of the host is gone."""
+        if self._lost is not None:
+            raise self._lost
 
     def _tell(self, order: object) -> None:
         try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pccl_backend.trainers.observer import OuterStep
-    from pccl_backend.trainers.stages import Goal
+from pccl_backend.trainers.flat import Buffers
+from pccl_backend.trainers.observer import OuterStep
+from pccl_backend.trainers.stages import Goal
 
 __all__ = ["Begin", "Bye", "Chose", "Do", "End", "Facts", "Map", "Status", "Waits"]
 
@@ -42,9 +42,12 @@ class Map:
 class Do:
     """Call a method of the buffers; answer."""
 
-    name: str
+    method: Callable[..., None]
     arguments: tuple[Any, ...]
     options: dict[str, Any]
+
+    def carry_out(self, buffers: Buffers) -> None:
+        self.method(buffers, *self.arguments, **self.options)
 
 
 @dataclass(frozen=True)
