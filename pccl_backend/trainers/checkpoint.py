@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from pccl_backend.trainers.engine import Engine
+from pccl_backend.trainers.engine import Engine
 
 __all__ = ["check", "digest_of", "load", "save"]
 

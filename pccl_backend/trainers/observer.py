@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pccl_backend as pccl
-
-if TYPE_CHECKING:
-    from pccl_backend.trainers.diloco import DiLoCo
-    from pccl_backend.trainers.trainer import Trainer
 
 __all__ = ["Observer", "OuterStep"]
 
@@ -56,40 +52,42 @@ class OuterStep:
 class Observer:
     """Receives a trainer's events, in the thread that called the trainer. Override what you need.
 
+    `trainer` is the DiLoCo or DDP that has this observer; a method may name the one it expects.
+
     An exception from an event ends the trainer's call, like any other exception, and the call may
     be repeated. Each event is delivered once, even if its method raised.
     """
 
-    def before_reduce(self, trainer: DiLoCo) -> None:
+    def before_reduce(self, trainer: Any) -> None:
         """The pseudo-gradient is measured; its all-reduce comes next."""
 
-    def reduce_posted(self, trainer: DiLoCo, attempt: int) -> None:
+    def reduce_posted(self, trainer: Any, attempt: int) -> None:
         """The all-reduce runs; the trainer waits for it next."""
 
-    def reduce_failed(self, trainer: DiLoCo, attempt: int, error: pccl.PcclError) -> None:
+    def reduce_failed(self, trainer: Any, attempt: int, error: pccl.PcclError) -> None:
         """Members changed and the all-reduce failed; pseudo_gradient is as it was before."""
 
-    def reduce_committed(self, trainer: DiLoCo, attempt: int) -> None:
+    def reduce_committed(self, trainer: Any, attempt: int) -> None:
         """All peers have the average; the outer step comes next."""
 
-    def before_meet(self, trainer: DiLoCo) -> None:
+    def before_meet(self, trainer: Any) -> None:
         """update_topology comes next."""
 
-    def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
+    def topology_updated(self, trainer: Any, topology: pccl.Topology) -> None:
         """update_topology returned; sync_shared_state comes next.
 
         `joined` and `left` list the changes since the trainer's previous check; both are empty if
         nothing changed.
         """
 
-    def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
+    def state_synced(self, trainer: Any, info: pccl.SyncInfo) -> None:
         """All peers hold the same global parameters."""
 
-    def came_back(self, trainer: Trainer, why: pccl.KickedError) -> None:
+    def came_back(self, trainer: Any, why: pccl.KickedError) -> None:
         """The run of the trainer's `url` had removed this peer, which has joined it again.
 
         The peer has a new name, and the others' state.
         """
 
-    def stepped(self, trainer: Trainer, done: OuterStep) -> None:
+    def stepped(self, trainer: Any, done: OuterStep) -> None:
         """An outer step that an optimizer's step has begun is done; `step` returns it instead."""

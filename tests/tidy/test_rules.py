@@ -234,6 +234,35 @@ def test_cycle_is_found() -> None:
     assert not list(rules.no_include_cycle([one, source("csrc/base/two.h", "")]))
 
 
+def test_cycle_of_imports_is_found() -> None:
+    one = source("pccl_backend/one.py", "def late():\n    from pccl_backend.two import Two")
+    for text in (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pccl_backend import one",
+        "import pccl_backend.one",
+        "from pccl_backend.one import One",
+    ):
+        assert list(rules.no_include_cycle([one, source("pccl_backend/two.py", text)])), text
+    package = source("pccl_backend/__init__.py", "from pccl_backend.one import One")
+    outside = source("tests/two.py", "from pccl_backend.one import One")
+    assert not list(rules.no_include_cycle([one, package, outside]))
+
+
+def test_folder_is_imported_by_its_users_only() -> None:
+    leader = source(
+        "pccl_backend/trainers/host/leader.py", "from pccl_backend.trainers import core"
+    )
+    core = source("pccl_backend/trainers/core.py", "")
+    text = "from pccl_backend.trainers.host.leader import Leader"
+    for path, wrong in (
+        ("pccl_backend/trainers/core.py", True),
+        ("pccl_backend/api.py", True),
+        ("pccl_backend/trainers/diloco.py", False),
+        ("pccl_backend/trainers/host/group.py", False),
+        ("examples/train.py", False),
+    ):
+        assert bool(list(rules.package_layers([leader, core, source(path, text)]))) == wrong, path
+
+
 def test_deep_chain_is_found() -> None:
     chain = [
         source(f"csrc/base/a{i}.h", f'#include "csrc/base/a{i + 1}.h"\n')
@@ -280,6 +309,7 @@ def test_names_of_other_files_are_known() -> None:
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _, _ in CASES} | {
         rules.no_include_cycle,
+        rules.package_layers,
         rules.limits_stand_once,
         rules.includes_are_shallow,
     }

@@ -41,6 +41,15 @@ LAYERS = {
     ),
 }
 
+# --- Folders of the package, and who may import from each of them. A trainer alone has no host ---
+USERS = {
+    "pccl_backend/trainers/host": ("pccl_backend/trainers/diloco.py",),
+    "pccl_backend/trainers": ("pccl_backend/demo/",),
+    "pccl_backend/demo": ("pccl_backend/cli.py",),
+    "pccl_backend/probe": ("pccl_backend/cli.py",),
+    "pccl_backend/command": ("pccl_backend/cli.py", "pccl_backend/probe/"),
+}
+
 # --- Purity: all code in these folders is pure, except the folders shell/ and main ---
 PURE_FOLDERS = (
     "csrc/protocol",
@@ -137,8 +146,41 @@ def includes_resolve(sources: Iterable[Source]) -> Iterator[str]:
                 yield f'{source.path}: includes "{name}": no such file (paths start at the root)'
 
 
+def package_layers(sources: Iterable[Source]) -> Iterator[str]:
+    """A folder of the package serves the users that USERS names."""
+    for path, imported in _package_imports(sources).items():
+        for other in imported:
+            folder = next((folder for folder in USERS if other.startswith(folder + "/")), None)
+            if folder and not path.startswith((folder + "/", *USERS[folder])):
+                users = " and ".join(USERS[folder])
+                yield f"{path}: imports {other}, but in the package {folder} serves {users}"
+
+
+def _package_imports(sources: Iterable[Source]) -> dict[str, list[str]]:
+    """Return the modules that each module of the package imports from the package, by path."""
+    package = {
+        source.path: source
+        for source in sources
+        if source.suffix == ".py" and source.path.startswith("pccl_backend/")
+    }
+
+    def file_of(name: str) -> str | None:
+        module = name.replace(".", "/")
+        found = [path for path in (f"{module}.py", f"{module}/__init__.py") if path in package]
+        return found[0] if found else None
+
+    graph: dict[str, list[str]] = {}
+    for path, source in package.items():  # the name in a module, otherwise the module
+        files = [file_of(name) or file_of(name.rpartition(".")[0]) for name in source.imports]
+        graph[path] = [file for file in files if file and file != path]
+    return graph
+
+
 def no_include_cycle(sources: Iterable[Source]) -> Iterator[str]:
+    """Neither includes nor imports of the package go round, those for types included."""
+    sources = list(sources)
     graph = {source.path: source.includes for source in sources if source.is_cpp}
+    graph |= _package_imports(sources)
     done: set[str] = set()
 
     def visit(path: str, trail: tuple[str, ...]) -> Iterator[str]:
@@ -518,6 +560,7 @@ def includes_are_shallow(sources: Iterable[Source]) -> Iterator[str]:
 ALL = (
     includes_are_shallow,
     layer_order,
+    package_layers,
     includes_resolve,
     no_include_cycle,
     network_libraries_in_net_only,

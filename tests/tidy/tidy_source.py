@@ -106,6 +106,17 @@ class Source:
         ]
 
     @cached_property
+    def imports(self) -> list[str]:
+        """The imported names of a Python file, such as `a.b.Name`; also those for types only."""
+        found: list[str] = []
+        for node in ast.walk(ast.parse(self.text)) if self.suffix == ".py" else ():
+            if isinstance(node, ast.Import):
+                found += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                found += [f"{node.module}.{alias.name}" for alias in node.names]
+        return found
+
+    @cached_property
     def prose(self) -> list[tuple[int, str]]:
         """Paragraphs of comments, docstrings or Markdown text: first line, and text on one line."""
         if self.is_cpp:
