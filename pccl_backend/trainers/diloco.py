@@ -92,7 +92,7 @@ from pccl_backend.trainers.engine import MEMBERS_CHANGED, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
 from pccl_backend.trainers.flat import Buffers
 from pccl_backend.trainers.host.follower import Follower
-from pccl_backend.trainers.host.group import Host, check_host, make_host
+from pccl_backend.trainers.host.group import Host, check_host, facts_of
 from pccl_backend.trainers.host.leader import Leader
 from pccl_backend.trainers.host.orders import Status
 from pccl_backend.trainers.inner import InnerSteps
@@ -463,10 +463,18 @@ class DiLoCo(Trainer):
     # --- A host of several processes: host/ -------------------------------------------------------
 
     def _make_host(self, group: dist.ProcessGroup, layout: Callable[[], Layout]) -> Host:
-        return make_host(
+        settings = self._settings
+        facts = facts_of(layout(), settings)
+        if dist.get_rank(group) != 0:
+            return Follower(
+                group,
+                facts,
+                signals=self._signals,
+                build=lambda make: Buffers(layout(), settings, make=make, leads=False),
+            )
+        return Leader(
             group,
-            layout,
-            self._settings,
+            facts,
             signals=self._signals,
             status=lambda: Status(self.revision, self.inner_steps, self.last),
             leave=self._leave_at_once,

@@ -144,7 +144,7 @@ class Follower:
                 case Do():
                     self._answer(lambda: self._do(order))
                 case Map():
-                    self._answer(lambda: self._map(order))
+                    self._answer(self._map)
                 case Waits():
                     continue
                 case End():
@@ -167,7 +167,7 @@ class Follower:
         assert self.buffers is not None, "Map comes first"
         order.carry_out(self.buffers)
 
-    def _map(self, order: Map) -> None:
+    def _map(self) -> None:
         assert self._channel is not None, "an order has come"
         self.buffers = None  # two of them might not fit
         descriptor = self._channel.receive_descriptor()

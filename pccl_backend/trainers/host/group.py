@@ -1,58 +1,27 @@
-"""The argument host_group of a trainer: its checks, and what this process is in its host."""
+"""The argument host_group of a trainer: its checks, and what the processes of a host compare."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
 import torch
 import torch.distributed as dist
 
 from pccl_backend import _C
-from pccl_backend.trainers._signals import HeldSignals
-from pccl_backend.trainers.flat import Buffers, Make
 from pccl_backend.trainers.host.follower import Follower
 from pccl_backend.trainers.host.leader import Leader
-from pccl_backend.trainers.host.orders import Facts, Status
+from pccl_backend.trainers.host.orders import Facts
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.settings import Settings
 from pccl_backend.trainers.shards import is_dtensor, reshard
 
-__all__ = ["Host", "check_host", "make_host"]
+__all__ = ["Host", "check_host", "facts_of"]
 
 Host = Leader | Follower
 
 
-def make_host(
-    group: dist.ProcessGroup,
-    layout: Callable[[], Layout],
-    settings: Settings,
-    *,
-    signals: HeldSignals,
-    status: Callable[[], Status],
-    leave: Callable[[], None],
-) -> Host:
-    """Return what this process is in its host.
-
-    Args:
-        group: all processes of the host.
-        layout: makes the layout of the trainer's model.
-        settings: of the trainer.
-        signals: of the trainer.
-        status: returns where the trainer stands.
-        leave: leaves the run at once; another thread calls it.
-    """
-    facts = _facts(layout(), settings)
-    if dist.get_rank(group) == 0:
-        return Leader(group, facts, signals=signals, status=status, leave=leave)
-
-    def build(make: Make) -> Buffers:
-        return Buffers(layout(), settings, make=make, leads=False)
-
-    return Follower(group, facts, signals=signals, build=build)
-
-
-def _facts(layout: Layout, settings: Settings) -> Facts:
+def facts_of(layout: Layout, settings: Settings) -> Facts:
     """Return what all processes of a host must have alike, by name."""
     facts: dict[str, object] = {}
     for field in fields(settings):

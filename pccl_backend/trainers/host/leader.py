@@ -54,7 +54,6 @@ class Leader:
         self._status = status
         self._leave = leave
         self._arena: Arena | None = None  # memory that the others do not have yet
-        self._pinned = False
         self._channels: dict[int, Channel] | None = None
         self._in_call = False
         self._lost: HostLostError | None = None
@@ -171,14 +170,14 @@ class Leader:
     def _make(self, plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
         """Make the tensors of the buffers. The others map them before their next order."""
         self._forget_memory()
-        self._arena, self._pinned = Arena.create(plan), pinned
+        self._arena = Arena.create(plan)
         return self._arena.tensors(pinned=pinned)
 
     def _share_memory(self) -> None:
         """Let the others map the memory of the buffers, if they have not."""
         if self._arena is None:
             return
-        self._tell(Map(self._pinned))
+        self._tell(Map())
         for channel in self._others():
             channel.send_descriptor(self._arena.descriptor)
         for error in self._answers():

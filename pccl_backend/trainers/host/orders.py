@@ -33,9 +33,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Map:
-    """Map the memory whose descriptor follows; answer."""
-
-    pinned: bool
+    """Map the memory whose descriptor follows, and make buffers in it; answer."""
 
 
 @dataclass(frozen=True)
