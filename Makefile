@@ -30,7 +30,7 @@ cpp_files = find benchmarks csrc cuda master cmake tests -name '*.cc' -o -name '
 VENV_READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
-SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ ! -name '*.md')
+SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ tests/doubles/ ! -name '*.md')
 
 .PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress churn bench compare compare-base lint fmt types \
   gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-bench core

@@ -50,7 +50,7 @@ class Build(BuildExtension):
         self._build_core()
         spec = json.loads((CORE / "extension.json").read_text())
         (extension,) = self.extensions
-        extension.sources = self._units(spec["sources"])
+        extension.sources = self._units(spec["sources"] + self._test_doubles())
         # Before torch's libraries, which export their own libuv.
         extension.libraries[:0] = spec["libraries"]
         extension.extra_objects = [str(CORE / "libpccl_core.a")]
@@ -76,6 +76,10 @@ class Build(BuildExtension):
         for command in commands:
             if subprocess.run(command, check=False).returncode != 0:
                 sys.exit("The core was not built; what is wrong with it stands above.")
+
+    def _test_doubles(self) -> list[str]:
+        """Return further sources for the tests, which use a build in place; none is published."""
+        return sorted(map(str, Path("tests/doubles").rglob("*.cc"))) if self.inplace else []
 
     def _units(self, sources: list[str]) -> list[str]:
         """Return a few files that include all sources. Torch's headers take most of the time."""

@@ -18,6 +18,11 @@ if(PCCL_SANITIZE STREQUAL thread)
   list(APPEND test_options -DPCCL_TSAN)
 endif()
 
+# Those of torch, below it, are compiled with the Python module.
+file(GLOB doubles_sources CONFIGURE_DEPENDS tests/doubles/*.cc)
+add_library(doubles STATIC ${doubles_sources})
+target_link_libraries(doubles PUBLIC pccl_core)
+
 # Excluded from unity builds: if its operator new is inlined, the compiler reports that it does not match the delete.
 set_source_files_properties(tests/cpp/ring/allocations.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
@@ -31,7 +36,7 @@ foreach(layer ${layers})
   endif()
   # The core comes first: the linker takes the first copy of an inline function, and the core's copies are optimized.
   add_executable(test_${layer} $<TARGET_OBJECTS:pccl_core> ${sources})
-  target_link_libraries(test_${layer} PRIVATE pccl_core GTest::gtest_main)
+  target_link_libraries(test_${layer} PRIVATE doubles pccl_core GTest::gtest_main)
   target_compile_options(test_${layer} PRIVATE ${test_options})
   if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)
     set_target_properties(test_${layer} PROPERTIES UNITY_BUILD ON)
@@ -59,7 +64,7 @@ set(diagrams_main ${PROJECT_SOURCE_DIR}/tests/sim/diagrams_main.cc)
 file(GLOB sim_sources CONFIGURE_DEPENDS tests/sim/*.cc)
 list(REMOVE_ITEM sim_sources ${sim_main} ${scenarios_main} ${diagrams_main})
 add_library(sim STATIC ${sim_sources})
-target_link_libraries(sim PUBLIC pccl_core)
+target_link_libraries(sim PUBLIC doubles)
 target_link_libraries(test_transport PRIVATE sim)  # its tests also run over simulated connections
 if(PCCL_SANITIZE)
   set_target_properties(sim PROPERTIES UNITY_BUILD ON)

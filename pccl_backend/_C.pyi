@@ -82,50 +82,6 @@ class SyncHandle:
     @property
     def hash(self) -> int: ...
 
-@dataclass(kw_only=True)
-class FakeOptions:
-    """What a fake CUDA device does. Every field must be given.
-
-    Attributes:
-        seed: its delays and failures come from it.
-        fails_one_in: one copy in so many fails; 0: none.
-        delay_max: most looks at the device until a piece of work is done.
-        pinned_max: bytes of pinned memory at a time.
-        capturing: whether a graph is being captured.
-        kernels: whether it can hash; if not, the host hashes copies.
-        stuck: nothing is done, as behind work without an end.
-    """
-
-    seed: int
-    fails_one_in: int
-    delay_max: int
-    pinned_max: int
-    capturing: bool
-    kernels: bool
-    stuck: bool
-
-class FakeCuda:
-    """CUDA devices for tests without a GPU: they serve this process while the object lives."""
-
-    def __init__(self, options: FakeOptions) -> None: ...
-    @staticmethod
-    def tensor(memory: Tensor, *, index: int) -> Tensor:
-        """Return a tensor on cuda:index that has its elements in the memory of a CPU tensor."""
-
-    @staticmethod
-    def on_host(tensor: Tensor) -> Tensor:
-        """Return the same elements as a CPU tensor."""
-
-    def set(self, options: FakeOptions) -> None: ...
-    @property
-    def pinned_bytes(self) -> int: ...
-    @property
-    def pinned_bytes_max(self) -> int: ...
-    @property
-    def copied_in(self) -> int: ...
-    @property
-    def bytes_out(self) -> int: ...
-
 class HostedRun:
     """A run at the master inside this process. All hosted runs of a process share one master.
 

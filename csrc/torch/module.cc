@@ -12,7 +12,6 @@
 #include "csrc/torch/borrowed_state.h"
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/fake_device.h"
 #include "csrc/torch/gradient_work.h"
 #include "csrc/torch/join.h"
 #include "csrc/torch/kernels_library.h"
@@ -178,25 +177,6 @@ void bind_join_options(py::module_& m) {
       Field{"token", &Options::token}, Field{"insecure", &Options::insecure});
 }
 
-// Tests without a GPU use it.
-void bind_fake_cuda(py::module_& m) {
-  using Options = memory::FakeDevice::Options;
-  bind_record(m, "FakeOptions", Field{"seed", &Options::seed},
-              Field{"fails_one_in", &Options::fails_one_in},
-              Field{"delay_max", &Options::delay_max}, Field{"pinned_max", &Options::pinned_max},
-              Field{"capturing", &Options::capturing}, Field{"kernels", &Options::kernels},
-              Field{"stuck", &Options::stuck});
-  py::class_<FakeCuda>(m, "FakeCuda")
-      .def(py::init<Options>(), py::arg("options"))
-      .def_static("tensor", &FakeCuda::tensor, py::arg("memory"), py::kw_only(), py::arg("index"))
-      .def_static("on_host", &FakeCuda::on_host, py::arg("tensor"))
-      .def("set", &FakeCuda::set, py::arg("options"))
-      .def_property_readonly("pinned_bytes", &FakeCuda::pinned_bytes)
-      .def_property_readonly("pinned_bytes_max", &FakeCuda::pinned_bytes_max)
-      .def_property_readonly("copied_in", &FakeCuda::copied_in)
-      .def_property_readonly("bytes_out", &FakeCuda::bytes_out);
-}
-
 void bind_shared_state(py::module_& m) {
   py::class_<BoundState, std::shared_ptr<BoundState>>(m, "BoundState")
       .def(py::init([](const NamedTensors& tensors) {
@@ -271,7 +251,6 @@ void bind(py::module_& m) {
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
   bind_shared_state(m);
   bind_join_options(m);
-  bind_fake_cuda(m);
   bind_hosted_run(m);
   m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("hosted"));
   m.def(

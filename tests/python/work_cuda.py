@@ -13,11 +13,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import work_quantize
+from fake_cuda import FakeCuda, FakeOptions
 from reference_quantized import all_reduced
 from work_misuse import error_of
 
 import pccl_backend as pccl
-from pccl_backend import _C
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 import cases
@@ -25,11 +25,11 @@ import cases
 torch.cuda.get_device_capability = lambda *_: (8, 0)  # torch's broadcast asks the driver
 
 
-def fake(**options: Any) -> _C.FakeCuda:
-    return _C.FakeCuda(fake_options(**options))
+def fake(**options: Any) -> Any:
+    return FakeCuda(fake_options(**options))
 
 
-def fake_options(**options: Any) -> _C.FakeOptions:
+def fake_options(**options: Any) -> Any:
     seed = {"seed": dist.get_rank() + 1 if dist.is_initialized() else 1}
     usual = {
         "fails_one_in": 0,
@@ -39,14 +39,14 @@ def fake_options(**options: Any) -> _C.FakeOptions:
         "kernels": True,
         "stuck": False,
     }
-    return _C.FakeOptions(**{**seed, **usual, **options})
+    return FakeOptions(**{**seed, **usual, **options})
 
 
 def cuda(tensor: torch.Tensor, index: int = 0) -> torch.Tensor:
-    return _C.FakeCuda.tensor(tensor, index=index)
+    return FakeCuda.tensor(tensor, index=index)
 
 
-FAKE = cases.Place(put=cuda, fetch=_C.FakeCuda.on_host, computes=False)
+FAKE = cases.Place(put=cuda, fetch=FakeCuda.on_host, computes=False)
 
 
 def world() -> dist.ProcessGroup:
@@ -55,7 +55,7 @@ def world() -> dist.ProcessGroup:
     return group
 
 
-def settle(device: _C.FakeCuda) -> None:
+def settle(device: Any) -> None:
     """Wait until all pinned memory is back."""
     deadline = time.monotonic() + 10
     while device.pinned_bytes > 0:
@@ -239,7 +239,7 @@ def call_returns_at_once() -> None:
     work.wait()
     assert (memory == dist.get_world_size()).all()
     settle(device)  # though the Work is still here
-    assert [_C.FakeCuda.on_host(one).sum() for one in work.result()] == [2000]
+    assert [FakeCuda.on_host(one).sum() for one in work.result()] == [2000]
     values = work.get_future().wait()
     assert values[0].device.type == "cuda"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from fake_cuda import FakeCuda
 from work_cuda import cuda, fake, fake_options, place
 from work_membership import make_state
 from work_misuse import error_of
 
 import pccl_backend as pccl
-from pccl_backend import _C
 
 MIB = 1 << 20
 PINNED_MAX = 64 * MIB  # two pieces of 32 MiB
@@ -190,5 +190,5 @@ def refusals() -> dict[str, dict[str, Any]]:
     found["strided"] = error_of(lambda: pccl.SharedState({"weights": strided}))
     meta = torch.ones(3, device="meta")
     found["meta"] = error_of(lambda: pccl.SharedState({"weights": meta}))
-    assert _C.FakeCuda.on_host(state["weights"]).sum() == 3
+    assert FakeCuda.on_host(state["weights"]).sum() == 3
     return found

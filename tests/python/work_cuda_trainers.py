@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from fake_cuda import FakeCuda
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from work_cuda import cuda, fake, settle
 
-from pccl_backend import _C
 from pccl_backend.trainers import DDP, DiLoCo
 
 STEPS = 20
@@ -42,7 +42,7 @@ class Computes(TorchFunctionMode):
             if not isinstance(value, torch.Tensor) or not value.is_cuda:
                 return value
             self._alive.append(value)
-            host = _C.FakeCuda.on_host(value)
+            host = FakeCuda.on_host(value)
             of[id(host)] = value
             return host
 

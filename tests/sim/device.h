@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "csrc/memory/fake_device.h"
 #include "csrc/memory/staging.h"
 #include "csrc/peer/events.h"
 #include "csrc/ring/lent_memory.h"
+#include "tests/doubles/fake_device.h"
 #include "tests/sim/event_loop.h"
 #include "tests/sim/random.h"
 

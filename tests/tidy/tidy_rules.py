@@ -81,6 +81,7 @@ BANNED_WORDS = re.compile(
 # <openssl/crypto.h> is for all: it wipes secrets.
 NETWORK_LIBRARIES = re.compile(r"<(uv\.h|openssl/(?!crypto\.h).*)>")
 NETWORK_FOLDERS = ("csrc/net", "tests/cpp/net")
+TORCH_FOLDERS = ("csrc/torch", "tests/doubles/torch")
 
 # --- Each csrc/x/y.cc has a tests/cpp/x/test_y.cc (tests/cpp/master for master), except these ---
 NO_TWIN = {
@@ -205,7 +206,7 @@ def network_libraries_in_net_only(sources: Iterable[Source]) -> Iterator[str]:
 
 def torch_in_torch_only(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
-        if not source.is_cpp or source.folder == "csrc/torch":
+        if not source.is_cpp or source.folder in TORCH_FOLDERS:
             continue
         for name in source.includes:
             if re.match(r"<(torch|c10|ATen|pybind11|Python\.h)", name):

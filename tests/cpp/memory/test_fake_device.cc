@@ -1,4 +1,4 @@
-#include "csrc/memory/fake_device.h"
+#include "tests/doubles/fake_device.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "csrc/memory/fake_device.h"
+#include "tests/doubles/fake_device.h"
 
 namespace pccl::memory {
 namespace {

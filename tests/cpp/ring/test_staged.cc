@@ -6,9 +6,9 @@
 #include <cstring>
 #include <optional>
 
-#include "csrc/memory/fake_device.h"
 #include "csrc/memory/staging.h"
 #include "tests/cpp/ring/world.h"
+#include "tests/doubles/fake_device.h"
 
 namespace pccl::ring {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/memory/fake_device.h"
 #include "csrc/memory/state_hash.h"
+#include "tests/doubles/fake_device.h"
 
 namespace pccl::peer {
 

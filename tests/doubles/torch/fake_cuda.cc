@@ -1,13 +1,21 @@
-#include "csrc/torch/fake_device.h"
-
+// FakeCuda: CUDA devices for tests on machines without one. Tensors have a CUDA device, and their
+// memory is memory of the host. A memory::FakeDevice copies them, with delays, in another order,
+// and with failures. While an object lives, it serves all devices of the process.
+// Any thread may call it. It tests pccl's handling of device tensors, not CUDA.
+// A build in place has it as a second Python module in the file of the first: setup.py adds it, and
+// tests/python/fake_cuda.py loads it.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/utils/pybind.h>
 
+#include <memory>
 #include <utility>
 
 #include "csrc/base/mutex.h"
 #include "csrc/memory/state_hash.h"
 #include "csrc/torch/device.h"
+#include "csrc/torch/record.h"
+#include "tests/doubles/fake_device.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -15,6 +23,28 @@ namespace {
 using memory::DeviceCopies;
 using memory::DeviceEventPtr;
 using memory::FakeDevice;
+
+class FakeCuda {
+ public:
+  explicit FakeCuda(FakeDevice::Options options);
+  ~FakeCuda();
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  // A tensor on the device cuda:`index` with the memory, sizes and strides of this CPU tensor.
+  static at::Tensor tensor(const at::Tensor& memory, int index);
+  // The same elements as a CPU tensor.
+  static at::Tensor on_host(const at::Tensor& tensor);
+  void set(FakeDevice::Options options);
+  size_t pinned_bytes() const;
+  size_t pinned_bytes_max() const;
+  uint64_t copied_in() const;
+  uint64_t bytes_out() const;
+
+ private:
+  class Locked;
+  const std::shared_ptr<Locked> device_;
+};
 
 void move(const memory::DeviceCopy& copy, FakeDevice::Direction direction) {
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -36,8 +66,6 @@ std::vector<uint64_t> hash_all(const std::vector<memory::DeviceBytesPtr>& what) 
   }
   return hashes;
 }
-
-}  // namespace
 
 // The fake device, with a mutex for its threads.
 class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_this<Locked> {
@@ -166,4 +194,25 @@ uint64_t FakeCuda::copied_in() const {
   return device_->with([](FakeDevice& device) { return device.copied_in(); });
 }
 
+}  // namespace
 }  // namespace pccl::torch_layer
+
+PYBIND11_MODULE(pccl_fake_cuda, m) {
+  using namespace pccl::torch_layer;
+  namespace py = pybind11;
+  using Options = FakeDevice::Options;
+  bind_record(m, "FakeOptions", Field{"seed", &Options::seed},
+              Field{"fails_one_in", &Options::fails_one_in},
+              Field{"delay_max", &Options::delay_max}, Field{"pinned_max", &Options::pinned_max},
+              Field{"capturing", &Options::capturing}, Field{"kernels", &Options::kernels},
+              Field{"stuck", &Options::stuck});
+  py::class_<FakeCuda>(m, "FakeCuda")
+      .def(py::init<Options>(), py::arg("options"))
+      .def_static("tensor", &FakeCuda::tensor, py::arg("memory"), py::kw_only(), py::arg("index"))
+      .def_static("on_host", &FakeCuda::on_host, py::arg("tensor"))
+      .def("set", &FakeCuda::set, py::arg("options"))
+      .def_property_readonly("pinned_bytes", &FakeCuda::pinned_bytes)
+      .def_property_readonly("pinned_bytes_max", &FakeCuda::pinned_bytes_max)
+      .def_property_readonly("copied_in", &FakeCuda::copied_in)
+      .def_property_readonly("bytes_out", &FakeCuda::bytes_out);
+}
