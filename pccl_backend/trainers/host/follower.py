@@ -85,6 +85,7 @@ class Follower:
             return chosen.goal
 
     def make_buffers(self, layout: Layout, settings: Settings) -> Buffers:
+        """Refuse it: the trainer has no core here, and so no shared state."""
         raise InvalidStateError(
             "state_dict() is a call of the leader of the host, the process of rank 0 in "
             "host_group, which alone has the whole state"
