@@ -18,6 +18,7 @@ __all__ = [
     "MasterLostError",
     "MembershipChangedError",
     "OperationTimeoutError",
+    "OutOfRunError",
     "PcclError",
     "PeerLostError",
     "SharedStateError",
@@ -57,13 +58,6 @@ class CollectiveMismatchError(PcclError):
     """
 
 
-class HostLostError(PcclError):
-    """Another process of a trainer's `host_group` is gone, and the host has left the run.
-
-    End the processes of the host, and start them again: they join as a newcomer.
-    """
-
-
 class OperationTimeoutError(PcclError):
     """Not all members took part in time. The message names the missing ones, the same on all ranks.
 
@@ -86,19 +80,34 @@ class SharedStateError(PcclError):
     """
 
 
-class MasterLostError(PcclError):
-    """The master could not be reached for `PCCL_MASTER_TIMEOUT`; this peer is out of the run.
+class OutOfRunError(PcclError):
+    """Base of the errors that mean: this peer is out of the run.
+
+    Every further call of the group fails, too. Leave the group (`dist.destroy_process_group`), and
+    join again: this process is a newcomer then.
+    """
+
+
+class KickedError(OutOfRunError):
+    """The others continued without this peer. The message has the reason.
+
+    For example, the peer was silent for `PCCL_PEER_TIMEOUT`, or made no call for
+    `PCCL_CALL_TIMEOUT` while the others waited for it.
+    """
+
+
+class MasterLostError(OutOfRunError):
+    """The master could not be reached for `PCCL_MASTER_TIMEOUT`.
 
     Raised within two seconds if the process of rank 0, which hosted the master, has ended: the run
     is over.
     """
 
 
-class KickedError(PcclError):
-    """The others continued without this peer. Join again; the message has the reason.
+class HostLostError(OutOfRunError):
+    """Another process of a trainer's `host_group` is gone, and the host has left the run.
 
-    For example, the peer was silent for `PCCL_PEER_TIMEOUT`, or made no call for
-    `PCCL_CALL_TIMEOUT` while the others waited for it.
+    End the processes of the host, and start them again: they join as a newcomer.
     """
 
 

@@ -42,8 +42,8 @@ continues from there: each outer step is applied once, and each inner step count
 may take inner steps in between. They count in this outer step if its all-reduce has not begun or
 has failed; otherwise they count in the next one. After a failed joint call, all members begin their
 meeting again with update_topology, so that their calls match. A peer that is out of the run
-(KickedError, MasterLostError) joins again and calls `start`. Its learning since its last outer step
-counts in its next one.
+(OutOfRunError) joins again and calls `start`. Its learning since its last outer step counts in its
+next one.
 
 **A late peer** costs only itself, in a run with `call_timeout` in its URL (PCCL_CALL_TIMEOUT). The
 others wait for it that long, and then take the outer step without it. With `url`, the trainer of

@@ -26,7 +26,7 @@ INPUTS, HIDDEN, CLASSES, BATCH = 16, 32, 4, 32
 REVISIONS = 1_000_000_000
 # Any other error is unexpected. It ends the process, which counts as a violation.
 CALL_AGAIN = (pccl.KickedError, pccl.OperationTimeoutError, pccl.TooFewPeersError)
-JOIN_AGAIN = (*CALL_AGAIN, pccl.MasterLostError)
+JOIN_AGAIN = (*CALL_AGAIN, pccl.OutOfRunError)
 
 
 class Averager(Reporter):

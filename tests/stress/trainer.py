@@ -116,7 +116,7 @@ class Trainee(Reporter):
                 loss_of(self._model, next(batches)).backward()  # type: ignore[no-untyped-call]
                 try:
                     self._optimizer.step()
-                except (pccl.KickedError, pccl.MasterLostError) as error:
+                except pccl.OutOfRunError as error:
                     self.say_error("out", error)
                     self._join()
                 except pccl.PcclError as error:

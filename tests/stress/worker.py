@@ -58,7 +58,7 @@ class Worker:
                     self._iterate()
                     if iteration % USAGE_EVERY == 0:
                         self._say(usage=usage())
-            except (pccl.KickedError, pccl.MasterLostError) as error:
+            except pccl.OutOfRunError as error:
                 self._say(out=type(error).__name__, why=str(error))
                 if dist.is_initialized():
                     dist.destroy_process_group()
@@ -147,7 +147,7 @@ class Worker:
     ) -> Tensor:
         try:
             work.wait()
-        except (pccl.KickedError, pccl.MasterLostError):
+        except pccl.OutOfRunError:
             raise
         except pccl.PcclError as error:
             self._say(op=key, outcome=type(error).__name__)
