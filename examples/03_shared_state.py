@@ -62,7 +62,7 @@ def peer(url: str, number: int) -> None:
 
     error = (weights - target).square().mean().item()
     print(
-        f"peer {number} ends at revision {state.revision}, error {error:.4f}, hash {info.hash:x}",
+        f"peer {number} ends at revision {state.revision}, error {error:.4f}, hash {info.hash}",
         flush=True,
     )
     dist.destroy_process_group()

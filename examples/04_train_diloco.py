@@ -57,7 +57,7 @@ def peer(url: str, number: int) -> None:
     with torch.no_grad():
         x = torch.linspace(-3, 3, 200)[:, None]
         error = (model(x) - torch.sin(x)).square().mean().item()
-    print(f"peer {number} ends with error {error:.4f}, hash {synced.hash:x}", flush=True)
+    print(f"peer {number} ends with error {error:.4f}, hash {synced.hash}", flush=True)
     assert error < 0.1
     dist.destroy_process_group()
 

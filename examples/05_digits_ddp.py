@@ -88,7 +88,7 @@ def peer(url: str, number: int) -> None:
             f"peer {number} ends at step {outer.revision}, loss {loss:.3f}, accuracy "
             f"{accuracy:.3f}, {pictures / (time.monotonic() - began):.0f} pictures/s, waited "
             f"{waited:.2f} s, sent {pccl.run_info()['bytes_sent']} bytes, "
-            f"hash {outer.last.synced.hash:x}",
+            f"hash {outer.last.synced.hash}",
             flush=True,
         )
     assert accuracy >= 0.95

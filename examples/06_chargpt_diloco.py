@@ -68,7 +68,7 @@ def peer(url: str, number: int) -> None:
         print(
             f"peer {number} ends at step {outer.revision} of {outer.last.inner_steps} inner steps, "
             f"loss {loss:.3f}, {tokens / seconds:.0f} tokens/s, waited {waited:.2f} s, "
-            f"sent {sent} bytes, hash {outer.last.synced.hash:x}",
+            f"sent {sent} bytes, hash {outer.last.synced.hash}",
             flush=True,
         )
     assert loss < 4.0, "an untrained model has 4.6"

@@ -76,7 +76,7 @@ def peer(url: str, number: int, *, run: str, options: dict, results: object) -> 
         f"peer {number} ends the {run} run at step {outer.revision} of {step + 1} inner steps, "
         f"world {dist.get_world_size()}, loss {loss:.3f}, "
         f"{CONTEXT * BATCH * (step + 1) / seconds:.0f} tokens/s, waited {waited:.2f} s, "
-        f"sent {pccl.run_info()['bytes_sent']} bytes, hash {outer.last.synced.hash:x}"
+        f"sent {pccl.run_info()['bytes_sent']} bytes, hash {outer.last.synced.hash}"
     )
     gaps = [b - a for a, b in itertools.pairwise(steps_at)]
     results.put((statistics.median(gaps), loss, line))

@@ -86,7 +86,7 @@ def train() -> None:
     launch.say(
         f"host {host}, rank {rank} ends at step {last.revision} of {last.inner_steps} inner steps, "
         f"loss {loss:.3f}, {tokens / (time.monotonic() - began):.0f} tokens/s, "
-        f"waited {waited:.2f} s, sent {sent} bytes, hash {last.synced.hash:x}"
+        f"waited {waited:.2f} s, sent {sent} bytes, hash {last.synced.hash}"
     )
     dist.destroy_process_group()
 

@@ -60,7 +60,7 @@ def train(url: str, number: int, *, folder: str, begin: int, until: int, peers: 
         print(
             f"peer {number} ends at step {outer.revision}, loss {loss:.4f}, "
             f"{tokens / (time.monotonic() - began):.0f} tokens/s, waited {waited:.2f} s, "
-            f"sent {pccl.run_info()['bytes_sent']} bytes, hash {outer.last.synced.hash:x}",
+            f"sent {pccl.run_info()['bytes_sent']} bytes, hash {outer.last.synced.hash}",
             flush=True,
         )
         dist.barrier()  # the checkpoint is written

@@ -72,7 +72,7 @@ def peer(url: str, number: int) -> None:
         print(
             f"peer {number} ends at step {outer.revision} of {last.inner_steps} inner steps, "
             f"loss {loss:.3f}, {tokens / seconds:.0f} tokens/s, waited {waited:.2f} s, "
-            f"sent {pccl.run_info()['bytes_sent']} bytes, hash {last.synced.hash:x}",
+            f"sent {pccl.run_info()['bytes_sent']} bytes, hash {last.synced.hash}",
             flush=True,
         )
     assert loss < 4.0, "an untrained model has 4.6"

@@ -115,7 +115,7 @@ def train() -> None:
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     launch.say(
         f"host {host}, rank {rank} ends at step {state.revision}, {world} hosts, "
-        f"hash {hashlib.sha256(weights.numpy()).hexdigest()[:8]}"
+        f"hash {hashlib.sha256(weights.numpy()).hexdigest()[:16]}"
     )
     if group is not None:
         dist.destroy_process_group(group)

@@ -52,7 +52,7 @@ def train() -> None:
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     launch.say(
         f"rank {dist.get_rank()} of {dist.get_world_size()} ends at step {STEPS}, loss {loss:.3f}, "
-        f"hash {hashlib.sha256(weights.numpy()).hexdigest()[:8]}"
+        f"hash {hashlib.sha256(weights.numpy()).hexdigest()[:16]}"
     )
     dist.destroy_process_group()
 

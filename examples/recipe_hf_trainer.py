@@ -72,7 +72,7 @@ def peer(url: str, number: int) -> None:
             result = trainer.train()
     print(
         f"peer {number} ends at step {outer.revision} of {outer.last.inner_steps} inner steps, "
-        f"loss {result.training_loss:.3f}, hash {outer.last.synced.hash:x}",
+        f"loss {result.training_loss:.3f}, hash {outer.last.synced.hash}",
         flush=True,
     )
 

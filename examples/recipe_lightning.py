@@ -69,7 +69,7 @@ def peer(url: str, number: int) -> None:
         trainer.fit(module, batches)
     print(
         f"peer {number} ends at step {outer.revision} of {outer.last.inner_steps} inner steps, "
-        f"loss {module.loss:.3f}, hash {outer.last.synced.hash:x}",
+        f"loss {module.loss:.3f}, hash {outer.last.synced.hash}",
         flush=True,
     )
 

@@ -16,7 +16,7 @@ from pccl_backend import _C
 from pccl_backend._torch import world
 from pccl_backend.shared_state import SharedState
 
-__all__ = ["StateSync", "SyncInfo", "sync_shared_state"]
+__all__ = ["StateHash", "StateSync", "SyncInfo", "sync_shared_state"]
 
 log = logging.getLogger("pccl")
 
@@ -25,14 +25,29 @@ Progress = Callable[[int, int, int], object]
 STRATEGIES = ("enforce_popular", "send_only", "receive_only")  # in the protocol's numbering
 
 
+class StateHash(int):
+    """The hash of a shared state. Its text has 16 hexadecimal digits.
+
+    `pccl runs`, errors, checkpoints of a trainer and `--resume-from` have the same text.
+
+    Example:
+        >>> pccl.sync_shared_state(state).hash
+        00c0ffee00c0ffee
+    """
+
+    def __repr__(self) -> str:
+        return f"{self:016x}"
+
+    __str__ = __repr__
+
+
 @dataclass(frozen=True, kw_only=True)
 class SyncInfo:
     """The outcome of `sync_shared_state`.
 
     Attributes:
         revision: the agreed revision.
-        hash: hash of all tensors; the same on all members. `pccl runs` shows it as
-            `f"{hash:016x}"`.
+        hash: hash of all tensors; the same on all members.
         tx_bytes: bytes of tensors that this process sent.
         rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
         added: names of the tensors that this process did not have, sorted; the state has them now.
@@ -40,7 +55,7 @@ class SyncInfo:
     """
 
     revision: int
-    hash: int
+    hash: StateHash
     tx_bytes: int
     rx_bytes: int
     added: tuple[str, ...] = ()
@@ -96,8 +111,8 @@ class StateSync:
         return self._handle.revision
 
     @property
-    def hash(self) -> int:
-        return self._handle.hash
+    def hash(self) -> StateHash:
+        return StateHash(self._handle.hash)
 
     def is_completed(self) -> bool:
         """Whether `wait` would return or raise at once."""
@@ -268,7 +283,8 @@ def sync_shared_state(
 
 
 def _info(answer: Mapping[str, Any]) -> SyncInfo:
-    return SyncInfo(**{**answer, "added": tuple(name for name, _ in answer["added"])})
+    added = tuple(name for name, _ in answer["added"])
+    return SyncInfo(**{**answer, "hash": StateHash(answer["hash"]), "added": added})
 
 
 def _checked(

@@ -59,11 +59,6 @@ def report(kind: str, **fields: object) -> None:
     sys.stdout.flush()
 
 
-def hex_of(info: pccl.SyncInfo) -> str:
-    """Return the hash of the shared state in the form that people compare."""
-    return f"{info.hash:016x}"
-
-
 class Orders:
     """The orders that arrive on standard input. Its end exits this process."""
 
@@ -151,7 +146,7 @@ class Reporter(Observer):
                 "met",
                 revision=trainer.revision,
                 sync_s=time.monotonic() - self._clock,
-                hash=hex_of(info),
+                hash=str(info.hash),
                 received_bytes=info.rx_bytes,
                 **self._met,
             )
@@ -227,7 +222,7 @@ class Peer:
         )
         info = outer.start(strategy=strategy)
         received = info.rx_bytes
-        report("started", revision=outer.revision, hash=hex_of(info), received_bytes=received)
+        report("started", revision=outer.revision, hash=str(info.hash), received_bytes=received)
         if outer.revision == 0:
             self._wait_for_founders(outer)
             self._validate(outer)

@@ -23,7 +23,7 @@ def save(engine: Engine, *, own: bool) -> dict[str, Any]:
     state: dict[str, Any] = {
         "tensors": tensors,
         "revision": engine.state.revision,
-        "hash": None if info is None else f"{info.hash:016x}",
+        "hash": None if info is None else str(info.hash),
         "digest": digest_of(tensors),
     }
     if own:

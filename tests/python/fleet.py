@@ -464,7 +464,7 @@ class Peer:
         def sync() -> dict[str, Any]:
             info = self.pccl.sync_shared_state(state, strategy=strategy)
             self.revision = state.revision
-            return {"rx_bytes": info.rx_bytes, "hash": info.hash}
+            return {"rx_bytes": info.rx_bytes, "hash": str(info.hash)}
 
         return {**self._attempt(sync), "digest": digest(self.weights), "revision": self.revision}
 

@@ -73,7 +73,7 @@ class Reporter(Observer):
         self._held = digest_of_parameters(trainer)
 
     def state_synced(self, trainer: Any, info: pccl.SyncInfo) -> None:
-        digest = f"{info.hash:016x} {trainer.state_dict()['digest']}"
+        digest = f"{info.hash} {trainer.state_dict()['digest']}"
         self.say(agreed=info.revision, digest=digest)
         before, self._peer = self._peer, pccl.run_info(trainer._group)["peer"]
         # The first sync after joining brings what the others hold.
