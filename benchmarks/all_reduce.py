@@ -161,12 +161,12 @@ def count(backend: str) -> dict[str, int]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     counts = {"voluntary": usage.ru_nvcsw, "involuntary": usage.ru_nivcsw}
     if backend in PCCL:
-        import pccl_backend as pccl
+        import names
 
-        links = pccl.run_info()["links"]
+        links = names.run_info().links
         for name in ("bytes_sent", "send_calls", "receive_calls"):
-            if all(name in link for link in links):
-                counts[name] = sum(link[name] for link in links)
+            if all(hasattr(link, name) for link in links):
+                counts[name] = sum(getattr(link, name) for link in links)
     return counts
 
 
@@ -263,10 +263,10 @@ def format_of(name: str) -> AbstractContextManager[None]:
     """Return the block in which all-reduces travel in this format."""
     if not name:
         return nullcontext()
-    import pccl_backend as pccl
+    from pccl_backend.quantization import BFloat16, MinMax, quantize
 
-    formats = (pccl.MinMax(bits=8), pccl.MinMax(bits=4), pccl.BFloat16())
-    return pccl.quantize(dict(zip(FORMATS, formats, strict=True))[name])
+    formats = (MinMax(bits=8), MinMax(bits=4), BFloat16())
+    return quantize(dict(zip(FORMATS, formats, strict=True))[name])
 
 
 class World:

@@ -117,10 +117,10 @@ def peak_of(call: Callable[[Any], object], group: Any) -> float:
 
 def commit_of(group: Any, calls: int) -> float:
     """Return the median time of the latest calls from this rank's last byte to the verdict."""
-    import pccl_backend as pccl
+    import names
 
-    history = pccl.run_info(group)["history"][-calls:]
-    return statistics.median(record["commit_seconds"] for record in history)
+    history = names.run_info(group).history[-calls:]
+    return statistics.median(past.commit_seconds for past in history)
 
 
 def rank_main(given: argparse.Namespace) -> None:

@@ -145,10 +145,10 @@ def rank_main(study: str, address: str, seeds: int, outer_steps: int, ddp_steps:
 
 def train(url: str, name: str, setting: Setting, seed: int, steps: int) -> Row:
     """Train for this number of outer steps, or of steps of DDP."""
+    import names
     import torch
     import torch.distributed as dist
 
-    import pccl_backend as pccl
     from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
     from pccl_backend.demo.model import CharGpt
 
@@ -161,7 +161,7 @@ def train(url: str, name: str, setting: Setting, seed: int, steps: int) -> Row:
     learn = _learn_with_ddp if setting.ddp else _learn
     for step in learn(model, setting, batches, steps):
         if dist.get_rank() == 0 and step * POINTS // steps > len(curve):
-            curve.append([float(pccl.run_info()["bytes_sent"]), _loss_on(model, text)])
+            curve.append([float(names.run_info().bytes_sent), _loss_on(model, text)])
     row = Row(
         setting=name, seed=seed, loss=_loss_on(model, text), digest=_digest(model), curve=curve
     )
@@ -173,14 +173,14 @@ def _learn(model: Any, setting: Setting, batches: Iterator[Any], outer_steps: in
     """Train with DiLoCo; yield after each outer step, and in the end, with the globals."""
     import torch
 
-    import pccl_backend as pccl
     from pccl_backend.demo.model import loss_of
+    from pccl_backend.quantization import MinMax
     from pccl_backend.trainers import DiLoCo
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     options = dict(setting.options)
     if setting.bits:
-        options["quantize"] = pccl.MinMax(bits=setting.bits)
+        options["quantize"] = MinMax(bits=setting.bits)
     with DiLoCo(model, optimizer, every=EVERY, **options) as outer:
         for step in range(1, 1 + EVERY * outer_steps):
             loss_of(model, next(batches)).backward()
@@ -202,16 +202,18 @@ def _learn_with_ddp(
     model: Any, setting: Setting, batches: Iterator[Any], steps: int
 ) -> Iterator[int]:
     """Train with torch's DDP; yield after each step."""
+    import names
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    import pccl_backend as pccl
     from pccl_backend.demo.model import loss_of
+    from pccl_backend.quantization import MinMax
 
     ddp: Any = DistributedDataParallel(model)
     if setting.bits:
-        state = pccl.QuantizeState(pccl.MinMax(bits=setting.bits))
-        ddp.register_comm_hook(state, pccl.quantize_hook)
+        hooks = names.hooks()
+        state = hooks.QuantizeState(MinMax(bits=setting.bits))
+        ddp.register_comm_hook(state, hooks.quantize_hook)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(1, 1 + steps):
         loss_of(ddp, next(batches)).backward()

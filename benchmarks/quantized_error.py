@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/quantized_error.py
     .venv/bin/python benchmarks/quantized_error.py --rounding  # another table: the mean of rounds
 
-This is a model in one process, with the codes of the wire (pccl.quantize_dequantize). Direct: each
+This is a model in one process, with the codes of the wire (quantize_dequantize). Direct: each
 tensor is quantized once, the decoded tensors are added in float32, and so is the sum quantized
 once, in 8 bits (not between two members). The ring per hop (PCCL_PATTERN=ring): each tensor is
 quantized once, too, and each hop quantizes the partial sum again. pccl refuses 4 bits there, and
@@ -29,9 +29,9 @@ import torch
 from options import at_least_one
 from processes import run_main
 
-import pccl_backend as pccl
 from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
 from pccl_backend.demo.model import CharGpt, loss_of
+from pccl_backend.quantization import MinMax, quantize_dequantize
 
 RING, DIRECT = "ring per hop", "direct"
 MEMBERS = (2, 3, 4, 6, 8, 12, 18)
@@ -89,16 +89,16 @@ def _flat(model: torch.nn.Module) -> torch.Tensor:
 
 def direct(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
     """Return the sum that pccl gives."""
-    q = pccl.MinMax(bits=bits)
-    decoded = [pccl.quantize_dequantize(tensor, q) for tensor in tensors]
+    q = MinMax(bits=bits)
+    decoded = [quantize_dequantize(tensor, q) for tensor in tensors]
     total = sum(decoded[1:], decoded[0])
-    return total if len(tensors) == 2 else pccl.quantize_dequantize(total, pccl.MinMax(bits=8))
+    return total if len(tensors) == 2 else quantize_dequantize(total, MinMax(bits=8))
 
 
 def errors_of_rounds(tensors: Sequence[torch.Tensor], bits: int, way: str) -> tuple[float, float]:
     """Return the error of the first sum, and of the mean of all rounds."""
     rounding = STOCHASTIC if way == STOCHASTIC else NEAREST
-    q, result = (pccl.MinMax(bits=b, rounding=rounding) for b in (bits, 8))
+    q, result = (MinMax(bits=b, rounding=rounding) for b in (bits, 8))
     exact = torch.stack(list(tensors)).double().sum(0)
     lost = [torch.zeros_like(tensor) for tensor in tensors]
     mean = torch.zeros_like(exact)
@@ -108,11 +108,11 @@ def errors_of_rounds(tensors: Sequence[torch.Tensor], bits: int, way: str) -> tu
         seed = turn * (len(tensors) + 1)
         for member, tensor in enumerate(tensors):
             own = tensor + lost[member]
-            decoded = pccl.quantize_dequantize(own, q, seed=seed + member)
+            decoded = quantize_dequantize(own, q, seed=seed + member)
             if way == FEEDBACK:
                 lost[member] = own - decoded
             total += decoded
-        total = pccl.quantize_dequantize(total, result, seed=seed + len(tensors))
+        total = quantize_dequantize(total, result, seed=seed + len(tensors))
         mean += total / ROUNDS
         errors.append(((total.double() - exact).norm() / exact.norm()).item())
     return errors[0], ((mean - exact).norm() / exact.norm()).item()
@@ -131,12 +131,12 @@ def print_roundings() -> None:
 
 def around_the_ring(tensors: Sequence[torch.Tensor], bits: int) -> torch.Tensor:
     """Return the sum that pccl gives around a ring: each partial one was quantized."""
-    q = pccl.MinMax(bits=bits)
-    decoded = [pccl.quantize_dequantize(tensor, q) for tensor in tensors]
+    q = MinMax(bits=bits)
+    decoded = [quantize_dequantize(tensor, q) for tensor in tensors]
     total = decoded[0]
     for tensor in decoded[1:-1]:
-        total = pccl.quantize_dequantize(total + tensor, q)
-    return pccl.quantize_dequantize(total + decoded[-1], pccl.MinMax(bits=8))
+        total = quantize_dequantize(total + tensor, q)
+    return quantize_dequantize(total + decoded[-1], MinMax(bits=8))
 
 
 def measure(members: Sequence[int]) -> list[Row]:

@@ -46,6 +46,7 @@ def rank_main(init_method: str, large_mib: int) -> None:
 
     import pccl_backend as pccl
     from pccl_backend import _C
+    from pccl_backend.state_sync import SyncInfo
 
     dist.init_process_group("pccl", init_method=init_method)
     rank = dist.get_rank()
@@ -60,7 +61,7 @@ def rank_main(init_method: str, large_mib: int) -> None:
         tensors = [torch.zeros(size // 4) for _ in range(entries)]
         return pccl.SharedState({f"layer.{i}": one for i, one in enumerate(tensors)})
 
-    def sync(state: pccl.SharedState, **options: Any) -> pccl.SyncInfo:
+    def sync(state: pccl.SharedState, **options: Any) -> SyncInfo:
         return pccl.sync_shared_state(state, **options)
 
     states = {name: make(*shape) for name, shape in STATES.items()}

@@ -42,7 +42,7 @@ def peer(url: str, number: int) -> None:
 
     # A quarter of the bytes: 8 bits an element. All peers hold the same rounded average.
     large = torch.linspace(0, 1, 100_000)
-    pccl.all_reduce(large, op="avg", quantize=pccl.MinMax(bits=8))
+    pccl.all_reduce(large, op="avg", quantize=pccl.quantization.MinMax(bits=8))
     assert torch.allclose(large, torch.linspace(0, 1, 100_000), atol=0.005)
 
     print(f"rank {rank} of {world_size}: all averages are right", flush=True)

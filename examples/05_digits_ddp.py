@@ -68,7 +68,7 @@ def peer(url: str, number: int) -> None:
         if number == NEWCOMER:
             until = outer.revision + STEPS_TOGETHER
         while until is None or outer.revision < until:
-            name = pccl.run_info()["peer"]
+            name = pccl.run_info().peer
             x, labels = draw(BATCH, zlib.crc32(f"{name} {outer.revision}".encode()))
             if number == DOOMED and outer.revision >= DOOMED_AT:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -87,7 +87,7 @@ def peer(url: str, number: int) -> None:
         print(
             f"peer {number} ends at step {outer.revision}, loss {loss:.3f}, accuracy "
             f"{accuracy:.3f}, {pictures / (time.monotonic() - began):.0f} pictures/s, waited "
-            f"{waited:.2f} s, sent {pccl.run_info()['bytes_sent']} bytes, "
+            f"{waited:.2f} s, sent {pccl.run_info().bytes_sent} bytes, "
             f"hash {outer.last.synced.hash}",
             flush=True,
         )

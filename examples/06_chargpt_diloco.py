@@ -32,7 +32,7 @@ TEXT_BYTES_MAX = 1 << 20
 
 def seed_of(outer_step: int) -> int:
     """Return the seed of this peer's batches after an outer step."""
-    return zlib.crc32(f"{pccl.run_info()['peer']} {outer_step}".encode())
+    return zlib.crc32(f"{pccl.run_info().peer} {outer_step}".encode())
 
 
 def peer(url: str, number: int) -> None:
@@ -61,7 +61,7 @@ def peer(url: str, number: int) -> None:
                 show(last.revision)
                 batches = text.batches(BATCH, seed=seed_of(last.revision))
         seconds = time.monotonic() - began
-        sent = pccl.run_info()["bytes_sent"]
+        sent = pccl.run_info().bytes_sent
         outer.finish()  # all peers apply what is still travelling, and compare their hashes
         with outer.global_parameters(), torch.no_grad():
             loss = loss_of(model, text.validation(64))

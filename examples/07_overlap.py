@@ -58,7 +58,7 @@ def peer(url: str, number: int, *, run: str, options: dict, results: object) -> 
     ):
         for step in range(INNER_STEPS * OUTER_STEPS):
             if step % INNER_STEPS == 0:
-                seed = zlib.crc32(f"{pccl.run_info()['peer']} {step}".encode())
+                seed = zlib.crc32(f"{pccl.run_info().peer} {step}".encode())
                 batches = text.batches(BATCH, seed=seed)
             loss_of(model, next(batches)).backward()
             optimizer.step()
@@ -76,7 +76,7 @@ def peer(url: str, number: int, *, run: str, options: dict, results: object) -> 
         f"peer {number} ends the {run} run at step {outer.revision} of {step + 1} inner steps, "
         f"world {dist.get_world_size()}, loss {loss:.3f}, "
         f"{CONTEXT * BATCH * (step + 1) / seconds:.0f} tokens/s, waited {waited:.2f} s, "
-        f"sent {pccl.run_info()['bytes_sent']} bytes, hash {outer.last.synced.hash}"
+        f"sent {pccl.run_info().bytes_sent} bytes, hash {outer.last.synced.hash}"
     )
     gaps = [b - a for a, b in itertools.pairwise(steps_at)]
     results.put((statistics.median(gaps), loss, line))

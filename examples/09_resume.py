@@ -47,7 +47,7 @@ def train(url: str, number: int, *, folder: str, begin: int, until: int, peers: 
     began, tokens, waited = time.monotonic(), 0, 0.0
     with outer:
         while outer.revision < until:
-            seed = zlib.crc32(f"{pccl.run_info()['peer']} {outer.inner_steps}".encode())
+            seed = zlib.crc32(f"{pccl.run_info().peer} {outer.inner_steps}".encode())
             x = torch.rand(BATCH, 1, generator=torch.Generator().manual_seed(seed)) * 6 - 3
             loss = (model(x) - torch.sin(x)).square().mean()
             loss.backward()
@@ -60,7 +60,7 @@ def train(url: str, number: int, *, folder: str, begin: int, until: int, peers: 
         print(
             f"peer {number} ends at step {outer.revision}, loss {loss:.4f}, "
             f"{tokens / (time.monotonic() - began):.0f} tokens/s, waited {waited:.2f} s, "
-            f"sent {pccl.run_info()['bytes_sent']} bytes, hash {outer.last.synced.hash}",
+            f"sent {pccl.run_info().bytes_sent} bytes, hash {outer.last.synced.hash}",
             flush=True,
         )
         dist.barrier()  # the checkpoint is written

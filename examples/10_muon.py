@@ -27,7 +27,7 @@ TEXT_BYTES_MAX = 1 << 20
 
 def seed_of(outer_step: int) -> int:
     """Return the seed of this peer's batches after an outer step."""
-    return zlib.crc32(f"{pccl.run_info()['peer']} {outer_step}".encode())
+    return zlib.crc32(f"{pccl.run_info().peer} {outer_step}".encode())
 
 
 def optimizers_of(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
@@ -72,7 +72,7 @@ def peer(url: str, number: int) -> None:
         print(
             f"peer {number} ends at step {outer.revision} of {last.inner_steps} inner steps, "
             f"loss {loss:.3f}, {tokens / seconds:.0f} tokens/s, waited {waited:.2f} s, "
-            f"sent {pccl.run_info()['bytes_sent']} bytes, hash {last.synced.hash}",
+            f"sent {pccl.run_info().bytes_sent} bytes, hash {last.synced.hash}",
             flush=True,
         )
     assert loss < 4.0, "an untrained model has 4.6"

@@ -4,9 +4,10 @@
     dist.init_process_group("pccl")                     # an unmodified torchrun script
     dist.init_process_group("pccl", init_method="pccl://host:48148/RUN")   # join a run at any time
 
-torch finds the backend by itself. Import this package for the calls that torch does not have: joint
-calls (`update_topology`, `optimize_topology`, `are_peers_pending`, `sync_shared_state`),
-`all_reduce` with a tag, `run_info`, `join`, and the errors.
+torch finds the backend by itself. Import this package for the calls that torch does not have, and
+for the errors. What a program seldom names is reached by its module: `pccl.quantization`,
+`pccl.hooks` (of DistributedDataParallel), `pccl.trainers`, and the modules of the results,
+`pccl.topology`, `pccl.info` and `pccl.state_sync`.
 
 A name is loaded when it is first used, so that the command line does not wait for torch.
 """
@@ -16,22 +17,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pccl_backend.api import (
-        Contribution,
-        Topology,
-        TopologyPlan,
-        all_reduce,
-        are_peers_pending,
-        contributors,
-        cuda_library,
-        join,
-        last_error,
-        optimize_topology,
-        run_info,
-        tag,
-        update_topology,
-    )
-    from pccl_backend.ddp import QuantizeState, ddp_hook, quantize_hook
+    from pccl_backend import api as api
+    from pccl_backend import hooks as hooks
+    from pccl_backend import info as info
+    from pccl_backend import quantization as quantization
+    from pccl_backend import state_sync as state_sync
+    from pccl_backend import topology as topology
+    from pccl_backend import trainers as trainers
+    from pccl_backend.api import all_reduce, contributors, join, tag
     from pccl_backend.errors import (
         AuthenticationError,
         CollectiveMismatchError,
@@ -48,90 +41,82 @@ if TYPE_CHECKING:
         TooFewPeersError,
         TopologyError,
     )
-    from pccl_backend.feedback import ErrorFeedback
-    from pccl_backend.quantization import BFloat16, MinMax, quantize, quantize_dequantize
+    from pccl_backend.info import run_info
     from pccl_backend.shared_state import SharedState
-    from pccl_backend.state_sync import StateSync, SyncInfo, sync_shared_state
+    from pccl_backend.state_sync import sync_shared_state
+    from pccl_backend.topology import are_peers_pending, optimize_topology, update_topology
 
     __version__: str
 
 __all__ = [
     "AuthenticationError",
-    "BFloat16",
     "CollectiveMismatchError",
-    "Contribution",
-    "ErrorFeedback",
     "HostLostError",
     "InvalidStateError",
     "KickedError",
     "MasterLostError",
     "MembershipChangedError",
-    "MinMax",
     "OperationTimeoutError",
     "OutOfRunError",
     "PcclError",
     "PeerLostError",
-    "QuantizeState",
     "SharedState",
     "SharedStateError",
-    "StateSync",
-    "SyncInfo",
     "TooFewPeersError",
-    "Topology",
     "TopologyError",
-    "TopologyPlan",
     "__version__",
     "all_reduce",
     "are_peers_pending",
     "contributors",
-    "cuda_library",
-    "ddp_hook",
     "join",
-    "last_error",
     "optimize_topology",
-    "quantize",
-    "quantize_dequantize",
-    "quantize_hook",
     "run_info",
     "sync_shared_state",
     "tag",
     "update_topology",
 ]
 
-# Modules of names that are not in api.
+_MODULES = {"api", "hooks", "info", "quantization", "state_sync", "topology", "trainers"}
+
 _HOMES = {
-    "BFloat16": "quantization",
-    "ErrorFeedback": "feedback",
-    "MinMax": "quantization",
-    "QuantizeState": "ddp",
     "SharedState": "shared_state",
-    "StateSync": "state_sync",
-    "SyncInfo": "state_sync",
-    "ddp_hook": "ddp",
-    "quantize": "quantization",
-    "quantize_dequantize": "quantization",
-    "quantize_hook": "ddp",
+    "all_reduce": "api",
+    "are_peers_pending": "topology",
+    "contributors": "api",
+    "join": "api",
+    "optimize_topology": "topology",
+    "run_info": "info",
     "sync_shared_state": "state_sync",
+    "tag": "api",
+    "update_topology": "topology",
+    **{name: "errors" for name in __all__ if name.endswith("Error")},
+    # Programs from before the formats had a module find these here.
+    "MinMax": "quantization",
+    "quantize_dequantize": "quantization",
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'pccl_backend' has no attribute {name!r}")
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # so that a type checker refuses other names
 
-        value: object = version("pccl")
-    else:
-        home = "errors" if name.endswith("Error") else _HOMES.get(name, "api")
-        value = getattr(import_module(f"pccl_backend.{home}"), name)
-        _announce()
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("pccl")
+        elif name in _MODULES:
+            value = import_module(f"pccl_backend.{name}")
+            _announce()
+        elif name in _HOMES:
+            value = getattr(import_module(f"pccl_backend.{_HOMES[name]}"), name)
+            _announce()
+        else:
+            raise AttributeError(f"module 'pccl_backend' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})
 
 
 def _announce() -> None:

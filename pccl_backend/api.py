@@ -1,42 +1,24 @@
-"""The public calls that torch.distributed does not have.
+"""Public calls that torch.distributed does not have: `join`, and `all_reduce` with its options.
 
-All members of a group make the *joint* calls (`update_topology`, `optimize_topology`,
-`are_peers_pending`, and `sync_shared_state` of state_sync.py), in the same order. A joint call
-blocks until all members have made it. `group` is the process group of a call; without it, the call
-uses the default group.
+The joint calls are in topology.py and state_sync.py. `group` is the process group of a call;
+without it, the call uses the default group.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import torch
 import torch.distributed as dist
 
-from pccl_backend import _C, _limits, quantization
+from pccl_backend import _C, quantization
 from pccl_backend._torch import open_run, world
 
-__all__ = [
-    "Contribution",
-    "Topology",
-    "TopologyPlan",
-    "all_reduce",
-    "are_peers_pending",
-    "contributors",
-    "cuda_library",
-    "join",
-    "last_error",
-    "optimize_topology",
-    "run_info",
-    "tag",
-    "update_topology",
-]
+__all__ = ["Contribution", "all_reduce", "contributors", "join", "tag"]
 
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -58,59 +40,6 @@ def _options_for(op: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
 
 # Never changed, therefore created once: a call does not pay for them.
 _OPTIONS = {name: _options_for(op) for name, op in REDUCE_OPS.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Topology:
-    """The members of a group after an `update_topology`.
-
-    Attributes:
-        epoch: name of this membership, the same on all members and never reused.
-        rank: this process's rank.
-        world_size: number of members.
-        joined: names of the peers that this call admitted. Peer names are never reused.
-        left: names of the peers that left the run, and that no earlier result has named.
-    """
-
-    epoch: str
-    rank: int
-    world_size: int
-    joined: tuple[str, ...]
-    left: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopologyPlan:
-    """How large all-reduces travel after an `optimize_topology`. All members get the same.
-
-    Attributes:
-        epoch: name of the epoch that has this plan.
-        adopted: whether the call changed to this plan; False if it kept the one before.
-        ring: ranks in ring order: each sends to the next one.
-        shares: of the ranks in direct all-reduces, in 256ths; empty if all go around the ring.
-        direct: large all-reduces are direct from so many bytes on, and below so many bytes (None:
-            no limit). None if all go around the ring.
-        predicted_before: predicted seconds of an all-reduce of 1 GiB with the plan before the call;
-            None if there is one member.
-        predicted: the same with this plan.
-        rates: `rates[i][j]` is what the link from rank i to rank j carries, in bytes per second, or
-            None if it is unknown.
-        measured: the pairs of ranks that this call has measured.
-        missing: the pairs of ranks whose rates are unknown in one direction or both.
-        note: what the call has not done, and why; empty if it has done everything.
-    """
-
-    epoch: str
-    adopted: bool
-    ring: tuple[int, ...]
-    shares: tuple[int, ...]
-    direct: tuple[int, int | None] | None
-    predicted_before: float | None
-    predicted: float | None
-    rates: tuple[tuple[float | None, ...], ...]
-    measured: tuple[tuple[int, int], ...]
-    missing: tuple[tuple[int, int], ...]
-    note: str
 
 
 def join(
@@ -148,147 +77,6 @@ def join(
     group = open_run.join_open_run(run, timeout)
     world.add_beside_default(group)
     return group
-
-
-def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
-    """Admit waiting peers, remove lost ones, and continue with the rest. Joint.
-
-    If no peer waits and none is lost, the call changes nothing, and running operations continue.
-    Otherwise operations that all members have called complete, and any other operation ends with
-    `MembershipChangedError`. Newcomers are appended to the ranks; survivors keep their order. A
-    loss during the call does not make it fail. Rank and world size change when the call returns.
-    `joined` and `left` of the result list the changes; both are empty if nothing changed.
-
-    A newcomer returns from `init_process_group`, or from `join`, when the others return from this
-    call. Therefore make this call at the end of a step, so that all members do the same next.
-
-    Raises:
-        TooFewPeersError: fewer than `min_peers` members for longer than the group's timeout.
-        OperationTimeoutError: a member did not make the call in time.
-        CollectiveMismatchError: a member made another joint call.
-        InvalidStateError: another joint call of this process is under way.
-
-    Example:
-        >>> try:
-        ...     dist.all_reduce(gradient)
-        ... except pccl.PeerLostError:
-        ...     pccl.update_topology()
-        ...     dist.all_reduce(gradient)
-    """
-    pccl_group = world.resolve(group)
-    fields = pccl_group.update_topology()
-    world.refresh(pccl_group)
-    return Topology(
-        epoch=fields["epoch"],
-        rank=fields["rank"],
-        world_size=fields["world_size"],
-        joined=tuple(fields["joined"]),
-        left=tuple(fields["left"]),
-    )
-
-
-def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
-    """Return whether `update_topology` would change a group of the run now. Joint.
-
-    All members get the same answer. Running operations continue undisturbed.
-
-    Raises:
-        PeerLostError: a member was lost: call `update_topology`.
-        OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
-
-    Example:
-        >>> if pccl.are_peers_pending():
-        ...     pccl.update_topology()
-    """
-    return world.resolve(group).are_peers_pending()
-
-
-def _check_probe_limits(budget: float, max_bytes: int | None) -> None:
-    most = _limits.PROBE_BUDGET_MAX_S
-    if not isinstance(budget, (int, float)):
-        raise TypeError(f"budget must be seconds, a number, not {type(budget).__name__}")
-    if not math.isfinite(budget) or not 0 <= budget <= most:
-        raise ValueError(
-            f"optimize_topology(budget={budget!r}): expected seconds from 0 to {most:g}; the "
-            "links are measured for so long, and the rest waits for the next call"
-        )
-    least = _limits.PROBES_BYTES_MIN
-    if max_bytes is not None and (not isinstance(max_bytes, int) or isinstance(max_bytes, bool)):
-        raise TypeError(f"max_bytes must be an integer or None, not {type(max_bytes).__name__}")
-    if max_bytes is not None and not least <= max_bytes < 2**63:
-        raise ValueError(
-            f"optimize_topology(max_bytes={max_bytes!r}): expected None, for no limit, or at least "
-            f"{least} bytes, which one member sends and receives to measure one link; to measure "
-            "nothing, give budget=0"
-        )
-
-
-def optimize_topology(
-    group: dist.ProcessGroup | None = None, *, budget: float = 10.0, max_bytes: int | None = None
-) -> TopologyPlan:
-    """Measure the links between the members, and change to a faster ring if there is one. Joint.
-
-    Nothing else travels meanwhile: operations that all members have called complete first, and
-    later calls wait. Each pair of members exchanges data in both directions for 0.8 seconds, or
-    12 round trips if that is longer. Disjoint pairs do so at the same time. If `budget` is too
-    short for all pairs, the next call goes on with the others. The master then plans the order of
-    the ring, the members' shares of direct all-reduces, and the sizes that are direct. If the plan
-    is predicted to be faster than the present one by a tenth, all members change to it. No
-    operation is aborted, and ranks do not change. Another order of the ring adds in another order:
-    results may differ in the last bits from those before, but never between members.
-
-    The call sends as much as the links carry in that time: several GB on a fast network. Where
-    bytes cost money, give `max_bytes`.
-
-    The master also learns from the traffic of the run, and `update_topology` changes to a better
-    plan in the same way. So one call after the members have come together is enough in most runs.
-
-    Args:
-        budget: seconds for which links are measured, at most 600, the same on all ranks. With 0,
-            nothing is measured, and the plan follows from what is known.
-        max_bytes: the bytes that this call may send and receive at each member, together, the same
-            on all ranks: at least 2 MiB, or None for no limit. Framing, encryption and what TCP
-            repeats are not counted. N members cut them into N turns, one for each link and a spare
-            one. A turn has at least 2 MiB, so a small limit leaves links for the next call.
-
-    Returns:
-        The plan that holds now, what is known of the links, and in `note` what was not done. With
-        one member the call returns at once.
-
-    Raises:
-        ValueError: the budget is negative, not a number, or above 600; `max_bytes` is below 2 MiB.
-        CollectiveMismatchError: the ranks gave different budgets or values of `max_bytes`, or made
-            different joint calls.
-        PeerLostError: a member was lost: call `update_topology`. Under the policy "retry", the call
-            goes on among the others instead.
-        OperationTimeoutError: a member did not make the call in time.
-        InvalidStateError: another joint call of this process is under way, such as a
-            `sync_shared_state` in the background.
-        TopologyError: the master has found no plan in time; the present one stays.
-        TypeError: the budget is no number, or `max_bytes` no integer.
-
-    Example:
-        >>> plan = pccl.optimize_topology(budget=20)
-        >>> if plan.missing:
-        ...     plan = pccl.optimize_topology(budget=20)
-        >>> plan.ring, plan.predicted
-        ((0, 2, 1, 3), 5.7)
-    """
-    _check_probe_limits(budget, max_bytes)
-    fields = world.resolve(group).optimize_topology(round(budget * 1000), max_bytes or 0)
-    return TopologyPlan(
-        epoch=fields["epoch"],
-        adopted=fields["adopted"],
-        ring=tuple(fields["ring"]),
-        shares=tuple(fields["shares"]),
-        direct=fields["direct"],
-        predicted_before=fields["predicted_before"],
-        predicted=fields["predicted"],
-        rates=tuple(tuple(row) for row in fields["rates"]),
-        measured=tuple(fields["measured"]),
-        missing=tuple(fields["missing"]),
-        note=fields["note"],
-    )
 
 
 @contextmanager
@@ -462,8 +250,8 @@ class Contribution:
         start: first element, in the order of `tensor.flatten()` for a contiguous tensor, otherwise
             in memory order.
         stop: the element after the last.
-        peers: names of the peers whose tensors are in the result, as in `run_info`. A peer that was
-            fetching the shared state is not among them (`StateSync`).
+        peers: ids of the peers whose tensors are in the result, as in `run_info().members`. A peer
+            that was fetching the shared state is not among them (`StateSync`).
     """
 
     start: int
@@ -501,93 +289,6 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
         Contribution(start=start, stop=stop, peers=tuple(peers))
         for start, (stop, peers) in zip(starts, parts, strict=False)
     )
-
-
-def last_error(group: dist.ProcessGroup | None = None) -> Exception | None:
-    """Return the error with which the latest failed operation of the group ended. Not joint.
-
-    The result is None if no operation has failed since this process last called `update_topology`.
-    An error usually arrives with its own class. But if it passes through a Python callback of a
-    future, such as `Future.then` in a communication hook, torch makes a RuntimeError of it. This
-    call tells what it was.
-
-    Example:
-        >>> try:
-        ...     loss.backward()
-        ... except RuntimeError:
-        ...     if not isinstance(pccl.last_error(), pccl.PeerLostError):
-        ...         raise
-        ...     pccl.update_topology()
-    """
-    pccl_group = world.resolve(group)
-    try:
-        pccl_group.raise_last_error()
-    except Exception as error:  # noqa: BLE001
-        return error.with_traceback(None)
-    return None
-
-
-def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
-    """Return what this process knows about its run, for people and logs. Not joint.
-
-    Keys: `run`, `master`, `encrypted` (all traffic is), `peer_group`, `peer` (this peer's name),
-    `epoch`, `rank`, `world_size`, `min_peers`, `members` (peer and address, in rank order), `ring`
-    (ranks), `shares` (of the ranks in direct all-reduces, in 256ths; [] if all-reduces go around
-    the ring), `direct` (a tuple: large all-reduces are direct from so many bytes on, and below so
-    many bytes, or None for no limit; None in its place if all go around the ring),
-    `one_shot_bytes` (operations on parts of up to this size take one message, and are not
-    quantized), `joined`, `left`, `broken_by` (the loss that broke the epoch, until
-    `update_topology`; else None), `peer_timeout`, `master_timeout`, `first_call_timeout` and
-    `call_timeout` (seconds; the last one is None if there is no such limit), `bytes_sent` and
-    `bytes_received` (on the wire), `tensor_bytes_sent` and `tensor_bytes_received` (of the tensors
-    that these stand for: more if they were quantized), `bytes_held` (scratch and saved bytes of all
-    groups of this process), `operations_open`, `links` (per peer: lanes, active lanes, RTT in
-    seconds, bytes, system calls, and `rate`: bytes per second that it carried from here while only
-    the network limited it, or None if that was never so for some round trips), `history` (the last
-    operations: name, outcome, bytes of one rank's tensor, seconds, and `commit_seconds`: those of
-    them that a success spent after the data was here, until all members were known to have theirs),
-    `plan` (the result of the last `optimize_topology` as a dict, or None if there was none),
-    `measured_seconds_per_gib` (the median of the all-reduces in `history` with 1 MiB or more:
-    compare it with `plan["predicted"]`; None if there are none).
-
-    Raises:
-        InvalidStateError: this process has left the group, or is a fork of a process in the group.
-
-    Example:
-        >>> pccl.run_info()["world_size"]
-        3
-    """
-    info = world.resolve(group).run_info()
-    info["measured_seconds_per_gib"] = _seconds_per_gib(info["history"])
-    return info
-
-
-def _seconds_per_gib(history: list[dict[str, Any]]) -> float | None:
-    rates = [
-        operation["seconds"] / operation["bytes"]
-        for operation in history
-        if operation["operation"].startswith("all_reduce(")
-        and operation["outcome"] == "ok"
-        and operation["bytes"] >= 1 << 20
-    ]
-    return statistics.median(rates) * (1 << 30) if rates else None
-
-
-def cuda_library() -> str:
-    """Return the state of libpccl_cuda.so, the library with the CUDA kernels. Not joint.
-
-    The first call in a process loads the library. Everything works without it, too: the host then
-    does the work of the kernels.
-
-    Returns:
-        "loaded"; "absent" if this installation was built without nvcc; otherwise why the library
-        cannot be used, such as a driver that is too old.
-
-    Example:
-        >>> pccl.cuda_library()
-        'loaded'
-    """
-    return _C.cuda_library()
 
 
 def _check_tag(tag: object) -> None:

@@ -4,11 +4,15 @@ Each member quantizes its own tensor once, block by block. The decoded tensors a
 order in float32, and the result is quantized once more (not between two members, which add both
 tensors themselves). All members hold the same bits afterwards: what the quantized result decodes
 to. Nobody holds a sharper one.
+
+Error feedback adds what a format has lost of a tensor in one round to the tensor of the next, so
+the errors of many rounds do not add up. Its state belongs to one member: it never travels, it stays
+with its member when another one is lost, and a newcomer begins with zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,8 +22,9 @@ import torch.distributed as dist
 from pccl_backend import _C
 from pccl_backend._limits import QUANTIZED_BLOCK_MAX as BLOCK_MAX
 from pccl_backend._limits import QUANTIZED_BLOCK_MIN as BLOCK_MIN
+from pccl_backend._torch import world
 
-__all__ = ["BFloat16", "Format", "MinMax", "numbers_of", "quantize", "quantize_dequantize"]
+__all__ = ["BFloat16", "ErrorFeedback", "Format", "MinMax", "quantize", "quantize_dequantize"]
 
 SUM, AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -47,7 +52,8 @@ class MinMax:
         ValueError: a value is not among these.
 
     Example:
-        >>> pccl.all_reduce(gradient, op="avg", quantize=pccl.MinMax(bits=8))
+        >>> from pccl_backend.quantization import MinMax
+        >>> pccl.all_reduce(gradient, op="avg", quantize=MinMax(bits=8))
     """
 
     bits: int = 8
@@ -75,7 +81,8 @@ class BFloat16:
     """16 bits an element: each is rounded to a bfloat16, and so is the result.
 
     Example:
-        >>> pccl.all_reduce(gradient, op="avg", quantize=pccl.BFloat16())
+        >>> from pccl_backend.quantization import BFloat16
+        >>> pccl.all_reduce(gradient, op="avg", quantize=BFloat16())
     """
 
 
@@ -106,7 +113,8 @@ def numbers_of(format: Format | None) -> Numbers:
         return (16, 0, 16, 0)
     if not isinstance(format, MinMax):
         raise TypeError(
-            f"quantize must be pccl.MinMax(...), pccl.BFloat16() or None, not {format!r}"
+            "quantize must be MinMax(...) or BFloat16() of pccl.quantization, or None, not "
+            f"{format!r}"
         )
     assert format.block is not None, "__post_init__ has chosen it"
     return (format.bits, format.block, format.result_bits, int(is_random(format)))
@@ -139,7 +147,9 @@ def required_numbers(format: Format) -> Numbers:
         TypeError: it is no format.
     """
     if not isinstance(format, (MinMax, BFloat16)):
-        raise TypeError(f"format must be pccl.MinMax(...) or pccl.BFloat16(), not {format!r}")
+        raise TypeError(
+            f"format must be MinMax(...) or BFloat16() of pccl.quantization, not {format!r}"
+        )
     return numbers_of(format)
 
 
@@ -182,10 +192,10 @@ def quantize(format: Format | None) -> Iterator[None]:
     """Quantize this thread's all-reduces of floats that sum or average, of standard calls too.
 
     It does not reach the buckets of DistributedDataParallel if the model is on a GPU: torch sends
-    these from threads of its own. Use `pccl.quantize_hook` there.
+    these from threads of its own. Use `pccl.hooks.quantize_hook` there.
 
     All members use the same format, or the operation fails on all of them. Tensors up to
-    `run_info()["one_shot_bytes"]` travel as they are: they take one message anyway. So do other
+    `run_info().one_shot_bytes` travel as they are: they take one message anyway. So do other
     operations, and all-reduces of other dtypes. A `quantize` of a call itself comes before that of
     a block.
 
@@ -196,7 +206,7 @@ def quantize(format: Format | None) -> Iterator[None]:
         TypeError: it is no format.
 
     Example:
-        >>> with pccl.quantize(pccl.MinMax(bits=8)):
+        >>> with quantize(MinMax(bits=8)):
         ...     dist.all_reduce(gradient)
     """
     before = _C.set_call_options(tag=None, keep=None, quantize=numbers_of(format))[2]
@@ -224,7 +234,7 @@ def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) 
         TypeError: it is no format, or the seed is no int.
 
     Example:
-        >>> error = tensor - pccl.quantize_dequantize(tensor, pccl.MinMax(bits=4))
+        >>> error = tensor - quantize_dequantize(tensor, MinMax(bits=4))
     """
     numbers = required_numbers(format)
     check_tensor(tensor, format)
@@ -235,3 +245,96 @@ def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) 
     tensor = tensor.detach()
     decoded = _C.quantize_dequantize(tensor.to("cpu").contiguous(), quantize=numbers, seed=seed)
     return torch.empty_like(tensor).copy_(decoded.view(tensor.shape))
+
+
+# --- Error feedback -------------------------------------------------------------------------------
+
+
+def is_quantized(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> bool:
+    """Return whether an all-reduce of this tensor in this group can be quantized. Not joint."""
+    info = world.resolve(group).run_info()
+    large = tensor.numel() * tensor.element_size() > info["one_shot_bytes"]
+    return bool(info["world_size"] > 1 and large)
+
+
+def loss_of(tensor: torch.Tensor, format: Format) -> torch.Tensor:
+    """Return what the format loses of the tensor, in float32; zero where that is not finite."""
+    decoded = quantize_dequantize(tensor, format)
+    lost = tensor.to(torch.float32, copy=True).sub_(decoded)
+    return lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+class ErrorFeedback:
+    """The error that quantizing one tensor has left at one member so far.
+
+    Small tensors, and those of a member that is alone, are not quantized and lose nothing.
+
+    Args:
+        format: `MinMax(...)` or `BFloat16()`, as in the all-reduces.
+        group: the process group of the all-reduces.
+
+    Raises:
+        ValueError: the format rounds at random.
+        TypeError: it is no format.
+
+    Example:
+        >>> q = MinMax(bits=4)
+        >>> feedback = ErrorFeedback(q)
+        >>> for gradient in gradients:
+        ...     feedback.compensate(gradient)
+        ...     pccl.all_reduce(gradient, op="avg", quantize=q)
+    """
+
+    def __init__(self, format: Format, *, group: dist.ProcessGroup | None = None) -> None:
+        check_feedback(format)
+        self.format = format
+        self._group = group
+        self._residual: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def compensate(self, tensor: torch.Tensor) -> None:
+        """Add what was lost before, and remember what an all-reduce will lose now.
+
+        Call it once before each all-reduce of the tensor. If the all-reduce fails, the tensor is as
+        this call has left it, so it can be reduced again.
+
+        Args:
+            tensor: float32, float16 or bfloat16, changed in place. Each time of the same shape.
+
+        Raises:
+            ValueError: a tensor of another dtype, or of another shape than before.
+            TypeError: it is no tensor.
+        """
+        check_tensor(tensor, self.format)
+        before = self._residual
+        if before is not None:
+            before = before.to(tensor.device)  # a checkpoint may have been read on another one
+            if before.shape != tensor.shape:
+                raise ValueError(
+                    f"a tensor of shape {tuple(tensor.shape)}, and before it was "
+                    f"{tuple(before.shape)}: give each tensor an ErrorFeedback of its own, or call "
+                    "reset()"
+                )
+            exact = before + tensor
+            tensor.copy_(exact)
+            rounded_off = exact.sub_(tensor).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        if is_quantized(tensor, self._group):
+            self._residual = loss_of(tensor, self.format)
+        elif before is not None:
+            self._residual = torch.zeros_like(before)
+        if before is not None:
+            assert self._residual is not None, "it was set above"
+            self._residual.add_(rounded_off)
+
+    def reset(self) -> None:
+        """Forget what was lost, for example when the tensor is another one now."""
+        self._residual = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return what was lost, for a checkpoint of this member; empty before the first round."""
+        return {} if self._residual is None else {"residual": self._residual}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from what `state_dict` has returned."""
+        residual = state.get("residual")
+        self._residual = None if residual is None else residual.to(torch.float32, copy=True)

@@ -39,6 +39,8 @@ import pccl_backend as pccl
 from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
 from pccl_backend.demo.model import CharGpt, loss_of
 from pccl_backend.demo.settings import Settings
+from pccl_backend.state_sync import SyncInfo
+from pccl_backend.topology import Topology
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
 from pccl_backend.trainers.diloco import Strategy
 
@@ -128,7 +130,7 @@ class Reporter(Observer):
     def before_meet(self, trainer: DiLoCo) -> None:
         self._clock = time.monotonic()
 
-    def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
+    def topology_updated(self, trainer: DiLoCo, topology: Topology) -> None:
         if topology.joined and trainer.revision > 0 and self.joined_at is None:
             self.joined_at = trainer.revision
         self._met = {
@@ -140,7 +142,7 @@ class Reporter(Observer):
         }
         self._clock = time.monotonic()
 
-    def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
+    def state_synced(self, trainer: DiLoCo, info: SyncInfo) -> None:
         if self._met:
             report(
                 "met",
@@ -216,7 +218,7 @@ class Peer:
         )
         report(
             "admitted",
-            id=pccl.run_info()["peer"],
+            id=pccl.run_info().peer,
             rank=dist.get_rank(),
             world_size=dist.get_world_size(),
         )

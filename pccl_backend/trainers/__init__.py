@@ -3,8 +3,7 @@
 They use the public API only. Read one before you write your own.
 """
 
-from pccl_backend.feedback import ErrorFeedback
 from pccl_backend.trainers.ddp import DDP
 from pccl_backend.trainers.diloco import DiLoCo, Observer, OuterStep
 
-__all__ = ["DDP", "DiLoCo", "ErrorFeedback", "Observer", "OuterStep"]
+__all__ = ["DDP", "DiLoCo", "Observer", "OuterStep"]

@@ -31,6 +31,8 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.state_sync import SyncInfo
+from pccl_backend.topology import Topology
 from pccl_backend.trainers import foreign
 from pccl_backend.trainers.backward import Backward, within_backward
 from pccl_backend.trainers.core import Core
@@ -178,14 +180,14 @@ class DDP(Trainer):
         self._round(Step.of_set(covers, len(self._optimizers)), stale=stale)
         self._asked = covers
 
-    def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
+    def start(self, *, strategy: Strategy = "enforce_popular") -> SyncInfo:
         info = super().start(strategy=strategy)
         self._handles = self._handles or self._watch()  # also without a `with` block
         return info
 
     start.__doc__ = Trainer.start.__doc__
 
-    def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
+    def meet(self) -> tuple[Topology, SyncInfo]:
         self._end_taken_round()
         return super().meet()
 

@@ -160,9 +160,9 @@ class DiLoCo(Trainer):
         on_loss: "keep": if a peer is lost, the elements that were already averaged keep its
             contribution. The other elements are averaged again without it. None: the group's
             policy applies.
-        quantize: `pccl.MinMax(...)` or `pccl.BFloat16()`: pseudo-gradients travel with fewer bytes.
-            All peers hold the same rounded mean. Parameters and buffers must be float32 or smaller.
-            It needs on_loss="keep".
+        quantize: `MinMax(...)` or `BFloat16()` of `pccl_backend.quantization`: pseudo-gradients
+            travel with fewer bytes. All peers hold the same rounded mean. Parameters and buffers
+            must be float32 or smaller. It needs on_loss="keep".
         error_feedback: what the format loses of this peer's pseudo-gradient is added to its next
             one. It takes 4 bytes for each parameter, and 4 for each of the largest fragment.
         url: joins this run when the `with` block begins, leaves it at the end, and comes back to it

@@ -26,6 +26,8 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
+from pccl_backend.state_sync import StateSync, SyncInfo
+from pccl_backend.topology import Topology
 from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.bases import Bases
 from pccl_backend.trainers.core import Core
@@ -139,8 +141,8 @@ class Engine:
         self._share = Share(0.0, False, 0)
         self._posted_at = 0.0
         self.strategy: Strategy = "enforce_popular"
-        self.topology: pccl.Topology | None = None
-        self.info: pccl.SyncInfo | None = None
+        self.topology: Topology | None = None
+        self.info: SyncInfo | None = None
         self.joined: tuple[str, ...] = ()
         self.left: tuple[str, ...] = ()
         self.waited_s = self.reduce_s = self.late_s = 0.0
@@ -164,7 +166,7 @@ class Engine:
             quantize=self._quantize,
         )
         self.state = pccl.SharedState(self._shared(), revision=0)
-        self._lent: pccl.StateSync | None = None  # to a SYNC that goes on in the background
+        self._lent: StateSync | None = None  # to a SYNC that goes on in the background
 
     def _shared(self) -> dict[str, torch.Tensor]:
         return {**self.copies.shared(), PROGRESS: self._progress, **self._more}
@@ -390,21 +392,21 @@ class Engine:
         self._tell(self._observer.state_synced, info)
 
     def _names(self) -> set[str]:
-        return {member["peer"] for member in pccl.run_info(self.group)["members"]}
+        return {member.peer for member in pccl.run_info(self.group).members}
 
-    def _share_state(self) -> pccl.SyncInfo | None:
+    def _share_state(self) -> SyncInfo | None:
         """Return what was agreed on, when this peer has it; others may still fetch it."""
         sync: Any = partial(
             pccl.sync_shared_state, self.state, strategy=self.strategy, group=self.group
         )
         if not self.core.may_go_on:
             return self._call(sync)
-        begin: Callable[[], pccl.StateSync] = partial(sync, async_op=True)
+        begin: Callable[[], StateSync] = partial(sync, async_op=True)
         begun = self._call(begin)
         if begun is None or begun.receives:
             return None if begun is None else self._call(begun.wait)
         self._lent = begun
-        return pccl.SyncInfo(revision=begun.revision, hash=begun.hash, tx_bytes=0, rx_bytes=0)
+        return SyncInfo(revision=begun.revision, hash=begun.hash, tx_bytes=0, rx_bytes=0)
 
     def _settle(self) -> None:
         sync = self._lent

@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend import _C
-from pccl_backend.quantization import Format
+from pccl_backend.quantization import Format, quantize
 from pccl_backend.trainers._signals import HeldSignals
 
 __all__ = ["HEAD", "Exchange", "Message", "OnLoss", "Outcome", "Share", "ended_before_call"]
@@ -208,9 +208,9 @@ class Exchange:
         if fragment == 0 and len(self._counters):
             self._settle_counters(group)
         info = pccl.run_info(group)
-        self._names = [member["peer"] for member in info["members"]]
-        self._own_name = info["peer"]
-        size, rank = len(self._names), info["rank"]
+        self._names = [member.peer for member in info.members]
+        self._own_name = info.peer
+        size, rank = len(self._names), info.rank
         if size * ROWS > HEAD:
             raise ValueError(f"the group has {size} peers; a trainer serves {HEAD // ROWS}")
         message = self._message.body(fragment, head=self._head)
@@ -225,9 +225,9 @@ class Exchange:
             numbers, dtype=message.dtype, device="cpu"
         )
         apart = self._quantize is not None
-        self._quantized = apart and size > 1 and message.nbytes > info["one_shot_bytes"]
+        self._quantized = apart and size > 1 and message.nbytes > info.one_shot_bytes
         post = self._sum(group)
-        with pccl.quantize(None):  # a format that the user has set around it is not for weights
+        with quantize(None):  # a format that the user has set around it is not for weights
             if apart:
                 self._apart = post(self._rows)
             self.work = post(message, quantize=self._quantize)
@@ -236,7 +236,7 @@ class Exchange:
         self, row: torch.Tensor, *, counts: bool, group: dist.ProcessGroup | None
     ) -> Gathering:
         """Begin to give a row to all peers of the last round; none of its all-reduces is left."""
-        with pccl.quantize(None):
+        with quantize(None):
             return Gathering(
                 row,
                 counts=counts,

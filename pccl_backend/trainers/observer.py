@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pccl_backend as pccl
+from pccl_backend.state_sync import SyncInfo
+from pccl_backend.topology import Topology
 
 __all__ = ["Observer", "OuterStep"]
 
@@ -41,7 +43,7 @@ class OuterStep:
     world_size: int
     joined: tuple[str, ...]
     left: tuple[str, ...]
-    synced: pccl.SyncInfo
+    synced: SyncInfo
     excluded: tuple[str, ...] = ()
     inner_steps: int = 0
     waited_s: float = 0.0
@@ -73,14 +75,14 @@ class Observer:
     def before_meet(self, trainer: Any) -> None:
         """update_topology comes next."""
 
-    def topology_updated(self, trainer: Any, topology: pccl.Topology) -> None:
+    def topology_updated(self, trainer: Any, topology: Topology) -> None:
         """update_topology returned; sync_shared_state comes next.
 
         `joined` and `left` list the changes since the trainer's previous check; both are empty if
         nothing changed.
         """
 
-    def state_synced(self, trainer: Any, info: pccl.SyncInfo) -> None:
+    def state_synced(self, trainer: Any, info: SyncInfo) -> None:
         """All peers hold the same global parameters."""
 
     def came_back(self, trainer: Any, why: pccl.KickedError) -> None:

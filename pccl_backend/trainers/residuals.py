@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pccl_backend.feedback import loss_of
-from pccl_backend.quantization import Format
+from pccl_backend.quantization import Format, loss_of
 
 __all__ = ["Residuals"]
 

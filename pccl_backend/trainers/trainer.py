@@ -22,6 +22,8 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend.quantization import Format
+from pccl_backend.state_sync import SyncInfo
+from pccl_backend.topology import Topology
 from pccl_backend.trainers import checkpoint, foreign
 from pccl_backend.trainers._signals import HeldSignals
 from pccl_backend.trainers.bases import Bases
@@ -126,7 +128,7 @@ class Trainer:
         return 0 if self._made is None else self._made.core.progress.rounds
 
     @together
-    def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
+    def start(self, *, strategy: Strategy = "enforce_popular") -> SyncInfo:
         """Take the run's global parameters; call it once, right after init_process_group.
 
         The founders of a run may bring different parameters; all get the same. A peer that comes
@@ -153,7 +155,7 @@ class Trainer:
             return engine.info
 
     @together
-    def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
+    def meet(self) -> tuple[Topology, SyncInfo]:
         """Admit newcomers, remove lost peers, and make sure that all hold the same bits. Joint.
 
         An outer step does it. Call it yourself to wait for other peers before the first one::
@@ -312,14 +314,14 @@ class Trainer:
         why, self._removed = self._removed, None
         self._signals.wait(functools.partial(self._observer.came_back, self, why))
 
-    def _admission(self) -> pccl.Topology:
+    def _admission(self) -> Topology:
         """Return what the meeting that has admitted this peer has come to."""
         info = pccl.run_info(self._group)
-        return pccl.Topology(
-            epoch=info["epoch"],
-            rank=info["rank"],
-            world_size=info["world_size"],
-            joined=(info["peer"],),
+        return Topology(
+            epoch=info.epoch,
+            rank=info.rank,
+            world_size=info.world_size,
+            joined=(info.peer,),
             left=(),
         )
 
@@ -348,7 +350,7 @@ class Trainer:
         core.end_call()
         assert topology is not None, "a step contains a whole meeting"
         assert engine.info is not None
-        sent = pccl.run_info(self._group).get("bytes_sent", 0)
+        sent = pccl.run_info(self._group).bytes_sent
         self.last = OuterStep(
             revision=self.revision,
             contributors=outcome.contributors,
@@ -427,7 +429,7 @@ class Trainer:
         group = self._group or dist.group.WORLD
         if group is None or group is not self._named_group():
             info = pccl.run_info(self._group)
-            self._name_in_group = tuple(info.get(key) for key in ("master", "run", "peer"))
+            self._name_in_group = (info.master, info.run, info.peer)
             self._named_group = weakref.ref(group) if group is not None else lambda: None
         return self._name_in_group
 

@@ -30,9 +30,9 @@ def main() -> None:
     for tool in ("nvcc", "g++", "cmake", "ninja", "compute-sanitizer", "cuobjdump"):
         report(**{tool: "yes" if shutil.which(tool) else "no"})
 
-    import pccl_backend
+    from pccl_backend import _C
 
-    state = pccl_backend.cuda_library()
+    state = _C.cuda_library()
     expect(state == "loaded", f"the package says of its library: {state}")
     kernels = Kernels()
     expect(kernels.device_count() == torch.cuda.device_count(), "both runtimes see the devices")

@@ -38,7 +38,7 @@ def values(size: int, seed: int) -> dict[str, torch.Tensor]:
     }
 
 
-def timed_sync(state: pccl.SharedState, group: Any) -> tuple[pccl.SyncInfo, float]:
+def timed_sync(state: pccl.SharedState, group: Any) -> tuple[pccl.state_sync.SyncInfo, float]:
     ranks.synchronize()
     start = time.perf_counter()
     info = pccl.sync_shared_state(state, group=group)

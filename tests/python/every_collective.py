@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.quantization import MinMax, quantize_dequantize
 
 ROOT = 1
 Tensors = list[torch.Tensor]
@@ -79,17 +80,17 @@ def quantized_total(world: int, count: int, bits: int) -> torch.Tensor:
     """Return the sum by the product's own codes, which test_quantize.py compares with numpy."""
     if world == 1:
         return data(0, 0, count)
-    q = pccl.MinMax(bits=bits)
-    decoded = [pccl.quantize_dequantize(data(one, 0, count), q) for one in range(world)]
+    q = MinMax(bits=bits)
+    decoded = [quantize_dequantize(data(one, 0, count), q) for one in range(world)]
     result = sum(decoded[1:], decoded[0])
     # Two members add both themselves.
-    return result if world == 2 else pccl.quantize_dequantize(result, pccl.MinMax(bits=8))
+    return result if world == 2 else quantize_dequantize(result, MinMax(bits=8))
 
 
 def all_reduce_quantized(rank: int, world: int, count: int, *, bits: int) -> Call:
     tensor = data(rank, 0, count)
     return Call(
-        begin=lambda: pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=bits), async_op=True),
+        begin=lambda: pccl.all_reduce(tensor, quantize=MinMax(bits=bits), async_op=True),
         outputs=[tensor],
         want=[quantized_total(world, count, bits)],
     )

@@ -22,6 +22,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -350,8 +351,8 @@ class Peer:
             tensor = tensor.new_zeros(count, stride)[:, 0].copy_(tensor)
 
         def reduce() -> dict[str, Any]:
-            received = self.pccl.run_info()["tensor_bytes_received"]
-            q = self.pccl.MinMax(bits=quantize) if quantize else None
+            received = self.pccl.run_info().tensor_bytes_received
+            q = self.pccl.quantization.MinMax(bits=quantize) if quantize else None
             if root is None:
                 work = self.pccl.all_reduce(
                     tensor, op=op, tag=tag, quantize=q, on_loss=on_loss, async_op=True
@@ -363,7 +364,7 @@ class Peer:
             passes = 2 * (world - 1) / world if root is None else 1
             mortal = received + dies_at * count * 4 * passes
             while dies_at > 0:
-                if self.pccl.run_info()["tensor_bytes_received"] >= mortal:
+                if self.pccl.run_info().tensor_bytes_received >= mortal:
                     os.kill(os.getpid(), signal.SIGKILL)
                 # Nothing announces that the counter has grown. A short interval hits the moment of
                 # the kill; the time limit of the test bounds the loop.
@@ -524,16 +525,16 @@ class Peer:
         return {
             "rank": self.dist.get_rank(),
             "world": self.dist.get_world_size(),
-            "peer": run["peer"],
-            "ring": run["ring"],
-            "address": run["members"][run["rank"]]["address"],
-            "port": int(run["members"][run["rank"]]["address"].rpartition(":")[2]),
-            "connections": {link["peer"]: link["connection"] for link in run["links"]},
+            "peer": run.peer,
+            "ring": run.ring,
+            "address": run.members[run.rank].address,
+            "port": int(run.members[run.rank].address.rpartition(":")[2]),
+            "connections": {link.peer: link.connection for link in run.links},
         }
 
     def links(self) -> dict[str, Any]:
         run = self.pccl.run_info()
-        return {"peer": run["peer"], "links": run["links"]}
+        return {"peer": run.peer, "links": [asdict(link) for link in run.links]}
 
     def everything(self) -> dict[str, Any]:
         return {"text": repr(self.pccl.run_info())}

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-import pccl_backend as pccl
-from pccl_backend.quantization import Format
+from pccl_backend.quantization import Format, MinMax
 
 Floats = npt.NDArray[np.float32]
 
@@ -36,7 +35,7 @@ def decoded(x: Floats, bits: int, block: int) -> Floats:
 def all_reduced(tensors: list[torch.Tensor], op: str, q: Format) -> torch.Tensor:
     """Return what all ranks hold after an all-reduce of these tensors."""
     bits, block, result = 16, 0, 16
-    if isinstance(q, pccl.MinMax):
+    if isinstance(q, MinMax):
         bits, block, result = q.bits, q.block or 0, q.result_bits
     total = decoded(tensors[0].float().numpy(), bits, block)
     for tensor in tensors[1:]:
@@ -56,7 +55,7 @@ def steps(x: torch.Tensor, bits: int, block: int) -> torch.Tensor:
     return step.repeat_interleave(block)[: len(x)]
 
 
-def bound_around_a_ring(tensors: list[torch.Tensor], op: str, q: pccl.MinMax) -> torch.Tensor:
+def bound_around_a_ring(tensors: list[torch.Tensor], op: str, q: MinMax) -> torch.Tensor:
     """Return the largest error that each element may have after the hops of a ring, in float64.
 
     A partial sum is within the ranges of all tensors together, and the errors so far.
@@ -76,7 +75,7 @@ def bound_around_a_ring(tensors: list[torch.Tensor], op: str, q: pccl.MinMax) ->
     return error / (count if op == "avg" else 1) * (1 + 2**-20)
 
 
-def bound(tensors: list[torch.Tensor], op: str, q: pccl.MinMax) -> torch.Tensor:
+def bound(tensors: list[torch.Tensor], op: str, q: MinMax) -> torch.Tensor:
     """Return the largest error that each element may have, in float64; of float32 tensors."""
     count, block = len(tensors), q.block or 0
     half = 0.5 * (1 + 2**-14)

@@ -6,13 +6,15 @@ stays untouched while it runs, and sync_shared_state after every update_topology
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
 import torch
 
 import pccl_backend as pccl
+from pccl_backend.info import Member, RunInfo
 
 HEAD = 8  # four rows of two ranks travel before the pseudo-gradient
 SHARED_STATE = pccl.SharedState
@@ -173,9 +175,8 @@ class ScriptedGroup:
         self._sync_due = True
         return self.topologies.pop(0) if self.topologies else Topology(2)
 
-    def run_info(self, group: object = None) -> dict[str, object]:
-        members = [{"peer": "a"}, {"peer": "b"}]
-        return {"peer": self.peer, "rank": 0, "members": members}
+    def run_info(self, group: object = None) -> RunInfo:
+        return known_info(peer=self.peer, rank=0, members=members_of("ab"), bytes_sent=0)
 
     def sync_shared_state(
         self, state: Any, *, strategy: str, async_op: bool = False, **_: object
@@ -201,8 +202,17 @@ class ScriptedGroup:
         return SHARED_STATE(tensors, revision=revision)
 
 
-def contributors(work: Work) -> tuple[pccl.Contribution, ...]:
-    return (pccl.Contribution(start=0, stop=len(work._tensor), peers=("a", "b")),)
+def contributors(work: Work) -> tuple[pccl.api.Contribution, ...]:
+    return (pccl.api.Contribution(start=0, stop=len(work._tensor), peers=("a", "b")),)
+
+
+def known_info(**known: Any) -> RunInfo:
+    """Return a run_info that has these attributes, and None for the others."""
+    return RunInfo(**{**{each.name: None for each in fields(RunInfo)}, **known})
+
+
+def members_of(peers: Iterable[str]) -> tuple[Member, ...]:
+    return tuple(Member(peer=peer, name="", address="") for peer in peers)
 
 
 def fail(errors: list[BaseException | None]) -> None:

@@ -212,10 +212,10 @@ def test_tags_and_operations_that_are_none() -> None:
 
 def test_hooks_that_torch_does_not_call() -> None:
     five: Any = 5
-    state = pccl.QuantizeState(pccl.MinMax())
+    state = pccl.hooks.QuantizeState(pccl.quantization.MinMax())
     for call in (
-        lambda: pccl.ddp_hook(None, five),
-        lambda: pccl.quantize_hook(state, five),
+        lambda: pccl.hooks.ddp_hook(None, five),
+        lambda: pccl.hooks.quantize_hook(state, five),
     ):
         with pytest.raises(TypeError, match="torch gives it a GradBucket, not int"):
             call()

@@ -22,7 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "blocking": {"every": 1},
     "overlapped": {"every": 2, "overlap": 1},
     "streaming": {"every": 2, "fragments": 2, "overlap": "auto"},
-    "quantized": {"every": 1, "quantize": pccl.MinMax(bits=8)},
+    "quantized": {"every": 1, "quantize": pccl.quantization.MinMax(bits=8)},
 }
 
 

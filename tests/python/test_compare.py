@@ -18,8 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import builds
 import compare
+import names
 import verdict
 from verdict import Figure, Pair, Verdict
+
+import pccl_backend as pccl
 
 
 def pairs_of(ratios: Sequence[float], base: float = 1.0) -> list[Pair]:
@@ -284,3 +287,14 @@ def test_environment_puts_a_build_first(monkeypatch: pytest.MonkeyPatch) -> None
     assert environment_of(None)["PYTHONPATH"] == "others"
     monkeypatch.delenv("PYTHONPATH")
     assert environment_of(Path("build"))["PYTHONPATH"] == "build"
+
+
+# ---- Older trees ---------------------------------------------------------------------------------
+
+
+def test_a_dict_of_an_older_pccl_has_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = {"rank": 1, "links": [{"lanes": 2, "rate": None}], "direct": (0, None)}
+    monkeypatch.setattr(pccl, "run_info", lambda group: older)
+    info = names.run_info()
+    assert (info.rank, info.links[0].lanes, info.direct) == (1, 2, (0, None))
+    assert not hasattr(info.links[0], "rtt")

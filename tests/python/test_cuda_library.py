@@ -22,8 +22,8 @@ dist.init_process_group("pccl", init_method=store, rank=0, world_size=1)
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
 assert tensor.tolist() == [1, 1, 1]
-print(pccl_backend.cuda_library())
-assert pccl_backend.cuda_library() == pccl_backend.cuda_library()
+print(pccl_backend.run_info().cuda_library)
+assert pccl_backend.run_info().cuda_library == pccl_backend.run_info().cuda_library
 dist.destroy_process_group()
 """
 

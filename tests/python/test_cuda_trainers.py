@@ -19,9 +19,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "carry": {"overlap": 4, "mix": "carry"},
     "delay": {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5},
     "streaming": {"fragments": 2, "overlap": 1},
-    "quantized": {"quantize": pccl.MinMax(bits=8), "wide": True},
+    "quantized": {"quantize": pccl.quantization.MinMax(bits=8), "wide": True},
     "with feedback": {
-        "quantize": pccl.MinMax(bits=4),
+        "quantize": pccl.quantization.MinMax(bits=4),
         "error_feedback": True,
         "overlap": 2,
         "wide": True,

@@ -40,7 +40,7 @@ def entry(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_state_that_does_not_fit(state: dict[str, Any], says: str) -> None:
-    hook_state = pccl.QuantizeState(Q)
+    hook_state = pccl.hooks.QuantizeState(Q)
     hook_state.load_state_dict(entry())
     before = hook_state.state_dict()
     assert len(before["buckets"]) == 1
@@ -51,4 +51,4 @@ def test_a_state_that_does_not_fit(state: dict[str, Any], says: str) -> None:
 
 def test_a_state_without_feedback_loads_nothing() -> None:
     with pytest.raises(ValueError, match="error_feedback=False, so there is nothing to load"):
-        pccl.QuantizeState(Q, error_feedback=False).load_state_dict(entry())
+        pccl.hooks.QuantizeState(Q, error_feedback=False).load_state_dict(entry())

@@ -208,9 +208,18 @@ def test_urls_and_variables_are_valid(page: str) -> None:
 
 @pytest.mark.parametrize("page", USER_PAGES)
 def test_names_exist(page: str) -> None:
-    for block in blocks(USER_PAGES[page], "python"):
-        names = set(re.findall(r"\bpccl\.([A-Za-z_]+)", block))
-        assert names <= {*pccl_backend.__all__}, (page, names)
+    text = USER_PAGES[page]
+    used = re.findall(r"`pccl\.([\w.]+)\(", text)
+    for block in blocks(text, "python"):
+        used += re.findall(r"\bpccl\.([\w.]+)", block)
+        for module, names in re.findall(r"from pccl_backend\.(\w+) import (.*)", block):
+            used += [f"{module}.{name}" for name in names.split(", ")]
+    for name in used:
+        module, _, rest = name.partition(".")
+        if module in pccl_backend._MODULES:
+            assert rest.partition(".")[0] in getattr(pccl_backend, module).__all__, (page, name)
+        else:
+            assert module in pccl_backend.__all__, (page, name)
 
 
 @pytest.mark.parametrize("page", USER_PAGES)

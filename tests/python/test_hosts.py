@@ -20,10 +20,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "delay": {"mix": "delay", "outer_lr": 0.5, "outer_momentum": 0.5},
     "streaming": {"fragments": 2, "overlap": 1},
     "by hand": {"every": None},
-    "quantized": {"hidden": 6001, "quantize": pccl.MinMax(bits=8)},
+    "quantized": {"hidden": 6001, "quantize": pccl.quantization.MinMax(bits=8)},
     "with feedback": {
         "hidden": 6001,
-        "quantize": pccl.MinMax(bits=4),
+        "quantize": pccl.quantization.MinMax(bits=4),
         "error_feedback": True,
         "fragments": 2,
         "overlap": 1,

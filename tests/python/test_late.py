@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from scripted_group import Membership, ScriptedGroup, script, small_model
 from world import Master, Returned
 
 import pccl_backend as pccl
+from pccl_backend.info import RunInfo
 from pccl_backend.trainers import DDP, DiLoCo
 
 # The other peers wait this long. A healthy peer on a busy machine makes no such pause.
@@ -93,9 +95,9 @@ class Run:
         self.group.calls.append("join")
         return self.joins[-1]
 
-    def run_info(self, group: object = None) -> dict[str, object]:
+    def run_info(self, group: object = None) -> RunInfo:
         assert group is self.joins[-1], "a group that was left"
-        return {**self._info(), "epoch": "1.7", "world_size": 2}
+        return replace(self._info(), epoch="1.7", world_size=2)
 
 
 @pytest.fixture

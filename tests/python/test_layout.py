@@ -13,7 +13,7 @@ from conftest import MakeWorld
 from scripted_group import ScriptedGroup, script
 from world import Failed, Master, Returned
 
-from pccl_backend import MinMax
+from pccl_backend.quantization import MinMax
 from pccl_backend.trainers import DDP, DiLoCo
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -81,5 +81,5 @@ def test_all_reduces_in_flight_complete(make_world: MakeWorld) -> None:
 
 def test_run_info_has_the_plan_and_the_measured_time(make_world: MakeWorld) -> None:
     for info in make_world(2).run(work.info_after, 1):
-        assert info["measured_seconds_per_gib"] > 0
-        assert info["plan"]["predicted"] > 0
+        assert info.measured_seconds_per_gib > 0
+        assert info.plan.predicted > 0

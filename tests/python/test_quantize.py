@@ -17,6 +17,7 @@ from world import Lost, Returned, wait_until
 
 import pccl_backend as pccl
 from pccl_backend import quantization
+from pccl_backend.quantization import BFloat16, MinMax, quantize_dequantize
 from pccl_backend.trainers import DiLoCo
 
 DIRECT = {"PCCL_PATTERN": "direct"}
@@ -146,11 +147,11 @@ def test_ddp(make_world: MakeWorld, hook: bool) -> None:
 @pytest.mark.parametrize(
     ("q", "options", "most"),
     [
-        (pccl.MinMax(bits=8), {}, 0.02),
-        (pccl.MinMax(bits=8), {"overlap": "auto"}, 0.02),
-        (pccl.MinMax(bits=4), {"error_feedback": True}, 0.15),
-        (pccl.MinMax(bits=4), {"error_feedback": True, "overlap": "auto", "fragments": 2}, 0.15),
-        (pccl.BFloat16(), {}, 0.01),
+        (MinMax(bits=8), {}, 0.02),
+        (MinMax(bits=8), {"overlap": "auto"}, 0.02),
+        (MinMax(bits=4), {"error_feedback": True}, 0.15),
+        (MinMax(bits=4), {"error_feedback": True, "overlap": "auto", "fragments": 2}, 0.15),
+        (BFloat16(), {}, 0.01),
     ],
 )
 def test_diloco(
@@ -207,7 +208,7 @@ def test_models_of_float64_are_refused_by_diloco(make_world: MakeWorld) -> None:
     with pytest.raises(ValueError, match="error_feedback=True is for a trainer that quantizes"):
         DiLoCo(torch.nn.Linear(2, 2), error_feedback=True)
     with pytest.raises(ValueError, match='quantize= needs on_loss="keep"'):
-        DiLoCo(torch.nn.Linear(2, 2), quantize=pccl.MinMax(), on_loss=None)
+        DiLoCo(torch.nn.Linear(2, 2), quantize=MinMax(), on_loss=None)
 
 
 # --- Losses ---------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ def test_whole_blocks_are_kept_at_a_loss(fleet: Fleet, founders: int) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"quantize": pccl.MinMax()}, {"quantize": pccl.MinMax(bits=4), "error_feedback": True}],
+    [{"quantize": MinMax()}, {"quantize": MinMax(bits=4), "error_feedback": True}],
     ids=["8 bits", "4 bits, feedback"],
 )
 def test_peers_have_the_same_bits_after_a_kill_and_a_return(
@@ -273,7 +274,7 @@ def test_peers_have_the_same_bits_after_a_kill_and_a_return(
 
 def refused(error: type[Exception], says: str, **arguments: Any) -> None:
     with pytest.raises(error) as caught:
-        pccl.MinMax(**arguments)
+        MinMax(**arguments)
     assert says in str(caught.value)
 
 
@@ -287,32 +288,32 @@ def test_formats_that_are_none() -> None:
 
 
 def test_what_random_bits_do_not_go_with() -> None:
-    q = pccl.MinMax(bits=4, rounding="stochastic")
+    q = MinMax(bits=4, rounding="stochastic")
     for make in (
-        lambda: pccl.ErrorFeedback(q),
-        lambda: pccl.QuantizeState(q),
+        lambda: pccl.quantization.ErrorFeedback(q),
+        lambda: pccl.hooks.QuantizeState(q),
         lambda: DiLoCo(torch.nn.Linear(2, 2), quantize=q, error_feedback=True),
     ):
         with pytest.raises(ValueError, match=r"error feedback is not for MinMax\(bits=4.*nearest"):
             make()
-    assert pccl.QuantizeState(q, error_feedback=False).state_dict()["buckets"] == []
+    assert pccl.hooks.QuantizeState(q, error_feedback=False).state_dict()["buckets"] == []
 
 
 def test_seeds_of_random_bits() -> None:
     x = torch.randn(5000, generator=torch.Generator().manual_seed(1))
-    q = pccl.MinMax(bits=4, rounding="stochastic")
-    one = pccl.quantize_dequantize(x, q, seed=2**64 - 1)
-    assert torch.equal(one, pccl.quantize_dequantize(x, q, seed=2**64 - 1))
-    assert not torch.equal(one, pccl.quantize_dequantize(x, q))
+    q = MinMax(bits=4, rounding="stochastic")
+    one = quantize_dequantize(x, q, seed=2**64 - 1)
+    assert torch.equal(one, quantize_dequantize(x, q, seed=2**64 - 1))
+    assert not torch.equal(one, quantize_dequantize(x, q))
     for wrong, error in ((-1, ValueError), (2**64, ValueError), (1.0, TypeError)):
         with pytest.raises(error, match="seed"):
-            pccl.quantize_dequantize(x, q, seed=wrong)  # type: ignore[arg-type]
+            quantize_dequantize(x, q, seed=wrong)  # type: ignore[arg-type]
 
 
 def test_formats_are_values() -> None:
-    assert pccl.MinMax() == pccl.MinMax(bits=8, block=256)
-    assert pccl.MinMax(bits=4).block == 64
-    assert len({pccl.MinMax(), pccl.MinMax(), pccl.BFloat16(), pccl.BFloat16()}) == 2
+    assert MinMax() == MinMax(bits=8, block=256)
+    assert MinMax(bits=4).block == 64
+    assert len({MinMax(), MinMax(), BFloat16(), BFloat16()}) == 2
 
 
 @pytest.mark.parametrize(
@@ -320,10 +321,8 @@ def test_formats_are_values() -> None:
 )
 def test_tensors_that_cannot_be_quantized(dtype: torch.dtype) -> None:
     tensor = torch.ones(10).to(dtype)
-    for call in (pccl.all_reduce, pccl.quantize_dequantize):
-        arguments = (
-            {"quantize": pccl.MinMax()} if call is pccl.all_reduce else {"format": pccl.MinMax()}
-        )
+    for call in (pccl.all_reduce, quantize_dequantize):
+        arguments = {"quantize": MinMax()} if call is pccl.all_reduce else {"format": MinMax()}
         with pytest.raises(ValueError, match="float32, float16 and bfloat16, not for torch"):
             call(tensor, **arguments)
 
@@ -331,9 +330,9 @@ def test_tensors_that_cannot_be_quantized(dtype: torch.dtype) -> None:
 def test_reductions_that_cannot_be_quantized() -> None:
     for op, name in (("max", "max"), (dist.ReduceOp.PRODUCT, "product")):
         with pytest.raises(ValueError, match=f"is for op sum and avg, not for {name}"):
-            pccl.all_reduce(torch.ones(10), op=op, quantize=pccl.MinMax())
-    for wrong in ("minmax", 8, pccl.MinMax):
-        with pytest.raises(TypeError, match="quantize must be pccl"):
+            pccl.all_reduce(torch.ones(10), op=op, quantize=MinMax())
+    for wrong in ("minmax", 8, MinMax):
+        with pytest.raises(TypeError, match=r"quantize must be MinMax\("):
             pccl.all_reduce(torch.ones(10), quantize=wrong)  # type: ignore[call-overload]
 
 
@@ -341,13 +340,13 @@ def test_what_others_decode() -> None:
     x = torch.randn(10_000, generator=torch.Generator().manual_seed(1))
     from reference_quantized import decoded
 
-    for q in (pccl.MinMax(bits=8, block=128), pccl.MinMax(bits=4)):
-        got = pccl.quantize_dequantize(x, q)
+    for q in (MinMax(bits=8, block=128), MinMax(bits=4)):
+        got = quantize_dequantize(x, q)
         want = torch.from_numpy(decoded(x.numpy(), q.bits, q.block or 0))
         assert torch.equal(got, want)
         columns = x.view(100, 100).t()
-        strided = pccl.quantize_dequantize(columns, q)
-        assert torch.equal(strided, pccl.quantize_dequantize(columns.contiguous(), q))
-    assert torch.equal(pccl.quantize_dequantize(x, pccl.BFloat16()), x.bfloat16().float())
-    half = pccl.quantize_dequantize(x.half(), pccl.MinMax())
+        strided = quantize_dequantize(columns, q)
+        assert torch.equal(strided, quantize_dequantize(columns.contiguous(), q))
+    assert torch.equal(quantize_dequantize(x, BFloat16()), x.bfloat16().float())
+    half = quantize_dequantize(x.half(), MinMax())
     assert half.dtype == torch.float16

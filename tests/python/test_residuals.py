@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import pccl_backend as pccl
-from pccl_backend.feedback import loss_of
+from pccl_backend.quantization import loss_of
 from pccl_backend.trainers.exchange import Exchange
 from pccl_backend.trainers.residuals import Residuals
 
-Q = pccl.MinMax(bits=4)
+Q = pccl.quantization.MinMax(bits=4)
 
 
 def numbers(seed: int, count: int = 500) -> torch.Tensor:

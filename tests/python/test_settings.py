@@ -302,7 +302,7 @@ def test_options_of_calls_nest() -> None:
         _C.set_call_options(tag=None, keep=True, quantize=None)
         with api._call_options(tag="inner", keep=False, quantize=eight):
             assert options() == ("inner", False, eight)
-            with api._call_options(), pccl.quantize(None):
+            with api._call_options(), pccl.quantization.quantize(None):
                 assert options() == ("inner", False, none)
             assert options() == ("inner", False, eight)
         assert options() == ("outer", True, none)

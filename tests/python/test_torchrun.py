@@ -59,7 +59,7 @@ dist.init_process_group("pccl")
 tensor = torch.ones(1000)
 dist.all_reduce(tensor)
 assert (tensor == 2).all(), tensor
-os.write(1, f"encrypted: {pccl.run_info()['encrypted']}\\n".encode())
+os.write(1, f"encrypted: {pccl.run_info().encrypted}\\n".encode())
 dist.barrier()
 dist.destroy_process_group()
 """

@@ -222,7 +222,7 @@ def test_a_damaged_or_foreign_state_is_refused(group: ScriptedGroup) -> None:
 
 
 def with_feedback(model: torch.nn.Module, **options: Any) -> DiLoCo:
-    return DiLoCo(model, quantize=pccl.MinMax(bits=4), error_feedback=True, **options)
+    return DiLoCo(model, quantize=pccl.quantization.MinMax(bits=4), error_feedback=True, **options)
 
 
 def test_residuals_are_of_one_peer_and_its_model(group: ScriptedGroup) -> None:
@@ -279,8 +279,8 @@ def test_each_part_of_a_mean_is_over_its_own_contributors(
     group.other = torch.cat([torch.full((10,), 3.0), torch.zeros(20)])
     cut = HEAD + 10
     parts = (
-        pccl.Contribution(start=0, stop=cut, peers=("a", "b")),
-        pccl.Contribution(start=cut, stop=HEAD + 30, peers=("a",)),
+        pccl.api.Contribution(start=0, stop=cut, peers=("a", "b")),
+        pccl.api.Contribution(start=cut, stop=HEAD + 30, peers=("a",)),
     )
     monkeypatch.setattr(pccl, "contributors", lambda work: parts)
     outer.step()

@@ -25,8 +25,12 @@ from typing import Any
 
 import pytest
 import torch
+from scripted_group import known_info, members_of
 
 import pccl_backend as pccl
+from pccl_backend.info import RunInfo
+from pccl_backend.state_sync import StateHash, SyncInfo
+from pccl_backend.topology import Topology
 
 LIMIT_S = 30.0
 OPS = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}
@@ -81,21 +85,21 @@ class Work:
 class Synced:
     """A sync with `async_op`, which ends at once: the threads of this process fetch no bytes."""
 
-    info: pccl.SyncInfo
+    info: SyncInfo
 
     @property
     def revision(self) -> int:
         return self.info.revision
 
     @property
-    def hash(self) -> int:
+    def hash(self) -> StateHash:
         return self.info.hash
 
     @property
     def receives(self) -> bool:
         return self.info.rx_bytes > 0
 
-    def wait(self) -> pccl.SyncInfo:
+    def wait(self) -> SyncInfo:
         return self.info
 
 
@@ -279,15 +283,15 @@ class ThreadedGroup:
         self.reduced.append((tag, op, total.numel()))
         return dict.fromkeys(given)
 
-    def contributors(self, work: Work) -> tuple[pccl.Contribution, ...]:
+    def contributors(self, work: Work) -> tuple[pccl.api.Contribution, ...]:
         peers = tuple(work.call.members)
-        return (pccl.Contribution(start=0, stop=work.tensor.numel(), peers=peers),)
+        return (pccl.api.Contribution(start=0, stop=work.tensor.numel(), peers=peers),)
 
-    def update_topology(self, group: object = None) -> pccl.Topology:
-        topology: pccl.Topology = self.result_of(self._begin("update_topology", None, self._meet))
+    def update_topology(self, group: object = None) -> Topology:
+        topology: Topology = self.result_of(self._begin("update_topology", None, self._meet))
         return topology
 
-    def _meet(self, given: dict[str, Any]) -> dict[str, pccl.Topology]:
+    def _meet(self, given: dict[str, Any]) -> dict[str, Topology]:
         due = [name for name, at in self._admit.items() if at <= self.meetings]
         joined = [name for name in self._pending if name in due]
         for name in joined:
@@ -299,7 +303,7 @@ class ThreadedGroup:
         self._calls.clear()
         self._counts.clear()
         return {
-            name: pccl.Topology(
+            name: Topology(
                 epoch=str(self.meetings),
                 rank=self._members.index(name),
                 world_size=len(self._members),
@@ -316,7 +320,7 @@ class ThreadedGroup:
         group: object = None,
         *,
         async_op: bool = False,
-    ) -> pccl.SyncInfo | Synced:
+    ) -> SyncInfo | Synced:
         name = self._here.name
         with self._ready:
             if name not in self._members:
@@ -324,7 +328,7 @@ class ThreadedGroup:
                 self._settle()
                 self._wait("sync_shared_state, to be admitted", lambda: name in self._members)
         call = self._begin("sync_shared_state", (state, strategy), self._sync)
-        info: pccl.SyncInfo = self.result_of(call)
+        info: SyncInfo = self.result_of(call)
         return Synced(info) if async_op else info
 
     def _sync(self, given: dict[str, tuple[pccl.SharedState, str]]) -> dict[str, Any]:
@@ -346,9 +350,9 @@ class ThreadedGroup:
             for key in unlike:
                 state[key].detach().copy_(winner[key])
             state.revision = revision
-            infos[name] = pccl.SyncInfo(
+            infos[name] = SyncInfo(
                 revision=revision,
-                hash=zlib.crc32(str(bits[chosen]).encode()),
+                hash=StateHash(zlib.crc32(str(bits[chosen]).encode())),
                 tx_bytes=0,
                 rx_bytes=sum(state[key].nbytes for key in unlike),
             )
@@ -364,18 +368,18 @@ class ThreadedGroup:
             raise pccl.SharedStateError(f"tensors of the shared states differ: {unlike}")
         return {n: pccl.KickedError(f"{n} has other tensors: {keys}") for n, keys in unlike.items()}
 
-    def run_info(self, group: object = None) -> dict[str, Any]:
+    def run_info(self, group: object = None) -> RunInfo:
         with self._ready:
             name, members = self._here.name, self._members
-            return {
-                "peer": name,
-                "rank": members.index(name) if name in members else None,
-                "world_size": len(members),
-                "members": [{"peer": other} for other in members],
-                "epoch": str(self.meetings),
-                "one_shot_bytes": 0,
-                "bytes_sent": 0,
-            }
+            return known_info(
+                peer=name,
+                rank=members.index(name) if name in members else None,
+                world_size=len(members),
+                members=members_of(members),
+                epoch=str(self.meetings),
+                one_shot_bytes=0,
+                bytes_sent=0,
+            )
 
 
 def _bits(tensor: torch.Tensor) -> bytes:

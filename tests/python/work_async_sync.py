@@ -17,7 +17,7 @@ import pccl_backend as pccl
 
 def fetched_in_background(
     members: int,
-) -> tuple[bool, torch.Tensor, pccl.SharedState, pccl.StateSync]:
+) -> tuple[bool, torch.Tensor, pccl.SharedState, pccl.state_sync.StateSync]:
     """Let a newcomer of so many members fetch 32 MiB; return whether this is it, and its sync."""
     newcomer = dist.get_world_size() > members
     weights = torch.full((8 << 20,), float("nan") if newcomer else 3.0)
@@ -78,7 +78,7 @@ def sums(newcomer: bool, count: int, present: int) -> None:
     dist.group.WORLD.allreduce_coalesced(both).wait()
     assert all((one == total).all() for one in both)
     tensor = given()
-    pccl.all_reduce(tensor, op="avg", quantize=pccl.MinMax(bits=8))
+    pccl.all_reduce(tensor, op="avg", quantize=pccl.quantization.MinMax(bits=8))
     assert (tensor - average).abs().max() < 0.1
     half = given().bfloat16()
     pccl.all_reduce(half, op="avg")
@@ -98,7 +98,7 @@ def sums(newcomer: bool, count: int, present: int) -> None:
     work = pccl.all_reduce(tensor, op="avg", on_loss="keep", async_op=True)
     work.wait()
     assert (tensor == average).all()
-    members = [member["peer"] for member in pccl.run_info()["members"]]
+    members = [member.peer for member in pccl.run_info().members]
     (part,) = pccl.contributors(work)
     assert (part.start, part.stop) == (0, count)
     assert part.peers == tuple(members[:present])
@@ -182,7 +182,7 @@ def tells_its_progress(async_op: bool) -> int:
         raise RuntimeError("of the progress function")
 
     result = pccl.sync_shared_state(state, async_op=async_op, progress=progress)
-    if isinstance(result, pccl.StateSync):
+    if isinstance(result, pccl.state_sync.StateSync):
         result.wait()
     assert (weights == 0).all()
     assert [record.levelname for record in logged] == ["WARNING"] * len(told)

@@ -217,7 +217,7 @@ def ddp_loses_a_replica(policy: str) -> int:
     assemble(size)
     rank = dist.get_rank()
     model = DistributedDataParallel(seeded(), bucket_cap_mb=0.05)
-    model.register_comm_hook(None, pccl.ddp_hook)
+    model.register_comm_hook(None, pccl.hooks.ddp_hook)
     optimizer = momentum(model)
     for step in range(STEPS):
         inputs, targets = batch(rank, step)

@@ -59,7 +59,7 @@ def serves(backend: str) -> dict[str, Any]:
             check_collectives()
             dist.barrier()
         if found["group"] == "PcclGroup":
-            assert pccl.run_info()["world_size"] == dist.get_world_size()
+            assert pccl.run_info().world_size == dist.get_world_size()
         dist.destroy_process_group()
     assert len(joins) == 2, "one backend serves all of pccl's devices"
     return found

@@ -52,7 +52,7 @@ class Variant:
             static_graph=self.static,
         )
         if self.hook == "pccl":
-            model.register_comm_hook(None, pccl.ddp_hook)
+            model.register_comm_hook(None, pccl.hooks.ddp_hook)
         elif self.hook == "allreduce":
             model.register_comm_hook(None, default_hooks.allreduce_hook)
         return model
@@ -146,7 +146,7 @@ def raised(variant: Variant, folder: Path, scale: float) -> None:
     loss = variant.forward(model, rank)
     with expected(kind, "lost"):
         loses_a_peer(variant, loss, model.module, rank, folder)
-    assert type(pccl.last_error()) is pccl.PeerLostError
+    assert type(pccl.run_info().last_error) is pccl.PeerLostError
     assert pccl.update_topology().world_size == VICTIM
     if variant.reset:
         model._update_process_group(model.process_group)

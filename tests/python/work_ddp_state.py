@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 import pccl_backend as pccl
-from pccl_backend.feedback import loss_of
+from pccl_backend.hooks import QuantizeState
+from pccl_backend.quantization import loss_of
 
-Q = pccl.MinMax(bits=4)
+Q = pccl.quantization.MinMax(bits=4)
 
 
 class Bucket:
@@ -28,7 +29,7 @@ class Bucket:
         return self._buffer
 
 
-def compensated(state: pccl.QuantizeState, index: int, of: list[torch.Tensor]) -> torch.Tensor:
+def compensated(state: QuantizeState, index: int, of: list[torch.Tensor]) -> torch.Tensor:
     """Return how much is added to the gradients of a bucket."""
     bucket, same = Bucket(index, of, seed=index), Bucket(index, of, seed=index)
     state.compensate(bucket)  # type: ignore[arg-type]
@@ -37,13 +38,13 @@ def compensated(state: pccl.QuantizeState, index: int, of: list[torch.Tensor]) -
 
 def residuals_follow_their_buckets() -> None:
     one, two = torch.zeros(100, 200), torch.zeros(300, 100)
-    state = pccl.QuantizeState(Q)
+    state = QuantizeState(Q)
     assert compensated(state, 0, [one, two]).eq(0).all()
     lost = loss_of(Bucket(0, [one, two], seed=0).buffer(), Q)
     torch.testing.assert_close(compensated(state, 0, [one, two]), lost, atol=1e-6, rtol=0)
 
     saved = state.state_dict()
-    other = pccl.QuantizeState(Q)
+    other = QuantizeState(Q)
     other.load_state_dict(saved)
     residual = saved["buckets"][0]["residual"]
     assert compensated(other, 0, [one]).eq(0).all(), "the first step has another bucket"

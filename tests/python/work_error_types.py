@@ -99,7 +99,7 @@ def keeping() -> dict[str, Way]:
         "compiled functional": lambda: compiled_functional(ones()),
         "gradient hook": gradient_hook,
         "DDP": backward_with(None),
-        "DDP with pccl.ddp_hook": backward_with(pccl.ddp_hook),
+        "DDP with pccl.hooks.ddp_hook": backward_with(pccl.hooks.ddp_hook),
     }
 
 
@@ -118,7 +118,7 @@ def after_a_loss(folder: Path) -> None:
     kept, lost = keeping(), losing()
     for way in [*kept.values(), *lost.values()]:
         way()
-    assert pccl.last_error() is None
+    assert pccl.run_info().last_error is None
     if dist.get_rank() == 1:
         deadline = time.monotonic() + 20
         while not (folder / "posted").exists():
@@ -148,13 +148,13 @@ def after_a_loss(folder: Path) -> None:
         with expected(RuntimeError, "PeerLostError", "lost") as raised:
             way()
         assert type(raised[0]) is RuntimeError, f"{name}: torch now keeps it: see docs/errors.md"
-        assert type(pccl.last_error()) is pccl.PeerLostError, name
+        assert type(pccl.run_info().last_error) is pccl.PeerLostError, name
     # Some of these ways leave a second operation alone when the first one fails. This one ends
     # after all of those.
     with expected(pccl.PeerLostError, "lost"):
         dist.all_reduce(ones())
     pccl.update_topology()
-    assert pccl.last_error() is None
+    assert pccl.run_info().last_error is None
     dist.all_reduce(ones())
 
 
@@ -166,12 +166,12 @@ def after_mismatches() -> None:
         assert work is not None
         with expected(RuntimeError, "CollectiveMismatchError") as raised:
             work.get_future().then(lambda future: future.value()).wait()
-        error = pccl.last_error(dist.group.WORLD)
+        error = pccl.run_info(dist.group.WORLD).last_error
         assert type(error) is pccl.CollectiveMismatchError, error
         assert str(error) in str(raised[0])
         assert f"{size} elements" in str(error)
         dist.all_reduce(ones())
-        assert str(pccl.last_error()) == str(error), "a success does not change it"
+        assert str(pccl.run_info().last_error) == str(error), "a success does not change it"
     dist.barrier()
     pccl.update_topology()
-    assert pccl.last_error() is None
+    assert pccl.run_info().last_error is None

@@ -128,7 +128,7 @@ def splits() -> None:
         assert (tensor == sum(order)).all()
         dist.broadcast(tensor.fill_(rank), src=order[0], group=part)
         assert (tensor == order[0]).all()
-        assert len(pccl.run_info(part)["members"]) == 2
+        assert len(pccl.run_info(part).members) == 2
         assert pccl.update_topology(part).world_size == 2
         one = dist.split_group(part, split_ranks=[[1]])
         if rank == order[1]:

@@ -195,7 +195,7 @@ def has_joined_by_itself(url: str) -> None:
         outer.step()
     if group is None:
         os._exit(0)
-    assert pccl.run_info(group)["broken_by"] is None
+    assert pccl.run_info(group).broken_by is None
     assert select.select([other], [], [], 20)[0], "the other process has not ended"
     assert pccl.update_topology(group).world_size == 1
     dist.destroy_process_group(group)

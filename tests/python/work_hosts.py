@@ -225,7 +225,7 @@ def survives(url: str, folder: str, place: tuple[str, int, int, int], dies: str)
             if dies == "in the reduce" and outer.revision == 2 and step % EVERY == EVERY - 1:
                 if host == "A" and rank == 0:  # it stays away from the reduce until B is lost
                     assert wait_until(
-                        lambda: pccl.run_info(outer._group)["broken_by"] is not None,
+                        lambda: pccl.run_info(outer._group).broken_by is not None,
                         timeout_s=LIMIT_S,
                     )
                 elif mortal:

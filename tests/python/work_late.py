@@ -18,7 +18,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "blocking": {"every": 2},
     "overlapped": {"every": 4, "overlap": 2},
     "streaming": {"every": 4, "overlap": 1, "fragments": 2},
-    "quantized": {"every": 2, "quantize": pccl.MinMax(bits=4), "error_feedback": True},
+    "quantized": {"every": 2, "quantize": pccl.quantization.MinMax(bits=4), "error_feedback": True},
     "DDP": {},
 }
 WAIT_MAX_S = 60.0
@@ -127,5 +127,5 @@ def goes_on(ahead: Path) -> None:
     with outer:
         while outer.last is None or not outer.last.left:
             learn(model, optimizer)
-        assert pccl.run_info()["call_timeout"] == 3.0
+        assert pccl.run_info().call_timeout == 3.0
         ahead.touch()

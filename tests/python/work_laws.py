@@ -71,10 +71,10 @@ def averages_go_round_the_ring() -> bool:
         AssertionError: there was none, or some took one way and some another one.
     """
     info = pccl.run_info()
-    assert info["direct"] is None, "all larger all-reduces go around the ring"
-    sums = [past for past in info["history"] if past["operation"].startswith("all_reduce(sum")]
-    large = {past["bytes"] > info["one_shot_bytes"] for past in sums}
-    assert len(large) == 1, info["history"]
+    assert info.direct is None, "all larger all-reduces go around the ring"
+    sums = [past for past in info.history if past.operation.startswith("all_reduce(sum")]
+    large = {past.bytes > info.one_shot_bytes for past in sums}
+    assert len(large) == 1, info.history
     return large.pop()
 
 

@@ -157,7 +157,7 @@ def quantizes_complex() -> tuple[int, ...]:
         model,
         outer_lr=1.0,
         outer_momentum=0.0,
-        quantize=pccl.MinMax(bits=8),
+        quantize=pccl.quantization.MinMax(bits=8),
         error_feedback=True,
         observer=recorder,
     )

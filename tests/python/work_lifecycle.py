@@ -356,7 +356,7 @@ def beside_gloo(url: str) -> None:
     assert (tensor == 3).all()
     dist.broadcast(tensor, group_src=1, group=group)
     dist.barrier(group)
-    assert pccl.run_info(group)["world_size"] == 2
+    assert pccl.run_info(group).world_size == 2
     other = torch.ones(2)
     dist.all_reduce(other)  # the default group still works
     assert (other == 2).all()

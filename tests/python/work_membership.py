@@ -67,11 +67,11 @@ def grows_and_shrinks() -> str:
     torch_agrees()
     total()
     info = pccl.run_info()
-    assert info["world_size"] == len(info["members"]) == 2
-    assert info["epoch"] == topology.epoch
-    assert info["broken_by"] is None
-    assert info["first_call_timeout"] == info["peer_timeout"], "by default"
-    assert info["call_timeout"] is None
+    assert info.world_size == len(info.members) == 2
+    assert info.epoch == topology.epoch
+    assert info.broken_by is None
+    assert info.first_call_timeout == info.peer_timeout, "by default"
+    assert info.call_timeout is None
     dist.barrier()  # otherwise the other leaves before its vote
     return "stayed"
 
@@ -91,7 +91,7 @@ def notices_newcomers() -> bool:
         assert len(topology.joined) == 1
         assert not topology.left
     assert not pccl.are_peers_pending()
-    before = pccl.run_info()["epoch"]
+    before = pccl.run_info().epoch
     unchanged = pccl.update_topology()
     assert (unchanged.epoch, unchanged.joined, unchanged.left) == (before, (), ()), "nothing to do"
     total()
@@ -119,7 +119,7 @@ def dies_in_reduction(count: int, in_flight: list[int]) -> dict[str, Any]:
         assert tensor.equal(old), "a failed all-reduce has touched its tensor"
     with expected(pccl.PeerLostError, "update_topology"):
         dist.all_reduce(torch.ones(1))
-    assert pccl.run_info()["broken_by"]
+    assert pccl.run_info().broken_by
     pccl.update_topology()
     assert dist.get_world_size() == 2
     for _ in range(5):
@@ -174,7 +174,7 @@ def views(async_op: bool) -> None:
     }
     state = pccl.SharedState(tensors, revision=1)
     result = pccl.sync_shared_state(state, async_op=async_op)
-    if isinstance(result, pccl.StateSync):
+    if isinstance(result, pccl.state_sync.StateSync):
         assert base.equal(before)
         result = result.wait()
     expected_base = before.clone()

@@ -36,7 +36,7 @@ def takes_what_it_lacks(async_op: bool) -> bool:
     assert repr(state).endswith("allow_missing=True)") == (rank > 0)
     strategy = "send_only" if rank == 0 else "receive_only"
     result = pccl.sync_shared_state(state, strategy, async_op=async_op)
-    if isinstance(result, pccl.StateSync):
+    if isinstance(result, pccl.state_sync.StateSync):
         assert set(state) == set(names), "nothing is added before wait"
         info = result.wait()
         assert result.wait() == info

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import world
 
 import pccl_backend as pccl
+from pccl_backend.quantization import MinMax
 
 
 def error_of(call: Callable[[], Any]) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def unstored_tensors() -> dict[str, dict[str, Any]]:
     calls: dict[str, Callable[[torch.Tensor], Any]] = {
         "all_reduce": dist.all_reduce,
         "all_reduce of pccl": pccl.all_reduce,
-        "all_reduce quantized": lambda bad: pccl.all_reduce(bad, quantize=pccl.MinMax()),
+        "all_reduce quantized": lambda bad: pccl.all_reduce(bad, quantize=MinMax()),
         "all_reduce scaled": lambda bad: dist.all_reduce(bad, dist._make_nccl_premul_sum(2.0)),
         "all_reduce complex": lambda bad: dist.all_reduce(torch.view_as_complex(bad.view(2, 2))),
         "all_reduce coalesced": lambda bad: group.allreduce_coalesced([one, bad]),
@@ -180,8 +181,8 @@ def unstored_tensors() -> dict[str, dict[str, Any]]:
         "send": lambda bad: dist.send(bad, 1 - dist.get_rank()),
         "recv": lambda bad: dist.recv(bad, 1 - dist.get_rank()),
         "recv from any": dist.recv,
-        "quantize_dequantize": lambda bad: pccl.quantize_dequantize(bad, pccl.MinMax()),
-        "error feedback": lambda bad: pccl.ErrorFeedback(pccl.MinMax()).compensate(bad),
+        "quantize_dequantize": lambda bad: pccl.quantization.quantize_dequantize(bad, MinMax()),
+        "error feedback": lambda bad: pccl.quantization.ErrorFeedback(MinMax()).compensate(bad),
         "shared state": lambda bad: pccl.SharedState({"x": bad}),
         "shared state, freed later": lambda _: pccl.sync_shared_state(state),
     }

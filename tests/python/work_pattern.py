@@ -24,7 +24,7 @@ def digest(tensor: torch.Tensor) -> str:
 def sums_in_rank_order(sizes: list[int]) -> str:
     """Compare float32 sums with those of one process, bit by bit."""
     world, rank = dist.get_world_size(), dist.get_rank()
-    assert sum(pccl.run_info()["shares"]) == 256
+    assert sum(pccl.run_info().shares) == 256
     digests = ""
     for size in sizes:
         tensor = numbers(rank, size)
@@ -57,16 +57,16 @@ def sum_of_everybody(size: int, members: int, peers: int) -> str:
 
 def shares() -> list[int]:
     info = pccl.run_info()
-    assert info["direct"] == (0, None), "all sizes"
-    assert all(link["rate"] is None for link in info["links"]), "on one machine none is measured"
-    return list(info["shares"])
+    assert info.direct == (0, None), "all sizes"
+    assert all(link.rate is None for link in info.links), "on one machine none is measured"
+    return list(info.shares)
 
 
 def joins_with_another_pattern(url: str) -> str:
     """Join two groups of a run, the second one with another pattern; return the error."""
     dist.init_process_group("pccl", init_method=url)
     info = pccl.run_info()
-    assert (info["shares"], info["direct"]) == ([], None)  # alone
+    assert (info.shares, info.direct) == ((), None)  # alone
     os.environ["PCCL_PATTERN"] = "ring"
     try:
         pccl.join(url + "?peer_group=1")

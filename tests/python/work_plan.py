@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.info import RunInfo
 
 
 def plans(budgets: list[float]) -> list[dict[str, Any]]:
@@ -52,7 +53,7 @@ def bytes_of_a_call(max_bytes: int) -> tuple[dict[str, Any], int]:
 
     def carried() -> int:
         info = pccl.run_info()
-        return int(info["bytes_sent"] + info["bytes_received"])
+        return int(info.bytes_sent + info.bytes_received)
 
     before = carried()
     plan = pccl.optimize_topology(max_bytes=max_bytes)
@@ -73,16 +74,16 @@ def all_reduces_around_it(calls: int) -> list[str]:
     return hashes
 
 
-def info_after(budget: float) -> dict[str, Any]:
+def info_after(budget: float) -> RunInfo:
     """Return run_info after a large all-reduce and an optimize_topology."""
     dist.all_reduce(torch.ones(1 << 20))
     before = pccl.run_info()
-    assert before["plan"] is None
-    plan = dataclasses.asdict(pccl.optimize_topology(budget=budget))
+    assert before.plan is None
+    plan = pccl.optimize_topology(budget=budget)
     info = pccl.run_info()
-    assert tuple(info["plan"]["ring"]) == plan["ring"]
-    assert info["plan"]["epoch"] == plan["epoch"]
-    assert tuple(info["ring"]) == plan["ring"]
+    assert info.plan is not None
+    assert (info.plan.epoch, info.plan.ring) == (plan.epoch, plan.ring)
+    assert info.ring == plan.ring
     return info
 
 

@@ -17,15 +17,16 @@ from torch.nn.parallel import DistributedDataParallel
 from world import expected
 
 import pccl_backend as pccl
-from pccl_backend.quantization import Format
-from pccl_backend.trainers import DiLoCo, ErrorFeedback, Observer, OuterStep
+from pccl_backend.hooks import QuantizeState
+from pccl_backend.quantization import BFloat16, ErrorFeedback, Format, MinMax
+from pccl_backend.trainers import DiLoCo, Observer, OuterStep
 
 FORMATS = [
-    pccl.MinMax(),
-    pccl.MinMax(bits=8, block=1024, result_bits=16),
-    pccl.MinMax(bits=4),
-    pccl.MinMax(bits=4, block=32, result_bits=16),
-    pccl.BFloat16(),
+    MinMax(),
+    MinMax(bits=8, block=1024, result_bits=16),
+    MinMax(bits=4),
+    MinMax(bits=4, block=32, result_bits=16),
+    BFloat16(),
 ]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -42,7 +43,7 @@ def digest(tensor: torch.Tensor) -> str:
 def equals_the_reference(sizes: list[int], flush: bool = False) -> str:
     """Compare all formats with numpy, bit by bit; return a digest of all results."""
     world, rank = dist.get_world_size(), dist.get_rank()
-    least = pccl.run_info()["one_shot_bytes"] // 2 + 1
+    least = pccl.run_info().one_shot_bytes // 2 + 1
     torch.set_flush_denormal(flush)
     digests = ""
     for number, q in enumerate(FORMATS):
@@ -65,7 +66,7 @@ def errors_are_within_the_bound(count: int) -> float:
     world, rank = dist.get_world_size(), dist.get_rank()
     highest = 0.0
     for q in FORMATS[:4]:
-        assert isinstance(q, pccl.MinMax)
+        assert isinstance(q, MinMax)
         for op in ("sum", "avg"):
             tensors = [numbers(r, count) for r in range(world)]
             tensor = tensors[rank].clone()
@@ -87,7 +88,7 @@ class Wire:
     def sent(self) -> tuple[int, int]:
         """Return the bytes on the wire, and those of the tensors for which they stand."""
         after, names = pccl.run_info(), ("bytes_sent", "tensor_bytes_sent")
-        wire, tensors = (after[name] - self._before[name] for name in names)
+        wire, tensors = (getattr(after, name) - getattr(self._before, name) for name in names)
         return wire, tensors
 
     def check(self, quantized: bool) -> None:
@@ -98,9 +99,9 @@ class Wire:
 
 
 RING_FORMATS = [
-    pccl.MinMax(),
-    pccl.MinMax(bits=8, block=1024, result_bits=16),
-    pccl.MinMax(bits=8, rounding="stochastic"),
+    MinMax(),
+    MinMax(bits=8, block=1024, result_bits=16),
+    MinMax(bits=8, rounding="stochastic"),
 ]
 
 
@@ -118,12 +119,12 @@ def sums_around_a_ring(count: int) -> tuple[str, list[float]]:
             ratios.append((error / bound_around_a_ring(tensors, op, q)).max().item())
             digests += digest(tensor)
     tensor, wire = tensors[rank].clone(), Wire()
-    pccl.all_reduce(tensor, quantize=pccl.BFloat16())
+    pccl.all_reduce(tensor, quantize=BFloat16())
     wire.check(quantized=True)
     assert (tensor.double() - exact).norm() / exact.norm() < 0.003 * world**0.5
     for dtype in (torch.bfloat16, torch.float16):
         narrow = numbers(rank, count, dtype)
-        pccl.all_reduce(narrow, quantize=pccl.MinMax())
+        pccl.all_reduce(narrow, quantize=MinMax())
         digests += digest(narrow)
     return digests + digest(tensor), ratios
 
@@ -139,14 +140,14 @@ def four_bits_around_a_ring(count: int) -> str:
         if late and rank == 1:
             dist.recv(torch.empty(1), 0)  # the others have their errors by then
         with pytest.raises(ValueError, match="4 bits") as caught:
-            pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=4))
+            pccl.all_reduce(tensor, quantize=MinMax(bits=4))
         if late and rank == 0:
             dist.send(torch.ones(1), 1)
         assert torch.equal(tensor, numbers(rank, count))
         texts.add(str(caught.value))
     small = numbers(rank, 100)
-    pccl.all_reduce(small, quantize=pccl.MinMax(bits=4))  # not quantized
-    pccl.all_reduce(tensor, quantize=pccl.MinMax(bits=8))
+    pccl.all_reduce(small, quantize=MinMax(bits=4))  # not quantized
+    pccl.all_reduce(tensor, quantize=MinMax(bits=8))
     (text,) = texts
     return text
 
@@ -157,7 +158,7 @@ def relative_error_of_normal_numbers(count: int) -> list[float]:
     exact = sum(numbers(r, count).double() / (1 + r) for r in range(world))
     assert isinstance(exact, torch.Tensor)
     errors = []
-    for q in (pccl.MinMax(bits=8), pccl.MinMax(bits=4), pccl.BFloat16()):
+    for q in (MinMax(bits=8), MinMax(bits=4), BFloat16()):
         tensor = numbers(rank, count) / (1 + rank)
         pccl.all_reduce(tensor, quantize=q)
         errors.append(((tensor.double() - exact).norm() / exact.norm()).item())
@@ -187,7 +188,7 @@ def special_values() -> None:
             tensor[at : at + 256] = value
         elif name == "overflow" or rank == 0:
             tensor[at + 7] = value
-        pccl.all_reduce(tensor, quantize=pccl.MinMax())
+        pccl.all_reduce(tensor, quantize=MinMax())
         block = tensor[at : at + 256]
         rest = torch.cat([tensor[:at], tensor[at + 256 :]])
         assert (rest.view(torch.int32) == 0).all(), f"{name}: +0 elsewhere"
@@ -209,16 +210,16 @@ def special_values() -> None:
 def bytes_are_counted(count: int) -> tuple[int, int]:
     """Return what an all-reduce has sent: on the wire, and of tensors."""
     wire = Wire()
-    pccl.all_reduce(torch.randn(count), quantize=pccl.MinMax())
+    pccl.all_reduce(torch.randn(count), quantize=MinMax())
     return wire.sent()
 
 
 def a_block_quantizes_what_can_be() -> None:
     """Compare standard calls in a block with the reference; leave others as they are."""
     world, rank, count = dist.get_world_size(), dist.get_rank(), 40_000
-    q = pccl.MinMax(bits=4)
+    q = MinMax(bits=4)
     want = all_reduced([numbers(r, count) for r in range(world)], "sum", q)
-    with pccl.quantize(q):
+    with pccl.quantization.quantize(q):
         tensor = numbers(rank, count)
         dist.all_reduce(tensor)
         assert torch.equal(tensor, want)
@@ -232,13 +233,13 @@ def a_block_quantizes_what_can_be() -> None:
         small = numbers(rank, 100)
         pccl.all_reduce(small)
         assert torch.equal(small, sum((numbers(r, 100) for r in range(1, world)), numbers(0, 100)))
-        with pccl.quantize(None):
+        with pccl.quantization.quantize(None):
             plain, wire = numbers(rank, count), Wire()
             dist.all_reduce(plain)
             wire.check(quantized=False)
         again = numbers(rank, count)
-        pccl.all_reduce(again, quantize=pccl.BFloat16())
-        other = all_reduced([numbers(r, count) for r in range(world)], "sum", pccl.BFloat16())
+        pccl.all_reduce(again, quantize=BFloat16())
+        other = all_reduced([numbers(r, count) for r in range(world)], "sum", BFloat16())
         assert torch.equal(again, other)
     after = numbers(rank, count)
     dist.all_reduce(after)
@@ -247,7 +248,7 @@ def a_block_quantizes_what_can_be() -> None:
 
 def strided_tensors() -> None:
     world, rank = dist.get_world_size(), dist.get_rank()
-    q = pccl.MinMax()
+    q = MinMax()
     tensor = numbers(rank, 40_000).view(200, 200).t()
     flat = [numbers(r, 40_000).view(200, 200).t().flatten() for r in range(world)]
     pccl.all_reduce(tensor, quantize=q)
@@ -256,7 +257,7 @@ def strided_tensors() -> None:
 
 def formats_differ() -> dict[str, Any]:
     """Call it with another format on each rank; return the error."""
-    q: Format | None = [pccl.MinMax(bits=4), None][dist.get_rank()]
+    q: Format | None = [MinMax(bits=4), None][dist.get_rank()]
     tensor = torch.ones(10)
     try:
         pccl.all_reduce(tensor, quantize=q)
@@ -269,7 +270,7 @@ def formats_differ() -> dict[str, Any]:
 def feedback_keeps_errors_from_adding_up(rounds: int) -> tuple[float, float]:
     """Return the relative error of the sum of all rounds, without and with feedback."""
     world, rank, count = dist.get_world_size(), dist.get_rank(), 20_000
-    q = pccl.MinMax(bits=4)
+    q = MinMax(bits=4)
     feedback = ErrorFeedback(q)
     errors = []
     for with_feedback in (False, True):
@@ -299,7 +300,7 @@ def means_of_many_rounds(rounds: int) -> tuple[str, float, float]:
     exact = torch.stack(tensors).double().mean(0)
     digests = ""
     errors = []
-    for q in (pccl.MinMax(bits=4), pccl.MinMax(bits=4, rounding="stochastic")):
+    for q in (MinMax(bits=4), MinMax(bits=4, rounding="stochastic")):
         mean = torch.zeros(count, dtype=torch.float64)
         for _ in range(rounds if q.rounding == "stochastic" else 1):
             tensor = tensors[rank].clone()
@@ -312,7 +313,7 @@ def means_of_many_rounds(rounds: int) -> tuple[str, float, float]:
 
 
 def small_tensors_lose_nothing() -> None:
-    feedback = ErrorFeedback(pccl.MinMax(bits=4))
+    feedback = ErrorFeedback(MinMax(bits=4))
     for _ in range(3):
         tensor = torch.randn(100)
         before = tensor.clone()
@@ -341,14 +342,14 @@ def ddp_trains_nearly_alike(hook: bool) -> tuple[str, float]:
         torch.manual_seed(0)
         ddp = DistributedDataParallel(Net(), bucket_cap_mb=1.0)
         if quantized and hook:
-            ddp.register_comm_hook(pccl.QuantizeState(pccl.MinMax()), pccl.quantize_hook)
+            ddp.register_comm_hook(QuantizeState(MinMax()), pccl.hooks.quantize_hook)
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
         generator = torch.Generator().manual_seed(10 + rank)
         wire = Wire()
         for _ in range(6):
             x = torch.randn(8, 20, generator=generator)
             optimizer.zero_grad()
-            with pccl.quantize(pccl.MinMax() if quantized and not hook else None):
+            with pccl.quantization.quantize(MinMax() if quantized and not hook else None):
                 ddp(x).square().mean().backward()
             optimizer.step()
         wire.check(quantized)
@@ -358,10 +359,10 @@ def ddp_trains_nearly_alike(hook: bool) -> tuple[str, float]:
     return digest(other), ((other - plain).norm() / (plain - flat(Net())).norm()).item()
 
 
-def _ddp_of_one_bucket(state: pccl.QuantizeState) -> DistributedDataParallel:
+def _ddp_of_one_bucket(state: QuantizeState) -> DistributedDataParallel:
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Linear(200, 200, bias=False))
-    ddp.register_comm_hook(state, pccl.quantize_hook)
+    ddp.register_comm_hook(state, pccl.hooks.quantize_hook)
     return ddp
 
 
@@ -376,7 +377,7 @@ def _train(ddp: DistributedDataParallel, steps: range) -> None:
 
 def ddp_saves_its_residual(steps: int, folder: str | None) -> str:
     """Train with error feedback, and save a checkpoint; return the digest of the weights."""
-    state = pccl.QuantizeState(pccl.MinMax(bits=4))
+    state = QuantizeState(MinMax(bits=4))
     ddp = _ddp_of_one_bucket(state)
     _train(ddp, range(steps))
     if folder:
@@ -390,7 +391,7 @@ def ddp_saves_its_residual(steps: int, folder: str | None) -> str:
 def ddp_resumes(begin: int, end: int, folder: str, with_own: bool) -> str:
     """Go on from the checkpoint, with what was lost here or without; return the digest."""
     checkpoint = torch.load(f"{folder}/{dist.get_rank()}.pt")
-    state = pccl.QuantizeState(pccl.MinMax(bits=4))
+    state = QuantizeState(MinMax(bits=4))
     ddp = _ddp_of_one_bucket(state)
     ddp.module.load_state_dict(checkpoint["model"])
     if with_own:
@@ -448,7 +449,7 @@ def adding_trainer(error_feedback: bool, **options: Any) -> tuple[nn.Module, DiL
         model,
         outer_lr=1.0,
         outer_momentum=0.0,
-        quantize=pccl.MinMax(bits=4),
+        quantize=MinMax(bits=4),
         error_feedback=error_feedback,
         **options,
     )
@@ -574,7 +575,7 @@ def trains_over_a_loss(dies: bool, joins: bool, options: dict[str, Any]) -> dict
 
 def diloco_within_a_format() -> str:
     """Train without quantize= where the user has set a format for other calls."""
-    with pccl.quantize(pccl.MinMax(bits=4)):
+    with pccl.quantization.quantize(MinMax(bits=4)):
         return diloco(None)[0]
 
 
@@ -584,4 +585,4 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 def wide_models_are_refused() -> None:
     with expected(ValueError, "float32 or smaller, and 'weight' is of float64: call model.float()"):
-        DiLoCo(nn.Linear(3, 3).double(), quantize=pccl.MinMax()).start()
+        DiLoCo(nn.Linear(3, 3).double(), quantize=MinMax()).start()

@@ -163,7 +163,7 @@ def fails(make: Callable[[int], torch.Tensor], *says: str) -> None:
     texts = [""] * dist.get_world_size()
     dist.all_gather_object(texts, str(raised[0]))
     assert len(set(texts)) == 1, texts
-    assert type(pccl.last_error()) is pccl.CollectiveMismatchError
+    assert type(pccl.run_info().last_error) is pccl.CollectiveMismatchError
     same_entries(tensor, before)
     dist.all_reduce(tensor := table(dist.get_rank(), 5))
     check(tensor, 5)

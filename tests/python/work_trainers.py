@@ -105,7 +105,7 @@ def weighted(by: str) -> None:
 def a_sick_peer_is_named(overlap: int) -> None:
     recorder = Recorder()
     me = Worker(dist.get_rank(), make_model())
-    name = pccl.run_info()["members"][1]["peer"]
+    name = pccl.run_info().members[1].peer
     with DiLoCo(me.model, me.optimizer, every=4, overlap=overlap, observer=recorder):
         for step in range(16):
             if step == 5 and dist.get_rank() == 1:

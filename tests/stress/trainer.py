@@ -69,13 +69,13 @@ class Reporter(Observer):
         self._peer = ""  # the name of this peer at the last sync: a new one each time it joins
         self._held = ""  # a digest of what is shared, at the last update_topology
 
-    def topology_updated(self, trainer: Any, topology: pccl.Topology) -> None:
+    def topology_updated(self, trainer: Any, topology: pccl.topology.Topology) -> None:
         self._held = digest_of_parameters(trainer)
 
-    def state_synced(self, trainer: Any, info: pccl.SyncInfo) -> None:
+    def state_synced(self, trainer: Any, info: pccl.state_sync.SyncInfo) -> None:
         digest = f"{info.hash} {trainer.state_dict()['digest']}"
         self.say(agreed=info.revision, digest=digest)
-        before, self._peer = self._peer, pccl.run_info(trainer._group)["peer"]
+        before, self._peer = self._peer, pccl.run_info(trainer._group).peer
         # The first sync after joining brings what the others hold.
         if self._peer == before and digest_of_parameters(trainer) != self._held:
             self.say(violation="a sync has changed parameters: bits had differed")
@@ -137,7 +137,7 @@ class Trainee(Reporter):
                 return
 
     def _batches(self, number: int) -> Any:
-        seed = zlib.crc32(f"{pccl.run_info()['peer']} {number}".encode())
+        seed = zlib.crc32(f"{pccl.run_info().peer} {number}".encode())
         return text().batches(BATCH, seed=seed)
 
     def stepped(self, trainer: Any, done: OuterStep) -> None:

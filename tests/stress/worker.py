@@ -99,7 +99,7 @@ class Worker:
         self._see()
 
     def _see(self) -> None:
-        epoch = pccl.run_info()["epoch"]
+        epoch = pccl.run_info().epoch
         if epoch != self._epoch:
             self._epoch, self._posted = epoch, 0
 
@@ -121,7 +121,7 @@ class Worker:
     # ---- Operations ----
 
     def _post(self, tag: str, count: int) -> tuple[str, int, list[str], Any, Tensor]:
-        members = [member["peer"] for member in pccl.run_info()["members"]]
+        members = [member.peer for member in pccl.run_info().members]
         number = self._posted
         self._posted += 1
         key = f"{self._epoch} {tag} {number}"
@@ -151,7 +151,7 @@ class Worker:
             raise
         except pccl.PcclError as error:
             self._say(op=key, outcome=type(error).__name__)
-            me = _brings(pccl.run_info()["peer"], key)
+            me = _brings(pccl.run_info().peer, key)
             if not torch.equal(tensor, torch.full((count,), me)):
                 self._say(violation=f"P2 {key}: {type(error).__name__}, but the tensor has changed")
             raise
@@ -196,7 +196,7 @@ def usage(group: dist.ProcessGroup | None = None) -> dict[str, int]:
         "rss": int(rss.split()[1]) * 1024,
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "held": pccl.run_info(group)["bytes_held"],
+        "held": pccl.run_info(group).bytes_held,
     }
 
 

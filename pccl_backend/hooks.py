@@ -1,4 +1,6 @@
-"""Communication hooks for DistributedDataParallel, whose gradients a loss does not make smaller.
+"""Communication hooks for torch's DistributedDataParallel.
+
+Without one of them, the loss of a peer makes the gradients of a step smaller.
 
 torch looks at the hook's annotations, and they must be the classes themselves. Therefore this
 module does not import `annotations` from __future__.
@@ -13,8 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from pccl_backend import _C, api
-from pccl_backend.feedback import ErrorFeedback
-from pccl_backend.quantization import Format, check_feedback, required_numbers
+from pccl_backend.quantization import ErrorFeedback, Format, check_feedback, required_numbers
 
 __all__ = ["QuantizeState", "ddp_hook", "quantize_hook"]
 
@@ -40,7 +41,7 @@ def ddp_hook(
 
     Example:
         >>> model = DistributedDataParallel(net)
-        >>> model.register_comm_hook(None, pccl.ddp_hook)
+        >>> model.register_comm_hook(None, ddp_hook)
     """
     gradients = _gradients(bucket)
     work = api.all_reduce(gradients, "avg", group=group, async_op=True)
@@ -76,7 +77,7 @@ class QuantizeState:
     Args:
         format: `MinMax(...)` or `BFloat16()`.
         error_feedback: what the format loses of a bucket is added to the same bucket in the next
-            step (`pccl.ErrorFeedback`). It costs a float32 for each gradient.
+            step (`ErrorFeedback`). It costs a float32 for each gradient.
         group: the process group of the model; None is the default group.
 
     Raises:
@@ -84,8 +85,8 @@ class QuantizeState:
         TypeError: it is no format, or `error_feedback` is no bool.
 
     Example:
-        >>> state = pccl.QuantizeState(pccl.MinMax(bits=4))
-        >>> model.register_comm_hook(state, pccl.quantize_hook)
+        >>> state = QuantizeState(MinMax(bits=4))
+        >>> model.register_comm_hook(state, quantize_hook)
         >>> torch.save(state.state_dict(), f"feedback-{name}.pt")  # a file for each member
     """
 
@@ -218,8 +219,8 @@ def quantize_hook(state: QuantizeState, bucket: GradBucket) -> torch.futures.Fut
 
     Example:
         >>> model = DistributedDataParallel(net)
-        >>> state = pccl.QuantizeState(pccl.MinMax(bits=8))
-        >>> model.register_comm_hook(state, pccl.quantize_hook)
+        >>> state = QuantizeState(MinMax(bits=8))
+        >>> model.register_comm_hook(state, quantize_hook)
     """
     gradients = _gradients(bucket)
     if not isinstance(state, QuantizeState):

@@ -1,0 +1,233 @@
+"""What a process knows about its run: `run_info`, and the records that it returns.
+
+The compiled module makes a dict of each record, with the names of its attributes
+(csrc/torch/answers.cc). A record takes that dict as it is. The constructors of all records would
+take longer than all the rest of the call.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from pccl_backend import _C
+from pccl_backend._torch import world
+from pccl_backend.topology import TopologyPlan, plan_of
+
+__all__ = ["Link", "Member", "PastOperation", "RunInfo", "run_info"]
+
+Record = TypeVar("Record")
+
+MEASURED_BYTES_MIN = 1 << 20  # below, the round trips count as much as the bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A member of the group.
+
+    Attributes:
+        peer: its id, unique in the run and never reused.
+        name: what errors and logs call it (PCCL_NAME).
+        address: host and port at which it listens for other peers, as the master has passed them
+            on.
+    """
+
+    peer: str
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """The link to another peer, as it was used from here.
+
+    Attributes:
+        peer: id of the other one.
+        connection: number of the present link to this peer: one that replaced it has another.
+        lanes: TCP connections that are open.
+        lanes_used: how many of them take new data.
+        rtt: round-trip time in seconds.
+        rate: bytes per second that went from here while only the network limited them; None if that
+            was never so for some round trips.
+        bytes_sent: over these connections, with framing.
+        bytes_received: over these connections, with framing.
+        send_calls: system calls that sent.
+        receive_calls: system calls that received.
+    """
+
+    peer: str
+    connection: int
+    lanes: int
+    lanes_used: int
+    rtt: float
+    rate: int | None
+    bytes_sent: int
+    bytes_received: int
+    send_calls: int
+    receive_calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastOperation:
+    """An operation of this process that has ended.
+
+    Attributes:
+        operation: the call, its tag and its number, as in errors: "all_reduce(sum, float32, 1024
+            elements, world size 2) (layer.3, #12)".
+        outcome: "ok", or the kind of its error, such as "peer lost".
+        bytes: of this rank's tensor, or of each part of it.
+        seconds: from the call to its end.
+        commit_seconds: the part of them after the data was here, until all members were known to
+            have theirs; 0 for a failure.
+    """
+
+    operation: str
+    outcome: str
+    bytes: int
+    seconds: float
+    commit_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """What this process knows about its run, at one moment.
+
+    Attributes:
+        run: name of the run.
+        master: address of the master.
+        encrypted: whether all traffic is encrypted.
+        peer_group: number of the peer group.
+        peer: id of this peer, unique in the run and never reused.
+        epoch: name of the present epoch.
+        rank: this process's rank.
+        world_size: number of members.
+        min_peers: fewest members with which the group continues.
+        members: in the order of the ranks.
+        ring: ranks in ring order: each sends to the next one.
+        shares: of the ranks in direct all-reduces, in 256ths; empty if all all-reduces go around
+            the ring.
+        direct: the sizes of direct all-reduces, as (least, bound): from `least` bytes on, and below
+            `bound` bytes (None: no limit). None if all go around the ring.
+        one_shot_bytes: operations on parts of up to this size take one message, and are not
+            quantized.
+        joined: ids of the peers that the last `update_topology` has admitted.
+        left: ids of the peers that it has found gone.
+        broken_by: the loss that broke the epoch, until `update_topology`; None if there was none.
+        peer_timeout: seconds for which a silent peer is waited for.
+        master_timeout: seconds for which a master that is gone is looked for.
+        first_call_timeout: seconds for which the first call of a newcomer is waited for.
+        call_timeout: seconds for which the call of a late peer is waited for; None for no limit
+            but that of the operation.
+        bytes_sent: bytes of tensors on the wire, since this process has joined.
+        bytes_received: the same of what came.
+        tensor_bytes_sent: bytes of the same tensors in memory: more if they were quantized.
+        tensor_bytes_received: the same of what came.
+        bytes_held: scratch memory and saved bytes of all groups of this process.
+        operations_open: operations of this process that have not ended.
+        links: to other peers.
+        history: the last operations, at most 100, the oldest first.
+        plan: the result of the last `optimize_topology`; None if there was none.
+        last_error: the error with which the latest failed operation ended; None if none has failed
+            since this process last called `update_topology`. An error usually arrives with its own
+            class. If it passes through a Python callback of a future, such as `Future.then` in a
+            communication hook, torch makes a RuntimeError of it, and this is what it was.
+    """
+
+    run: str
+    master: str
+    encrypted: bool
+    peer_group: int
+    peer: str
+    epoch: str
+    rank: int
+    world_size: int
+    min_peers: int
+    members: tuple[Member, ...]
+    ring: tuple[int, ...]
+    shares: tuple[int, ...]
+    direct: tuple[int, int | None] | None
+    one_shot_bytes: int
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    broken_by: str | None
+    peer_timeout: float
+    master_timeout: float
+    first_call_timeout: float
+    call_timeout: float | None
+    bytes_sent: int
+    bytes_received: int
+    tensor_bytes_sent: int
+    tensor_bytes_received: int
+    bytes_held: int
+    operations_open: int
+    links: tuple[Link, ...]
+    history: tuple[PastOperation, ...]
+    plan: TopologyPlan | None
+    last_error: Exception | None
+
+    @property
+    def measured_seconds_per_gib(self) -> float | None:
+        """Median of the all-reduces in `history` with 1 MiB or more; None if there are none.
+
+        Compare it with `plan.predicted`.
+        """
+        rates = [
+            past.seconds / past.bytes
+            for past in self.history
+            if past.operation.startswith("all_reduce(")
+            and past.outcome == "ok"
+            and past.bytes >= MEASURED_BYTES_MIN
+        ]
+        return statistics.median(rates) * (1 << 30) if rates else None
+
+    @property
+    def cuda_library(self) -> str:
+        """State of libpccl_cuda.so, the library with the CUDA kernels, in this process.
+
+        "loaded"; "absent" if this installation was built without nvcc; otherwise why it cannot be
+        used, such as a driver that is too old. Everything works without it, too: the host then does
+        the work of the kernels. Asking loads the library, if nothing has loaded it yet.
+        """
+        return _C.cuda_library()
+
+
+def run_info(group: dist.ProcessGroup | None = None) -> RunInfo:
+    """Return what this process knows about its run, for people and logs. Not joint.
+
+    Raises:
+        InvalidStateError: this process has left the group, or is a fork of a process in the group.
+
+    Example:
+        >>> pccl.run_info().world_size
+        3
+        >>> [link.rtt for link in pccl.run_info().links]
+        [0.0117, 0.0891]
+    """
+    pccl_group = world.resolve(group)
+    fields = pccl_group.run_info()
+    for name in ("ring", "shares", "joined", "left"):
+        fields[name] = tuple(fields[name])
+    for name, kind in (("members", Member), ("links", Link), ("history", PastOperation)):
+        fields[name] = tuple(_record(kind, each) for each in fields[name])
+    plan = fields["plan"]
+    fields["plan"] = None if plan is None else plan_of(plan)
+    fields["last_error"] = _last_error(pccl_group)
+    return _record(RunInfo, fields)
+
+
+def _record(kind: type[Record], fields: dict[str, Any]) -> Record:
+    """Return a record with these attributes, and no others."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", fields)
+    return made
+
+
+def _last_error(group: _C.PcclGroup) -> Exception | None:
+    try:
+        group.raise_last_error()
+    except Exception as error:  # noqa: BLE001
+        return error.with_traceback(None)
+    return None
