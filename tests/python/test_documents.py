@@ -22,7 +22,10 @@ from pccl_backend.probe.command import PORT as PROBE_PORT
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = ("running", "operating", "settings", "errors", "quantization", "recipes")
+PAGES = (
+    *("running", "operating", "settings", "errors", "quantization", "recipes"),
+    "rarely-used",
+)
 DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in PAGES}
 USER_PAGES = {"README": README, **DOCS}
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
