@@ -256,6 +256,7 @@ def test_folder_is_imported_by_its_users_only() -> None:
     for path, wrong in (
         ("pccl_backend/trainers/core.py", True),
         ("pccl_backend/api.py", True),
+        ("pccl_backend/__init__.py", False),
         ("pccl_backend/trainers/diloco.py", False),
         ("pccl_backend/trainers/host/group.py", False),
         ("examples/train.py", False),
