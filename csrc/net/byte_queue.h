@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
-#include <vector>
 
 namespace pccl::net {
 
@@ -14,12 +14,14 @@ class ByteQueue {
   static constexpr size_t kKeptBytes = 64u << 10;
 
   void append(std::span<const std::byte> bytes);
+  // Adds this many bytes at the end. The caller writes them before it calls another method.
+  std::span<std::byte> extend(size_t bytes);
   // Makes room for this many more bytes at once.
   void reserve(size_t bytes);
   // All bytes of the queue; valid until the next call of another method.
-  std::span<const std::byte> bytes() const { return std::span(bytes_).subspan(at_); }
-  size_t size() const { return bytes_.size() - at_; }
-  size_t capacity() const { return bytes_.capacity(); }
+  std::span<const std::byte> bytes() const { return {bytes_.get() + at_, size()}; }
+  size_t size() const { return end_ - at_; }
+  size_t capacity() const { return room_; }
   // Removes bytes from the front. When the queue runs empty and has needed less than a quarter of
   // its room since it was empty before, a large one is freed. So after a burst, the next ping
   // returns the memory.
@@ -28,8 +30,10 @@ class ByteQueue {
   void clear();
 
  private:
-  std::vector<std::byte> bytes_;
-  size_t at_ = 0;  // bytes that were dropped
+  void move_to(size_t room);
+
+  std::unique_ptr<std::byte[]> bytes_;  // the queue is [at_, end_) of them
+  size_t room_ = 0, at_ = 0, end_ = 0;
 };
 
 }  // namespace pccl::net

@@ -25,7 +25,7 @@ const std::string& Channel::identity() const {
 
 // ---- Receiving ----
 
-// One call of the system. `bytes` is 0 at the end of the stream, or if nothing has arrived: then
+// One call of the system. `bytes` is empty at the end of the stream, or if nothing has arrived: then
 // `dry` is set.
 Channel::Received Channel::receive_once(std::span<std::byte> space) {
   ssize_t received = 0;
@@ -37,29 +37,29 @@ Channel::Received Channel::receive_once(std::span<std::byte> space) {
   const auto bytes = static_cast<size_t>(received);
   counters_.bytes_received += bytes;
   ++counters_.receive_calls;
-  return {.bytes = bytes, .dry = bytes > 0 && bytes < space.size()};
+  return {.bytes = space.first(bytes), .dry = bytes > 0 && bytes < space.size()};
 }
 
-Channel::Received Channel::receive(std::span<std::byte> space, std::span<std::byte> buffer) {
+Channel::Received Channel::receive(std::span<std::byte> space) {
   PCCL_ASSERT(!space.empty());
   if (!tls_) {
     Received received = receive_once(space);
-    if (received.bytes == 0 && !received.dry && received.end.ok()) received.end = closed();
+    if (received.bytes.empty() && !received.dry && received.end.ok()) received.end = closed();
     return received;
   }
   if (!holds_input_) {
-    const Received received = receive_once(buffer);
-    if (received.bytes == 0 && (received.dry || !received.end.ok())) return received;
-    if (received.bytes == 0) {
+    const Received received = receive_once(space);
+    if (received.bytes.empty() && (received.dry || !received.end.ok())) return received;
+    if (received.bytes.empty()) {
       const Status cut = tls_->ended();
       return {.end = cut.ok() ? closed() : cut};
     }
-    input_ = buffer.first(received.bytes);
+    input_ = space.first(received.bytes.size());
     dry_ = received.dry;
   }
-  Result<size_t> read = tls_->read(input_, space);
+  Result<Bytes> read = tls_->read(input_);
   if (!read.ok()) return failed(read.status());
-  holds_input_ = read.value() > 0;
+  holds_input_ = !read.value().empty();
   return {.bytes = read.value(), .dry = !holds_input_ && dry_};
 }
 

@@ -33,16 +33,18 @@ class Channel {
   // `by`: when the handshake must be complete. The owner sees to that.
   Channel(Socket socket, Tls tls, Instant by);
 
-  // The bytes that have arrived, stored at the front of `space`.
+  // Bytes that have arrived.
   struct Received {
-    size_t bytes = 0;
+    Bytes bytes = {};  // valid until the next call of a method
     bool dry = false;  // a further call now would return none
     Status end = {};   // not kOk: nothing comes any more
   };
-  // Calls the system at most once. `buffer` is memory for ciphertext; not used without encryption.
-  // REQUIRES: `space` is not empty; while holds_input(), `buffer` is the same and no other code
-  // writes to it.
-  Received receive(std::span<std::byte> space, std::span<std::byte> buffer);
+  // Calls the system at most once. `space` is memory for its bytes. Without encryption they are the
+  // result, so they may be received directly into their place. Otherwise they are decrypted where
+  // they lie, and the result lies there or inside of TLS.
+  // REQUIRES: `space` is not empty; while holds_input(), it is the same and no other code writes to
+  // it.
+  Received receive(std::span<std::byte> space);
   bool holds_input() const { return holds_input_; }
 
   // Returns the bytes to send next, as at most plaintext.size() spans, or one. They stand for
@@ -86,11 +88,11 @@ class Channel {
   Socket socket_;
   std::optional<Tls> tls_;
   Instant by_{};
-  Bytes input_;               // ciphertext that was received and not decrypted
-  bool holds_input_ = false;  // TLS may return more before the socket does
-  bool dry_ = false;          // the socket had no more
-  Bytes outgoing_;            // the result of prepare()
-  size_t taken_ = 0;          // bytes of plaintext that are encrypted, and not reported by sent()
+  std::span<std::byte> input_;  // ciphertext that was received and not decrypted
+  bool holds_input_ = false;    // TLS may return more before the socket does
+  bool dry_ = false;            // the socket had no more
+  Bytes outgoing_;              // the result of prepare()
+  size_t taken_ = 0;            // bytes of plaintext that are encrypted, and not reported by sent()
   std::vector<std::byte> plain_answer_;
   Counters counters_;
 };

@@ -153,6 +153,20 @@ Status FrameReader::filled(size_t bytes) {
   return refused_;
 }
 
+// The buffer gets only the rest of a header or trailer, so that payload is copied once.
+Status FrameReader::take(std::span<const std::byte> bytes) {
+  while (!bytes.empty() && sink_ != nullptr) {
+    const std::span<std::byte> to = space();
+    size_t count = std::min(bytes.size(), to.size());
+    if (expects_ == Expects::kHeader) count = std::min(count, kFrameHeaderBytes - buffered_);
+    if (expects_ == Expects::kTrailer) count = std::min(count, kFrameTrailerBytes - buffered_);
+    std::copy_n(bytes.begin(), count, to.begin());
+    bytes = bytes.subspan(count);
+    if (Status status = filled(count); !status.ok()) return status;
+  }
+  return refused_;
+}
+
 // Parses the complete parts of the buffer and moves the rest to its front.
 void FrameReader::parse_buffer() {
   size_t at = 0;

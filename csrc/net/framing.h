@@ -68,6 +68,8 @@ class FrameReader {
   // their number to filled().
   std::span<std::byte> space();
   Status filled(size_t bytes);
+  // Copies bytes that lie elsewhere to their places: space() and filled() for all of them.
+  Status take(std::span<const std::byte> bytes);
 
   // Stops using the landing of the current chunk, if there is one. The rest of the payload is
   // discarded.

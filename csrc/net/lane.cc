@@ -5,8 +5,9 @@
 //   - The other side closes or resets the connection, or a frame is bad.
 //   - A write fails: the bytes that arrived before are still read.
 //   - The TLS handshake fails or takes too long, or a record is damaged.
-// An encrypted lane does the same with one copy more: it decrypts into the memory that the reader
-// names, and encrypts from where the bytes lie, only when the ciphertext before has left.
+// An encrypted lane receives into a buffer of the loop, and copies each record to the memory that
+// the reader names, when it is verified. It encrypts from where the bytes lie, only when the
+// ciphertext before has left.
 #include "csrc/net/lane.h"
 
 #include <sys/socket.h>
@@ -122,20 +123,21 @@ void Lane::Impl::await(size_t bytes) {
 void Lane::Impl::receive_until_dry() {
   for (size_t budget = kTurnBytes; (budget > 0 || channel.holds_input()) && !dead;) {
     std::span<std::byte> space = reader.space();
-    if (!channel.encrypted())
-      space = space.first(std::min({space.size(), kReceiveBytesMax, budget}));
-    const Channel::Received received =
-        channel.receive(space, channel.encrypted() ? loop->read_buffer() : std::span<std::byte>());
+    const size_t room = space.size();
+    space = channel.encrypted() ? loop->read_buffer()
+                                : space.first(std::min({room, kReceiveBytesMax, budget}));
+    const Channel::Received received = channel.receive(space);
     note_established();
     if (dead) return;
     if (!received.end.ok()) {
       return fail(failure.ok() ? Status{received.end.code, peer + ": " + received.end.message, {}}
                                : failure);
     }
-    if (received.bytes > 0) {
-      budget -= std::min(budget, received.bytes);
-      if (busy_poll && space.size() >= kBusyPollBytesMin) busy_poll->keep(kBusyPoll);
-      Status status = reader.filled(received.bytes);
+    if (!received.bytes.empty()) {
+      budget -= std::min(budget, received.bytes.size());
+      if (busy_poll && room >= kBusyPollBytesMin) busy_poll->keep(kBusyPoll);
+      Status status =
+          channel.encrypted() ? reader.take(received.bytes) : reader.filled(received.bytes.size());
       if (dead) return;
       if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
       loop->run_deferred();

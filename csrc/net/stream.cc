@@ -75,16 +75,14 @@ void Stream::Impl::ready(bool readable, bool writable) {
 }
 
 void Stream::Impl::read_some() {
-  const std::span<std::byte> buffer = loop->read_buffer();
-  const std::span<std::byte> space = buffer.first(buffer.size() / 2);
-  const std::span<std::byte> ciphertext = buffer.subspan(space.size());
+  const std::span<std::byte> space = loop->read_buffer();
   for (size_t total = 0; (total < kTurnBytes || channel.holds_input()) && !over;) {
-    const Channel::Received received = channel.receive(space, ciphertext);
+    const Channel::Received received = channel.receive(space);
     note_established();
     if (over) return;
     if (!received.end.ok()) return ended(received.end);
-    total += received.bytes;
-    if (!closing && received.bytes > 0) callbacks.on_bytes(space.first(received.bytes));
+    total += received.bytes.size();
+    if (!closing && !received.bytes.empty()) callbacks.on_bytes(received.bytes);
     if (received.dry) break;
   }
   // The handshake may have produced bytes to send, or allows queued bytes to leave.

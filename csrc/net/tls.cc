@@ -1,9 +1,13 @@
-// Normal operation: OpenSSL reads from the caller's ciphertext, and writes to the queue of outgoing
-// bytes, through a BIO (OpenSSL's interface of a socket) that is made of two functions. OpenSSL
-// reads ahead no further than one record. Failures:
+// Normal operation: OpenSSL makes the handshake. It reads from the caller's ciphertext, and writes to
+// the queue of outgoing bytes, through a BIO (OpenSSL's interface of a socket) that is made of two
+// functions. It reads no further than one record, so the records after Finished are not touched.
+// Its key log gives the traffic secrets to SealedRecords, which seals and opens all further records
+// in place: libssl would copy each byte twice more. Sending begins at proven(), receiving at
+// established(), and then OpenSSL's connection is freed. Failures:
 //   - The first record cannot be from the other end of this protocol: OpenSSL does not see it.
-//   - OpenSSL refuses the handshake or a record. Its reason becomes the text of the Status.
-//   - The other side sends too much without data, or makes us answer and does not read.
+//   - OpenSSL refuses the handshake. Its reason becomes the text of the Status. Its alert is sealed
+//     here if our sending key is in use: OpenSSL would use the number of a record again.
+//   - SealedRecords refuses a record.
 #include "csrc/net/tls.h"
 
 #include <openssl/bio.h>
@@ -19,19 +23,14 @@
 #include "csrc/base/cpu.h"
 #include "csrc/net/byte_queue.h"
 #include "csrc/net/openssl.h"
-#include "csrc/net/record_cutter.h"
+#include "csrc/net/sealed_records.h"
 
 namespace pccl::net {
 namespace {
 
 using Bytes = std::span<const std::byte>;
 
-constexpr size_t kPlainBytesMax = RecordCutter::kPieceBytesMax;  // of a record: 16 KiB
-constexpr size_t kHeaderBytes = SSL3_RT_HEADER_LENGTH;  // of a record: type, version, length
-static_assert(kPlainBytesMax == SSL3_RT_MAX_PLAIN_LENGTH);
-static_assert(Tls::kRecordBytesMax == kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
-// Room for our own answers: alerts and key updates.
-constexpr size_t kAnswerBytesMax = 16u << 10;
+constexpr size_t kHeaderBytes = RecordKey::kHeaderBytes;
 
 // TLS_AES_128_GCM_SHA256, whose hash is also the one of the other cipher and of the shared keys.
 constexpr unsigned char kCipher[] = {0x13, 0x01};
@@ -88,12 +87,13 @@ struct Tls::Impl {
   static BIO_METHOD* make_bio_method();
   static SSL_CTX* make_context(bool dialling);
   static SSL_CTX* context(bool dialling);
+  static void on_key(const SSL* ssl, const char* line);
   static void on_message(int outgoing, int version, int type, const void* data, size_t size,
                          SSL* ssl, void* self);
   static int offer_key(SSL* ssl, const EVP_MD* hash, const unsigned char** shown, size_t* size,
                        SSL_SESSION** session);
   static int look_up_key(SSL* ssl, const unsigned char* shown, size_t size, SSL_SESSION** session);
-  static Impl& of(SSL* ssl) { return *static_cast<Impl*>(SSL_get_app_data(ssl)); }
+  static Impl& of(const SSL* ssl) { return *static_cast<Impl*>(SSL_get_app_data(ssl)); }
 
   bool start();
   bool take_first_record();
@@ -103,35 +103,30 @@ struct Tls::Impl {
   void shake_hands();
   bool shake_once();
   void finish_handshake();
-  size_t decrypt(std::span<std::byte> plaintext);
-  size_t encrypt(Bytes plaintext);
-  bool rekey();
-  void say_close();
+  bool begin(bool sending);
   void fail(Code code, const std::string& why);
   void fail_by_openssl();
   void refuse(int alert, const std::string& why);
-  void reserve(size_t plaintext_bytes);
 
   bool dialling = false;
   std::string identity;
-  FindKey find_key;              // of an acceptor
-  SessionPtr offered;            // of a dialler, until OpenSSL has taken it
-  std::vector<std::byte> first;  // the part of the first record so far
-  std::unique_ptr<SSL, FreeSsl> ssl;
-  Bytes input;  // ciphertext that OpenSSL has not read; during a call only
+  FindKey find_key;                   // of an acceptor
+  SessionPtr offered;                 // of a dialler, until OpenSSL has taken it
+  std::vector<std::byte> first;       // the part of the first record so far
+  std::unique_ptr<SSL, FreeSsl> ssl;  // until established
+  std::span<std::byte> input;         // ciphertext that was not read; during a call only
   size_t read_before_established = 0;
-  ByteQueue queue;           // outgoing
-  bool first_taken = false;  // OpenSSL has got the first record
+  ByteQueue queue;                          // outgoing
+  SealedRecords records{queue};             // sends once proven, receives once established
+  std::optional<Key> sent_with, read_with;  // traffic secrets, until `records` has them
+  bool first_taken = false;                 // OpenSSL has got the first record
   bool proven = false;
   bool established = false;
   bool closing = false;  // close() was called
-  bool closed_by_other = false;
   bool unknown_identity = false;
   Refusal refusal = Refusal::kOther;
-  const char* abuse = nullptr;  // why OpenSSL gets no more bytes
-  size_t empty_records = 0;     // records that have arrived since the last data
-  uint64_t records_sent = 0;    // under the present key
-  uint64_t records_per_key = kRecordsPerKeyMax;
+  const char* abuse = nullptr;   // why OpenSSL gets no more bytes
+  size_t handshake_records = 0;  // that have arrived
   Status failure;
 };
 
@@ -142,11 +137,9 @@ int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
   Impl& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
   size_t bytes = std::min(size, self.input.size());
-  if (!self.established) {
-    const size_t left = kHandshakeBytesMax - self.read_before_established;
-    if (bytes > left) self.abuse = "it sends too many bytes before its handshake is complete";
-    self.read_before_established += std::min(bytes, left);
-  }
+  const size_t left = kHandshakeBytesMax - self.read_before_established;
+  if (bytes > left) self.abuse = "it sends too many bytes before its handshake is complete";
+  self.read_before_established += std::min(bytes, left);
   if (self.abuse != nullptr) return 0;
   std::copy_n(self.input.data(), bytes, reinterpret_cast<std::byte*>(data));
   self.input = self.input.subspan(bytes);
@@ -156,15 +149,12 @@ int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
   return 0;
 }
 
-// OpenSSL writes ciphertext. write() has made sure that its records have room.
+// OpenSSL writes ciphertext. Once `records` sends, that can only be an alert, under a number that a
+// record of ours may have: it is dropped.
 int Tls::Impl::take(BIO* bio, const char* data, size_t size, size_t* taken) {
   Impl& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
-  if (self.queue.size() + size > kOutgoingBytesMax + kAnswerBytesMax) {
-    self.abuse = "it asks for many answers and does not read them";
-    return 0;
-  }
-  self.queue.append(std::as_bytes(std::span(data, size)));
+  if (!self.proven) self.queue.append(std::as_bytes(std::span(data, size)));
   *taken = size;
   return 1;
 }
@@ -190,12 +180,11 @@ SSL_CTX* Tls::Impl::make_context(bool dialling) {
   SSL_CTX_set_security_level(made, 2);
   SSL_CTX_clear_options(made, SSL_CTX_get_options(made));
   SSL_CTX_set_options(made, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
-  SSL_CTX_set_mode(made, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_max_early_data(made, 0);
   SSL_CTX_set_recv_max_early_data(made, 0);
-  SSL_CTX_set_block_padding(made, 0);
   SSL_CTX_set_msg_callback(made, on_message);
+  SSL_CTX_set_keylog_callback(made, on_key);
   if (dialling) {
     SSL_CTX_set_psk_use_session_callback(made, offer_key);
     // An acceptor that does not know the key could show a certificate instead: none is accepted.
@@ -222,15 +211,30 @@ SSL_CTX* Tls::Impl::context(bool dialling) {
   return dialling ? of_dialler : of_acceptor;
 }
 
-// Sees every record, in both directions.
-void Tls::Impl::on_message(int outgoing, int, int type, const void*, size_t, SSL* ssl, void*) {
-  if (type != SSL3_RT_HEADER) return;
+// A line of the key log: a label, the random of the ClientHello, and the secret in hexadecimal.
+void Tls::Impl::on_key(const SSL* ssl, const char* line) {
   Impl& self = of(ssl);
-  if (outgoing != 0) {
-    ++self.records_sent;
-  } else if (self.empty_records++ > kEmptyRecordsMax) {
-    self.abuse = "it sends many records without data";
+  const std::string_view text = line;
+  const bool of_dialler = text.starts_with("CLIENT_TRAFFIC_SECRET_0 ");
+  if (!of_dialler && !text.starts_with("SERVER_TRAFFIC_SECRET_0 ")) return;
+  const std::string_view digits = text.substr(text.rfind(' ') + 1);
+  Key secret;
+  if (digits.size() != 2 * secret.bytes.size()) return;  // of another hash: proven() stays false
+  for (size_t i = 0; i < secret.bytes.size(); ++i) {
+    const auto digit = [&](size_t at) {
+      return static_cast<unsigned>(OPENSSL_hexchar2int(static_cast<unsigned char>(digits[at])));
+    };
+    secret.bytes[i] = static_cast<std::byte>(digit(2 * i) << 4 | digit(2 * i + 1));
   }
+  (of_dialler == self.dialling ? self.sent_with : self.read_with) = secret;
+}
+
+// Sees every record of the handshake, in both directions.
+void Tls::Impl::on_message(int outgoing, int, int type, const void*, size_t, SSL* ssl, void*) {
+  if (type != SSL3_RT_HEADER || outgoing != 0) return;
+  Impl& self = of(ssl);
+  if (self.handshake_records++ > kEmptyRecordsMax)
+    self.abuse = "it sends many records without data";
 }
 
 // OpenSSL asks once for each ClientHello. A second one would answer a HelloRetryRequest, which our
@@ -329,7 +333,7 @@ bool Tls::Impl::take_first_record() {
   }
   first_taken = true;
   if (dialling || start()) {
-    const Bytes rest = std::exchange(input, first);
+    const std::span<std::byte> rest = std::exchange(input, first);
     shake_hands();
     PCCL_ASSERT(input.empty() || !failure.ok());
     input = rest;
@@ -368,11 +372,15 @@ bool Tls::Impl::shake_once() {
   const int result = SSL_read_early_data(ssl.get(), &nothing, sizeof nothing, &bytes);
   if (result == SSL_READ_EARLY_DATA_FINISH) {
     const bool early = SSL_get_early_data_status(ssl.get()) != SSL_EARLY_DATA_NOT_SENT;
-    proven = SSL_session_reused(ssl.get()) == 1 && !early;
-    if (!proven)
+    if (SSL_session_reused(ssl.get()) != 1 || early) {
       refuse(SSL_AD_HANDSHAKE_FAILURE,
              "its ClientHello does not fit: it offers early data, or no key");
-    return proven;
+      return false;
+    }
+    if (!begin(true)) return false;
+    proven = true;
+    if (closing) records.close();
+    return true;
   }
   const bool hungry = SSL_get_error(ssl.get(), 0) == SSL_ERROR_WANT_READ;
   if (!hungry) fail_by_openssl();
@@ -381,13 +389,28 @@ bool Tls::Impl::shake_once() {
 
 void Tls::Impl::finish_handshake() {
   if (SSL_session_reused(ssl.get()) != 1) return fail(Code::kAuthentication, "it uses no key");
+  if ((!proven && !begin(true)) || !begin(false)) return;
   proven = established = true;
-  empty_records = 0;
   const Key none;
   const auto* const zeros = reinterpret_cast<const unsigned char*>(none.bytes.data());
   SSL_SESSION_set1_master_key(SSL_get_session(ssl.get()), zeros, none.bytes.size());
   find_key = nullptr;
-  if (closing) say_close();
+  ssl.reset();
+  if (closing) records.close();
+}
+
+// Gives the secret of a direction to `records`.
+bool Tls::Impl::begin(bool sending) {
+  std::optional<Key>& secret = sending ? sent_with : read_with;
+  const auto cipher = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl.get())) ==
+                              (TLS1_3_CK_AES_128_GCM_SHA256 & 0xffff)
+                          ? RecordKey::Cipher::kAes128Gcm
+                          : RecordKey::Cipher::kChaCha20Poly1305;
+  const bool begun = secret && (sending ? records.begin_sending(cipher, *secret)
+                                        : records.begin_receiving(cipher, *secret));
+  secret.reset();
+  if (!begun) fail(Code::kSystem, "OpenSSL gives no key for records: " + take_openssl_error());
+  return begun;
 }
 
 void Tls::Impl::fail(Code code, const std::string& why) {
@@ -407,7 +430,8 @@ void Tls::Impl::refuse(int alert, const std::string& why) {
 void Tls::Impl::fail_by_openssl() {
   const unsigned long error = ERR_peek_error();
   const std::string reason = take_openssl_error();
-  const Code code = established ? Code::kProtocol : Code::kAuthentication;
+  constexpr Code code = Code::kAuthentication;
+  if (proven) records.alert(SealedRecords::Alert::kDecryptError);
   const int alert = ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET;
   if (abuse != nullptr) return fail(code, abuse);
   if (unknown_identity) {
@@ -416,73 +440,10 @@ void Tls::Impl::fail_by_openssl() {
   }
   if (ERR_GET_REASON(error) == SSL_R_BINDER_DOES_NOT_VERIFY) refusal = Refusal::kWrongKey;
   if (alert >= 0 && alert < 256) {
-    if (dialling && !established) refusal = refusal_in(alert);
+    if (dialling) refusal = refusal_in(alert);
     return fail(code, text_of_alert(alert, refusal));
   }
-  if (established) return fail(code, "a record is damaged: " + reason);
   fail(code, (dialling ? "it does not prove that it knows the key: " : "it is refused: ") + reason);
-}
-
-// ---- Data ---------------------------------------------------------------------------------------
-
-// Makes room for the records of this many bytes at once, as far as write() takes them.
-void Tls::Impl::reserve(size_t plaintext_bytes) {
-  const size_t records = plaintext_bytes / kPlainBytesMax + 1;
-  const size_t wanted = plaintext_bytes + records * (kRecordBytesMax - kPlainBytesMax);
-  const size_t room = kOutgoingBytesMax - std::min(kOutgoingBytesMax, queue.size());
-  queue.reserve(std::min(wanted, room));
-}
-
-size_t Tls::Impl::decrypt(std::span<std::byte> plaintext) {
-  size_t total = 0;
-  while (total < plaintext.size()) {
-    size_t bytes = 0;
-    ERR_clear_error();
-    const auto rest = plaintext.subspan(total);
-    if (SSL_read_ex(ssl.get(), rest.data(), rest.size(), &bytes) == 1) {
-      empty_records = 0;
-      total += bytes;
-      continue;
-    }
-    const int error = SSL_get_error(ssl.get(), 0);
-    closed_by_other = error == SSL_ERROR_ZERO_RETURN;
-    if (error != SSL_ERROR_WANT_READ && !closed_by_other) fail_by_openssl();
-    break;
-  }
-  return total;
-}
-
-// OpenSSL cannot do it while it has a part of the Finished of the dialler; this is called again
-// when the handshake is complete. A second SSL_shutdown() would read, and discard data.
-void Tls::Impl::say_close() {
-  if ((SSL_get_shutdown(ssl.get()) & SSL_SENT_SHUTDOWN) != 0) return;
-  ERR_clear_error();
-  SSL_shutdown(ssl.get());
-  ERR_clear_error();
-}
-
-// Encrypts one record. Returns how many bytes it has taken: all, or none if OpenSSL first needs the
-// rest of a message of the other side.
-size_t Tls::Impl::encrypt(Bytes plaintext) {
-  PCCL_DCHECK(!plaintext.empty() && plaintext.size() <= kPlainBytesMax);
-  ERR_clear_error();
-  size_t taken = 0;
-  const int result =
-      established ? SSL_write_ex(ssl.get(), plaintext.data(), plaintext.size(), &taken)
-                  : SSL_write_early_data(ssl.get(), plaintext.data(), plaintext.size(), &taken);
-  if (result == 1) return taken;
-  if (SSL_get_error(ssl.get(), result) != SSL_ERROR_WANT_READ) fail_by_openssl();
-  return 0;
-}
-
-// Replaces our sending key, if it is time; false if that has to wait for the rest of a message of
-// the other side. OpenSSL announces the new key before the next record.
-bool Tls::Impl::rekey() {
-  if (!established || records_sent < records_per_key) return true;
-  ERR_clear_error();
-  if (SSL_key_update(ssl.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
-  records_sent = 0;
-  return true;
 }
 
 // ---- Tls ----------------------------------------------------------------------------------------
@@ -518,39 +479,26 @@ Tls Tls::accept(FindKey find_key) {
   return Tls(std::move(impl));
 }
 
-Result<size_t> Tls::read(Bytes& ciphertext, std::span<std::byte> plaintext) {
-  PCCL_ASSERT(!plaintext.empty());
+Result<Bytes> Tls::read(std::span<std::byte>& ciphertext) {
   Impl& self = *impl_;
   if (!self.failure.ok()) return self.failure;
   self.input = ciphertext;
-  size_t bytes = 0;
-  if (self.take_first_record()) self.shake_hands();
-  if (self.established && self.failure.ok() && !self.closed_by_other)
-    bytes = self.decrypt(plaintext);
-  if (self.closed_by_other) self.input = {};  // nothing counts after close_notify
+  if (!self.established && self.take_first_record()) self.shake_hands();
   ciphertext = std::exchange(self.input, {});
-  if (bytes == 0 && !self.failure.ok()) return self.failure;
-  PCCL_DCHECK(bytes > 0 || ciphertext.empty());
-  return bytes;
+  if (!self.failure.ok()) return self.failure;
+  if (!self.established) return Bytes();
+  Result<Bytes> data = self.records.read(ciphertext);
+  if (!data.ok()) self.failure = data.status();
+  return data;
 }
 
 Result<size_t> Tls::write(std::span<const Bytes> plaintext) {
   Impl& self = *impl_;
   if (!self.failure.ok()) return self.failure;
-  size_t total = 0;
-  if (!self.proven || self.closing) return total;
-  size_t given = 0;
-  for (const Bytes span : plaintext) given += span.size();
-  self.reserve(given);
-  RecordCutter cutter(plaintext);
-  while (self.queue.size() + kRecordBytesMax <= kOutgoingBytesMax && self.rekey()) {
-    const Bytes record = cutter.next();
-    const size_t bytes = record.empty() ? 0 : self.encrypt(record);
-    if (bytes == 0) break;
-    total += bytes;
-  }
-  if (total == 0 && !self.failure.ok()) return self.failure;
-  return total;
+  if (!self.proven || self.closing) return size_t{0};
+  Result<size_t> taken = self.records.write(plaintext);
+  if (!taken.ok()) self.failure = taken.status();
+  return taken;
 }
 
 Bytes Tls::outgoing() const { return impl_->queue.bytes(); }
@@ -558,12 +506,12 @@ void Tls::sent(size_t bytes) { impl_->queue.drop(bytes); }
 
 void Tls::close() {
   impl_->closing = true;
-  if (impl_->failure.ok() && impl_->proven) impl_->say_close();
+  if (impl_->failure.ok() && impl_->proven) impl_->records.close();
 }
 
 Status Tls::ended() const {
   if (!impl_->failure.ok()) return impl_->failure;
-  if (impl_->closed_by_other) return {};
+  if (impl_->records.closed_by_other()) return {};
   const char* const when = impl_->established
                                ? "the connection was cut off: the other side had not closed it"
                                : "the other side closed the connection during the TLS handshake";
@@ -589,6 +537,6 @@ Bytes Tls::plain_text_alert() {
   return std::as_bytes(std::span(kAlert));
 }
 
-void Tls::rekey_after(uint64_t records) { impl_->records_per_key = records; }
+void Tls::rekey_after(uint64_t records) { impl_->records.replace_key_after(records); }
 
 }  // namespace pccl::net

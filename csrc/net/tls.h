@@ -15,8 +15,8 @@
 // not act because of a copy. It should send nothing secret, and change nothing, before
 // established().
 // Invariants:
-//   1. read() returns 0 only when it has used all ciphertext. Then no complete record is inside, so
-//      that nothing is read late because no socket announces it.
+//   1. read() returns nothing only when it has used all ciphertext. Then no complete record is
+//      inside, so that nothing is read late because no socket announces it.
 //   2. Nothing can be read before the other end has proven its key and the handshake is complete.
 //   3. An acceptor that has not received a whole ClientHello holds at most kHelloBytesMax, and it
 //      has allocated nothing else. An unknown identity costs no public-key operation.
@@ -38,6 +38,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/net/keys.h"
+#include "csrc/net/sealed_records.h"
 
 namespace pccl::net {
 
@@ -46,14 +47,12 @@ class Tls {
   static constexpr size_t kIdentityBytesMax = 256;
   static constexpr size_t kHelloBytesMax = 1024;       // of a ClientHello record
   static constexpr size_t kHandshakeBytesMax = 16384;  // that one end sends before established()
-  static constexpr size_t kOutgoingBytesMax = 128u << 10;
+  static constexpr size_t kOutgoingBytesMax = SealedRecords::kOutgoingBytesMax;
   // The most bytes of an incomplete record that stay inside when read() has returned 0. They count
   // if a socket shall announce itself only when many bytes have arrived (SO_RCVLOWAT).
-  static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;
+  static constexpr size_t kRecordBytesMax = SealedRecords::kRecordBytesMax;
   // The most records that arrive one after the other without data.
-  static constexpr size_t kEmptyRecordsMax = 32;
-  // A key encrypts at most this many records, then a new one follows (RFC 8446, section 5.5).
-  static constexpr uint64_t kRecordsPerKeyMax = 1u << 24;
+  static constexpr size_t kEmptyRecordsMax = SealedRecords::kEmptyRecordsMax;
 
   // Returns the key for an identity that a dialler shows; nullopt if it is unknown. The identity is
   // any 1 to kHelloBytesMax bytes. The function must not use the Tls that calls it.
@@ -67,11 +66,11 @@ class Tls {
   Tls& operator=(Tls&&) noexcept;
   ~Tls();
 
-  // Takes bytes from the front of `ciphertext`, and stores their plaintext. Returns how many bytes
-  // of plaintext it has stored; 0: all ciphertext was used and more is needed. So call it until it
-  // returns 0. It may add to outgoing(), and change proven() and established().
-  // REQUIRES: `plaintext` is not empty.
-  Result<size_t> read(std::span<const std::byte>& ciphertext, std::span<std::byte> plaintext);
+  // Takes bytes from the front of `ciphertext`, decrypts them where they lie, and returns the data
+  // of one record. Empty: all ciphertext was used and more is needed. So call it until it returns
+  // nothing. The data lies in `ciphertext` or inside, and is valid until the next call of a method.
+  // It may add to outgoing(), and change proven() and established().
+  Result<std::span<const std::byte>> read(std::span<std::byte>& ciphertext);
   // Encrypts the spans in order and adds them to outgoing(). Returns how many bytes it has taken:
   // fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven() and after
   // close(). Small spans share a record with the spans after them.

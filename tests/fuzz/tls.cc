@@ -58,22 +58,20 @@ class Wire {
   }
 
   void arrive(End& end, size_t bytes) {
-    std::span<const std::byte> piece = std::span(end.coming).first(bytes);
+    std::span<std::byte> piece = std::span(end.coming).first(bytes);
     for (;;) {
-      Bytes room(1 + chance_.below(5000));
-      Result<size_t> read = end.tls.read(piece, room);
+      Result<std::span<const std::byte>> read = end.tls.read(piece);
       require(end.failure.ok() || !read.ok(), "a failure stays");
       if (!read.ok()) {
         require(end.failure.ok() || end.failure == read.status(), "and stays the same");
         end.failure = read.status();
         break;
       }
-      if (read.value() == 0) {
+      if (read.value().empty()) {
         require(piece.empty(), "nothing is left over");
         break;
       }
-      end.received.insert(end.received.end(), room.begin(),
-                          room.begin() + static_cast<ptrdiff_t>(read.value()));
+      end.received.insert(end.received.end(), read.value().begin(), read.value().end());
     }
     end.coming.erase(end.coming.begin(), end.coming.begin() + static_cast<ptrdiff_t>(bytes));
     check(end);

@@ -62,23 +62,23 @@ struct Outcome {
   Bytes plaintext;
 };
 
-// Gives it `ciphertext` in pieces, and reads into a buffer of `room` bytes, until it refuses.
-inline Outcome deliver(Tls& tls, std::span<const std::byte> ciphertext, size_t piece_max = SIZE_MAX,
-                       size_t room = 32768) {
+// Gives it `ciphertext` in pieces, until it refuses.
+inline Outcome deliver(Tls& tls, std::span<const std::byte> ciphertext,
+                       size_t piece_max = SIZE_MAX) {
   Outcome outcome;
-  Bytes buffer(room);
   while (!ciphertext.empty()) {
-    auto piece = ciphertext.first(std::min(piece_max, ciphertext.size()));
-    ciphertext = ciphertext.subspan(piece.size());
+    const auto next = ciphertext.first(std::min(piece_max, ciphertext.size()));
+    ciphertext = ciphertext.subspan(next.size());
+    Bytes copy(next.begin(), next.end());  // it is decrypted where it lies
+    std::span<std::byte> piece = copy;
     for (;;) {
-      Result<size_t> bytes = tls.read(piece, buffer);
-      if (!bytes.ok()) {
-        outcome.status = bytes.status();
+      Result<std::span<const std::byte>> data = tls.read(piece);
+      if (!data.ok()) {
+        outcome.status = data.status();
         return outcome;
       }
-      if (bytes.value() == 0) break;
-      outcome.plaintext.insert(outcome.plaintext.end(), buffer.begin(),
-                               buffer.begin() + static_cast<std::ptrdiff_t>(bytes.value()));
+      if (data.value().empty()) break;
+      outcome.plaintext.insert(outcome.plaintext.end(), data.value().begin(), data.value().end());
     }
     EXPECT_TRUE(piece.empty());
   }

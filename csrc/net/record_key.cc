@@ -1,0 +1,145 @@
+#include "csrc/net/record_key.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+
+#include <string_view>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/net/openssl.h"
+
+namespace pccl::net {
+namespace {
+
+constexpr uint8_t kSealedType = 23;  // of all sealed records: application_data
+
+unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+const unsigned char* raw(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+// HKDF-Expand-Label without context (RFC 8446, section 7.1).
+bool expand(const Key& secret, std::string_view label, std::span<std::byte> out) {
+  static EVP_KDF* const kdf = EVP_KDF_fetch(openssl_context(), "TLS13-KDF", nullptr);
+  EVP_KDF_CTX* const context = EVP_KDF_CTX_new(kdf);
+  if (context == nullptr) return false;
+  std::array<char, 7> digest = {"SHA256"};
+  std::array<char, 6> prefix = {'t', 'l', 's', '1', '3', ' '};
+  int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
+  const OSSL_PARAM params[] = {
+      OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
+      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), 0),
+      OSSL_PARAM_construct_octet_string(
+          OSSL_KDF_PARAM_KEY, const_cast<std::byte*>(secret.bytes.data()), secret.bytes.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_PREFIX, prefix.data(), prefix.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_LABEL, const_cast<char*>(label.data()),
+                                        label.size()),
+      OSSL_PARAM_construct_end(),
+  };
+  const bool derived = EVP_KDF_derive(context, raw(out.data()), out.size(), params) == 1;
+  EVP_KDF_CTX_free(context);
+  return derived;
+}
+
+// Never freed: a thread may still use one when the process ends.
+const EVP_CIPHER* fetched(RecordKey::Cipher cipher) {
+  static EVP_CIPHER* const aes = EVP_CIPHER_fetch(openssl_context(), "AES-128-GCM", nullptr);
+  static EVP_CIPHER* const chacha =
+      EVP_CIPHER_fetch(openssl_context(), "ChaCha20-Poly1305", nullptr);
+  return cipher == RecordKey::Cipher::kAes128Gcm ? aes : chacha;
+}
+
+constexpr size_t key_bytes(RecordKey::Cipher cipher) {
+  return cipher == RecordKey::Cipher::kAes128Gcm ? 16 : 32;
+}
+
+}  // namespace
+
+void RecordKey::Free::operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
+
+RecordKey::RecordKey(Cipher cipher, Use use, const Key& traffic_secret)
+    : cipher_(cipher), use_(use), secret_(traffic_secret), context_(EVP_CIPHER_CTX_new()) {}
+
+std::optional<RecordKey> RecordKey::make(Cipher cipher, Use use, const Key& traffic_secret) {
+  RecordKey made(cipher, use, traffic_secret);
+  if (!made.context_ || !made.install()) return std::nullopt;
+  return made;
+}
+
+// Derives the key and the first nonce from the secret.
+bool RecordKey::install() {
+  const EVP_CIPHER* const cipher = fetched(cipher_);
+  Key key;
+  const std::span bytes = std::span(key.bytes).first(key_bytes(cipher_));
+  if (cipher == nullptr || !expand(secret_, "key", bytes) || !expand(secret_, "iv", iv_))
+    return false;
+  next_ = 0;
+  return EVP_CipherInit_ex2(context_.get(), cipher, raw(bytes.data()), raw(iv_.data()),
+                            use_ == Use::kSeal ? 1 : 0, nullptr) == 1;
+}
+
+bool RecordKey::replace() {
+  Key next;
+  if (!expand(secret_, "traffic upd", next.bytes)) return false;
+  secret_ = next;
+  return install();
+}
+
+// The nonce is the first one, with the number of the record in its last 8 bytes.
+bool RecordKey::begin(std::span<const std::byte> header) {
+  std::array<std::byte, kNonceBytes> nonce = iv_;
+  const uint64_t number = next_++;
+  for (size_t i = 0; i < sizeof number; ++i) {
+    nonce[kNonceBytes - 1 - i] ^= static_cast<std::byte>(number >> (8 * i));
+  }
+  int size = 0;
+  return EVP_CipherInit_ex2(context_.get(), nullptr, nullptr, raw(nonce.data()), -1, nullptr) ==
+             1 &&
+         EVP_CipherUpdate(context_.get(), nullptr, &size, raw(header.data()),
+                          static_cast<int>(header.size())) == 1;
+}
+
+bool RecordKey::seal(uint8_t type, std::span<const std::byte> content,
+                     std::span<std::byte> record) {
+  PCCL_ASSERT(use_ == Use::kSeal && content.size() <= kPlainBytesMax);
+  PCCL_ASSERT(record.size() == content.size() + kExtraBytes);
+  const size_t length = record.size() - kHeaderBytes;
+  record[0] = std::byte{kSealedType};
+  record[1] = record[2] = std::byte{3};  // TLS 1.2, as all records of TLS 1.3
+  record[3] = static_cast<std::byte>(length >> 8);
+  record[4] = static_cast<std::byte>(length);
+  std::byte* const out = record.data() + kHeaderBytes;
+  const auto content_bytes = static_cast<int>(content.size());
+  int size = 0;
+  return begin(record.first(kHeaderBytes)) &&
+         (content.empty() || EVP_CipherUpdate(context_.get(), raw(out), &size, raw(content.data()),
+                                              content_bytes) == 1) &&
+         EVP_CipherUpdate(context_.get(), raw(out + content.size()), &size, &type, 1) == 1 &&
+         EVP_CipherFinal_ex(context_.get(), raw(out + content.size() + 1), &size) == 1 &&
+         EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes,
+                             out + content.size() + 1) == 1;
+}
+
+std::optional<std::span<std::byte>> RecordKey::open(std::span<std::byte> record) {
+  PCCL_ASSERT(use_ == Use::kOpen && record.size() >= kHeaderBytes);
+  const std::span body = record.subspan(kHeaderBytes);
+  if (body.size() < kTagBytes) return std::nullopt;
+  const std::span content = body.first(body.size() - kTagBytes);
+  unsigned char* const at = raw(content.data());
+  int size = 0;
+  const bool verified =
+      begin(record.first(kHeaderBytes)) &&
+      (content.empty() ||
+       EVP_CipherUpdate(context_.get(), at, &size, at, static_cast<int>(content.size())) == 1) &&
+      EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes,
+                          body.last(kTagBytes).data()) == 1 &&
+      EVP_CipherFinal_ex(context_.get(), at + content.size(), &size) == 1;
+  if (!verified) return std::nullopt;
+  return content;
+}
+
+}  // namespace pccl::net

@@ -1,0 +1,258 @@
+// Normal operation: records are opened in the caller's buffer, and data is sealed into the queue of
+// outgoing bytes. Failures:
+//   - A record is damaged, or its content breaks the rules of the protocol.
+//   - The other side ends the connection by an alert.
+//   - The other side sends too much without data, or asks for answers and does not read them.
+#include "csrc/net/sealed_records.h"
+
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/net/record_cutter.h"
+
+namespace pccl::net {
+namespace {
+
+constexpr size_t kHeaderBytes = RecordKey::kHeaderBytes;
+constexpr size_t kPlainBytesMax = RecordKey::kPlainBytesMax;
+static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
+static_assert(SealedRecords::kRecordBytesMax == kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
+// Room for our own answers: alerts and key updates.
+constexpr size_t kAnswerBytesMax = 16u << 10;
+
+// A message KeyUpdate: its type, a length of 1 in three bytes, and whether it asks for an answer.
+constexpr std::byte kKeyUpdate{24};
+constexpr std::array kKeyUpdateStart = {kKeyUpdate, std::byte{0}, std::byte{0}, std::byte{1}};
+constexpr size_t kKeyUpdateBytes = kKeyUpdateStart.size() + 1;
+
+size_t length_in(std::span<const std::byte> header) {
+  return std::to_integer<size_t>(header[3]) << 8 | std::to_integer<size_t>(header[4]);
+}
+
+}  // namespace
+
+bool SealedRecords::begin_sending(RecordKey::Cipher cipher, const Key& traffic_secret) {
+  sending_ = RecordKey::make(cipher, RecordKey::Use::kSeal, traffic_secret);
+  return sending_.has_value();
+}
+
+bool SealedRecords::begin_receiving(RecordKey::Cipher cipher, const Key& traffic_secret) {
+  receiving_ = RecordKey::make(cipher, RecordKey::Use::kOpen, traffic_secret);
+  return receiving_.has_value();
+}
+
+void SealedRecords::fail(std::string why) { failure_ = {Code::kProtocol, std::move(why), {}}; }
+
+void SealedRecords::damaged(Alert kind, const std::string& why) {
+  fail("a record is damaged: " + why);
+  alert(kind);
+}
+
+// ---- Receiving ----
+
+Result<SealedRecords::Bytes> SealedRecords::read(std::span<std::byte>& ciphertext) {
+  PCCL_ASSERT(receiving_);
+  while (failure_.ok() && !closed_by_other_) {
+    const std::span<std::byte> record = next_record(ciphertext);
+    if (record.empty()) break;
+    const Bytes data = open(record);
+    if (!data.empty()) return data;
+  }
+  if (closed_by_other_) ciphertext = {};  // nothing counts after close_notify
+  if (!failure_.ok()) return failure_;
+  PCCL_DCHECK(ciphertext.empty());
+  return Bytes();
+}
+
+// The next whole record, where it lies or put together in partial_; empty: it is incomplete, or its
+// header is wrong.
+std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext) {
+  if (std::exchange(partial_opened_, false)) partial_.clear();
+  if (partial_.empty() && ciphertext.size() >= kHeaderBytes) {
+    if (!check_header(ciphertext)) return {};
+    const size_t bytes = kHeaderBytes + length_in(ciphertext);
+    if (bytes <= ciphertext.size()) {
+      const auto record = ciphertext.first(bytes);
+      ciphertext = ciphertext.subspan(bytes);
+      return record;
+    }
+  }
+  for (size_t wanted = kHeaderBytes;; wanted = kHeaderBytes + length_in(partial_)) {
+    const size_t missing = wanted - std::min(wanted, partial_.size());
+    const auto more = ciphertext.first(std::min(missing, ciphertext.size()));
+    if (!more.empty()) partial_.reserve(wanted);
+    partial_.insert(partial_.end(), more.begin(), more.end());
+    ciphertext = ciphertext.subspan(more.size());
+    if (partial_.size() < wanted) break;
+    if (wanted > kHeaderBytes) {
+      partial_opened_ = true;
+      return partial_;
+    }
+    if (!check_header(partial_)) return {};
+  }
+  if (partial_.empty()) std::vector<std::byte>().swap(partial_);
+  return {};
+}
+
+// The length is never 0 afterwards, so that each record is longer than a header.
+bool SealedRecords::check_header(Bytes header) {
+  const size_t length = length_in(header);
+  if (header[0] != static_cast<std::byte>(Type::kData)) {
+    damaged(Alert::kUnexpectedMessage, "bad record type");
+  } else if (length <= RecordKey::kTagBytes) {
+    damaged(Alert::kDecodeError, "length too short");
+  } else if (length > kRecordBytesMax - kHeaderBytes) {
+    damaged(Alert::kRecordOverflow, "encrypted length too long");
+  }
+  return failure_.ok();
+}
+
+// Returns the data of a record; empty if it has none, or if it fails.
+SealedRecords::Bytes SealedRecords::open(std::span<std::byte> record) {
+  const auto opened = receiving_->open(record);
+  if (!opened) {
+    damaged(Alert::kBadRecordMac, "decryption failed or bad record mac");
+    return {};
+  }
+  size_t size = opened->size();  // without padding
+  while (size > 0 && (*opened)[size - 1] == std::byte{0}) --size;
+  const int type = size == 0 ? 0 : std::to_integer<int>((*opened)[size - 1]);
+  const Bytes content = opened->first(size - std::min<size_t>(size, 1));
+  if (content.size() > kPlainBytesMax) {
+    damaged(Alert::kRecordOverflow, "data length too long");
+    return {};
+  }
+  if (type == static_cast<int>(Type::kData)) return take_data(content);
+  if (type == static_cast<int>(Type::kAlert)) {
+    take_alert(content);
+  } else if (type == static_cast<int>(Type::kHandshake)) {
+    take_handshake(content);
+  } else {
+    damaged(Alert::kUnexpectedMessage, "bad record type");
+  }
+  if (failure_.ok() && !closed_by_other_ && ++empty_records_ > kEmptyRecordsMax) {
+    fail("it sends many records without data");
+    alert(Alert::kUnexpectedMessage);
+  }
+  return {};
+}
+
+SealedRecords::Bytes SealedRecords::take_data(Bytes data) {
+  if (!message_.empty()) {
+    damaged(Alert::kUnexpectedMessage, "data inside of a handshake message");
+    return {};
+  }
+  if (!data.empty()) {
+    empty_records_ = 0;
+    return data;
+  }
+  if (++empty_records_ > kEmptyRecordsMax) {
+    fail("it sends many records without data");
+    alert(Alert::kUnexpectedMessage);
+  }
+  return {};
+}
+
+void SealedRecords::take_alert(Bytes content) {
+  if (content.size() != 2) return damaged(Alert::kDecodeError, "invalid alert");
+  const auto kind = std::to_integer<uint8_t>(content[1]);
+  if (kind == static_cast<uint8_t>(Alert::kCloseNotify)) {
+    closed_by_other_ = true;
+  } else if (kind != static_cast<uint8_t>(Alert::kUserCanceled)) {
+    fail(std::string("it ended the connection: ") + SSL_alert_desc_string_long(kind));
+  }
+}
+
+// A message may come in several records. Only a KeyUpdate comes after the handshake, and the record
+// that ends it has nothing after it, because another key opens the next record.
+void SealedRecords::take_handshake(Bytes content) {
+  if (content.empty()) return damaged(Alert::kUnexpectedMessage, "an empty handshake record");
+  const auto more = content.first(std::min(content.size(), kKeyUpdateBytes - message_.size()));
+  message_.insert(message_.end(), more.begin(), more.end());
+  const size_t known = std::min(message_.size(), kKeyUpdateStart.size());
+  if (!std::equal(message_.begin(), message_.begin() + static_cast<std::ptrdiff_t>(known),
+                  kKeyUpdateStart.begin())) {
+    return damaged(Alert::kUnexpectedMessage, "unexpected message");
+  }
+  if (message_.size() < kKeyUpdateBytes) return;
+  if (more.size() < content.size())
+    return damaged(Alert::kUnexpectedMessage, "not on record boundary");
+  const std::byte request = message_.back();
+  std::vector<std::byte>().swap(message_);
+  if (request > std::byte{1}) return damaged(Alert::kIllegalParameter, "bad key update");
+  update_keys(request == std::byte{1});
+}
+
+void SealedRecords::update_keys(bool answer) {
+  if (!receiving_->replace()) return damaged(Alert::kInternalError, "no new key");
+  if (!answer || closed_) return;
+  if (outgoing_.size() + kRecordBytesMax > kOutgoingBytesMax + kAnswerBytesMax)
+    return fail("it asks for many answers and does not read them");
+  if (!replace_sending_key()) fail("no new key could be made");
+}
+
+// ---- Sending ----
+
+// A record that cannot be sealed ends the connection: its number is used up.
+bool SealedRecords::seal(Type type, Bytes content) {
+  const size_t bytes = content.size() + RecordKey::kExtraBytes;
+  if (sending_->seal(static_cast<uint8_t>(type), content, outgoing_.extend(bytes))) return true;
+  outgoing_.clear();
+  sending_.reset();
+  if (failure_.ok()) fail("a record could not be encrypted");
+  return false;
+}
+
+// The other side learns about the next key before the first record of that key.
+bool SealedRecords::replace_sending_key() {
+  std::array<std::byte, kKeyUpdateBytes> message{};  // its last byte asks for no answer
+  std::ranges::copy(kKeyUpdateStart, message.begin());
+  return seal(Type::kHandshake, message) && sending_->replace();
+}
+
+// Makes room for the records of this many bytes at once, as far as write() takes them.
+void SealedRecords::reserve(size_t plaintext_bytes) {
+  const size_t records = plaintext_bytes / kPlainBytesMax + 1;
+  const size_t wanted = plaintext_bytes + records * RecordKey::kExtraBytes;
+  const size_t room = kOutgoingBytesMax - std::min(kOutgoingBytesMax, outgoing_.size());
+  outgoing_.reserve(std::min(wanted, room));
+}
+
+Result<size_t> SealedRecords::write(std::span<const Bytes> plaintext) {
+  size_t total = 0;
+  if (!failure_.ok()) return failure_;
+  PCCL_ASSERT(sending_ && !closed_);
+  size_t given = 0;
+  for (const Bytes span : plaintext) given += span.size();
+  reserve(given);
+  RecordCutter cutter(plaintext);
+  while (outgoing_.size() + kRecordBytesMax <= kOutgoingBytesMax) {
+    const Bytes content = cutter.next();
+    if (content.empty()) break;
+    const bool old = sending_->records() >= records_per_key_;
+    if ((old && !replace_sending_key()) || !seal(Type::kData, content)) {
+      if (failure_.ok()) fail("no new key could be made");
+      return failure_;
+    }
+    total += content.size();
+  }
+  return total;
+}
+
+void SealedRecords::close() {
+  if (std::exchange(closed_, true) || !failure_.ok()) return;
+  constexpr std::array kContent = {std::byte{SSL3_AL_WARNING}, std::byte{SSL_AD_CLOSE_NOTIFY}};
+  seal(Type::kAlert, kContent);
+}
+
+void SealedRecords::alert(Alert kind) {
+  if (!sending_ || closed_) return;
+  const std::array content = {std::byte{SSL3_AL_FATAL}, static_cast<std::byte>(kind)};
+  seal(Type::kAlert, content);
+}
+
+}  // namespace pccl::net

@@ -1,0 +1,101 @@
+// SealedRecords: the records of a TLS 1.3 connection that carry data, alerts and new keys (RFC
+// 8446, sections 4.6.3, 5 and 6). Tls begins each direction when the handshake has given its key.
+// Data is sealed from where it lies into the outgoing queue, and is opened where it was received.
+// One thread at a time may use it.
+// Invariants:
+//   1. A view that read() returns was verified. All other received bytes stay inside.
+//   2. At most one incomplete record stays inside, and no memory for it when there is none.
+//   3. A record of the queue is complete. If one cannot be sealed, the queue is emptied, and the
+//      connection fails.
+// Failure: read() or write() returns it, and is not called again. The code is kProtocol. An alert in
+// the queue then names the kind of the failure to the other side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "csrc/net/byte_queue.h"
+#include "csrc/net/record_key.h"
+
+namespace pccl::net {
+
+class SealedRecords {
+ public:
+  using Bytes = std::span<const std::byte>;
+
+  // The kinds of content, and the alerts that are sent (RFC 8446, appendix B).
+  enum class Type : uint8_t { kAlert = 21, kHandshake = 22, kData = 23 };
+  enum class Alert : uint8_t {
+    kCloseNotify = 0,
+    kUnexpectedMessage = 10,
+    kBadRecordMac = 20,
+    kRecordOverflow = 22,
+    kIllegalParameter = 47,
+    kDecodeError = 50,
+    kDecryptError = 51,
+    kInternalError = 80,
+    kUserCanceled = 90,
+  };
+
+  static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;  // that another end may send
+  static constexpr size_t kOutgoingBytesMax = 128u << 10;
+  // The most records that arrive one after the other without data.
+  static constexpr size_t kEmptyRecordsMax = 32;
+  // A key encrypts at most this many records, then a new one follows (RFC 8446, section 5.5).
+  static constexpr uint64_t kRecordsPerKeyMax = 1u << 24;
+
+  // It adds to `outgoing`, which outlives it.
+  explicit SealedRecords(ByteQueue& outgoing) : outgoing_(outgoing) {}
+
+  // The key of a direction. False if OpenSSL refuses.
+  bool begin_sending(RecordKey::Cipher cipher, const Key& traffic_secret);
+  bool begin_receiving(RecordKey::Cipher cipher, const Key& traffic_secret);
+
+  // Takes bytes from the front of `ciphertext`, opens them in place, and returns the data of the
+  // next record that has some: a view of `ciphertext` or of memory inside, valid until the next
+  // call. Empty: all ciphertext was used and more is needed. REQUIRES: begin_receiving().
+  Result<Bytes> read(std::span<std::byte>& ciphertext);
+  // Seals the spans in order. Returns the number of bytes it has taken: fewer than all if the queue
+  // is full. Small spans share a record with the spans after them. REQUIRES: begin_sending().
+  Result<size_t> write(std::span<const Bytes> plaintext);
+  // The last record: no data is missing. Nothing may be written after it.
+  void close();
+  // Adds an alert that ends the connection. No effect before begin_sending().
+  void alert(Alert alert);
+  bool closed_by_other() const { return closed_by_other_; }
+
+  // A key seals at most this many records, then the next one follows.
+  void replace_key_after(uint64_t records) { records_per_key_ = records; }
+
+ private:
+  std::span<std::byte> next_record(std::span<std::byte>& ciphertext);
+  bool check_header(Bytes header);
+  Bytes open(std::span<std::byte> record);
+  Bytes take_data(Bytes data);
+  void take_alert(Bytes content);
+  void take_handshake(Bytes content);
+  void update_keys(bool answer);
+  bool seal(Type type, Bytes content);
+  bool replace_sending_key();
+  void reserve(size_t plaintext_bytes);
+  void fail(std::string why);
+  void damaged(Alert alert, const std::string& why);
+
+  ByteQueue& outgoing_;
+  std::optional<RecordKey> sending_, receiving_;
+  std::vector<std::byte> partial_;  // the part of a record so far
+  bool partial_opened_ = false;     // partial_ was a whole record, and the caller may still read it
+  std::vector<std::byte> message_;  // the part of a handshake message so far
+  size_t empty_records_ = 0;        // records that have arrived since the last data
+  uint64_t records_per_key_ = kRecordsPerKeyMax;
+  bool closed_ = false;
+  bool closed_by_other_ = false;
+  Status failure_;
+};
+
+}  // namespace pccl::net
