@@ -126,6 +126,21 @@ TEST(TlsAttacks, AChangedFinishedDeliversNoData) {
   }
 }
 
+// The acceptor has sealed data already when it refuses: its alert has the next number, not the first.
+TEST(TlsAttacks, AChangedFinishedIsAnnouncedAfterTheData) {
+  Tls dialler = a_dialler();
+  Tls acceptor = an_acceptor();
+  deliver(acceptor, take_outgoing(dialler));
+  EXPECT_EQ(encrypt(acceptor, "data"), 4u);
+  EXPECT_EQ(text_of(deliver(dialler, take_outgoing(acceptor)).plaintext), "data");
+  Bytes finished = take_outgoing(dialler);
+  finished.back() ^= std::byte{1};
+  EXPECT_EQ(deliver(acceptor, finished).status.code, Code::kAuthentication);
+  const Bytes last = take_outgoing(acceptor);
+  EXPECT_EQ(record_lengths(last), std::vector<size_t>{2 + 1 + 16});
+  EXPECT_EQ(deliver(dialler, last).status.message, "it ended the connection: decrypt error");
+}
+
 TEST(TlsAttacks, AChangedRecordDeliversNoData) {
   const auto sent = [](Connected& ends) {
     encrypt(ends.dialler, "secret");

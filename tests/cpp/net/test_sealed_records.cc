@@ -1,0 +1,154 @@
+#include "csrc/net/sealed_records.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "tests/cpp/net/tls_forge.h"
+
+namespace pccl::net {
+namespace {
+
+constexpr auto kCipher = RecordKey::Cipher::kAes128Gcm;
+
+// One end; `own` and `others`: numbers of the secrets with which it and the other end seal.
+struct End {
+  End(uint8_t own, uint8_t others) {
+    EXPECT_TRUE(records.begin_sending(kCipher, key_of(own)));
+    EXPECT_TRUE(records.begin_receiving(kCipher, key_of(others)));
+  }
+  void write(std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    EXPECT_EQ(records.write(std::span(&bytes, 1)).value(), text.size());
+  }
+  Bytes take_outgoing() {
+    const Bytes bytes(queue.bytes().begin(), queue.bytes().end());
+    queue.drop(bytes.size());
+    return bytes;
+  }
+  // The data in these bytes; ends with the failure, if there is one.
+  std::string read(Bytes bytes, size_t piece_max = SIZE_MAX) {
+    std::string text;
+    for (std::span<std::byte> rest = bytes; !rest.empty();) {
+      std::span<std::byte> piece = rest.first(std::min(piece_max, rest.size()));
+      rest = rest.subspan(piece.size());
+      for (;;) {
+        auto data = records.read(piece);
+        if (!data.ok()) return text + data.status().message;
+        if (data.value().empty()) break;
+        text += text_of(data.value());
+      }
+    }
+    return text;
+  }
+
+  ByteQueue queue;
+  SealedRecords records{queue};
+};
+
+struct Ends {
+  End a{1, 2}, b{2, 1};
+};
+
+std::string a_text(size_t size) {
+  std::string text(size, ' ');
+  std::mt19937_64 random{size};
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+TEST(SealedRecords, PiecesOfAnySizeGiveTheSameData) {
+  const std::string text = a_text(50'000);
+  for (const size_t piece : {1u, 4u, 5u, 6u, 16'406u, 16'407u, 60'000u}) {
+    Ends ends;
+    ends.a.write(text);
+    EXPECT_TRUE(ends.b.read(ends.a.take_outgoing(), piece) == text) << piece;
+  }
+}
+
+TEST(SealedRecords, DataLieInTheReceivedBytes) {
+  Ends ends;
+  ends.a.write("data");
+  Bytes bytes = ends.a.take_outgoing();
+  std::span<std::byte> rest = bytes;
+  const auto data = ends.b.records.read(rest);
+  ASSERT_TRUE(data.ok());
+  EXPECT_EQ(data.value().data(), bytes.data() + RecordKey::kHeaderBytes);
+}
+
+TEST(SealedRecords, BothEndsReplaceTheirKeysAtTheSameTime) {
+  Ends ends;
+  ends.a.records.replace_key_after(3);
+  ends.b.records.replace_key_after(2);
+  std::string at_a, at_b;
+  for (int i = 0; i < 50; ++i) {
+    ends.a.write("x");
+    ends.b.write("y");
+    const Bytes from_a = ends.a.take_outgoing(), from_b = ends.b.take_outgoing();
+    at_b += ends.b.read(from_a);
+    at_a += ends.a.read(from_b);
+  }
+  EXPECT_EQ(at_a, std::string(50, 'y'));
+  EXPECT_EQ(at_b, std::string(50, 'x'));
+}
+
+// An answer comes under the old key, and the data after it under the new one.
+TEST(SealedRecords, ARequestedKeyIsAnnounced) {
+  End end(1, 2);
+  const Key secret = key_of(2);
+  forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
+  end.write("before");
+  const Bytes request = raw_bytes(std::string("\x18\0\0\1\1", 5));
+  EXPECT_EQ(end.read(other.seal(22, request)), "");
+  end.write("after");
+  Ends peers;
+  EXPECT_EQ(peers.b.read(end.take_outgoing()), "beforeafter");
+}
+
+TEST(SealedRecords, NothingIsAnsweredAfterClose) {
+  End end(1, 2);
+  const Key secret = key_of(2);
+  forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
+  end.records.close();
+  end.take_outgoing();
+  EXPECT_EQ(end.read(other.seal(22, raw_bytes(std::string("\x18\0\0\1\1", 5)))), "");
+  EXPECT_EQ(end.queue.size(), 0u);
+}
+
+TEST(SealedRecords, PaddingIsRemoved) {
+  End end(1, 2);
+  const Key secret = key_of(2);
+  forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
+  EXPECT_EQ(end.read(other.seal(raw_bytes(std::string("data\x17\0\0\0", 8)))), "data");
+}
+
+TEST(SealedRecords, AFailureIsAnnouncedUnderItsOwnNumber) {
+  Ends ends;
+  ends.a.write("fine");
+  Bytes bytes = ends.a.take_outgoing();
+  bytes.back() ^= std::byte{1};
+  ends.b.write("sent");
+  EXPECT_EQ(ends.b.read(bytes), "a record is damaged: decryption failed or bad record mac");
+  EXPECT_EQ(ends.a.read(ends.b.take_outgoing()), "sentit ended the connection: bad record mac");
+}
+
+TEST(SealedRecords, ACloseEndsTheData) {
+  Ends ends;
+  ends.a.write("last");
+  ends.a.records.close();
+  EXPECT_EQ(ends.b.read(ends.a.take_outgoing() + raw_bytes("whatever follows")), "last");
+  EXPECT_TRUE(ends.b.records.closed_by_other());
+}
+
+TEST(SealedRecords, TheQueueIsBounded) {
+  Ends ends;
+  const std::string text = a_text(2 * SealedRecords::kOutgoingBytesMax);
+  const auto bytes = std::as_bytes(std::span(text));
+  const size_t taken = ends.a.records.write(std::span(&bytes, 1)).value();
+  EXPECT_LE(ends.a.queue.size(), SealedRecords::kOutgoingBytesMax);
+  EXPECT_TRUE(ends.b.read(ends.a.take_outgoing()) == text.substr(0, taken));
+}
+
+}  // namespace
+}  // namespace pccl::net
