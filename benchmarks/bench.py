@@ -34,6 +34,7 @@ import counters
 import curve
 import ddp_step
 import groups
+import hosts
 import lab
 import latency
 import memory
@@ -111,7 +112,7 @@ PARTS = (
     Part(
         name="loopback",
         what="all-reduce on loopback beside Gloo and the floor",
-        minutes=13.5,
+        minutes=12.5,
         quick_minutes=0.7,
         needs=("cc", *STOCK_NEEDS),
         runs=(
@@ -127,12 +128,29 @@ PARTS = (
                 name="loopback-default",
                 script="all_reduce.py",
                 row=all_reduce.Row,
-                full='--cases "1 KiB" "64 MiB" --worlds 2 4 --rounds 5',
+                full='--cases "1 KiB" "64 MiB" --worlds 2 4 --rounds 3',
                 quick=None,
                 default=True,
             ),
         ),
         render=render.loopback,
+    ),
+    Part(
+        name="hosts",
+        what="all-reduce between two hosts: plain text, TLS, Gloo",
+        minutes=0.9,
+        quick_minutes=0.2,
+        needs=hosts.NEEDS,
+        runs=(
+            Run(
+                name="hosts",
+                script="hosts.py",
+                row=hosts.Row,
+                full="",
+                quick="--mib 64 --rounds 1",
+            ),
+        ),
+        render=render.two_hosts,
     ),
     Part(
         name="curve",

@@ -4,8 +4,9 @@
     make compare BASE=main CASES='"64 MiB" calls' WORLDS="2 4"
     .venv/bin/python benchmarks/compare.py main --cases calls --pairs 30
 
-The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, the
-calls of latency.py ("calls"), and the step of trainers.DDP of ddp_step.py ("ddp step"). This
+The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, two
+of them with TLS, too, the calls of latency.py ("calls"), and the step of trainers.DDP of
+ddp_step.py ("ddp step"). This
 folder's scripts measure both builds, so that only the product differs. Each build has its own ranks
 and its own master. A pair is one round of each build, one right after the other; the next pair
 begins with the other build. A row has at least 15 pairs; a row of short rounds has up to three
@@ -85,6 +86,10 @@ CASES = (
     ),
 )
 
+# Two ranks with TLS, which is not used on loopback without a token.
+TLS = ", TLS"
+TLS_CASES = tuple(f"{size}{TLS}" for size in ("1 MiB", "64 MiB"))
+
 Pairs = dict[str, list[Pair]]  # by row name
 
 
@@ -104,12 +109,12 @@ class Fleet(Protocol):
 class AllReduces:
     """A world of ranks. A step is the name of a case, and has one row."""
 
-    def __init__(self, world: int, build: Path) -> None:
+    def __init__(self, world: int, build: Path, *, secured: bool) -> None:
         self._size = world
-        self._world = all_reduce.World("pccl", world, build=build)
+        self._world = all_reduce.World("pccl-tls" if secured else "pccl", world, build=build)
 
     def round(self, step: str) -> dict[str, Figure]:
-        (case,) = (case for case in CASES if case.name == step)
+        (case,) = (case for case in CASES if case.name == step.removesuffix(TLS))
         wall, cpu = self._world.all_reduce(case)
         return {f"{step}, world {self._size}": Figure(wall=wall, cpu=cpu)}
 
@@ -159,7 +164,7 @@ class Suite:
 
     def start(self, build: Path) -> Fleet:
         if self.world > 0:
-            return AllReduces(self.world, build)
+            return AllReduces(self.world, build, secured=self.steps[0].endswith(TLS))
         (step,) = self.steps
         return Calls(step, build)
 
@@ -173,6 +178,7 @@ def suites_of(cases: Sequence[str], worlds: Sequence[int]) -> list[Suite]:
     for world in worlds:
         steps = [case.name for case in CASES if case.name in cases and world in case.goals]
         suites.append(Suite(world=world, steps=tuple(steps)))
+    suites.append(Suite(world=2, steps=tuple(name for name in TLS_CASES if name in cases)))
     suites += [Suite(world=0, steps=(step,)) for step in CALLS_COMPARED if step in cases]
     return [suite for suite in suites if suite.steps]
 
@@ -379,7 +385,7 @@ def prepare(revision: str) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    names = [*(case.name for case in CASES), *CALLS_COMPARED]
+    names = [*(case.name for case in CASES), *TLS_CASES, *CALLS_COMPARED]
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

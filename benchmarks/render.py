@@ -18,6 +18,7 @@ import counters
 import curve
 import ddp_step
 import groups
+import hosts
 import latency
 import memory
 import patterns
@@ -220,6 +221,18 @@ def new_groups(machine: Machine, results: Results) -> Body:
         "\n".join([groups.HEAD, *map(groups.line, rows)]) + "\n",
     ]
     return Body(text=section("Further groups", machine, results, *parts), pictures={})
+
+
+def two_hosts(machine: Machine, results: Results) -> Body:
+    """Render the cost of a byte between two hosts."""
+    rows: list[hosts.Row] = results["hosts"].record.rows
+    parts = [
+        "Two network namespaces, joined by a veth pair with an MTU of 1500; float32. CPU is the "
+        "time of all ranks per GB that a rank sends.\nThe pump seals and opens the same bytes with "
+        "AES-128-GCM, and does nothing else.\n",
+        "\n".join([hosts.HEAD, *map(hosts.line, rows)]) + "\n",
+    ]
+    return Body(text=section("Two hosts", machine, results, *parts), pictures={})
 
 
 def averaged_steps(machine: Machine, results: Results) -> Body:

@@ -25,6 +25,7 @@ import counters
 import curve
 import ddp_step
 import groups
+import hosts
 import latency
 import memory
 import options
@@ -374,6 +375,13 @@ def results_of(rows: list[object], **facts: object) -> render.Results:
     return {name: render.Result(command="run it", record=record) for name in bench.ORDER}
 
 
+def hosts_row(size: int) -> hosts.Row:
+    walls = {name: [0.20, 0.21, 0.22] for name in hosts.CONTENDERS}
+    cpu = {name: [1.2, 1.3, 1.4] for name in hosts.CONTENDERS}
+    cpu["pccl-tls"] = [2.4, 2.5, 2.6]
+    return hosts.Row(case="a size", bytes=size, wall=walls, cpu=cpu, pump=[1.0, 1.0, 1.0])
+
+
 def rows_for(name: str) -> render.Results:
     """Return results that this part might have measured."""
     switches = {"voluntary": [1.0], "involuntary": [0.5]}
@@ -428,6 +436,7 @@ def rows_for(name: str) -> render.Results:
                 for name in ddp_step.NAMES
             ]
         ),
+        "hosts": results_of([hosts_row(1 << 10), hosts_row(1 << 28)]),
         "quantized": results_of(list(error_rows())),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),
