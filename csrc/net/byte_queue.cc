@@ -25,7 +25,7 @@ void ByteQueue::reserve(size_t bytes) {
 // Moves the queue to memory for `room` bytes; 0: frees it.
 void ByteQueue::move_to(size_t room) {
   auto memory = room > 0 ? std::make_unique_for_overwrite<std::byte[]>(room) : nullptr;
-  std::copy_n(bytes_.get() + at_, size(), memory.get());
+  if (memory) std::copy_n(bytes_.get() + at_, size(), memory.get());
   end_ = size();
   at_ = 0;
   bytes_ = std::move(memory);
