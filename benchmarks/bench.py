@@ -139,7 +139,7 @@ PARTS = (
         name="hosts",
         what="all-reduce between two hosts: plain text, TLS, Gloo",
         minutes=0.9,
-        quick_minutes=0.2,
+        quick_minutes=0.1,
         needs=hosts.NEEDS,
         runs=(
             Run(
@@ -147,7 +147,7 @@ PARTS = (
                 script="hosts.py",
                 row=hosts.Row,
                 full="",
-                quick="--mib 64 --rounds 1",
+                quick="--mib 16 --rounds 1",
             ),
         ),
         render=render.two_hosts,

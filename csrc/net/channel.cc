@@ -25,8 +25,8 @@ const std::string& Channel::identity() const {
 
 // ---- Receiving ----
 
-// One call of the system. `bytes` is empty at the end of the stream, or if nothing has arrived: then
-// `dry` is set.
+// One call of the system. `bytes` is empty at the end of the stream, or if nothing has arrived:
+// then `dry` is set.
 Channel::Received Channel::receive_once(std::span<std::byte> space) {
   ssize_t received = 0;
   do {

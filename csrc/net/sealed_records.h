@@ -7,8 +7,8 @@
 //   2. At most one incomplete record stays inside, and no memory for it when there is none.
 //   3. A record of the queue is complete. If one cannot be sealed, the queue is emptied, and the
 //      connection fails.
-// Failure: read() or write() returns it, and is not called again. The code is kProtocol. An alert in
-// the queue then names the kind of the failure to the other side.
+// Failure: read() or write() returns it, and is not called again. The code is kProtocol. An alert
+// in the queue then names the kind of the failure to the other side.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Normal operation: OpenSSL makes the handshake. It reads from the caller's ciphertext, and writes to
-// the queue of outgoing bytes, through a BIO (OpenSSL's interface of a socket) that is made of two
+// Normal operation: OpenSSL makes the handshake. It reads from the caller's ciphertext, and writes
+// to the queue of outgoing bytes, through a BIO (OpenSSL's interface of a socket) that is made of two
 // functions. It reads no further than one record, so the records after Finished are not touched.
 // Its key log gives the traffic secrets to SealedRecords, which seals and opens all further records
 // in place: libssl would copy each byte twice more. Sending begins at proven(), receiving at
@@ -31,6 +31,9 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr size_t kHeaderBytes = RecordKey::kHeaderBytes;
+static_assert(Tls::kRecordBytesMax == SealedRecords::kRecordBytesMax);
+static_assert(Tls::kOutgoingBytesMax == SealedRecords::kOutgoingBytesMax);
+static_assert(Tls::kEmptyRecordsMax == SealedRecords::kEmptyRecordsMax);
 
 // TLS_AES_128_GCM_SHA256, whose hash is also the one of the other cipher and of the shared keys.
 constexpr unsigned char kCipher[] = {0x13, 0x01};
@@ -430,10 +433,9 @@ void Tls::Impl::refuse(int alert, const std::string& why) {
 void Tls::Impl::fail_by_openssl() {
   const unsigned long error = ERR_peek_error();
   const std::string reason = take_openssl_error();
-  constexpr Code code = Code::kAuthentication;
   if (proven) records.alert(SealedRecords::Alert::kDecryptError);
   const int alert = ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET;
-  if (abuse != nullptr) return fail(code, abuse);
+  if (abuse != nullptr) return fail(Code::kAuthentication, abuse);
   if (unknown_identity) {
     refusal = Refusal::kUnknownIdentity;
     return refuse(SSL_AD_UNKNOWN_PSK_IDENTITY, "it shows an unknown identity");
@@ -441,9 +443,10 @@ void Tls::Impl::fail_by_openssl() {
   if (ERR_GET_REASON(error) == SSL_R_BINDER_DOES_NOT_VERIFY) refusal = Refusal::kWrongKey;
   if (alert >= 0 && alert < 256) {
     if (dialling) refusal = refusal_in(alert);
-    return fail(code, text_of_alert(alert, refusal));
+    return fail(Code::kAuthentication, text_of_alert(alert, refusal));
   }
-  fail(code, (dialling ? "it does not prove that it knows the key: " : "it is refused: ") + reason);
+  fail(Code::kAuthentication,
+       (dialling ? "it does not prove that it knows the key: " : "it is refused: ") + reason);
 }
 
 // ---- Tls ----------------------------------------------------------------------------------------

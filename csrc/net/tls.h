@@ -38,7 +38,6 @@
 
 #include "csrc/base/result.h"
 #include "csrc/net/keys.h"
-#include "csrc/net/sealed_records.h"
 
 namespace pccl::net {
 
@@ -47,12 +46,12 @@ class Tls {
   static constexpr size_t kIdentityBytesMax = 256;
   static constexpr size_t kHelloBytesMax = 1024;       // of a ClientHello record
   static constexpr size_t kHandshakeBytesMax = 16384;  // that one end sends before established()
-  static constexpr size_t kOutgoingBytesMax = SealedRecords::kOutgoingBytesMax;
+  static constexpr size_t kOutgoingBytesMax = 128u << 10;
   // The most bytes of an incomplete record that stay inside when read() has returned 0. They count
   // if a socket shall announce itself only when many bytes have arrived (SO_RCVLOWAT).
-  static constexpr size_t kRecordBytesMax = SealedRecords::kRecordBytesMax;
+  static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;
   // The most records that arrive one after the other without data.
-  static constexpr size_t kEmptyRecordsMax = SealedRecords::kEmptyRecordsMax;
+  static constexpr size_t kEmptyRecordsMax = 32;
 
   // Returns the key for an identity that a dialler shows; nullopt if it is unknown. The identity is
   // any 1 to kHelloBytesMax bytes. The function must not use the Tls that calls it.

@@ -126,7 +126,7 @@ TEST(TlsAttacks, AChangedFinishedDeliversNoData) {
   }
 }
 
-// The acceptor has sealed data already when it refuses: its alert has the next number, not the first.
+// The acceptor has sealed data when it refuses: its alert has the next number, not the first.
 TEST(TlsAttacks, AChangedFinishedIsAnnouncedAfterTheData) {
   Tls dialler = a_dialler();
   Tls acceptor = an_acceptor();
