@@ -375,12 +375,10 @@ def results_of(rows: list[object], **facts: object) -> render.Results:
     return {name: render.Result(command="run it", record=record) for name in bench.ORDER}
 
 
-PAIR = dict.fromkeys(hosts.CONTENDERS, [0.2])
-
-
 def rows_for(name: str) -> render.Results:
     """Return results that this part might have measured."""
     switches = {"voluntary": [1.0], "involuntary": [0.5]}
+    each = dict.fromkeys(hosts.CONTENDERS, [0.2])
     return {
         "loopback": results_of([loopback_row(), loopback_row(limit=None, floor=False)]),
         "curve": results_of(
@@ -432,7 +430,7 @@ def rows_for(name: str) -> render.Results:
                 for name in ddp_step.NAMES
             ]
         ),
-        "hosts": results_of([hosts.Row(case="", bytes=1 << 28, wall=PAIR, cpu=PAIR, pump=[1.0])]),
+        "hosts": results_of([hosts.Row(case="", bytes=1 << 28, wall=each, cpu=each, pump=[1.0])]),
         "quantized": results_of(list(error_rows())),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),
