@@ -1,6 +1,6 @@
 // Normal operation: OpenSSL makes the handshake. It reads from the caller's ciphertext, and writes
 // to the queue of outgoing bytes, through a BIO (OpenSSL's interface of a socket) that is made of
-// two functions. It reads no further than one record, so the records after Finished are not touched.
+// two functions. It reads no further than one record, so records after Finished are not touched.
 // Its key log gives the traffic secrets to SealedRecords, which seals and opens all further records
 // in place: libssl would copy each byte twice more. Sending begins at proven(), receiving at
 // established(), and then OpenSSL's connection is freed. Failures:
