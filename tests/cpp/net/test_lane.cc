@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "csrc/net/record_key.h"
 #include "tests/cpp/net/frames.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/net/tls_test.h"
@@ -380,22 +381,29 @@ TEST(Lane, AHandshakeTakesOnlySoLong) {
   ::close(second);
 }
 
+// The records of a chunk.
+Bytes sealed_chunk(Tls& tls, uint64_t number, size_t bytes) {
+  const Bytes payload = content(number, bytes);
+  FrameWriter writer(false);
+  writer.push_chunk(chunk(number, bytes), payload);
+  Bytes records;
+  while (writer.chunk_pending()) {
+    Result<size_t> taken = tls.write(writer.gather());
+    EXPECT_TRUE(taken.ok());
+    if (!taken.ok()) break;
+    writer.wrote(taken.value());
+    records = std::move(records) + take_outgoing(tls);
+  }
+  return records;
+}
+
 // A lane that sleeps until much of a chunk has come must count the part of a record that is inside.
 TEST(Lane, AnEncryptedChunkArrivesInPiecesOfAnySize) {
   End a{"a"};
   const auto [first, second] = connected_fds();
   Connected tls;
   a.open(Channel(Socket(first), std::move(tls.acceptor), monotonic_now() + seconds(30)));
-  const Bytes payload = content(3, protocol::kChunkBytesMax);
-  FrameWriter writer(false);
-  writer.push_chunk(chunk(3, payload.size()), payload);
-  Bytes records;
-  while (writer.chunk_pending()) {
-    Result<size_t> taken = tls.dialler.write(writer.gather());
-    ASSERT_TRUE(taken.ok());
-    writer.wrote(taken.value());
-    records = std::move(records) + take_outgoing(tls.dialler);
-  }
+  const Bytes records = sealed_chunk(tls.dialler, 3, protocol::kChunkBytesMax);
   // The last piece is what a lane would miss if it waited for more than is still to come.
   for (size_t at = 0; at < records.size();) {
     const size_t bytes = std::min<size_t>(records.size() - at, 100'003);
@@ -405,6 +413,37 @@ TEST(Lane, AnEncryptedChunkArrivesInPiecesOfAnySize) {
   }
   EXPECT_TRUE(eventually(a.loop, [&] { return a.valid_count == 1; }));
   ::close(second);
+}
+
+// The landing has the data of the records before it, and is as it was from there on.
+TEST(Lane, NoByteOfADamagedRecordReachesTheLanding) {
+  constexpr size_t kBytes = 100'000, kContent = RecordKey::kPlainBytesMax;
+  constexpr size_t kRecord = kContent + RecordKey::kExtraBytes;
+  for (size_t record = 1; record * kContent < kBytes; ++record) {
+    for (const size_t piece : {size_t{1000}, SIZE_MAX}) {
+      SCOPED_TRACE("record " + std::to_string(record));
+      End a{"a"};
+      const auto [first, second] = connected_fds();
+      Connected tls;
+      a.open(Channel(Socket(first), std::move(tls.acceptor), monotonic_now() + seconds(30)));
+      Bytes records = sealed_chunk(tls.dialler, 3, kBytes);
+      records[record * kRecord + RecordKey::kHeaderBytes + 5] ^= std::byte{1};
+      for (size_t at = 0; at < records.size(); at += std::min(piece, records.size() - at)) {
+        ::send(second, records.data() + at, std::min(piece, records.size() - at), MSG_NOSIGNAL);
+      }
+      EXPECT_TRUE(eventually(a.loop, [&] { return a.failed_count == 1; }));
+      on(a.loop, [&] {
+        EXPECT_EQ(a.failure.code, Code::kProtocol);
+        const size_t arrived = record * kContent - protocol::kFrameHeaderBytes;
+        Bytes expected = content(3, kBytes);
+        std::fill(expected.begin() + static_cast<std::ptrdiff_t>(arrived), expected.end(),
+                  std::byte{0xee});
+        EXPECT_TRUE(same(a.landing, expected));
+        EXPECT_EQ(a.valid_count, 0);
+      });
+      ::close(second);
+    }
+  }
 }
 
 }  // namespace
