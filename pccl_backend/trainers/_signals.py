@@ -1,8 +1,8 @@
 """Delays signals while a trainer changes its state, and delivers them while it waits.
 
-A Python signal handler may raise between any two bytecodes, as the one for KeyboardInterrupt does.
+A Python signal handler may raise between any two bytecodes; the default handler of SIGINT does.
 One bytecode cannot change several tensors, nor make a C++ call and store its result. Therefore no
-handler may raise in between.
+handler may raise during such a change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class HeldSignals:
-    """A `with` block in which handlers raise only inside `wait`; no signal is lost.
+    """A `with` block that lets handlers raise only inside `wait`; no signal is lost.
 
     A signal that arrives outside `wait` is handled by the next `wait`, or at the end of the block.
     Handlers run only on Python's main thread; on other threads there is nothing to delay. The block
@@ -60,12 +60,12 @@ class HeldSignals:
             self._release()
 
     def wait(self, call: Callable[[], T]) -> T:
-        """Make a call that may take long. At most one exception of a handler comes out of it.
+        """Make a call that may take long. It raises at most one exception of a handler.
 
-        No second exception interrupts the code that catches the first. If an exception comes after
-        the call has returned, it is kept for later, and the result is not lost. This is true up to
-        the last bytecode of the call itself. Therefore pass a functools.partial rather than a
-        lambda.
+        No second exception interrupts the code that catches the first. If a handler raises after
+        the call has returned, its exception is kept for later, and the result is not lost. This
+        holds from the last bytecode of the call on. Therefore pass a functools.partial rather than
+        a lambda.
         """
         done: list[T] = []
         self._ticket = itertools.repeat((), 1)
@@ -75,7 +75,7 @@ class HeldSignals:
                 self._handle(self._noted.pop(0), None)
             if self._late:
                 raise self._late.pop()
-            # No bytecode lies between the end of the call and the storing of its result in the
+            # No bytecode runs between the end of the call and the storage of its result in the
             # list, nor between the consumption of the ticket and the start of the call.
             done.extend(itertools.starmap(call, self._ticket))
             self._heard = False

@@ -1,8 +1,8 @@
 """Backward: notices which gradients have changed since the peers averaged them.
 
 A backward changes a gradient in place, or makes one; hooks of the parameters notice it. A program
-may also set another gradient tensor. Changes in place by the program, for example
-by clip_grad_norm_, are looked at apart: after an average() they are for the step that follows.
+may also set another gradient tensor. Changes in place by the program, for example by
+clip_grad_norm_, are detected separately: after an average() they belong to the next step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Backward:
         self._changed: set[int] = set()  # by id; the hooks keep the parameters alive
         self._given: dict[int, tuple[TensorWeakRef, int]] = {}  # the mean, and its version
         self.handles: list[Any] = []
-        self._unhooked: set[int] = set()  # their gradients are looked at instead
+        self._unhooked: set[int] = set()  # by id; the versions of their gradients are compared
         for parameter in parameters.values():
             if not parameter.requires_grad:
                 continue

@@ -1,18 +1,18 @@
-"""Bases: what each peer has of its own, and whether the peers have the same.
+"""Bases: the unshared tensors of each peer, and a check that they are equal on all peers.
 
 DiLoCo does not share frozen parameters, nor buffers with `buffers="own"`. If the peers train
-adapters on different bases, their mean is of no use, and no error shows it. Therefore each peer
-makes a hash of each such tensor before it joins. A number that stands for all of them travels with
-each round. If the numbers of the peers differ, they send their hashes, once, and each logs a
-warning that names the tensors and the peers.
+adapters on different bases, the mean of the adapters is useless, and no error shows it. Therefore
+each peer hashes each such tensor before it joins. One number that represents all hashes of a peer
+travels with each round. If the numbers of the peers differ, the peers exchange their hashes once,
+and each logs a warning that names the tensors and the peers.
 
 The hashes travel in a table of a fixed size, because the peers may have different tensors. Each
-tensor adds its hash to one slot of the first half, chosen by its name, and to one of the second
-half. A tensor differs if both of its slots do. So it may happen that one is named that does not
-differ itself, beside others that do.
+tensor adds its hash to one slot of the first half, chosen by its name, and to one slot of the
+second half. A tensor is reported if both of its slots differ. So a warning may also name a tensor
+that is equal, if its slots collide with the slots of different ones.
 
-A frozen parameter that has changed since is hashed again when a newcomer is admitted. A buffer is
-expected to change, so its hash remains as of the start.
+When a newcomer is admitted, frozen parameters that have changed are hashed again. Buffers are
+expected to change, so their hashes remain as of the start.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ SHOWN_MAX = 4  # names in a warning
 
 
 class Bases:
-    """The hashes of what is this peer's own.
+    """The hashes of the tensors that this peer does not share.
 
-    If the processes of a host have only parts of it, this peer compares nothing: the parts of other
-    hosts may be others.
+    If the processes of a host have only parts of them, this peer compares nothing: other hosts may
+    be cut differently.
 
     Args:
         model: the model.
         buffers: whether its buffers are each peer's own.
 
     Attributes:
-        number: stands for all of them, from 1 to NUMBER_MAX; 0: there is nothing to compare.
+        number: represents all hashes, from 1 to NUMBER_MAX; 0: there is nothing to compare.
     """
 
     def __init__(self, model: torch.nn.Module, *, buffers: bool) -> None:
@@ -55,29 +55,29 @@ class Bases:
         self._has_buffers = buffers
         self._hashes: dict[str, int] = {}
         self._marks: dict[str, tuple[object, ...]] = {}  # of the tensors when they were hashed
-        self._whole = True  # whether this process has all of them
+        self._whole = True  # whether this process has all elements of the tensors
         self._compared: Numbers = ()
         self._told: set[str] = set()  # names of the peers
         self.number = 0
 
     def read(self) -> None:
-        """Hash what the model has now; what has not changed since the last time keeps its hash."""
+        """Hash the model's present tensors. Tensors unchanged since the last call keep theirs."""
         found = self._tensors()
         self._hashes = {name: each for name, each in self._hashes.items() if name in found}
         self._whole = not any(is_dtensor(t) and t.device_mesh.size() > 1 for t in found.values())
         self._hash(found)
 
     def read_again(self) -> None:
-        """Hash those frozen parameters again that have changed."""
+        """Hash again the frozen parameters that have changed."""
         found = self._tensors()
         known = [name for name in self._hashes if name.startswith("parameter") and name in found]
         self._hash({name: found[name] for name in known})
 
     def is_due(self, numbers: Numbers) -> bool:
-        """Return whether the peers compare their hashes now. They all return the same.
+        """Return whether the peers compare their hashes now: the same result on all peers.
 
         Args:
-            numbers: of all members in a round.
+            numbers: the numbers of all members in a round.
         """
         sure = {number for _, number in numbers if number}
         if len(sure) < 2 or list(self._compared) == list(numbers):
@@ -86,7 +86,7 @@ class Bases:
         return True
 
     def table(self) -> torch.Tensor:
-        """Return the hashes as they travel; they are added to zeros."""
+        """Return the hashes as a table of int64: each slot is a sum of hashes."""
         table = torch.zeros(2 * SLOTS, dtype=torch.int64, device="cpu")
         for name, value in self._hashes.items():
             for slot in _slots(name):
@@ -94,10 +94,10 @@ class Bases:
         return table
 
     def difference(self, tables: Mapping[str, torch.Tensor]) -> str:
-        """Return the text of a warning; empty if there is nothing new to tell.
+        """Return the text of a warning; empty if there is nothing new to report.
 
         Args:
-            tables: of those other peers that have one, by their names.
+            tables: the tables of the other peers that have one, by the peers' names.
         """
         mine, names, peers = self.table(), set[str](), []
         if not self.number:
@@ -136,7 +136,7 @@ class Bases:
                 continue
             try:
                 self._hashes[name], self._marks[name] = _hash_of(name, tensor), mark
-            except (RuntimeError, TypeError, ValueError):  # torch cannot give its bytes
+            except (RuntimeError, TypeError, ValueError):  # torch cannot return its bytes
                 self._hashes.pop(name, None)
         digest = hashlib.blake2b(str(sorted(self._hashes.items())).encode(), digest_size=8).digest()
         number = int.from_bytes(digest, "little") % NUMBER_MAX + 1
@@ -144,7 +144,7 @@ class Bases:
 
 
 def _mark(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what an operation changes that changes the tensor, unless it is by `.data`."""
+    """Return a mark that changes when an operation changes the tensor, except through `.data`."""
     version = 0 if tensor.is_inference() else tensor._version
     return id(tensor), version, tensor.dtype, tensor.shape, tensor.device
 
@@ -153,7 +153,7 @@ def _hash_of(name: str, tensor: torch.Tensor) -> int:
     """Return a number that depends on name, dtype, shape and bytes, and not on the device.
 
     Raises:
-        RuntimeError, TypeError, ValueError: it has no bytes that torch gives.
+        RuntimeError, TypeError, ValueError: torch cannot return its bytes.
     """
     digest = hashlib.blake2b(name.encode(), digest_size=7)
     with torch.no_grad():
@@ -166,7 +166,7 @@ def _hash_of(name: str, tensor: torch.Tensor) -> int:
 
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors with memory of which a tensor consists."""
+    """Yield the dense tensors inside a tensor, unwrapping subclasses."""
     if is_traceable_wrapper_subclass(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from _plain(getattr(tensor, name))
@@ -180,7 +180,7 @@ def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the parts of a tensor in their order, for which little memory is needed."""
+    """Yield the parts of a tensor in order, each small, so that a copy needs little memory."""
     count = tensor.numel()
     if tensor.dim() == 0 or count * tensor.itemsize <= PIECE_BYTES:
         yield tensor

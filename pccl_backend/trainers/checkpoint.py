@@ -1,4 +1,4 @@
-"""Checkpoints of a trainer: its shared state, with the hash by which a run resumes from it."""
+"""Checkpoints of a trainer: its shared state, with the hash that lets a run resume from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = ("tensors", "revision", "hash", "digest")
 
 
 def save(engine: Engine, *, own: bool) -> dict[str, Any]:
-    """Return the shared state, and what is this peer's own; see `Trainer.state_dict`."""
+    """Return the shared state, with `own` also this peer's own; see `Trainer.state_dict`."""
     engine.look_up()
     tensors = _full(engine.state)
     info = engine.info
@@ -32,7 +32,7 @@ def save(engine: Engine, *, own: bool) -> dict[str, Any]:
 
 
 def check(state: Mapping[str, Any], *, own: bool) -> None:
-    """Check that the tensors are those that were saved.
+    """Check that the tensors are unchanged since they were saved.
 
     Raises:
         ValueError: a key is missing, or the digest differs.
@@ -56,7 +56,7 @@ def check(state: Mapping[str, Any], *, own: bool) -> None:
 
 
 def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
-    """Copy a state that was checked into a trainer that has not started.
+    """Copy a checked state into a trainer that has not started.
 
     Raises:
         ValueError: names, dtypes or shapes differ from the trainer's.
@@ -71,17 +71,17 @@ def load(engine: Engine, state: Mapping[str, Any], *, own: bool) -> None:
 
 
 def _full(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors with elements. The others have only their names to compare."""
+    """Return the tensors with elements. Empty ones exist only so that their names are compared."""
     return {name: tensor for name, tensor in state.items() if tensor.numel()}
 
 
 def _copy(
     mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], differ: str
 ) -> None:
-    """Copy their values into tensors of the same names, dtypes and shapes.
+    """Copy the values of `theirs` into `mine`: the same names, dtypes and shapes.
 
     Raises:
-        ValueError: names (`differ` says why they may), dtypes or shapes differ.
+        ValueError: names, dtypes or shapes differ. `differ` is the likely reason of other names.
     """
     for name in [*mine.keys() - theirs.keys(), *theirs.keys() - mine.keys()]:
         where = "checkpoint" if name in mine else "trainer"

@@ -1,32 +1,32 @@
-"""Core: what a DiLoCo trainer does next. It knows no tensor, no group and no clock.
+"""Core: decides a trainer's next action. It knows no tensor, no group and no clock.
 
-The trainer asks `next` for an action, carries it out, and says how it ended: `did`, `reduce_failed`
-or `call_failed`. If an action raised and the core was not told, `next` gives the same action again.
+The trainer asks `next` for an action, carries it out, and reports its end: `did`, `reduce_failed`
+or `call_failed`. If an action raised without a report, `next` returns the same action again.
 So a call of the trainer that raised continues where it stopped.
 
 A *round* averages one fragment of the model and moves it: one outer step. With overlap 0 a round
-is finished within one boundary (and measured again at each POST), otherwise it flies while inner
-steps are taken:
+is finished within one boundary (and measured again at each POST). Otherwise it is in flight while
+inner steps are taken:
 
     blocking     POST  AWAIT  APPLY  LOAD  UPDATE  SYNC
     overlapped   [AWAIT  APPLY  LOAD]  TURN  UPDATE  SYNC  POST     ... AWAIT  APPLY  LOAD
 
-TURN measures the fragment that is sent next. If the round in flight concerns the same fragment,
-TURN also applies and loads that round, because the new pseudo-gradient is measured from the values
-before: this is "send before receive at the same step".
+TURN measures the next fragment to send. If the round in flight concerns the same fragment, TURN
+also applies and loads that round, because the new pseudo-gradient must be measured from the values
+before it: "send before receive at the same step".
 
-After a meeting that has admitted somebody, the SYNC of a boundary goes on in the background: a
-newcomer fetches the state while the others go on. The shared tensors are lent meanwhile, so they
-SETTLE before they write them, or meet again:
+After a meeting that has admitted a newcomer, the SYNC of a boundary continues in the background:
+the newcomer fetches the state while the others continue. The shared tensors are lent meanwhile, so
+the others SETTLE before they write these tensors or meet again:
 
     blocking     ... UPDATE  SYNC     POST  SETTLE  AWAIT  APPLY ...
     overlapped   TURN  UPDATE  SYNC  POST     SETTLE  AWAIT  APPLY  LOAD
 
-Nothing flies during UPDATE and SYNC. Therefore what the peers share is complete at each SYNC, and a
-newcomer joins with one SYNC. The shared state tells it what the others do next (`Progress.then`):
-in an overlapped run, and after a loss, they POST at once, and so does the newcomer, with weight 0.
-If they went on while it fetched the state, it is `late`: it takes fewer inner steps, so that they
-do not wait for it at the next boundary.
+No round is in flight during UPDATE and SYNC. Therefore the shared state is complete at each SYNC,
+and a newcomer joins with one SYNC. The shared state contains the members' next step
+(`Progress.then`): in an overlapped run, and after a loss, they POST at once, and so does the
+newcomer, with weight 0. If the others continued while it fetched the state, it is `late`: it takes
+fewer inner steps, so that they do not wait for it at the next boundary.
 
 A failed round is posted again after UPDATE and SYNC (a *repair*).
 """
@@ -39,7 +39,7 @@ from pccl_backend.trainers.stages import Action, Boundary, Delta, Goal, Progress
 
 __all__ = ["ATTEMPTS_MAX", "Core"]
 
-# Every repetition follows a change of the members. More of them in one outer step are no progress.
+# Every repetition follows a change of the members. More than this in one outer step is no progress.
 ATTEMPTS_MAX = 32
 
 
@@ -49,20 +49,20 @@ class Core:
     Args:
         overlap: inner steps between POST and AWAIT; 0: a blocking trainer; None: until the
             all-reduce has finished, at most until the next boundary.
-        every: inner steps of a cycle, in which each fragment is sent once; None: boundaries come
+        every: inner steps of a cycle; each fragment is sent once in a cycle. None: boundaries come
             from outside.
         fragments: number of fragments.
-        lends: whether what is shared may be lent to a SYNC while inner steps are taken.
+        lends: whether the shared tensors may be lent to a SYNC while inner steps are taken.
 
     Attributes:
-        progress: what is shared; `then` and `position` are as of the last SYNC.
-        delta: what the buffer holds.
+        progress: the shared progress; `then` and `position` are as of the last SYNC.
+        delta: the content of the pseudo-gradient's buffer.
         steps: inner steps since the last boundary.
-        attempts: times that the round was posted.
-        blank: whether this peer has just come, in the middle of a round.
+        attempts: number of times that the round was posted.
+        blank: whether this peer was admitted in the middle of this round.
         met: whether a meeting has ended whose result no call has returned.
-        started: whether this peer holds what the others hold.
-        lent: whether a SYNC goes on in the background.
+        started: whether this peer holds the same state as the others.
+        lent: whether a SYNC continues in the background.
         late: whether the others took inner steps while this peer fetched the state; until the next
             boundary.
     """
@@ -78,13 +78,14 @@ class Core:
         self._boundary = Boundary.NONE
         self._meeting: Action | None = None  # the call of a meeting that comes next
         self._repair = False  # whether the meeting follows a failure
-        # Whether the last meeting did, and nothing was posted since; the same before the last POST.
+        # Whether the last meeting followed a failure, with no POST since; the same for the meeting
+        # before the last POST.
         self._repaired = self._flight_repaired = False
-        self._tries = 0  # of a meeting
+        self._tries = 0  # failed calls of a meeting
         self._whole = False  # whether the meeting began with UPDATE
-        self._joined = False  # whether that has admitted somebody
+        self._joined = False  # whether that UPDATE has admitted a newcomer
         self.progress = Progress()
-        self._agreed = self._agreed_before = (0, self.progress)  # of the last SYNC, of that before
+        self._agreed = self._agreed_before = (0, self.progress)  # last SYNC, the one before
         self.delta = Delta.FREE
         self.steps = self.attempts = 0
         self.blank = self.met = self.started = self.lent = self.late = False
@@ -95,7 +96,7 @@ class Core:
 
     @property
     def fragment(self) -> int:
-        """The fragment of the round in flight, or of the one that is sent next."""
+        """The fragment of the round in flight, or of the next round."""
         return self.progress.rounds % self._fragments
 
     @property
@@ -105,7 +106,7 @@ class Core:
 
     @property
     def closing(self) -> bool:
-        """Whether only the meeting, or the report of it, remains of a blocking boundary."""
+        """Whether a blocking boundary lacks only its meeting, or the return of its result."""
         return self._boundary in (Boundary.LOADED, Boundary.DONE)
 
     @property
@@ -113,7 +114,7 @@ class Core:
         """Whether inner steps are next: no boundary is unfinished."""
         return self._boundary is Boundary.NONE
 
-    # --- What to do ------------------------------------------------------------------------------
+    # --- Decisions -------------------------------------------------------------------------------
 
     def want(self, goal: Goal) -> None:
         """Begin a call of the trainer, or continue one that raised."""
@@ -129,14 +130,14 @@ class Core:
         self._goal = goal
 
     def next(self) -> Action | None:
-        """Return what comes next; None if the call has reached its goal."""
+        """Return the next action; None if the call has reached its goal."""
         action = self._of_the_flight() or self._meeting or self._of_the_boundary()
         if action is None and self._goal is Goal.MEET and not self.met:
             action = Action.UPDATE
         return Action.SETTLE if self.lent and action not in (None, Action.POST) else action
 
     def _of_the_flight(self) -> Action | None:
-        """Return what ends the round in flight, if this call ends it."""
+        """Return the action that ends the round in flight, if this call ends it."""
         match self.delta:
             case Delta.FLYING if self._lands:
                 return Action.AWAIT
@@ -149,7 +150,7 @@ class Core:
                 return None
 
     def _of_the_boundary(self) -> Action | None:
-        """Return what brings the boundary forward, or a round that has failed back into flight."""
+        """Return the action that advances the boundary, or posts a failed round again."""
         if self._boundary is Boundary.BEGUN and self._steps_on:
             turns = not self.blocking and self.delta is Delta.FREE
             return Action.TURN if turns else Action.POST
@@ -164,26 +165,26 @@ class Core:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the SYNC that comes next may go on while this peer takes inner steps.
+        """Whether the next SYNC may continue while this peer takes inner steps.
 
-        All members that hold what the others hold say the same.
+        All members that have started have the same value.
         """
         meets = self._boundary in (Boundary.LOADED, Boundary.TURNED)
         return self._lends and self._joined and self.started and meets
 
     @property
     def _steps_on(self) -> bool:
-        """Whether the call goes on over the boundary. A blocking `meet` leaves it to `step`."""
+        """Whether the call passes the boundary. A blocking `meet` leaves it to `step`."""
         return self._goal is not Goal.MEET or not self.blocking
 
-    # --- What has happened -----------------------------------------------------------------------
+    # --- Reports ---------------------------------------------------------------------------------
 
     def inner_step(self, *, due: bool = False, landed: bool = False) -> Goal | None:
         """Count an inner step, and return the goal of the call that it needs.
 
         Args:
-            due: whether the time of this boundary has come, for a trainer that goes by the clock,
-                or that is late.
+            due: whether the boundary is due by the clock, for a trainer with a timedelta, or one
+                that is late.
             landed: whether the all-reduce has finished, for a trainer without a fixed overlap.
         """
         self.steps += 1
@@ -200,7 +201,7 @@ class Core:
 
     @property
     def interval(self) -> int:
-        """Inner steps until the next boundary, from the one before."""
+        """Inner steps from the last boundary to the next one."""
         assert self._every is not None
         flies = self.delta in (Delta.FLYING, Delta.OWN, Delta.MEAN)
         place = (self.progress.rounds + (flies and not self.blocking)) % self._fragments
@@ -234,23 +235,23 @@ class Core:
                 raise AssertionError(action)
 
     def updated(self, *, joined: bool) -> None:
-        """UPDATE is done, and has admitted somebody or not."""
+        """UPDATE is done; `joined`: it has admitted a newcomer."""
         self._meeting = Action.SYNC
         self._whole, self._joined = True, joined
 
     def applied(self, *, inner_steps: int) -> None:
-        """APPLY is done; on average the peers took so many inner steps for it."""
+        """APPLY is done; `inner_steps`: the peers' inner steps for it, on average."""
         self._count(inner_steps)
         self.delta = Delta.APPLIED
 
     def turned(self, *, inner_steps: int | None) -> None:
-        """TURN is done; None if it has only measured."""
+        """TURN is done; `inner_steps`: as for `applied`, or None if TURN has only measured."""
         if inner_steps is not None:
             self._count(inner_steps)
         self.did(Action.TURN)
 
     def posting(self) -> None:
-        """POST begins: it is an attempt, also if it fails."""
+        """POST begins. It counts as an attempt even if it fails."""
         self.attempts += 1
 
     def _count(self, inner_steps: int) -> None:
@@ -258,9 +259,9 @@ class Core:
         self.progress = replace(self.progress, rounds=rounds, inner_steps=steps)
 
     def offer(self) -> tuple[int, Progress]:
-        """Return revision and progress to share in the SYNC that comes next.
+        """Return revision and progress to share in the next SYNC.
 
-        The revision is that of the last SYNC, or one more if something has changed since.
+        The revision is the number of the last SYNC, or one more if the progress has changed since.
         """
         revision, agreed = self._agreed
         progress = self._offered_progress()
@@ -283,17 +284,17 @@ class Core:
         return Progress(self.progress.rounds, then, position, self.progress.inner_steps)
 
     def resume(self, revision: int, progress: Progress) -> None:
-        """Begin with a state that a run has agreed on. The members take inner steps next."""
+        """Begin with an agreed state of a run. The members take inner steps next."""
         self._agreed = self._agreed_before = (revision, progress)
         self.progress = replace(progress, then=Then.STEPS, position=0)
 
     def synced(self, revision: int, agreed: Progress, *, goes_on: bool = False) -> None:
-        """SYNC is done; `agreed` is what all members now share.
+        """SYNC is done: all members share the same state, or fetch it.
 
         Args:
-            revision: of what they share.
+            revision: of the shared state.
             agreed: the progress in it.
-            goes_on: whether it goes on in the background, because others fetch the state.
+            goes_on: whether the SYNC continues in the background, because others fetch the state.
         """
         assert not goes_on or self.may_go_on
         self._agreed_before, self._agreed = self._agreed, (revision, agreed)
@@ -310,7 +311,7 @@ class Core:
             self._come_in(agreed)
 
     def _come_in(self, agreed: Progress) -> None:
-        """A newcomer does what the others do."""
+        """Put a newcomer into the same place of the round as the others."""
         self.started = True
         self.steps = 0
         self.late = agreed.then in (Then.STEPS_NOW, Then.POST_NOW)
@@ -324,15 +325,15 @@ class Core:
         self._boundary = Boundary.BEGUN if ends else Boundary.TURNED
 
     def reduce_failed(self, *, members_changed: bool, was_over: bool) -> bool:
-        """POST or AWAIT failed for all members. Return whether the caller must hear of it.
+        """POST or AWAIT failed for all members. Return whether the caller must raise the error.
 
         Args:
-            members_changed: the error means only this; meet again and repeat.
+            members_changed: the error means only a change of the members; meet again and repeat.
             was_over: whether the all-reduce had ended before this peer called it.
         """
         self.delta = Delta.FREE if self.blocking else Delta.OWN
-        # If the others have met with this peer and are past this all-reduce, the next all-reduce is
-        # the one they wait in. In one more meeting, both sides would only wait for each other.
+        # If the others have met with this peer and have passed this all-reduce, they wait in the
+        # next one. Another meeting would let both sides wait for each other.
         repaired = self._flight_repaired or self._repaired
         past = not members_changed and repaired and was_over
         if not past:
@@ -340,7 +341,7 @@ class Core:
         return (not members_changed and not past) or self.attempts % ATTEMPTS_MAX == 0
 
     def call_failed(self, *, members_changed: bool) -> bool:
-        """UPDATE, SYNC or SETTLE failed for all members. Return whether the caller must hear."""
+        """UPDATE, SYNC or SETTLE failed for all members. Return whether the caller must raise."""
         self._meeting, self._repair = Action.UPDATE, True
         if self.lent:
             self._agreed = self._agreed_before  # the group has not recorded that revision
@@ -355,7 +356,7 @@ class Core:
             self._boundary = Boundary.NONE
 
     def leave(self) -> None:
-        """This peer is out of the run: what was not applied is forgotten, the counters are kept."""
+        """This peer is out of the run: drop the unfinished round, and keep the counters."""
         self._goal = self._meeting = None
         self._boundary = Boundary.NONE
         self._repair = self._repaired = self._whole = self.met = self.started = False

@@ -1,9 +1,9 @@
 """DDP: average the gradients at each optimizer step, with peers that come and go.
 
 Before an optimizer steps, a *round* averages the new gradients of all optimizers of the trainer.
-When those that have a new gradient have stepped, the peers meet: newcomers are admitted, lost peers
-removed, and all hold the same bits of parameters, optimizer state and buffers. A newcomer receives
-all of these from the others.
+After all optimizers with a new gradient have stepped, the peers meet: newcomers are admitted, lost
+peers removed, and all hold the same bits of parameters, optimizer state and buffers. A newcomer
+receives all of these from the others.
 
 So optimizers that step after one backward (Muon for the matrices, AdamW for the rest) have one
 round and one meeting. Two optimizers with a backward each (a GAN) have a round each. If the second
@@ -11,12 +11,12 @@ backward has given both a gradient, the peers cannot know whether both step; the
 beginning of the next round.
 
 If a peer is lost while the gradients travel, the survivors meet and average them again. A newcomer
-that is admitted at that moment brings no gradient, takes the same step as the others, and delays
-none of them.
+that is admitted at that moment contributes no gradient, takes the same step as the others, and
+delays none of them.
 
-A peer that was too late for the others, in a run with `call_timeout` in its URL, comes back in its
-optimizer's step. It takes the others' state, and their steps without a gradient of its own until
-they are at the step of its loop. A newcomer with several optimizers does the same.
+In a run with `call_timeout` in its URL, a peer that was removed because it was late comes back in
+its optimizer's step. It takes the others' state. Then it takes their steps without a gradient of
+its own, until they reach the step of its loop. A newcomer with several optimizers does the same.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ class DDP(Trainer):
     Put the training loop into its `with` block. All peers take the same steps. A peer that came
     back has missed some, so end the loop by `revision`, the number of rounds that the run has had,
     and not by a count of your own. A GAN has two rounds in an iteration. The optimizers' settings
-    belong to each peer: take a learning rate's schedule from `revision`.
+    belong to each peer: compute a learning rate's schedule from `revision`.
 
     Gradients accumulate over several backwards as usual. An optimizer may be given a closure that
-    it evaluates once. A parameter without a gradient on all peers keeps `grad = None`; one that
-    only some peers have used gets the mean with zeros of the others.
+    it evaluates once. A parameter without a gradient on all peers keeps `grad = None`. If only some
+    peers have used a parameter, the others count as zeros in its mean.
 
     With torch.amp.GradScaler, each peer may have a scale of its own. A peer that finds an infinity
-    gives its next gradient to the others' step, or with a fused optimizer takes their mean; only
-    its own scale is lowered. If several optimizers share a scaler, call its `unscale_` for each
-    before the first one steps. It also comes before `average`.
+    contributes its next gradient to the others' step, or with a fused optimizer takes their mean;
+    only its own scale is lowered. If several optimizers share a scaler, call its `unscale_` for
+    each before the first one steps, and before `average`.
 
     Args:
-        model: the model; its parameters, buffers and optimizer state are shared. Its state is
-            looked up at each meeting by the names of the start: a walk over the names and their
-            places in memory, which takes about 1 ms for 1,000 tensors.
-        optimizer: the optimizer, or several in the order in which they step.
-        url: joins this run when the `with` block begins, leaves it at the end, and comes back to it
-            if the others have removed this peer meanwhile, for example because it was too late
+        model: the model; its parameters, buffers and optimizer state are shared. Each meeting
+            looks up its tensors and their addresses by the names of the start. This takes about
+            1 ms for 1,000 tensors.
+        optimizer: the optimizer, or several in the order of their steps.
+        url: joins this run when the `with` block begins, leaves it at the end, and joins it again
+            if the others have removed this peer meanwhile, for example because it was late
             (`call_timeout=60` in the URL).
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
@@ -81,13 +81,13 @@ class DDP(Trainer):
 
     Raises:
         ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
-            be averaged; an optimizer that also moves something else than the model, or one that
-            needs several evaluations of a closure (LBFGS), or keeps state that is neither tensor
-            nor number; a model that has a trainer already, or one that is cut between processes.
-            Also in a step: the model's layout (docs/recipes.md,
-            section 6) differs from that of the start; the peers step different optimizers; an
-            optimizer evaluates its closure twice or never, or steps inside a backward; an optimizer
-            that the trainer does not know moves the model.
+            be averaged; an optimizer that also moves parameters outside of the model, or needs
+            several evaluations of a closure (LBFGS), or keeps state that is neither tensor nor
+            number; a model that has a trainer already, or one that is cut between processes.
+            Also in a step: the model's layout (docs/recipes.md, section 6) has changed since the
+            start; the peers step different optimizers; an optimizer evaluates its closure twice or
+            never, or steps inside a backward; an optimizer that the trainer does not know moves the
+            model.
 
     Example:
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -120,7 +120,7 @@ class DDP(Trainer):
         super().__init__(
             model,
             optimizers,
-            # The next optimizer step, soon after a SYNC, writes what would be lent.
+            # The next optimizer step comes soon after a SYNC, and writes the shared tensors.
             core=lambda: Core(overlap=0, every=None, fragments=1, lends=False),
             copies=lambda core: Gradients(layout(), optimizers, core),
             url=url,
@@ -131,9 +131,9 @@ class DDP(Trainer):
         self._backward = Backward(optimizers, {})
         self._asked = 0  # the optimizers of the last average(), until they have stepped
         self._once: Callable[[], Any] | None = None  # the closure of the last step
-        self._unevaluated = False  # whether it is going to make the gradients
+        self._unevaluated = False  # whether that closure was not evaluated yet
         self._depth = Depth()
-        self._placed: tuple[object, ...] | None = None  # its membership, when it knows its place
+        self._placed: tuple[object, ...] | None = None  # the membership that knows its place
 
     @property
     def revision(self) -> int:
@@ -151,10 +151,10 @@ class DDP(Trainer):
         after the last backward before these steps.
 
         Args:
-            optimizers: those that step next; all of the trainer's unless given.
+            optimizers: the ones that step next; all of the trainer's unless given.
 
         Raises:
-            InvalidStateError: it is called outside of the `with` block.
+            InvalidStateError: the call is outside of the `with` block, and before `start`.
             ValueError: an optimizer that the trainer does not know; errors as in a step.
             PcclError: any error of a step.
 
@@ -194,7 +194,7 @@ class DDP(Trainer):
     meet.__doc__ = Trainer.meet.__doc__
 
     def finish(self) -> None:
-        """Meet, if the peers have stepped since they have met. The end of the block does it."""
+        """Meet, if the peers have stepped since the last meeting. The block does it at its end."""
         self._end_taken_round()
         super().finish()
 
@@ -218,7 +218,7 @@ class DDP(Trainer):
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """An optimizer is going to step: it gets the mean gradients, or its closure does."""
+        """An optimizer's step begins: it gets the mean gradients now, or after its closure."""
         if self._gradients.steps_itself:
             return None
         if within_backward():
@@ -233,7 +233,7 @@ class DDP(Trainer):
         if within and (closure is None or closure is self._once):
             return None
         if closure is None:
-            self._unevaluated = False  # the closure of a step that has raised is gone
+            self._unevaluated = False  # left over from a step that raised
             self._average_for(index)
             return None
         once = self._once = self._evaluated_once(index, closure)
@@ -242,7 +242,7 @@ class DDP(Trainer):
         return (arguments[0], once, *arguments[2:]), options
 
     def _evaluated_once(self, index: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return the closure with a round behind its evaluation."""
+        """Return a closure that evaluates the given one, then runs a round."""
         self._unevaluated = True
 
         def once() -> Any:
@@ -260,7 +260,7 @@ class DDP(Trainer):
         return once
 
     def _average_for(self, index: int) -> None:
-        """Make the mean gradients for the step of an optimizer, unless the last round has."""
+        """Make the mean gradients for an optimizer's step, unless the last round has made them."""
         own, gradients = 1 << index, self._gradients
         with self._held():
             looks = len(self._optimizers) > 1 or gradients.given
@@ -273,7 +273,7 @@ class DDP(Trainer):
                         "backward"
                     )
                 has_mean = own & (self._asked or gradients.expected) & ~gradients.stepped
-                # After average(), the program's changes of a gradient are for the step.
+                # After average(), changes of a gradient by the program are meant for the step.
                 written = not self._asked and self._backward.written(self._optimizers[index])
                 if has_mean and not changed and not written:
                     self._require_mean(index)
@@ -299,7 +299,7 @@ class DDP(Trainer):
             )
         gradients.stepped |= 1 << index
         left = self._asked or gradients.expected
-        if gradients.doubtful:  # a GradScaler may have skipped earlier ones, for an infinity
+        if gradients.doubtful:  # a GradScaler may have skipped earlier ones because of an infinity
             left &= -1 << index
         if not left & ~gradients.stepped:
             self._end_round()
@@ -307,11 +307,11 @@ class DDP(Trainer):
     # --- The round --------------------------------------------------------------------------------
 
     def _round(self, step: Step, *, stale: bool) -> None:
-        """Average the gradients, when the others are at this step, too.
+        """Average the gradients, once the others are at this step, too.
 
         Args:
-            step: of this peer's loop.
-            stale: whether the gradients are of older parameters.
+            step: the present step of this peer's loop.
+            stale: whether the gradients belong to older parameters.
         """
         waits = False  # whether the others are at another step
         with self._held():
@@ -334,14 +334,14 @@ class DDP(Trainer):
     def _knows_its_place(self) -> bool:
         """Return whether the others are at the step of this peer's loop.
 
-        They may be at another one if there are several optimizers, and this peer is new. If it has
-        received nothing, it is not new: the others began with its state.
+        They may be at another step if there are several optimizers and this peer is new. A peer
+        that has received nothing is not new: the others began with its state.
         """
         new = self._engine().received and self._placed != self._member
         return len(self._optimizers) == 1 or not new
 
     def _meet_after_round(self) -> bool:
-        """Finish the round. False: this peer was removed, and came back."""
+        """Finish the round. Return False if this peer was removed and came back."""
         engine = self._engine()
         if not self._run(Goal.STEP):
             return False
@@ -349,10 +349,10 @@ class DDP(Trainer):
         return True
 
     def _end_round(self) -> bool:
-        """Meet, if the last round is open. Return whether its gradients are still good.
+        """Meet, if the last round is open. Return whether its gradients are still valid.
 
-        False: they are of older parameters, because this peer came back, or because it has received
-        a step of the others that it had left out for an infinity.
+        They are invalid if they belong to older parameters: this peer came back, or it has received
+        a step of the others that it had skipped because of an infinity.
         """
         stays, engine = True, self._engine()
         if self._gradients.given or engine.core.closing:
@@ -365,7 +365,7 @@ class DDP(Trainer):
         return stays
 
     def _end_taken_round(self) -> None:
-        """Meet, if the program has stepped since the peers have met."""
+        """Meet, if the program has stepped since the last meeting."""
         if self._made is None or self._made.info is None:
             return
         if self._gradients.stepped or self._made.core.closing:
@@ -381,7 +381,7 @@ class DDP(Trainer):
     def _require_all_stepped(self) -> None:
         """Raise ValueError if only some of the optimizers of the last average() have stepped.
 
-        A GradScaler leaves out those with an infinity.
+        A GradScaler leaves out the steps of optimizers with an infinity.
         """
         gradients = self._gradients
         left = self._asked & ~gradients.stepped
@@ -393,7 +393,7 @@ class DDP(Trainer):
             )
 
     def _require_mean(self, index: int) -> None:
-        """Raise ValueError if a GradScaler treats a mean as what one peer has scaled."""
+        """Raise ValueError if a GradScaler takes a mean for gradients scaled by this peer alone."""
         optimizer, gradients = self._optimizers[index], self._gradients
         scaled = bool(gradients.step.scaled & 1 << index)
         if hasattr(optimizer, "found_inf"):
@@ -442,7 +442,7 @@ class DDP(Trainer):
 
 
 def _take_scale(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    """Return the factor that a GradScaler gave a fused optimizer, which then steps without it."""
+    """Take away and return the factor that a GradScaler gave a fused optimizer."""
     scale: torch.Tensor | None = getattr(optimizer, "grad_scale", None)
     found: torch.Tensor | None = getattr(optimizer, "found_inf", None)
     if scale is not None:

@@ -2,7 +2,7 @@
 
 Every peer holds two copies of the model: the *global* parameters, bit-identical on all peers, and
 its own *local* ones. The peer takes H ordinary steps on the local copy with its own optimizer. Then
-comes an *outer step*: the pseudo-gradient ``global - local`` is averaged over all peers, one step
+an *outer step* follows: the pseudo-gradient ``global - local`` is averaged over all peers, one step
 of SGD with Nesterov momentum moves the global parameters by it, and all peers continue from them.
 
 **Overlap.** With `overlap=0` the peers wait while the average travels. With `overlap=5` they take
@@ -18,19 +18,20 @@ the newcomer's first call:
     member     all_reduce   outer step   update_topology ┐
     newcomer   init_process_group ..... returns here ... ┴ sync_shared_state   H steps   all_reduce
 
-The shared state says what the members do next. If it is an all-reduce, as in a run that overlaps
-and after a loss, the newcomer takes part at once, with weight 0, and holds nobody up.
+The shared state contains the members' next step. If it is an all-reduce (in a run that overlaps,
+and after a loss), the newcomer takes part at once, with weight 0, and delays no other peer.
 
-**A join stops nobody.** While a newcomer fetches the state, the others take inner steps. They need
-the global parameters as they are until their next average has come. Only if the newcomer is not
-done by then, they wait for it. The newcomer takes fewer inner steps before its first outer step, by
-as many as the others have taken meanwhile. With `shared` tensors all wait, because the program may
-write these at any time. So do those who call `step` themselves, at the next one.
+**Training continues during a join.** While a newcomer fetches the state, the others take inner
+steps. They do not write the global parameters until their next average arrives. Only if the
+newcomer is not done by then, they wait for it. The newcomer takes fewer inner steps before its
+first outer step, by as many as the others have taken meanwhile. With `shared` tensors all wait,
+because the program may write these at any time. Programs that call `step` themselves wait in the
+next `step`.
 
-**When a peer is lost**, the average goes on among the survivors; parts that were finished keep its
-contribution (`on_loss="keep"`). If it cannot go on, it fails on all survivors alike and leaves the
-pseudo-gradient as it was. The survivors call update_topology and sync_shared_state, as above, and
-run the same all-reduce again. No inner step is repeated.
+**When a peer is lost**, the average continues among the survivors; finished parts keep the lost
+peer's contribution (`on_loss="keep"`). If the average cannot continue, it fails on all survivors
+alike and leaves the pseudo-gradient as it was. The survivors call update_topology and
+sync_shared_state, as above, and run the same all-reduce again. No inner step is repeated.
 
 **In any dtype**, a peer that took no inner step has a pseudo-gradient of exactly zero. The global
 parameters are float32 or wider. The local copy begins with their rounded values, and the
@@ -46,24 +47,24 @@ meeting again with update_topology, so that their calls match. A peer that is ou
 next one.
 
 **A late peer** costs only itself, in a run with `call_timeout` in its URL (PCCL_CALL_TIMEOUT). The
-others wait for it that long, and then take the outer step without it. With `url`, the trainer of
-the late peer hears of it in its next call, joins again and takes the others' state by itself
-(`Observer.came_back`). Without `url`, the call raises KickedError.
+others wait for it up to this timeout, and then take the outer step without it. With `url`, the
+trainer of the late peer notices this in its next call, joins again and takes the others' state by
+itself (`Observer.came_back`). Without `url`, the call raises KickedError.
 
-**A host of several processes**, whose model FSDP2 cuts between them, is one peer: give their group
-as `host_group`. The outer state lies once in the host's memory, with the names and shapes of the
-whole model. Each process measures and loads its own shards, and one of them talks to the other
-hosts (host/). Hosts may have different numbers of processes.
+**A host of several processes** that share one model (FSDP2) is one peer: give their group as
+`host_group`. The host's memory contains the outer state once, with the names and shapes of the
+whole model. Each process measures and loads its own shards, and one of them communicates with the
+other hosts (host/). Hosts may have different numbers of processes.
 
 **The model keeps its layout** from `start` on: the names, shapes and dtypes of its parameters and
-buffers. A call finds what differs before this peer sends anything, and raises ValueError. Undo the
+buffers. A call detects a change before this peer sends anything, and raises ValueError. Undo the
 change, and call again. Freezing parameters is legal, and so are other tensors under the same names
 (layout.py; docs/recipes.md, section 6).
 
-**Shared state** is what an outer step changes: the global parameters, the outer momentum and the
-model's buffers (for example, a batch norm's running statistics). The inner optimizer and the frozen
-parameters belong to each peer alone. A warning names the frozen parameters that are not the same on
-all peers (bases.py).
+**Shared state** comprises the global parameters, the outer momentum and the model's buffers (for
+example, a batch norm's running statistics). An outer step changes all of it. The inner optimizer
+and the frozen parameters belong to each peer alone. A warning names the frozen parameters that
+differ between the peers (bases.py).
 
 The trainer's copies are in host memory: at most 16 bytes for each parameter, 20 with `mix="carry"`,
 and 8 more with `error_feedback=True`. They are used once in H steps, so a GPU's memory stays free
@@ -127,33 +128,35 @@ class DiLoCo(Trainer):
     """The outer half of DiLoCo for one model in one peer group. Use it from one thread.
 
     Give it the inner optimizer and `every`, and put the training loop into its `with` block: outer
-    steps then happen inside `optimizer.step()`. Or give neither, and call `start` and `step`, and
-    `finish` before the process leaves: a newcomer may still fetch the state from it.
+    steps then happen inside `optimizer.step()`. Or give neither, and call `start` and `step`. Then
+    also call `finish` before the process leaves: a newcomer may still fetch the state from it.
 
     Args:
         model: the model. All its trainable parameters take part, on any device. `start` reads them,
             so parameters that are loaded into the model before `start` are used.
-        optimizer: the inner optimizer, or several of them, whose steps are counted. An inner step
+        optimizer: the inner optimizer, or several of them; their steps are counted. An inner step
             is complete when all of them have stepped, or when one of them has stepped again. They
-            may step inside a backward, as one optimizer for each parameter does; the outer step
-            then comes at its end. None: call `step`.
+            may step inside a backward, for example with one optimizer for each parameter; the outer
+            step then runs at the end of the backward. None: call `step`.
         every: a number of inner steps; or a timedelta, for peers of unequal speed; or None: call
             `step`. With several fragments, each is sent once in this time.
         outer_lr: learning rate of the outer SGD, or a function of the number of outer steps so far.
-            Equal on all peers, as are all settings. A peer whose settings differ from those of most
-            gets a ValueError in each outer step, and the others log a warning that names it.
+            All settings must be equal on all peers. If a peer's settings differ from the settings
+            of most peers, each outer step raises ValueError there, and the others log a warning
+            that names the peer.
         outer_momentum: its Nesterov momentum, 0 for none.
         outer_optimizer: a function that takes a list of flat tensors and returns a torch optimizer
             over them, in place of the outer SGD.
-        fragments: number of parts in which the model travels, one after another.
+        fragments: number of parts of the model, which travel one after another.
         overlap: inner steps during which the average travels; "auto": until it has arrived, at most
             until the next outer step; 0: the peers wait for it.
-        mix: what remains of the local parameters when the average arrives: a part from 0 to 1, or
-            "carry": all that was learned meanwhile. Or "delay": the next average is measured before
-            this one arrives ("async DiLoCo"). This diverges at the usual outer settings. A
-            trainer that overlaps takes 0.5 if it is not given. Others take only "delay".
-        weight: what a peer counts: "equal", "steps" (its inner steps), or a function that returns
-            how much this peer has processed in all, for example tokens.
+        mix: the share of the local parameters that remains when the average arrives: a number from
+            0 to 1, or "carry": all that was learned meanwhile. Or "delay": the next
+            pseudo-gradient is measured before this average arrives ("async DiLoCo"). This diverges
+            at the usual outer settings. A trainer that overlaps takes 0.5 unless given. Others
+            accept only "delay".
+        weight: the weight of a peer: "equal", "steps" (its inner steps), or a function that returns
+            the total amount that this peer has processed, for example tokens.
         buffers: "average" the model's float buffers (and take the greatest of integer ones), or
             each peer keeps its "own".
         shared: further tensors that `sync_shared_state` keeps equal, by name.
@@ -163,19 +166,20 @@ class DiLoCo(Trainer):
         quantize: `MinMax(...)` or `BFloat16()` of `pccl_backend.quantization`: pseudo-gradients
             travel with fewer bytes. All peers hold the same rounded mean. Parameters and buffers
             must be float32 or smaller. It needs on_loss="keep".
-        error_feedback: what the format loses of this peer's pseudo-gradient is added to its next
-            one. It takes 4 bytes for each parameter, and 4 for each of the largest fragment.
-        url: joins this run when the `with` block begins, leaves it at the end, and comes back to it
-            if the others have removed this peer meanwhile, for example because it was too late
+        error_feedback: the rounding error of this peer's pseudo-gradient is added to its next one.
+            It takes 4 bytes for each parameter, and 4 for each parameter of the largest fragment.
+        url: joins this run when the `with` block begins, leaves it at the end, and joins it again
+            if the others have removed this peer meanwhile, for example because it was late
             (`call_timeout=60` in the URL).
         tag: the tag of its all-reduces.
         group: the process group; the default one unless given.
         host_group: the group of the processes of this host, if they train one model together. All
             of them make the trainer, with the same settings, and make the same calls of it. Rank 0
             of the group is the leader: it joins by `url`, or gives its `group`. `weight` and the
-            model's buffers are the leader's. Its timeout limits the waits within the host.
-        observer: receives the trainer's events; in a host, the leader's receives all of them, and
-            the others' only `stepped`.
+            model's buffers are the leader's. The timeout of host_group limits the waits within the
+            host.
+        observer: receives the trainer's events; in a host, the leader's observer receives all of
+            them, and the observers of the other processes only `stepped`.
 
     Raises:
         ValueError: no trainable parameter, or one that no optimizer moves, or a dtype that cannot
@@ -194,7 +198,7 @@ class DiLoCo(Trainer):
     _inside = False  # whether an outer step runs, in an inner step
     _counted = False  # whether an inner step was counted
     _steps: InnerSteps | None = None  # within the `with` block
-    _host: Host | None = None  # of several processes
+    _host: Host | None = None  # if it has several processes
     _foreign: str | None = None  # the last optimizer that moved the model, unknown to the trainer
 
     def __init__(
@@ -298,29 +302,30 @@ class DiLoCo(Trainer):
 
         The step ends with a meeting, which admits newcomers. All peers take the same outer steps. A
         peer that came back has missed some, so end the loop by `last.revision`, not by a count of
-        your own. With `overlap`, the step sends what was learned, and applies what was sent before.
+        your own. With `overlap`, the step sends the new pseudo-gradient, and applies the average of
+        the previous one.
 
         If the call raised, call it again: it continues the same outer step. Inner steps in between
-        are allowed; the docstring of this module says where they count. An exception at the very
-        end of the call may come after the outer step is done: check `revision`.
+        are allowed; see "After an exception" in the docstring of this module. An exception at the
+        very end of the call may come after the outer step is done: check `revision`.
 
         Raises:
             InvalidStateError: start() comes first, also after joining the run again.
             PcclError: any error of all_reduce, update_topology and sync_shared_state, except for
                 lost peers: those cost time, not the step.
-            ValueError: the settings differ from those of most peers, or the model's layout differs
-                from that of `start`.
+            ValueError: the settings differ from the settings of most peers, or the model's layout
+                has changed since `start`.
         """
         with self._signals:
             while not self._run(Goal.STEP):
-                pass  # it is back, and takes the others' next step
+                pass  # this peer came back, and takes the others' next step
             return self._end_step(self._engine())
 
     def finish(self) -> None:
-        """Apply what is still travelling. The end of the `with` block does it.
+        """Wait for the average in flight, and apply it. The end of the `with` block does it.
 
-        With `overlap`, all members call it alike, for example before they save. Without, it only
-        waits for a newcomer that still fetches the state.
+        With `overlap`, all members make this call, for example before they save. Without `overlap`,
+        it only waits for a newcomer that still fetches the state.
 
         Raises:
             PcclError: as `meet`.
@@ -341,10 +346,10 @@ class DiLoCo(Trainer):
 
     @contextlib.contextmanager
     def global_parameters(self) -> Iterator[torch.nn.Module]:
-        """A `with` block in which the model has the global parameters, for evaluation. Not joint.
+        """A `with` block that gives the model the global parameters, for evaluation. Not joint.
 
-        At its end the model has its local parameters again, of which it takes a copy. In a host,
-        each process gives its own part of the model the global parameters.
+        It keeps a copy of the local parameters, and restores them at its end. In a host, each
+        process sets its own part of the model to the global parameters.
 
         Example:
             >>> with outer.global_parameters():
@@ -431,10 +436,10 @@ class DiLoCo(Trainer):
         )
 
     def _is_due(self, engine: Engine) -> bool:
-        """Return whether it is time for the boundary, by the clock.
+        """Return whether the boundary is due, by the clock.
 
-        While this peer fetched the state, the others may have taken inner steps. It guesses how
-        many from its own.
+        While this peer fetched the state, the others may have taken inner steps. It estimates their
+        number from its own speed.
         """
         seconds, missed = self._settings.seconds_every, engine.late_s if engine.core.late else 0.0
         since = time.monotonic() - self._boundary_at
@@ -447,10 +452,10 @@ class DiLoCo(Trainer):
 
     @together
     def _reach(self, goal: Goal) -> OuterStep | None:
-        """Do what an inner step needs; return the record of an outer step."""
+        """Reach the goal after an inner step; return the record of an outer step, if one ended."""
         engine = self._engine()  # raises if this process has joined the run anew
         if not self._run(goal):
-            return None  # it is back, and goes on with inner steps
+            return None  # this peer came back, and continues with inner steps
         if goal is Goal.STEP:
             return self._end_step(engine)
         engine.core.end_call()
@@ -498,7 +503,7 @@ class DiLoCo(Trainer):
             self._host.waits()
 
     def _leave_at_once(self) -> None:
-        """A process of the host is gone. Another thread calls this."""
+        """Leave the run, because a process of the host is gone. Another thread calls this."""
         if self._group is not None:
             self._group.abort()
 
