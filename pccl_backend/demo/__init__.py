@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `pccl demo`; return the exit code: 0 if every check passed.
 
     Args:
-        arguments: arguments after `pccl demo`; those of sys.argv unless given.
+        arguments: arguments after `pccl demo`; by default from sys.argv.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:

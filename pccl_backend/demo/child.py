@@ -1,6 +1,6 @@
 """A child process: line-wise pipes to it and from it, and a guaranteed end.
 
-Each child gets a session of its own. Therefore Ctrl-C reaches the demo alone, and the demo ends its
+Each child has a session of its own. Therefore Ctrl-C reaches only the demo, and the demo ends its
 children by process id on every exit path. If the demo itself is killed, the peers see the end of
 their standard input, and Linux kills the other children (`_end_with_parent`).
 """
@@ -86,7 +86,7 @@ class Child:
         return [line.decode(errors="replace") for line in lines]
 
     def tell(self, line: str) -> None:
-        """Write a line to its standard input, unless the child is gone."""
+        """Write a line to its standard input, unless the child has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
@@ -151,6 +151,6 @@ class Children:
 
 
 def _end_with_parent() -> None:
-    """In the child, ask Linux for SIGKILL when the parent is gone; elsewhere do nothing."""
+    """In the child, ask Linux for SIGKILL when the parent ends. On other systems, do nothing."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -126,7 +126,7 @@ def _print_summary(console: Console, story: Story, costs: Costs, picture: Path) 
 
 
 def _hidden(story: Story) -> float:
-    """Return the part of the time of all-reduces in which their peers computed."""
+    """Return the fraction of the all-reduces' time during which their peers computed."""
     peers = story.peers.values()
     travelled = sum(end - begin for peer in peers for begin, end in peer.travelling)
     return sum(peer.hidden_s for peer in peers) / max(travelled, 1e-9)

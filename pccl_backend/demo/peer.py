@@ -102,7 +102,7 @@ class Reporter(Observer):
         self._saved = torch.empty(0)
         self._met: dict[str, object] = {}
         self._clock = 0.0
-        self.joined_at: int | None = None  # revision at which the newcomer joined
+        self.joined_at: int | None = None  # revision when the newcomer joined
 
     def before_reduce(self, trainer: DiLoCo) -> None:
         self._saved = trainer.pseudo_gradient.clone()
@@ -165,9 +165,9 @@ def digest_of(model: torch.nn.Module) -> str:
 
 
 def finished(settings: Settings, *, last: OuterStep | None, joined_at: int | None) -> bool:
-    """Return whether to stop. All peers decide alike: they know the same after an outer step.
+    """Return whether to stop: the same result on all peers, after the same outer step.
 
-    `DiLoCo.revision` would not do: each peer applies an average at a moment of its own.
+    `DiLoCo.revision` is no substitute: each peer applies an average at a moment of its own.
     """
     if last is None or joined_at is None:
         return False
@@ -208,7 +208,7 @@ class Peer:
             outer_lr=self._settings.outer_lr,
             outer_momentum=self._settings.outer_momentum,
             tag=TAG,
-            on_loss=None,  # the story has an all-reduce that fails, and is repeated
+            on_loss=None,  # the demo shows an all-reduce that fails and is repeated
             observer=self._reporter,
         )
         dist.init_process_group(

@@ -1,4 +1,4 @@
-"""demo.png: the loss of each peer over time, and when it computed and its averages travelled.
+"""demo.png: the loss of each peer over time, and the times of its computing and its averages.
 
 The kill and the join are marked in both.
 """
@@ -20,7 +20,7 @@ from pccl_backend.demo.verdict import Costs, newcomer_of
 
 __all__ = ["draw"]
 
-GAP_S = 0.02  # a shorter pause between two inner steps is not seen
+GAP_S = 0.02  # a shorter pause between two inner steps would be invisible
 TRAVELS = "#555555"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: safe for colour blindness
 
@@ -71,7 +71,7 @@ def _draw_peer(axes: Axes, peer: PeerStory, colour: str, *, begun_at: float, win
 
 
 def _draw_spans(axes: Axes, story: Story, *, begun_at: float) -> None:
-    """Draw two bars for each peer: above, when it computed; below, when an average travelled."""
+    """Draw two bars for each peer: the upper while it computed, the lower during all-reduces."""
     names = list(story.peers)
     for row, (peer, colour) in enumerate(zip(story.peers.values(), COLOURS, strict=False)):
         for place, spans, fill in ((0.1, peer.computing, colour), (0.5, peer.travelling, TRAVELS)):
@@ -88,7 +88,7 @@ def _draw_spans(axes: Axes, story: Story, *, begun_at: float) -> None:
 
 
 def joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the spans, where those that nearly touch are one."""
+    """Return the spans, with spans that nearly touch merged into one."""
     result: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if result and begin - result[-1][1] < GAP_S:

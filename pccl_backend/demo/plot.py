@@ -1,4 +1,4 @@
-"""The plot: starts master and peers, kills one in the middle of an all-reduce, lets one in later.
+"""The plot: starts master and peers, kills one peer during an all-reduce, and later adds another.
 
 The normal course: the master prints its address; `a`, `b` and `c` found the run and train. At
 `kill_step`, `c` is held back before its all-reduce. When `a` and `b` have posted theirs, `b` gets
@@ -6,8 +6,9 @@ SIGKILL, and `c` is released. An all-reduce ends only after all members have cal
 always hits a running all-reduce. When `a` and `c` have repeated it, `d` is started; it joins at
 `join_step`. All train until the conditions of `settings` are met and report `done`.
 
-A failure raises DemoError, which names the child and its omission: a child that ends too early, or
-a demo that is not finished at the deadline. `Children` ends the child processes in every case.
+A failure raises DemoError, which names the child and the missing event: a child has ended too
+early, or the demo is not finished at the deadline. `Children` ends the child processes in every
+case.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LISTENING = re.compile(r"pccl master listening on (\S+:\d+)")
 
 
 class DemoError(Exception):
-    """The demo could not continue; the message says why and ends with a child's last errors."""
+    """The demo could not continue; the message has the reason and a child's last errors."""
 
 
 class Plot:

@@ -44,9 +44,9 @@ def parse(peer: str, line: str) -> Event | None:
 
 @dataclass
 class PeerStory:
-    """The present knowledge about one peer. `state` is a word or two for people.
+    """The present knowledge about one peer. `state` is a word or two for the display.
 
-    Spans are pairs of times: those in which it computed, and those in which an all-reduce ran.
+    `computing` and `travelling` are spans (begin, end) of its inner steps and of its all-reduces.
     """
 
     name: str
@@ -66,7 +66,7 @@ class PeerStory:
 
     @property
     def hidden_s(self) -> float:
-        """Seconds in which it computed while an all-reduce ran."""
+        """Seconds of computing during an all-reduce."""
         return sum(
             max(0.0, min(end, until) - max(begin, since))
             for begin, end in self.travelling
@@ -160,7 +160,7 @@ class Story:
         return members - {self.killed.peer}
 
     def recovered_at(self, step: int) -> float | None:
-        """Return when the last survivor committed that step's all-reduce; None if one has not."""
+        """Return the time of the last survivor's commit of a step; None while one is missing."""
         committed = {event.peer: event.at for event in self.of("committed", step=step)}
         if not self.survivors or not self.survivors <= committed.keys():
             return None

@@ -30,10 +30,11 @@ class Costs:
     Attributes:
         noticed: from the end of the killed process to the last survivor's error.
         recovered: from the same moment to the last survivor's commit of the repeated all-reduce.
-        join_call: joint call (update_topology) that admitted the newcomer, of the member that made
-            it last: the others also waited for that member's inner steps.
-        join_sync: longest sync_shared_state after it, in which the newcomer got its state.
-        ordinary_meeting: median of both together, over meetings without a change, likewise.
+        join_call: joint call (update_topology) that admitted the newcomer, at the last member that
+            made it: the others also waited for the inner steps of this member.
+        join_sync: longest sync_shared_state after it, which brought the newcomer its state.
+        ordinary_meeting: median of both together, over meetings without a change; likewise at the
+            last member.
         newcomer: from the order to join until the newcomer has the state.
     """
 
@@ -69,7 +70,7 @@ def costs_of(story: Story, settings: Settings) -> Costs:
 
 
 def join_call_of(story: Story) -> float:
-    """Return the seconds of the joint call that admitted the newcomer, of the last to make it."""
+    """Return the seconds of the admitting joint call, at the last member that made it."""
     return min(float(event["topology_s"]) for event in story.admissions)
 
 

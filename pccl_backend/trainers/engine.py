@@ -1,16 +1,16 @@
-"""Engine: carries out what the core of a trainer decides, and makes its calls to the group.
+"""Engine: carries out the actions of a trainer's core, and makes its calls to the group.
 
-Happy path of a blocking outer step: POST measures what was learned and begins the all-reduce, AWAIT
-waits for it, APPLY moves the global parameters, LOAD brings them into the model, UPDATE and SYNC
-meet the other peers. Each action either happens, or raises and leaves everything as it was; a call
-that raised is repeated from there.
+Happy path of a blocking outer step: POST measures the pseudo-gradient and begins the all-reduce,
+AWAIT waits for it, APPLY moves the global parameters, LOAD copies them into the model, UPDATE and
+SYNC meet the other peers. Each action either succeeds, or raises and leaves everything as it was; a
+call that raised continues with the same action when it is repeated.
 
 A trainer with other settings than most peers is refused: each call raises before the mean is
 applied.
 
-Failure modes: an all-reduce that failed left the pseudo-gradient as it was; it is posted again
-after a meeting. A joint call that failed did so on all members; all begin their meeting again. An
-exception of a signal handler or an observer stops the call, while the all-reduce goes on.
+Failure modes: a failed all-reduce leaves the pseudo-gradient as it was; it is posted again after a
+meeting. A joint call fails on all members alike; all begin their meeting again. An exception of a
+signal handler or an observer ends the call, while the all-reduce continues.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ log = logging.getLogger("pccl")
 T = TypeVar("T")
 Strategy = Literal["enforce_popular", "receive_only"]
 
-# Errors that mean only a change of the members: meet again and repeat.
+# Errors that mean only a change of the members: the trainer meets again and repeats.
 MEMBERS_CHANGED = (pccl.PeerLostError, pccl.MembershipChangedError)
 
 PROGRESS = "progress"  # the core's part of the shared state, by name
 
 
 class Copies(Protocol):
-    """What a trainer keeps of the model; `Replica` documents the methods."""
+    """A trainer's copies of the model; `Replica` documents the methods."""
 
     outcome: Outcome
     inner_steps: int
@@ -91,20 +91,20 @@ class Engine:
 
     Args:
         trainer: passed to the observer.
-        core: decides.
-        make: makes the trainer's copies of the model as it is.
-        bases: what is each peer's own; None: the peers share all.
+        core: decides on the next action.
+        make: makes the trainer's copies of the present model.
+        bases: the tensors that the peers do not share; None: they share all.
         more: further tensors of the shared state, by name.
         waits: is called before each wait for other peers.
 
     Attributes:
         strategy: of the next sync_shared_state.
-        topology: of the last meeting; None if it began with SYNC.
-        info: its sync; None before the first one.
-        joined, left: peers that came and went since they were last taken.
+        topology: result of the last update_topology; None if the only meeting began with SYNC.
+        info: result of the last sync_shared_state; None before the first one.
+        joined, left: names of the peers that joined and left since the trainer last cleared them.
         waited_s, reduce_s: see OuterStep.
         attempts: number of times that the last round was posted.
-        late_s: seconds that the first sync took; see Core.late.
+        late_s: duration of the first sync in seconds; see Core.late.
         received: whether the first sync brought this peer the others' state.
     """
 
@@ -150,7 +150,7 @@ class Engine:
         self.received = False
 
     def read_model(self) -> None:
-        """Begin with the model as it is: nothing has been agreed on yet."""
+        """Begin with the present model: the peers have not agreed on a state yet."""
         for name in ("copies", "_exchange", "state"):
             vars(self).pop(name, None)  # two of them might not fit
         self.copies = self._make(self.core)
@@ -166,19 +166,19 @@ class Engine:
             quantize=self._quantize,
         )
         self.state = pccl.SharedState(self._shared(), revision=0)
-        self._lent: StateSync | None = None  # to a SYNC that goes on in the background
+        self._lent: StateSync | None = None  # a SYNC that continues in the background
 
     def _shared(self) -> dict[str, torch.Tensor]:
         return {**self.copies.shared(), PROGRESS: self._progress, **self._more}
 
     def look_up(self) -> None:
-        """Share what the model and the optimizers have now: the program may replace tensors."""
+        """Share the present tensors of model and optimizers: the program may have replaced some."""
         tensors = self._shared()
         if _places(tensors) != _places(self.state):
             self.state = pccl.SharedState(tensors, revision=self.state.revision)
 
     def resume(self, revision: int) -> None:
-        """Take the shared state's tensors, which were just loaded, for what was agreed on."""
+        """Treat the shared state's tensors, which were just loaded, as an agreed state."""
         self.core.resume(revision, Progress.of(self._progress.tolist()))
         self.state.revision = revision
 
@@ -189,7 +189,7 @@ class Engine:
         return self.core.delta is Delta.FLYING and work is not None and work.is_completed()
 
     def run(self, goal: Goal, *, until: Action | None = None) -> None:
-        """Do what the goal needs, or what comes before an action. If it raised, call it again."""
+        """Carry out actions until the goal, or up to `until`. If it raised, call it again."""
         self._announced = False
         self.copies.begin()
         self.core.want(goal)
@@ -204,7 +204,7 @@ class Engine:
             raise
 
     def leave(self) -> None:
-        """End the round in flight, and begin as a newcomer that has this model."""
+        """End the round in flight, and begin again as a newcomer with the present model."""
         self.core.end_call()
         try:
             while self.core.delta in (Delta.FLYING, Delta.MEAN, Delta.APPLIED):
@@ -214,16 +214,16 @@ class Engine:
                 self._carry_out(action)
             self.settle()
         except pccl.PcclError:
-            pass  # what was learned is still in the local copy
+            pass  # the local copy still contains the learning
         self._lent = None
         self._exchange.forget()
         self.core.leave()
-        if self.info is not None:  # otherwise it has not begun, and may hold what was loaded
+        if self.info is not None:  # otherwise it has not begun, and may hold a loaded state
             self.copies.restart()
         self.joined = self.left = ()
 
     def settle(self) -> None:
-        """Wait until all have what was shared last: a newcomer may still fetch it."""
+        """Wait until all members have the last shared state: a newcomer may still fetch it."""
         if self.core.lent:
             self._settle()
 
@@ -303,7 +303,7 @@ class Engine:
             self._warn_of_bases(comparison)
 
     def _compare(self, outcome: Outcome) -> Gathering | None:
-        """Begin to send the hashes of what is this peer's own, if the others do, too."""
+        """Begin to send the hashes of the unshared tensors, if the others do so, too."""
         bases = self._bases
         if bases is None or not bases.is_due(outcome.bases):
             return None
@@ -323,7 +323,7 @@ class Engine:
             log.warning("%s", text)
 
     def _repeat_without(self, outcome: Outcome) -> None:
-        """Peers have sent what must not be averaged. All meet and send again, or raise."""
+        """Drop a round with unlike messages. All peers meet and send again, or raise."""
         text = self.copies.difference(outcome)
         goes_on = self.copies.follows(outcome)
         self.copies.failed()
@@ -332,12 +332,12 @@ class Engine:
         log.info("%s", text)
 
     def _require_settings(self) -> None:
-        """Raise ValueError if this peer's settings are not those that count."""
+        """Raise ValueError if this peer's settings differ from the ones that count."""
         if self.copies.outcome.refused:
             raise ValueError(self.copies.difference(self.copies.outcome))
 
     def _reduction_failed(self, error: pccl.PcclError, *, was_over: bool) -> None:
-        """No peer applied anything: what was learned is still here."""
+        """Prepare to repeat the all-reduce: no peer has applied it, and no learning is lost."""
         self._exchange.forget()
         self.copies.failed()
         changed = isinstance(error, MEMBERS_CHANGED)
@@ -395,7 +395,7 @@ class Engine:
         return {member.peer for member in pccl.run_info(self.group).members}
 
     def _share_state(self) -> SyncInfo | None:
-        """Return what was agreed on, when this peer has it; others may still fetch it."""
+        """Return the result of the sync once this peer has the state; others may still fetch it."""
         sync: Any = partial(
             pccl.sync_shared_state, self.state, strategy=self.strategy, group=self.group
         )
@@ -423,11 +423,11 @@ class Engine:
             self.core.did(Action.SETTLE)
 
     def _hold(self) -> None:
-        if self.info is not None:  # before, the model as it is counts
+        if self.info is not None:  # before the first sync, the model counts, not its learning
             self.copies.hold()
 
     def _call(self, joint: Callable[[], T]) -> T | None:
-        """Make a joint call; None if members changed, so that the core begins the meeting again."""
+        """Make a joint call; None if members changed: then the core begins the meeting again."""
         try:
             return self._wait(joint)
         except MEMBERS_CHANGED:
@@ -452,5 +452,5 @@ class Engine:
 
 
 def _places(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[object, ...]]:
-    """Return where each tensor lies."""
+    """Return address, strides and dtype of each tensor."""
     return {name: (t.data_ptr(), t.stride(), t.dtype) for name, t in tensors.items()}

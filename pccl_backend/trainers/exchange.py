@@ -1,20 +1,24 @@
 """Exchange: the all-reduce of one round, with the weights that travel in it.
 
 The mean of pseudo-gradients is ``sum(w * delta) / sum(w)``. Each peer scales its own by its weight,
-and the all-reduce adds. Before the pseudo-gradient travel four rows with one slot for each rank:
-the weights, whether the peer's numbers were not finite (1) plus twice a number that stands for its
-base, its inner steps, and a number that stands for its settings. Each peer fills its slots only, so
-their sums are all peers' values.
+and the all-reduce adds. Four rows travel before the pseudo-gradient, with one slot for each rank:
 
-If a peer is lost while the all-reduce runs, its contribution stays in what was finished before
-(`on_loss="keep"`). So parts of the result have other contributors, and each part is divided by the
-weights of its own. The rows stand first: an all-reduce is finished from the front, so no part has a
-contributor whose weight is missing.
+1. the weight;
+2. 1 if the peer's pseudo-gradient was not finite, plus twice the number of its base;
+3. its inner steps;
+4. the number of its settings.
 
-A quantized message (`quantize`) has no rows, because a weight must not be rounded. They travel in
-an all-reduce of their own, beside it and posted before it. In a fifth row each peer writes 1. If a
-peer is lost, the message may have parts with its contribution while the rows lack its weight. It
-then counts like the average of the others: exactly if all weigh the same.
+Each peer fills its own slots only, so the sums of the rows are the values of all peers.
+
+If a peer is lost while the all-reduce runs, the finished parts keep its contribution
+(`on_loss="keep"`). So parts of the result differ in their contributors, and each part is divided by
+the weights of its own contributors. The rows come first: an all-reduce finishes from the front, so
+no part has a contributor whose weight is missing.
+
+A quantized message (`quantize`) has no rows, because a weight must not be rounded. The rows travel
+in a separate all-reduce, posted before the message. In a fifth row each peer writes 1. If a peer is
+lost, parts of the message may include its contribution while the rows lack its weight. Then the
+mean weight of the others replaces it, which is exact if all weights are equal.
 """
 
 from __future__ import annotations
@@ -37,21 +41,21 @@ __all__ = ["HEAD", "Exchange", "Message", "OnLoss", "Outcome", "Share", "ended_b
 
 OnLoss = Literal["keep"] | None
 
-ROWS = 4  # in a message; those that travel apart have one more
+ROWS = 4  # in a message; rows that travel separately have a fifth
 HEAD = 1 << 10  # elements that a message keeps free before its body, for the rows
 
 
 class Message(Protocol):
-    """What travels.
+    """The data of a round.
 
     Attributes:
-        counters: int64, of which the peers take the greatest of each; may be empty.
+        counters: int64; the peers take the greatest value of each element; may be empty.
     """
 
     counters: torch.Tensor
 
     def body(self, fragment: int, *, head: int) -> torch.Tensor:
-        """Return what travels of a fragment, with `head` elements before it."""
+        """Return the message of a fragment, with `head` elements before it."""
 
     def read_counters(self, *, out: torch.Tensor) -> None:
         """Copy this peer's counters."""
@@ -62,10 +66,10 @@ class Message(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """What this peer brings.
+    """This peer's contribution to a round, without its tensor.
 
     Attributes:
-        weight: 0 if nothing of it counts.
+        weight: its weight in the mean; 0 if it does not count.
         sick: whether its pseudo-gradient was not finite.
         inner_steps: inner steps since it last sent this fragment.
     """
@@ -77,20 +81,19 @@ class Share:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has come of a round; equal on all peers.
+    """The result of a round; equal on all peers.
 
     Attributes:
         contributors: number of peers whose pseudo-gradients count.
         excluded: names of the peers whose pseudo-gradients were not finite.
         inner_steps: inner steps of a contributor, on average.
-        quantized: whether the message was quantized, and was not too small for that.
-        setting: the number that stands for the settings of most peers. If two settings have equally
-            many peers, those of the lowest rank count. 0: all peers may have any.
+        quantized: whether the message was quantized; a small one is not.
+        setting: the number of the settings that most peers have. If two settings have equally many
+            peers, the lowest rank decides. 0: the settings may differ.
         unlike: names of the peers with other settings.
-        refused: whether `unlike` names this peer; the only attribute that peers may see
-            differently.
+        refused: whether `unlike` names this peer. Only this attribute may differ between peers.
         sound: names of the peers that contributed.
-        bases: names of all peers, and the numbers that stand for their bases.
+        bases: names of all peers, with the numbers of their bases.
     """
 
     contributors: int = 0
@@ -110,13 +113,13 @@ def ended_before_call(work: object) -> bool:
 
 
 class Gathering:
-    """An all-reduce in which each peer fills a row of its own.
+    """An all-reduce that gathers one row of each peer.
 
     Args:
-        row: of this peer.
-        counts: whether there is something in it.
-        names: of all peers.
-        own_name: of this peer.
+        row: this peer's row.
+        counts: whether the row has content.
+        names: the names of all peers.
+        own_name: this peer's name.
         post: begins the sum of a tensor over all peers.
     """
 
@@ -142,7 +145,7 @@ class Gathering:
         self._work.wait()
 
     def others(self) -> dict[str, torch.Tensor]:
-        """Return the rows of the other peers that have something in it, by their names."""
+        """Return the rows of the other peers that have content, by the peers' names."""
         rows, flags = self._parts()
         return {
             name: row
@@ -151,7 +154,7 @@ class Gathering:
         }
 
     def _parts(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the rows, and the flags, which are last: if a peer's is there, so is its row."""
+        """Return the rows, then the flags. Flags travel last: a peer's flag implies its row."""
         size, count = self._shape
         return self._flat[: size * count].view(self._shape), self._flat[size * count :]
 
@@ -160,8 +163,8 @@ class Exchange:
     """The all-reduces of one trainer, one after another.
 
     Args:
-        message: what travels.
-        strict: whether the mean is of no use to anybody if settings differ.
+        message: the data to average.
+        strict: whether the mean is useless on all peers if settings differ.
     """
 
     def __init__(
@@ -177,8 +180,8 @@ class Exchange:
         self._message = message
         self._strict = strict
         self._quantize = quantize
-        self._rows = torch.empty(0, device="cpu")  # part of the message, or apart
-        self._apart: dist.Work | None = None
+        self._rows = torch.empty(0, device="cpu")  # a view of the message, or a separate tensor
+        self._apart: dist.Work | None = None  # the all-reduce of separate rows
         self._quantized = False
         self._signals = signals
         self._tag = tag
@@ -198,12 +201,16 @@ class Exchange:
         base: int,
         group: dist.ProcessGroup | None,
     ) -> None:
-        """Begin; the pseudo-gradient is scaled already. It is lent until the work has ended.
+        """Begin the all-reduce of a scaled pseudo-gradient, which is lent until the work has ended.
 
         Args:
-            settings: stands for the settings of the trainer, below 2**24; 0 if they may be any;
-                negative if this peer would rather follow the others.
-            base: stands for what is this peer's own, below 2**23; 0 if nothing is compared.
+            fragment: number of the fragment.
+            share: this peer's contribution.
+            settings: a number that represents the settings of the trainer, below 2**24; 0 if they
+                may differ; negative if this peer follows the others where they differ.
+            base: a number that represents the unshared tensors, below 2**23; 0 if nothing is
+                compared.
+            group: the process group; None: the default one.
         """
         if fragment == 0 and len(self._counters):
             self._settle_counters(group)
@@ -227,7 +234,7 @@ class Exchange:
         apart = self._quantize is not None
         self._quantized = apart and size > 1 and message.nbytes > info.one_shot_bytes
         post = self._sum(group)
-        with quantize(None):  # a format that the user has set around it is not for weights
+        with quantize(None):  # a `quantize` block of the program must not round the weights
             if apart:
                 self._apart = post(self._rows)
             self.work = post(message, quantize=self._quantize)
@@ -235,7 +242,7 @@ class Exchange:
     def gather(
         self, row: torch.Tensor, *, counts: bool, group: dist.ProcessGroup | None
     ) -> Gathering:
-        """Begin to give a row to all peers of the last round; none of its all-reduces is left."""
+        """Begin to send a row to all peers of the last round. Its all-reduces must have ended."""
         with quantize(None):
             return Gathering(
                 row,
@@ -256,7 +263,7 @@ class Exchange:
         )
 
     def wait(self) -> None:
-        """Wait for the all-reduces. The rows may fail alone: then nothing is known of the others.
+        """Wait for the all-reduces. If only the rows fail, no weights of other peers are known.
 
         Raises:
             PcclError: the message failed, and is as it was.
@@ -271,9 +278,10 @@ class Exchange:
         self.work.wait()
 
     def read(self, fragment: int) -> Outcome:
-        """Divide the sum by the weights, part by part. The work has ended well.
+        """Divide the sum by the weights, part by part. The work must have succeeded.
 
-        If settings differ and the exchange is strict, nothing is written but the message.
+        If settings differ and the exchange is strict, the sum stays undivided and the counters
+        unchanged.
         """
         assert self.work is not None, "it was posted"
         message = self._message.body(fragment, head=self._head)
@@ -286,7 +294,7 @@ class Exchange:
             self.work = None
             return Outcome(setting=setting, unlike=unlike, refused=self._own_name in unlike)
         weight_of = dict(zip(self._names, weights, strict=True))
-        if self._on_loss is None:  # all of it has the same contributors
+        if self._on_loss is None:  # all elements have the same contributors
             _divide(message[self._head :], sum(weights))
         for part in parts:
             body = message[max(part.start, self._head) : part.stop]
@@ -310,7 +318,7 @@ class Exchange:
         )
 
     def _numbers(self, contributors: set[str]) -> list[list[float]]:
-        """Return the rows, with weights for those contributors whose weight is not known."""
+        """Return the rows, with a substitute for each unknown weight of a contributor."""
         rows: list[list[float]] = self._rows.view(-1, len(self._names)).tolist()
         if self._quantize is None:
             return rows
@@ -325,11 +333,11 @@ class Exchange:
 
     @property
     def _head(self) -> int:
-        """Elements of the rows that stand in the message."""
+        """Number of elements of the rows within the message."""
         return 0 if self._quantize is not None else len(self._names) * ROWS
 
     def forget(self) -> None:
-        """The all-reduce has failed."""
+        """Drop the all-reduces, after one has failed."""
         self.work = self._counting = self._apart = None
 
     def _settle_counters(self, group: dist.ProcessGroup | None) -> None:
@@ -346,10 +354,10 @@ class Exchange:
 
 
 def _unlike(settings: Mapping[str, float]) -> tuple[int, tuple[str, ...]]:
-    """Return the number that most have, and the names with another.
+    """Return the most frequent number, and the names of peers with another one.
 
-    Those with 0 may have any. Those with a negative number have its opposite; they are not asked if
-    others are there.
+    Peers with 0 accept any number. A negative number is the number of a peer that follows the
+    others: its opposite counts only if no peer has a positive number.
     """
     sure = [number for number in settings.values() if number > 0]
     numbers = sure or [-number for number in settings.values() if number]

@@ -1,4 +1,4 @@
-"""Flat buffers: the copies of a model that a trainer keeps in host memory, and their slices.
+"""Flat buffers: a trainer's copies of the model in host memory, and their slices.
 
 The global parameters are one flat tensor, cut into fragments; each fragment is a run of whole
 parameters. The pseudo-gradient has one buffer of the size of the largest fragment, because only one
@@ -6,12 +6,12 @@ fragment travels at a time. The buffers are float32, or wider if a parameter is 
 copy is the model itself, each parameter in its own dtype and on its own device. A complex number
 is a pair of reals in the buffers.
 
-The model's float buffers (for example a batch norm's running statistics) lie behind the parameters
-of the first fragment. They travel as a difference, too, so a buffer that nobody changes keeps its
-bits. Integer and bool buffers have a flat tensor of their own.
+The model's float buffers (for example a batch norm's running statistics) follow the parameters
+of the first fragment. They travel as a difference, too, so an unchanged buffer keeps its bits.
+Integer and bool buffers have a flat tensor of their own.
 
-If several processes of a host share the model, each has such buffers over the same memory. It
-writes the parts of the model that it has (shards.py).
+If several processes of a host share the model, each has such buffers over the same memory. Each
+process writes its own parts of the model (shards.py).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Buffers:
     """Global parameters and pseudo-gradient; all zeros before `fill`.
 
     A peer that took no inner step has a pseudo-gradient of exactly zero. For this, the
-    pseudo-gradient is measured from the values that the local copy began with: the globals rounded
-    to the parameter's dtype.
+    pseudo-gradient is measured from the initial values of the local copy: the globals rounded to
+    the parameter's dtype.
 
     Args:
-        layout: of the model as it is.
-        settings: of the trainer.
+        layout: the layout of the present model.
+        settings: the settings of the trainer.
         make: makes the tensors.
-        leads: whether this process is the first of its host. The first one looks whether the host
-            has the memory, and writes what all processes of the host have.
+        leads: whether this process is the first of its host. The first process checks the host's
+            free memory, and writes the tensors that are equal in all processes of the host.
 
     Raises:
         ValueError: the model has fewer trainable parameters than fragments, or cannot be quantized.
@@ -70,7 +70,7 @@ class Buffers:
         count = self.spans[-1][1]
         largest = max(stop - start for start, stop in self.spans)
         dtype, keeps_local = layout.dtype, settings.mix == "carry"
-        # An all-reduce keeps a copy of what it overwrites until it is committed.
+        # An all-reduce keeps a copy of the overwritten elements until it is committed.
         self.bytes = dtype.itemsize * (2 * count + (3 if keeps_local else 2) * (largest + HEAD))
         if settings.error_feedback and leads:
             self.bytes += 4 * (count + largest)
@@ -94,11 +94,11 @@ class Buffers:
         self._scratch: torch.Tensor | None = None
 
     def check(self) -> None:
-        """Raise ValueError if the model has another layout than at the start."""
+        """Raise ValueError if the model's layout has changed since the start."""
         self._layout.check()
 
     def fill(self) -> None:
-        """Set the globals to the model as it is."""
+        """Set the globals to the present model."""
         for piece in self.pieces():
             if self._parts[piece.name].writes:
                 self._global(piece).copy_(self._local(piece))
@@ -110,7 +110,7 @@ class Buffers:
             yield from pieces
 
     def shared(self) -> dict[str, torch.Tensor]:
-        """Return views of what all peers hold alike, by name."""
+        """Return views of the tensors that are equal on all peers, by name."""
         views = {}
         for piece in self.pieces():
             kind = "buffer" if piece.is_buffer else "global"
@@ -139,7 +139,7 @@ class Buffers:
     # --- Between the globals and the local copy ---------------------------------------------------
 
     def measure(self, fragment: int) -> None:
-        """Set the pseudo-gradient to what the local copy began with, minus the local copy."""
+        """Set the pseudo-gradient to the initial values of the local copy, minus the local copy."""
         for piece in self._written(fragment):
             self._measure_piece(piece, out=self._delta_piece(fragment, piece))
 
@@ -149,13 +149,13 @@ class Buffers:
         self._remembered = [self._local(piece).to("cpu", copy=True) for piece in pieces]
 
     def measure_since(self, fragment: int) -> None:
-        """Set the pseudo-gradient to what `remember` has copied minus the local copy."""
+        """Set the pseudo-gradient to the copy made by `remember`, minus the local copy."""
         for piece, before in zip(self._written(fragment), self._remembered, strict=True):
             difference(before, self._local(piece), out=self._delta_piece(fragment, piece))
         self._remembered = []
 
     def load(self, fragment: int) -> None:
-        """Set the local copy to the rounded globals minus the pseudo-gradient, the learning since.
+        """Set the local copy to the rounded globals minus the pseudo-gradient (later learning).
 
         The method reads nothing that it writes. If it raised, repeating it gives the same result.
         """
@@ -181,24 +181,24 @@ class Buffers:
             self._mix_piece(piece, alpha)
 
     def keep(self, fragment: int) -> None:
-        """Keep the local copy as it is now."""
+        """Save the present values of the local copy, for `carry`."""
         for piece in self._written(fragment):
             self._kept_piece(fragment, piece).copy_(self._local(piece))
 
     def carry(self, fragment: int) -> None:
-        """Set the local copy to the rounded globals plus what was learned since `keep`."""
+        """Set the local copy to the rounded globals plus the learning since `keep`."""
         for piece in self.fragments[fragment]:
             self._carry_piece(piece, self._kept_piece(fragment, piece))
 
     def swap_out(self, fragment: int, first: int, stop: int, *, kept: bool) -> None:
-        """Measure the next pseudo-gradient of some pieces of a fragment, aside.
+        """Measure the next pseudo-gradient of some pieces of a fragment, in scratch memory.
 
-        The caller then moves their globals by the present one, and calls `swap_in`. This is done
-        for a few pieces at a time, so that no further buffer of the size of the model is needed.
+        The caller then moves their globals by the present one, and calls `swap_in`. It handles a
+        few pieces at a time, so that it needs no further buffer of the size of the model.
 
         Args:
             fragment: the fragment.
-            first, stop: numbers of its pieces.
+            first, stop: the range of its pieces.
             kept: whether `keep` was called since the last `adopt`.
         """
         pieces = self.fragments[fragment][first:stop]
@@ -212,11 +212,11 @@ class Buffers:
                 self._measure_piece(piece, out=out)
 
     def swap_in(self, fragment: int, first: int, stop: int, *, alpha: float | None) -> None:
-        """Load the pieces of `swap_out`, and take what it has measured for their pseudo-gradient.
+        """Load the pieces of `swap_out`, and make its measurement their pseudo-gradient.
 
         Args:
             fragment, first, stop: as in `swap_out`.
-            alpha: as for `mix`; None: carry what was learned since `keep`.
+            alpha: as for `mix`; None: carry the learning since `keep`.
         """
         for piece, out in self._aside(self.fragments[fragment][first:stop]):
             if alpha is not None or piece.is_buffer:
@@ -290,7 +290,7 @@ class Buffers:
         return self._part(piece, self._kept[piece.start - start : piece.stop - start])
 
     def _part(self, piece: Piece, flat: torch.Tensor) -> torch.Tensor:
-        """Return the part that this process has of one whole parameter or buffer."""
+        """Return this process's part of one whole parameter or buffer."""
         return self._parts[piece.name].of(flat.view(piece.shape))
 
     def _written(self, fragment: int) -> list[Piece]:
@@ -299,5 +299,5 @@ class Buffers:
 
 
 def _rounded(wide: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the values that they have in a narrower dtype, in the wide one."""
+    """Return the values rounded to a narrower dtype, in the wide dtype."""
     return wide.to(dtype).to(wide.dtype)

@@ -16,19 +16,19 @@ __all__ = ["Watch", "install", "untraced"]
 
 
 def untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a hook that runs as it is within a compiled step."""
+    """Return a hook that torch.compile leaves alone when it compiles the step around it."""
     result: Callable[..., Any] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
     return result
 
 
 class Watch:
-    """Calls `found` when another optimizer is going to step over a parameter of a model.
+    """Calls `found` before another optimizer steps over a parameter of a model.
 
     A step within the step of one of the optimizers belongs to it: some optimizers wrap others.
 
     Args:
         model: the model.
-        optimizers: those that its trainer knows.
+        optimizers: the optimizers that its trainer knows.
         found: receives the other optimizer, and the name of the parameter, before the step.
     """
 
@@ -50,7 +50,7 @@ class Watch:
             _watches.remove(self)
 
     def look(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer is going to step."""
+        """Check an optimizer before its step."""
         if id(optimizer) in self._known:
             return
         theirs = {id(parameter) for _, parameter in members_of([optimizer])}
@@ -66,7 +66,10 @@ _installed: list[Any] = []
 
 
 def install() -> None:
-    """Install the hook of all watches. It stays: torch iterates over the hooks of all threads."""
+    """Install the hook of all watches, once and for good.
+
+    Removing it would change torch's table of hooks, while another thread may iterate over it.
+    """
 
     def look(optimizer: torch.optim.Optimizer, *_: object) -> None:
         for watch in tuple(_watches):

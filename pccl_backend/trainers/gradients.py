@@ -1,16 +1,21 @@
 """Gradients: the message of DDP in a round, and the model itself as shared state.
 
-A round is for one step of this peer's loop. The step has a number, which shows whether peers are at
-different steps. The message has the gradients of all optimizers, with zeros for those that the step
-does not need; then the changes of the model's float buffers; then a flag for each parameter that
-has a gradient, so that a parameter that no peer has used keeps none. A sparse gradient travels
-dense, with a flag for each of its rows. At the end are flags of the optimizers whose gradients were
-left out, because one of them is not finite and they do not step now.
+A round serves one step of this peer's loop. The step has a number, which shows whether peers are at
+different steps. The message consists of
 
-A peer whose loop is not there brings nothing (weight 0): a newcomer within a step, one that came
-back, one with a gradient that is not finite. It takes the mean of the others. If the round was not
-for its own next step, it takes their steps here, in `apply`. They might have stepped otherwise, so
-its state is then in doubt: in the next sync it receives what differs.
+- the gradients of all optimizers, with zeros where the step needs none;
+- the changes of the model's float buffers;
+- a flag for each parameter: whether it has a gradient. A parameter that no peer has used keeps
+  none;
+- for a sparse gradient, which travels dense, a flag for each of its rows;
+- a flag for each optimizer: whether its gradients were left out, because one of them is not finite
+  and the optimizer does not step now.
+
+A peer whose loop is not at this step contributes nothing (weight 0): a newcomer within a step, a
+peer that came back, a peer with a gradient that is not finite. It takes the mean of the others. If
+the round was not for its own next step, it takes their steps here, in `apply`. The others might
+have stepped differently, so its state is then in doubt: in the next sync it receives the tensors
+that differ.
 """
 
 from __future__ import annotations
@@ -34,15 +39,16 @@ NUMBER_MAX = (1 << 24) - 1  # a float32 holds it exactly
 
 @dataclass(frozen=True)
 class Step:
-    """The step that a round is for.
+    """The step that a round serves.
 
     Attributes:
-        number: of the optimizer that steps, from 1; beyond them, of a set of optimizers.
-        covers: the optimizers with new gradients, as a sum of 1 << index; the stepping one is in.
-        scale: the factor by which a GradScaler has multiplied the gradients; None: they are as
-            they are.
+        number: of the optimizer that steps, from 1; above their count, of a set of optimizers.
+        covers: the optimizers with new gradients, as a sum of 1 << index; includes the stepping
+            one.
+        scale: the factor of a GradScaler in the gradients; None: they are unscaled.
         scaled: the optimizers whose gradients keep the factor after the round.
-        steps: the optimizers that step for sure. An infinity in another gradient drops only that.
+        steps: the optimizers that are certain to step. An infinity in the gradients of another
+            optimizer drops only these.
     """
 
     number: int
@@ -68,16 +74,16 @@ class Gradients:
     """The message of DDP, and its view of the model; see `Copies`.
 
     Attributes:
-        step: of this peer's loop, which is next.
-        counts: whether the gradients are of that step, and of the parameters that all have.
-        unsure: whether the others may be at another step, because this peer has just come.
+        step: the next step of this peer's loop.
+        counts: whether the gradients belong to that step, and to the parameters that all have.
+        unsure: whether the others may be at another step, because this peer is new.
         given: whether the parameters have the mean gradients, and the peers have not met since.
         stepped: optimizers that have stepped since; like `expected` a sum of 1 << index.
-        expected: optimizers that the last round has given a gradient.
+        expected: optimizers that received a gradient in the last round.
         sick: whether this peer's gradients of the last round were not finite.
         steps_itself: whether this class calls the optimizers, not the program.
-        doubtful: how many of the contributors must be there, so that one of them has surely taken
-            the step; 0 if this peer has.
+        doubtful: the number of contributors, still members, that guarantees one that has taken the
+            step; 0 if this peer has taken it.
     """
 
     strict = True
@@ -136,7 +142,7 @@ class Gradients:
         """Return the shared state, by name."""
         named = self._layout.named_parameters()
         state = {f"model/{name}": parameter.detach() for name, parameter in named.items()}
-        # A peer with another layout gets an error that names a tensor in its first sync.
+        # With these empty entries, the first sync of a peer with another layout names a tensor.
         frozen = named.keys() - self._gradients.keys()
         state |= {f"frozen/{name}": torch.empty(0, device="cpu") for name in sorted(frozen)}
         state |= {f"buffer/{name}": tensor for name, tensor in self._agreed.items()}
@@ -151,14 +157,14 @@ class Gradients:
         """Return the names of the parameters, by id."""
         return {id(tensor): name for name, tensor in self._layout.named_parameters().items()}
 
-    # --- What travels -----------------------------------------------------------------------------
+    # --- The message ------------------------------------------------------------------------------
 
     @property
     def message(self) -> Gradients:
         return self
 
     def body(self, fragment: int, *, head: int) -> torch.Tensor:
-        """Return what travels, with `head` elements before it."""
+        """Return the message, with `head` elements before it."""
         return self._storage[HEAD - head :]
 
     def read_counters(self, *, out: torch.Tensor) -> None:
@@ -169,15 +175,15 @@ class Gradients:
         self._layout.flip_counters(flat)
 
     def settings(self) -> str:
-        """Return nothing: the settings of this trainer may differ."""
+        """Return an empty text: the settings of this trainer may differ."""
         return ""
 
     def number(self) -> int:
-        """Return the number of the step that was measured; see `Exchange.post`."""
+        """Return the number of the measured step; see `Exchange.post`."""
         return -self._posted if self.unsure else self._posted
 
     def difference(self, outcome: Outcome) -> str:
-        """Return the text of an error about peers that are at other steps."""
+        """Return the text of an error about peers at other steps."""
         mine, theirs = self._name(self._posted), self._name(outcome.setting)
         if outcome.refused:
             return (
@@ -190,7 +196,7 @@ class Gradients:
         return f"{names}: another step than {theirs}; its gradients do not count in this one"
 
     def follows(self, outcome: Outcome) -> bool:
-        """No peer uses this round. Return whether this peer can send again.
+        """Return whether this peer can send again, after a round that no peer uses.
 
         A newcomer then sends nothing until the others are at the step of its loop.
         """
@@ -200,7 +206,7 @@ class Gradients:
         return not outcome.refused
 
     def _name(self, number: int) -> str:
-        """Return which optimizers a step is for."""
+        """Return the names of a step's optimizers."""
         count = len(self._optimizers)
         return names_of(
             self._optimizers, 1 << (number - 1) if number <= count else number - count - 1
@@ -212,12 +218,12 @@ class Gradients:
         return {}
 
     def begin(self) -> None:
-        """A call begins: the model may have changed since the last one."""
+        """Check the model at the beginning of a call: it may have changed since the last one."""
         if not self.given:
             self._layout.check()
 
     def measure(self) -> Share:
-        """Copy the gradients; see the head of this file for those that bring none."""
+        """Copy the gradients; see the head of this file for peers that contribute none."""
         body = self._storage[HEAD:]
         self._posted, self._brought, self.sick = 0, False, False
         self._own_bad = [0.0] * len(self._optimizers)
@@ -246,15 +252,16 @@ class Gradients:
             self.sick = True
             return Share(0.0, True, 1)
         self._own_bad = self._bad.tolist()
-        # A GradScaler leaves out the step of an optimizer with an infinity, and others come first.
+        # A GradScaler leaves out the steps of optimizers with an infinity, so another optimizer may
+        # step first.
         self._posted, self._brought = 0 if any(self._own_bad) else self.step.number, True
         return Share(1.0, False, 1)
 
     def _drop_bad(self, owners: Mapping[int, int], named: Mapping[str, torch.nn.Parameter]) -> bool:
-        """Drop the gradients of optimizers that have one that is not finite.
+        """Drop all gradients of each optimizer that has a gradient that is not finite.
 
         Returns:
-            Whether the rest is of use: neither the optimizer that steps nor a buffer is concerned.
+            Whether the rest is useful: neither a stepping optimizer nor a buffer is affected.
         """
         bad = 0
         for name, view in self._gradients.items():
@@ -307,7 +314,7 @@ class Gradients:
         self.doubtful = int(not self._brought and outcome.contributors > 0)
         for index, (part, mine) in enumerate(zip(self._bad.tolist(), self._own_bad, strict=True)):
             if not 0 < part < 1 - 1e-6:
-                continue  # no contributor has left one out, or all have
+                continue  # no contributor has left out this optimizer, or all have
             for name, view in self._gradients.items():
                 if owners.get(id(named[name]), 0) >> index & 1:
                     view.div_(1 - part)
@@ -333,7 +340,7 @@ class Gradients:
         theirs = self.outcome.setting
         if theirs == self.step.number:
             return True
-        # A GradScaler may have skipped the optimizer that was first, for an infinity.
+        # A GradScaler may have skipped the first optimizer because of an infinity.
         bad = self.sick or any(self._own_bad)
         return bad and (theirs == 0 or bool(self.step.covers & self.expected))
 
@@ -344,7 +351,7 @@ class Gradients:
             own: whether the program steps next, with gradients of its own loop.
 
         Yields:
-            The parameters that were given one, or none.
+            The parameters of the step. Those that no peer has used have `grad = None`.
         """
         covers = self.expected | (self.step.covers if own else 0)
         scale = self.step.scale if own else None
@@ -369,12 +376,12 @@ class Gradients:
         self.given, self.stepped = True, 0
 
     def are_means(self, index: int, *, changed: Callable[[torch.Tensor], bool]) -> bool:
-        """Return whether an optimizer's gradients are the means that they were given.
+        """Return whether an optimizer's gradients still are the means of the last round.
 
-        Another factor shows in a few elements, so the smallest gradients are looked at.
+        A changed factor shows in a few elements, so only the smallest gradients are compared.
 
         Args:
-            index: of the optimizer.
+            index: the index of the optimizer.
             changed: returns whether the program has changed a parameter's gradient on purpose.
         """
         owners, named = self._owners(), self._layout.named_parameters()
@@ -394,7 +401,7 @@ class Gradients:
     def _mean_for(
         self, name: str, parameter: torch.nn.Parameter, mean: torch.Tensor
     ) -> torch.Tensor:
-        """Return the mean gradient of a parameter, in its gradient's memory if there is one."""
+        """Return the mean gradient of a parameter, in the memory of its present one if possible."""
         gradient, rows = parameter.grad, self._rows.get(name)
         if rows is not None and (gradient is None or gradient.layout is not torch.strided):
             touched = (rows > 0).nonzero().view(1, -1)
@@ -427,7 +434,7 @@ class Gradients:
         self.given = False
 
     def load(self) -> None:
-        """The model has its buffers already."""
+        """Do nothing: `give` has written the model's buffers."""
 
     def _write_buffers(self) -> None:
         for name, agreed in self._agreed.items():
@@ -435,24 +442,24 @@ class Gradients:
         self._layout.write_counters(self.counters)
 
     def adopt(self) -> Share | None:
-        """The others' state was received, into the model itself."""
+        """Continue from the received state; the sync has written it into the model itself."""
         self.take()
         self._write_buffers()
         return None
 
     def take(self) -> None:
-        """The shared state was written: the optimizers take what they have not made themselves."""
+        """Put the written shared state into the optimizers: tensors they had not made, numbers."""
         names = self._names()
         for state in self._states:
             state.adopt(names)
 
     def interrupted(self) -> None:
-        """The gradients are measured again."""
+        """Do nothing: the next attempt measures the gradients again."""
 
     failed = hold = interrupted
 
     def restart(self) -> None:
-        """This peer is out of the run, and so are the gradients that were given."""
+        """Drop the means of the last round, because this peer is out of the run."""
         self.given, self.doubtful = False, 0
 
 

@@ -1,16 +1,17 @@
-"""Inner: when the optimizers of a trainer have taken an inner step.
+"""Inner: detects complete inner steps of a trainer's optimizers.
 
 An inner step is complete when all optimizers have stepped, or when one steps again: another one may
-step less often, or have no gradient this time. An outer step moves the parameters, so it has to
-wait for the end of a backward in which optimizers step: the rest of the backward needs the
-parameters as they are. All steps within one backward belong together.
+step less often, or have no gradient this time. If optimizers step within a backward, the outer step
+waits for the end of the backward: it moves the parameters, and the rest of the backward needs their
+present values. All steps within one backward belong together.
 
     for _ in data: loss.backward() ┬ optimizer of a parameter steps ┐
                                    ├ optimizer of the next one      ├ an inner step, counted at the
                                    └ ...                            ┘ end of the backward
 
-A backward may run within another one, as re-entrant checkpoints do. Autograd calls nobody at the
-end of the other one, if no optimizer steps in it directly. Then the model's next forward counts.
+A backward may run within another one, for example with re-entrant checkpoints. If no optimizer
+steps directly in the outer backward, autograd calls no hook at its end. Then the model's next
+forward counts the step.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ __all__ = ["Depth", "InnerSteps"]
 
 
 class Depth:
-    """How many steps run within a step: torch calls the hooks for a base class's step, too."""
+    """The depth of nested steps: torch calls the hooks for a base class's step, too."""
 
     def __init__(self) -> None:
         self._depth = 0
 
     def enter(self, optimizer: torch.optim.Optimizer) -> bool:
-        """A step begins. Return whether it is not part of another one of the optimizer."""
+        """Note the begin of a step. Return whether it is an outermost step of the optimizer."""
         within = self._depth > 0 and within_step(optimizer)  # otherwise, a step has raised
         self._depth = self._depth + 1 if within else 1
         return not within
 
     def leave(self) -> bool:
-        """A step has ended. Return whether it was not part of another one."""
+        """Note the end of a step. Return whether it was an outermost step."""
         self._depth -= 1
         return self._depth == 0
 
@@ -64,9 +65,9 @@ class InnerSteps:
         self._model = model
         self._count = count
         self._all = (1 << len(optimizers)) - 1
-        self._stepped = 0  # optimizers in the step that is under way, a sum of 1 << index
-        self._held = 0  # likewise, in the backward that is under way
-        self._task = -1  # the backward at whose end autograd calls
+        self._stepped = 0  # optimizers that have stepped in this inner step, a sum of 1 << index
+        self._held = 0  # likewise, in this backward
+        self._task = -1  # the backward with a callback at its end
         self._due = 0  # complete steps that are not counted yet
         self._nested = False  # whether a backward has run within another one
         self._handles: list[Any] = []
@@ -82,7 +83,7 @@ class InnerSteps:
         self._handles, self._held, self._due = [], 0, 0
 
     def settle(self) -> None:
-        """Count what backwards have held up, unless one is under way."""
+        """Count the steps within ended backwards, unless one is under way."""
         if within_backward():
             return
         self._end_backward()
@@ -110,7 +111,7 @@ class InnerSteps:
             engine.queue_callback(self._backward_ends)
 
     def _backward_ends(self) -> None:
-        """Autograd has called all hooks of a backward."""
+        """Count at the end of a backward, or, if it ran within another one, in the next forward."""
         if torch._C._current_autograd_node() is None:
             self._end_backward()
         elif not self._nested:
@@ -124,7 +125,7 @@ class InnerSteps:
         self._count_due()
 
     def _add(self, which: int) -> None:
-        """Some optimizers have stepped together."""
+        """Add optimizers that have stepped together."""
         if self._stepped & which:
             self._due += 1
             self._stepped = 0

@@ -1,13 +1,13 @@
-"""Layout: names, shapes and dtypes of a model at `start`, and the tensors that it has under them.
+"""Layout: names, shapes and dtypes of a model at `start`, and its present tensors by these names.
 
-All peers of a run have one layout. What travels has no names, so a tensor that comes or goes on one
-peer would shift all that follow. Therefore the layout of `start` holds to the end, and a model is
-compared with it at each boundary, before anything of this peer is sent.
+All peers of a run have one layout. Messages contain no names, so an added or removed tensor on one
+peer would shift all tensors after it. Therefore the layout of `start` is valid to the end, and a
+model is compared with it at each boundary, before this peer sends anything.
 
 Freezing a parameter changes nothing: it keeps its place. Another tensor of the same name, shape and
 dtype, on any device, changes nothing either, because tensors are looked up by name each time.
 
-A complex number travels as a pair of reals; the shapes in a layout are those of the reals.
+A complex number travels as a pair of reals; a layout contains the shapes of the reals.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REMEDY = (
     "All peers keep the layout of start(). Undo the change, or make it before start(), on all "
     "peers alike"
 )
-SIGN = -(1 << 63)  # the bit by which the order of signed and unsigned numbers differs
+SIGN = -(1 << 63)  # flipping this bit maps the order of unsigned numbers to signed ones
 APART = ', or keep buffers apart by DiLoCo(buffers="own")'
 
 
@@ -73,18 +73,18 @@ class Slot(NamedTuple):
 
 
 class Layout:
-    """The layout of a model as it is now, to which the model is held later.
+    """The present layout of a model, for later comparisons.
 
     Args:
         model: the model.
-        optimizers: those that move it; none: the program does.
+        optimizers: the optimizers that move it; empty: the program does.
         buffers: whether the model's buffers take part.
         frozen: whether the frozen parameters are shared, too.
 
     Attributes:
         parameters: shapes of the trainable parameters, by name, in the model's order.
         floats: shapes of the float and complex buffers that take part.
-        counters: shapes of the integer and bool buffers, of which peers take the greatest.
+        counters: shapes of the integer and bool buffers; peers take the greatest of each element.
         sparse: the trainable parameters whose gradients may be sparse.
         dtype: float32, or float64 if one of these tensors is as wide.
         on_cuda: whether a trainable parameter is on a CUDA device.
@@ -149,7 +149,7 @@ class Layout:
         self._check_moved(named)
 
     def require_quantizable(self, format: Format | None) -> None:
-        """Raise ValueError if what takes part cannot be quantized."""
+        """Raise ValueError if a float64 tensor takes part: the format cannot quantize it."""
         if format is not None and self._wide:
             raise ValueError(
                 f"quantize={format} needs parameters and buffers of float32 or smaller, and "
@@ -157,12 +157,12 @@ class Layout:
             )
 
     def named_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Return all parameters that the model has now; tied ones once."""
+        """Return all present parameters of the model; tied ones once."""
         reshard(self._model)
         return dict(self._model.named_parameters())
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Return the trainable parameter or the buffer that the model has under a name now."""
+        """Return the present trainable parameter or buffer of a name."""
         if name not in self.parameters:
             return self._model.get_buffer(name)
         found = self._model.get_parameter(name)
@@ -172,7 +172,7 @@ class Layout:
         return found
 
     def local(self, name: str) -> torch.Tensor:
-        """Return what of it lies in this process, to read or to write."""
+        """Return this process's part of the tensor, to read or to write."""
         return reals(local_of(self.tensor(name)))
 
     def read_counters(self, *, out: torch.Tensor) -> None:
@@ -181,18 +181,18 @@ class Layout:
             view.copy_(self._signed(name))
 
     def flip_counters(self, flat: torch.Tensor) -> None:
-        """Make the greatest uint64 the greatest int64; a second call makes them as they were."""
+        """Map uint64 to int64 in the same order; a second call restores the values."""
         for name, view in views_of(flat, self.counters):
             if name in self._unsigned:
                 view.bitwise_xor_(SIGN)
 
     def write_counters(self, flat: torch.Tensor) -> None:
-        """Set the integer and bool buffers to what `read_counters` has copied."""
+        """Set the integer and bool buffers to a copy made by `read_counters`."""
         for name, view in views_of(flat, self.counters):
             self._signed(name).copy_(view)
 
     def _signed(self, name: str) -> torch.Tensor:
-        """Return a counter in this process, where int64 stands for uint64."""
+        """Return this process's part of a counter; uint64 is viewed as int64."""
         local = self.local(name)
         return local.view(torch.int64) if local.dtype is torch.uint64 else local
 
@@ -219,7 +219,7 @@ class Layout:
                 _require_plain(f"{kind} {name!r}", tensor)
 
     def _fate(self, name: str, now: Mapping[str, torch.Tensor]) -> str:
-        """Return what has become of a tensor that has lost its name."""
+        """Return the fate of a tensor that has lost its name."""
         owner, _, leaf = name.rpartition(".")
         try:
             found = getattr(self._model.get_submodule(owner), leaf)
@@ -229,7 +229,7 @@ class Layout:
         return f"is tied to {twin!r} now" if (twin := next(twins, None)) else "is gone"
 
     def _check_moved(self, named: Mapping[str, torch.Tensor]) -> None:
-        """Check that what is trainable now is averaged, and is moved by an optimizer."""
+        """Check that each trainable parameter is averaged, and is moved by an optimizer."""
         moved = {id(parameter) for _, parameter in members_of(self._optimizers)}
         for name, parameter in named.items():
             if not parameter.requires_grad:
@@ -252,7 +252,7 @@ class Layout:
 def views_of(
     flat: torch.Tensor, shapes: Mapping[str, torch.Size]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parts of a flat tensor that have these shapes, one after another, by name."""
+    """Yield consecutive parts of a flat tensor in these shapes, by name."""
     start = 0
     for name, shape in shapes.items():
         yield name, flat[start : start + shape.numel()].view(shape)
@@ -260,12 +260,12 @@ def views_of(
 
 
 def reals(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose complex numbers are pairs of reals, over the same memory if it can."""
+    """Return a tensor with complex numbers as pairs of reals, over the same memory if possible."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def difference(before: torch.Tensor, now: torch.Tensor, *, out: torch.Tensor) -> None:
-    """Set out to before - now; unchanged elements give zero, even if infinite or not a number."""
+    """Set `out` to before - now. Unchanged elements give zero, even infinities and NaNs."""
     before, now = (tensor.to(out.device, out.dtype) for tensor in (before, now))
     torch.sub(before, now, out=out)
     if out.isnan().any():

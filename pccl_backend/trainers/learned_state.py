@@ -1,9 +1,9 @@
-"""Learned state: where the steps of an optimizer keep tensors and numbers.
+"""Learned state: the places of the tensors and numbers that an optimizer's steps change.
 
-Stand-ins of a few elements step several times, and show all numbers that change. Then a stand-in of
-each kind of parameter, with its real size, steps as often as it takes to make its tensors: some
-optimizers keep other tensors for large parameters. One such stand-in exists at a time, and only a
-part of a long flat tensor.
+Stand-ins of a few elements step several times, and show all numbers that change. Then a stand-in
+for each kind of parameter, with the real size, steps until it has all its tensors: some optimizers
+keep different tensors for large parameters. Only one such stand-in exists at a time. A long flat
+tensor has a stand-in for a part of it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pccl_backend.trainers.stand_ins import StandIn, aside, random, small
 
 __all__ = ["Form", "Learned", "Names", "Place", "containers_of", "is_number", "learn"]
 
-BESIDE = ("parameter", "the gradient of")  # what is written to between steps
+BESIDE = ("parameter", "the gradient of")  # tensors that are written between steps
 PART = 1 << 20  # elements of the stand-in of a long flat tensor
-STEPS = 12  # of the small stand-ins: some optimizers do something else in each tenth step
-VARIED = 6  # of them; then gradients repeat, from which some estimate how far they have to go
+STEPS = 12  # of the small stand-ins: some optimizers act differently in each tenth step
+VARIED = 6  # steps with new gradients; then they repeat, for optimizers that estimate a distance
 
 Place = tuple[str, str]  # the label of a container, and a key in it
 Names = Mapping[int, str]  # of parameters, by id
@@ -33,7 +33,7 @@ Optimizers = Sequence[tuple[str, Optimizer]]  # of optimizers_in
 
 @dataclass(frozen=True)
 class Form:
-    """What a tensor is, without its values.
+    """The form of a tensor: all but its values.
 
     Attributes:
         shape, stride: of a dense tensor.
@@ -61,7 +61,7 @@ class Form:
 
 @dataclass
 class Learned:
-    """Places of an optimizer's tensors, and of its numbers; some have the one, then the other."""
+    """Places of an optimizer's tensors and of its numbers. A place may have both, in turn."""
 
     tensors: dict[Place, Form] = field(default_factory=dict)
     numbers: set[Place] = field(default_factory=set)
@@ -100,7 +100,7 @@ class State(MutableMapping[str, Any]):
 
 
 class Containers(dict[str, MutableMapping[str, Any]]):
-    """Containers by label; an optimizer may not have made one yet that its state has by a text."""
+    """Containers by label, with a substitute for text-keyed states that do not exist yet."""
 
     def __missing__(self, label: str) -> MutableMapping[str, Any]:
         prefix, found, owner = label.partition("(state ")
@@ -108,14 +108,14 @@ class Containers(dict[str, MutableMapping[str, Any]]):
 
 
 def containers_of(optimizers: Optimizers, names: Names) -> Containers:
-    """Return the containers of what an optimizer keeps.
+    """Return the containers of an optimizer's tensors and numbers, by label.
 
-    These are the states of its parameters, whatever else its state has, its groups, and its
-    attributes; and those of optimizers that it refers to, unless they are the same ones.
+    These are the states of its parameters, all other entries of its state, its groups, and its
+    attributes. Optimizers that it refers to add their containers, unless these are the same ones.
 
     Args:
-        optimizers: of `optimizers_in`.
-        names: of the parameters whose states are looked for.
+        optimizers: the result of `optimizers_in`.
+        names: of the parameters whose states are wanted, by id.
     """
     containers = Containers()
     seen: set[int] = set()
@@ -147,11 +147,11 @@ def _states(
 def learn(
     optimizer: Optimizer, names: Names, *, title: str, sparse: Set[int], views: bool
 ) -> Learned:
-    """Return where the steps of an optimizer keep tensors and numbers.
+    """Return the places of the tensors and numbers that an optimizer's steps change.
 
     Args:
         optimizer: the optimizer; neither it nor its parameters change.
-        names: of the parameters that it moves.
+        names: of the parameters that it moves, by id.
         title: the optimizer's name in errors.
         sparse: ids of parameters that have sparse gradients.
         views: whether the parameters are views of other memory, and steps have no closure.
@@ -183,7 +183,7 @@ class _Lesson:
         self.parameters = [parameter for parameter, _ in self._members]
         self._small = {id(parameter): small(parameter) for parameter, _ in self._members}
         self._learned = Learned()
-        self._shown = ""  # the parameter that a zero byte stands for
+        self._shown = ""  # the name of the parameter that a zero byte represents
 
     def learn(self) -> Learned:
         versions = self._versions()
@@ -220,9 +220,9 @@ class _Lesson:
         return [-1 if each.is_inference() else each._version for each in self.parameters]
 
     def _step_from_start(self) -> None:
-        """Learn of the numbers that an optimizer which has trained does not change any more.
+        """Learn the numbers that the steps of a trained optimizer no longer change.
 
-        Peers that have trained and peers that have not must share the same ones.
+        Peers that have trained and peers that have not must share the same numbers.
         """
         numbers = [
             (value, each.defaults.get(key))
@@ -231,17 +231,17 @@ class _Lesson:
             for key, value in group.items()
         ]
         if any(is_number(one) and is_number(two) and one != two for one, two in numbers):
-            with contextlib.suppress(ValueError):  # with these settings it may not step at all
+            with contextlib.suppress(ValueError):  # these settings may not allow a step
                 self._step_all(from_start=True)
 
     def _step_all(self, *, from_start: bool = False) -> tuple[dict[str, set[str]], int]:
         """Step with small stand-ins of all parameters.
 
         Args:
-            from_start: whether the groups have the numbers that the optimizer was made with.
+            from_start: whether the groups get the optimizer's initial numbers.
 
         Returns:
-            The keys of each parameter's state, and the number of steps until there were all.
+            The keys of each parameter's state, and the number of steps until all tensors existed.
         """
         generator = torch.Generator(device="cpu").manual_seed(2)
         sparse = {id(self._small[parameter]) for parameter in self._sparse & self._small.keys()}
@@ -286,8 +286,8 @@ class _Lesson:
     def _step_in_part(self, parameter: torch.Tensor, steps: int) -> Learned:
         """Step with a stand-in of one parameter; see `_step_one`.
 
-        The flat parameters of a large model are one tensor. Two parts of it show its state, if
-        that is as long as they are.
+        The flat parameters of a large model are one tensor. Stand-ins for two parts of different
+        sizes show its state, if the state's tensors are as long as the parts.
         """
         if parameter.dim() != 1 or len(parameter) <= 2 * PART:
             return self._step_one(parameter, parameter.detach(), steps)
@@ -305,12 +305,12 @@ class _Lesson:
         """Step with a stand-in of one parameter, beside small ones without gradients.
 
         Args:
-            parameter: that it stands for.
+            parameter: the parameter that it represents.
             values: a tensor of the stand-in's form.
-            steps: how many.
+            steps: number of steps.
 
         Returns:
-            What it keeps, with a zero byte for its name.
+            The places of its tensors and numbers, with a zero byte in place of its name.
         """
         large = like(parameter, _ramp(values, 1.0))
         is_sparse = id(parameter) in self._sparse
@@ -332,7 +332,7 @@ class _Lesson:
             before = after
         return learned
 
-    # --- What a step has changed ------------------------------------------------------------------
+    # --- The changes of a step --------------------------------------------------------------------
 
     def _take(self, learned: Learned, before: _Look, after: _Look) -> None:
         for place, mark in after.fixed.items():
@@ -371,7 +371,7 @@ class _Lesson:
             )
 
     def _require_apart(self, before: _Look, after: _Look) -> None:
-        """Raise ValueError if a step writes to a tensor that lies in the memory of another one."""
+        """Raise ValueError if a step writes to a tensor that shares memory with another one."""
         for place, (memory, mark, other) in after.together.items():
             was, its_mark, _ = before.together.get(place, (None, mark, ""))
             if other.startswith(BESIDE) or (was == memory and its_mark != mark):
@@ -441,15 +441,15 @@ class _Lesson:
 
 
 class _Look:
-    """What an optimizer keeps at one moment.
+    """A snapshot of an optimizer's values.
 
     Attributes:
         state: the values in the states, by place.
-        settings: those in the groups and attributes, each with a fingerprint.
-        fixed: fingerprints of what cannot be shared if it changes.
-        memory: where other tensors are, each with its name.
-        together: of tensors in the states that lie where another one does: where, a fingerprint,
-            and the other one's name.
+        settings: the values in the groups and attributes, by place, each with a fingerprint.
+        fixed: fingerprints of values that cannot be shared if they change, by place.
+        memory: the names of other tensors, by their memory.
+        together: tensors in the states that share memory with another tensor, by place: the memory,
+            a fingerprint, and the name of the other one.
     """
 
     def __init__(self, stand_in: StandIn, names: Names) -> None:
@@ -500,14 +500,14 @@ class _Look:
 
 
 def _restart(group: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Set the numbers of a group to those that the optimizer was made with."""
+    """Set the numbers of a group to the optimizer's initial ones."""
     for key, value in defaults.items():
         if type(value) in (int, float) and is_number(group.get(key)) and (value or key != "lr"):
             group[key] = value
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value can be shared as a number. Other classes would lose theirs."""
+    """Return whether a value can be shared as a number. Subclasses would lose their class."""
     return type(value) in (bool, int, float)
 
 
@@ -520,17 +520,17 @@ def _tensors_in(look: _Look) -> set[Place]:
 
 
 def _memory(tensor: torch.Tensor) -> object:
-    """Return what is equal for tensors over the same memory; None: it has none."""
+    """Return a key that is equal for tensors over the same memory; None if there is no memory."""
     if tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.is_meta:
         return None
     try:
         return tensor.device, tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # a class of tensors that has others
+    except (RuntimeError, NotImplementedError):  # a subclass that consists of other tensors
         return None
 
 
 def _settings_of(group: Mapping[str, Any]) -> tuple[tuple[str, object], ...]:
-    """Return what may decide about the form of a state: not how large a number is."""
+    """Return the settings that may decide the form of a state; of a float only whether it is 0."""
     return tuple(
         (key, value != 0 if isinstance(value, float) else repr(value))
         for key, value in group.items()
@@ -539,7 +539,7 @@ def _settings_of(group: Mapping[str, Any]) -> tuple[tuple[str, object], ...]:
 
 
 def _scaled(pair: Sequence[Form | None], sizes: tuple[int, int], size: int) -> Form | None:
-    """Return the form for a size, if the forms for two other sizes show it."""
+    """Return the form for a size, if it follows from the forms for two other sizes."""
     one, other = pair
     if one is None or other is None or len(one.shape) != len(other.shape):
         return None
@@ -553,7 +553,7 @@ def _scaled(pair: Sequence[Form | None], sizes: tuple[int, int], size: int) -> F
 
 
 def _ramp(tensor: torch.Tensor, most: float) -> torch.Tensor:
-    """Return values of a tensor's size that are soon made, and are not all alike."""
+    """Return a tensor of the same form with evenly spaced values, which are fast to make."""
     values = torch.linspace(-most, most, tensor.numel(), dtype=torch.float32, device="cpu")
     return torch.empty_like(tensor, requires_grad=False).copy_(values.view(tensor.shape))
 

@@ -1,8 +1,8 @@
-"""Object graph: what an optimizer refers to, as copies and as fingerprints.
+"""Object graph: copies and fingerprints of all objects that an optimizer refers to.
 
-`copy.deepcopy` of an optimizer drops its hooks and what its class does not pickle, and copies the
-model with it. Here containers, objects of Python classes, functions and optimizers are copied by
-hand, and `known` has the copies that are there already.
+`copy.deepcopy` of an optimizer drops its hooks and all that its class does not pickle, and copies
+the model with it. Here containers, objects of Python classes, functions and optimizers are copied
+by hand, and `known` has the existing copies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEQUENCES = (list, tuple, set, frozenset, deque)
 
 
 def optimizers_in(optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
-    """Yield an optimizer and those that it refers to, each with a prefix for its names."""
+    """Yield an optimizer and all optimizers that it refers to, with prefixes for their names."""
     seen: dict[int, object] = {}
     todo: deque[tuple[str, object]] = deque([("", optimizer)])
     while todo:
@@ -64,8 +64,8 @@ def attributes_of(value: object) -> dict[str, Any]:
 def copied(value: Any, known: dict[int, Any]) -> Any:
     """Return a copy of a value and of all that it refers to.
 
-    An optimizer's copy has no state and no hooks. What cannot be copied, such as a lock or a
-    process group, is returned itself.
+    An optimizer's copy has no state and no hooks. Objects that cannot be copied, such as a lock or
+    a process group, are returned themselves.
 
     Args:
         value: the original.
@@ -82,7 +82,7 @@ def copied(value: Any, known: dict[int, Any]) -> Any:
     _require_few(known)
     if isinstance(value, types.GeneratorType):
         raise TypeError(f"it refers to {value!r}, which cannot be copied")
-    if hasattr(value, "__del__"):  # a copy would close what the original needs
+    if hasattr(value, "__del__"):  # a copy would close resources that the original needs
         known[id(value)] = value
     elif isinstance(value, torch.Tensor):
         known[id(value)] = like(value, value.detach().clone())
@@ -93,7 +93,7 @@ def copied(value: Any, known: dict[int, Any]) -> Any:
     elif not _copy_container(value, known) and not _copy_object(value, known):
         try:
             known[id(value)] = copy.deepcopy(value, known)
-        except Exception:  # noqa: BLE001 - it cannot be copied, which has many forms
+        except Exception:  # noqa: BLE001 - a failed copy raises any exception
             known[id(value)] = value
     return known[id(value)]
 
@@ -106,7 +106,7 @@ def like(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _copy_container(value: Any, known: dict[int, Any]) -> bool:
-    """Return whether it is one."""
+    """Copy a container into `known`. Return whether the value is a container."""
     if type(value) in DICTS:
         result = known[id(value)] = value.copy()
         result.clear()
@@ -147,7 +147,7 @@ def _copy_function(function: types.FunctionType, known: dict[int, Any]) -> None:
 
 
 def _copy_object(value: object, known: dict[int, Any]) -> bool:
-    """Return whether it is one of a Python class."""
+    """Copy an object of a Python class into `known`. Return whether the value is one."""
     if not _is_plain(cast("Hashable", type(value))):
         return False
     attributes = attributes_of(value)
@@ -182,15 +182,15 @@ def _copy_object(value: object, known: dict[int, Any]) -> bool:
 def fingerprint(
     value: Any, known: Mapping[int, object], seen: dict[int, tuple[int, object]]
 ) -> object:
-    """Return what is equal for equal values, and differs when a step has changed one.
+    """Return a fingerprint: equal for equal values, and different after a step changed one.
 
     Args:
-        value: what to look at.
-        known: by id: what is looked at elsewhere.
-        seen: by id: what this function has met, with a number.
+        value: the value.
+        known: objects with fingerprints elsewhere, by id.
+        seen: the objects that this function has visited, by id, each with a number.
     """
     if type(value) in SIMPLE:
-        return type(value), repr(value)  # numbers that are not numbers are equal
+        return type(value), repr(value)  # NaN equals NaN here
     if id(value) in known or id(value) in seen:
         return "known", id(value) if id(value) in known else seen[id(value)][0]
     seen[id(value)] = len(seen), value
@@ -205,7 +205,7 @@ def fingerprint(
         ]
     try:
         reduced = value.__reduce_ex__(4)
-    except Exception:  # noqa: BLE001 - it cannot be looked into, which has many forms
+    except Exception:  # noqa: BLE001 - an opaque object raises any exception
         return type(value), id(value)
     return type(value), fingerprint(reduced, known, seen)
 
@@ -221,7 +221,7 @@ def _digest(tensor: torch.Tensor) -> bytes:
 
 
 def _parts(value: object) -> Mapping[Any, object] | None:
-    """Return what a value refers to, by a name; None: that is not known."""
+    """Return the objects that a value refers to, by a name; None: unknown."""
     result: Mapping[Any, object] | None = None
     if isinstance(value, dict):
         result = {**value, **attributes_of(value)}

@@ -25,16 +25,16 @@ class OuterStep:
         joined: names of the peers admitted during the step.
         left: names of the peers lost during the step.
         synced: outcome of the step's sync_shared_state. If a newcomer fetches the state while this
-            peer goes on, its bytes are not in there, but in `sent_bytes` of the next steps.
+            peer continues, the bytes count in `sent_bytes` of the next steps, not here.
         excluded: names of the peers whose pseudo-gradients were not finite. They count with weight
             0, and those peers continue from the global parameters.
-        inner_steps: inner steps that the run has taken since it began, per peer.
+        inner_steps: inner steps of a peer since the run began, on average.
         waited_s: seconds that this peer has waited for the others since its last outer step.
         reduce_s: seconds from the beginning of the all-reduce until its end was noticed.
         sent_bytes: bytes that this peer has sent since its last outer step.
 
-    The first outer step of a trainer that overlaps only sends. Then nothing has moved: there are
-    0 contributors and 0 attempts.
+    The first outer step of a trainer that overlaps only sends: the parameters have not moved, and
+    there are 0 contributors and 0 attempts.
     """
 
     revision: int
@@ -86,10 +86,10 @@ class Observer:
         """All peers hold the same global parameters."""
 
     def came_back(self, trainer: Any, why: pccl.KickedError) -> None:
-        """The run of the trainer's `url` had removed this peer, which has joined it again.
+        """This peer was removed from the run of the trainer's `url`, and has joined it again.
 
         The peer has a new name, and the others' state.
         """
 
     def stepped(self, trainer: Any, done: OuterStep) -> None:
-        """An outer step that an optimizer's step has begun is done; `step` returns it instead."""
+        """An outer step inside an optimizer's step is done. A direct `step` returns it instead."""

@@ -1,13 +1,13 @@
-"""OptimizerState: what the steps of one optimizer change, as a part of the shared state.
+"""OptimizerState: the tensors and numbers that one optimizer's steps change, as shared state.
 
-An optimizer makes its state in its first step, and some treat that step apart. So nothing is made
-for it. Until then, spare tensors of zeros stand in the shared state for those that it has not made,
-with a note for each that there is none. A newcomer that receives tensors puts them into its
-optimizer, which then steps as those of the others do.
+An optimizer makes its state in its first step, and some treat that step differently. So the trainer
+makes no state for it. Until its first step, spare tensors of zeros represent its missing tensors in
+the shared state, each with a note that it is missing. A newcomer that receives tensors puts them
+into its optimizer, which then steps like the others' optimizers.
 
-All numbers travel in one tensor with a row (kind, bits) for each: those of the state, and those of
-the groups and of the optimizer itself that its step changes. A learning rate that the program sets
-is this peer's own.
+All numbers travel in one tensor with a row (kind, bits) for each: the numbers of the state, and the
+numbers of the groups and of the optimizer itself that its step changes. A learning rate that the
+program sets is this peer's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = tuple[int, int]
 
 
 class Kind(IntEnum):
-    """What is at a place."""
+    """The kind of value at a place."""
 
     ABSENT = 0
     NONE = 1
@@ -46,7 +46,7 @@ class OptimizerState:
         optimizer: the optimizer.
         names: of the parameters that it moves, by id.
         title: the optimizer's name in errors.
-        prefix: of the names in the shared state.
+        prefix: the prefix of the names in the shared state.
         sparse: parameters that have sparse gradients.
         views: whether the parameters are views of other memory, and steps have no closure.
 
@@ -72,7 +72,7 @@ class OptimizerState:
             raise ValueError(f"{title} cannot be looked through: {error}") from error
         rows = {id(tensor) for tensor in sparse}
         learned = learn(optimizer, names, title=title, sparse=rows, views=views)
-        # Names by label and key; also of parameters for which the optimizer keeps nothing.
+        # Names by label and key. Parameters without any state have an entry, too.
         self._keys: dict[str, dict[str, str]] = {
             prefix + names[id(parameter)]: {}
             for prefix, each in self._optimizers
@@ -84,7 +84,7 @@ class OptimizerState:
             self._keys.setdefault(label, {})[key] = self._name((label, key))
         self._forms = {self._name(place): form for place, form in learned.tensors.items()}
         self._numbers = {self._name(place) for place in learned.numbers}
-        # Tensors that are not in the state of a parameter.
+        # Places of tensors outside of the states of parameters.
         self._elsewhere = [place for place in learned.tensors if place[0].endswith(")")]
         places = {self._name(place): place for place in {*learned.tensors, *learned.numbers}}
         self._places = dict(sorted(places.items()))
@@ -92,7 +92,7 @@ class OptimizerState:
         self._shared_rows = torch.zeros(len(self._rows), 2, dtype=torch.int64, device="cpu")
         self._missing: set[str] = set(self._forms)
         self._spares: dict[str, torch.Tensor] = {}
-        self._seen: dict[str, torch.Tensor] = {}  # whose forms are checked
+        self._seen: dict[str, torch.Tensor] = {}  # tensors with a checked form
 
     def shared(self, names: Names) -> dict[str, torch.Tensor]:
         """Return the tensors, by name: the same ones again, unless the optimizer has new ones."""
@@ -111,7 +111,7 @@ class OptimizerState:
         return tensors
 
     def adopt(self, names: Names) -> None:
-        """Give the optimizer what was written to the tensors of the last `shared`."""
+        """Put the values that the sync has written to the last `shared` into the optimizer."""
         changed: dict[str, Row] = {}
         for (name, before), row in zip(self._rows.items(), self._shared_rows.tolist(), strict=True):
             if before != (now := (row[0], row[1])):
@@ -135,7 +135,7 @@ class OptimizerState:
         return bool(self._spares)
 
     def release(self, parameter: torch.Tensor, names: Names) -> None:
-        """Free the spares of a parameter: the optimizer is going to make its state."""
+        """Free the spares of a parameter: the optimizer makes its state next."""
         for prefix, _ in self._optimizers:
             for name in self._keys.get(prefix + names[id(parameter)], {}).values():
                 if (spare := self._spares.pop(name, None)) is not None:
@@ -147,9 +147,9 @@ class OptimizerState:
         return f"{self._prefix}/{place[0]}/{place[1]}"
 
     def _tensors(self, names: Names) -> dict[str, torch.Tensor]:
-        """Return the tensors that there are, by name."""
+        """Return the existing tensors, by name."""
         tensors: dict[str, torch.Tensor] = {}
-        seen: set[int] = set()  # an optimizer may have the state of one that it wraps
+        seen: set[int] = set()  # an optimizer may share the state of one that it wraps
         for prefix, optimizer in self._optimizers:
             if id(optimizer.state) in seen:
                 continue
@@ -179,7 +179,7 @@ class OptimizerState:
         return tensors
 
     def _require_form(self, name: str, place: Place, value: torch.Tensor) -> None:
-        """Raise ValueError if a tensor has another form than was learned."""
+        """Raise ValueError if a tensor's form differs from the learned one."""
         if self._seen.get(name) is value:
             return
         form = self._forms.get(name)
@@ -195,7 +195,7 @@ class OptimizerState:
         )
 
     def _look(self, changed: set[str], names: Names) -> None:
-        """Note what the optimizer has now at the places of these names."""
+        """Note the optimizer's present values at the places of these names."""
         containers = containers_of(self._optimizers, names)
         for name in changed:
             label, key = self._places[name]

@@ -1,4 +1,4 @@
-"""Optimizers: their parameters, their names in errors, and who has called a step."""
+"""Optimizers: their parameters, their names in errors, and the callers of a step."""
 
 from __future__ import annotations
 

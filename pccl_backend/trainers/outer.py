@@ -1,8 +1,8 @@
 """The outer rule: how the mean pseudo-gradient moves the global parameters.
 
 Peers may have different processors and must still get the same bits. Therefore each operation of
-`Nesterov` rounds once: a multiply and an add are separate, never fused as some processors do. A
-torch optimizer promises no such thing: if its bits differ between peers, the next sync corrects
+`Nesterov` rounds once: a multiply and an add are separate, never fused as on some processors. A
+torch optimizer does not guarantee this: if its bits differ between peers, the next sync corrects
 them, and the trainer warns.
 """
 
@@ -24,7 +24,7 @@ OuterOptimizer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
 
 class Nesterov:
-    """SGD with Nesterov momentum, as torch.optim.SGD from a zero buffer.
+    """SGD with Nesterov momentum, like torch.optim.SGD with a momentum buffer of zeros.
 
     Args:
         lr: the learning rate, or a function of the number of outer steps so far.
@@ -45,10 +45,10 @@ class Nesterov:
         return {"momentum": self.momentum}
 
     def adopt(self) -> None:
-        """The momentum is in place."""
+        """Do nothing: the sync has written the momentum in place."""
 
     def apply(self, theirs: torch.Tensor, step: torch.Tensor, *, start: int, rounds: int) -> None:
-        """Move the elements of `theirs`, which begin at `start`; `step` is used up.
+        """Move the elements of `theirs`, which begin at `start`; `step` is overwritten.
 
         Nothing is allocated after the first change, so the method does not fail halfway.
         """
@@ -68,7 +68,7 @@ class TorchRule:
     """Any torch optimizer, over one flat tensor for each fragment.
 
     Raises:
-        ValueError: it is not over these tensors, or its state cannot be shared; see
+        ValueError: the optimizer is not over these tensors, or its state cannot be shared; see
             OptimizerState.
     """
 
@@ -100,7 +100,7 @@ class TorchRule:
         return self._state.shared(self._names)
 
     def adopt(self) -> None:
-        """The tensors of `state` were written: the optimizer takes them."""
+        """Put the tensors of `state`, which the sync has written, into the optimizer."""
         self._state.adopt(self._names)
 
     def apply_fragment(self, number: int, step: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ __all__ = ["Piece", "cut"]
 
 @dataclass(frozen=True)
 class Piece:
-    """One parameter or buffer of the model, its shape (of reals), and its place in the flat."""
+    """One parameter or buffer, its shape (of reals), and its place in the flat tensor."""
 
     name: str
     is_buffer: bool

@@ -1,4 +1,4 @@
-"""Replica: a DiLoCo peer's copies of the model, and what each action of the core does to them."""
+"""Replica: a DiLoCo peer's copies of the model, and the effect of each action on them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Replica:
 
     Args:
         buffers: the global parameters and the pseudo-gradient, over the model.
-        settings: of the trainer.
-        core: decides.
+        settings: the settings of the trainer.
+        core: decides on the next action.
 
     Attributes:
         message: the buffers: a part of them travels.
-        outcome: of the last round that has landed.
+        outcome: the result of the last round that has landed.
         inner_steps: inner steps that this peer has taken.
     """
 
-    strict = False  # peers with the settings of most go on
+    strict = False  # peers with the settings of most peers continue
     doubtful = 0
 
     def __init__(self, buffers: Buffers, settings: Settings, core: Core) -> None:
@@ -42,13 +42,13 @@ class Replica:
         self.message = buffers
         buffers.fill()
         self._rule = self._make_rule()
-        self._learned = False  # whether the buffer holds what the local copy has learned
+        self._learned = False  # whether the buffer holds the learning of the local copy
         self._kept = False  # carry: whether the local copy was kept when the last round was sent
-        # Steps and amount when each fragment was last sent, and when it was last measured.
+        # Steps and amount at the last send of each fragment, and at the last measurement.
         self._sent = [(0, 0.0)] * settings.fragments
         self._measured_at = (0, 0.0)
-        # Whether the local parameters were copied, at the interruption of a call whose all-reduce
-        # had begun.
+        # Whether the local parameters were copied, because a call raised after its all-reduce had
+        # begun.
         self._interrupted = False
         self.outcome = Outcome()
         self.inner_steps = 0
@@ -57,7 +57,7 @@ class Replica:
             self._residuals = Residuals(settings.quantize, self.message.spans)
 
     def shared(self) -> dict[str, torch.Tensor]:
-        """Return what all peers hold alike, by name."""
+        """Return the tensors that are equal on all peers, by name."""
         state = self.message.shared()
         if isinstance(self._rule, Nesterov):
             momentum = self.message.by_parameter(self._rule.momentum)
@@ -65,7 +65,7 @@ class Replica:
         return state | self._rule.state()
 
     def own(self) -> dict[str, torch.Tensor]:
-        """Return what is this peer's alone, by name: what its error feedback has yet to send."""
+        """Return this peer's own tensors, by name: the residuals of its error feedback."""
         if self._residuals is None:
             return {}
         lost = self._residuals.lost
@@ -77,13 +77,13 @@ class Replica:
     def settings(self) -> str:
         """Return a text with the settings that must be equal on all peers.
 
-        `outer_lr` may be a function of the number of outer steps. So call this when all peers have
-        agreed on that number.
+        `outer_lr` may be a function of the number of outer steps. So call this once all peers have
+        agreed on this number.
         """
         return self._settings.shown(self._core.progress.rounds)
 
     def number(self) -> int:
-        """Return a number from 1 to 2**24 - 1 that stands for these settings."""
+        """Return a number from 1 to 2**24 - 1 that represents these settings."""
         digest = hashlib.blake2b(self.settings().encode(), digest_size=3).digest()
         return int.from_bytes(digest, "little") or 1
 
@@ -101,18 +101,18 @@ class Replica:
     # --- The actions ------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A call begins: inner steps may have been taken since the last one."""
+        """Begin a call: the program may have taken inner steps since the last one."""
         self.message.check()
         self._learned = False
 
     def measure(self) -> Share:
-        """Measure what was learned since the last round, for a blocking trainer."""
+        """Measure the pseudo-gradient since the last round, for a blocking trainer."""
         self._learned = False
         self.message.measure(self._core.fragment)
         return self._weigh(self._core.fragment)
 
     def turn(self) -> Share:
-        """Measure the fragment that is sent next; if it has landed just now, move and load it."""
+        """Measure the next fragment to send; if the landed round is of this one, apply it, too."""
         fragment, alpha = self._core.fragment, self._settings.alpha
         if self._core.fused:
             self._swap(fragment)
@@ -127,7 +127,7 @@ class Replica:
         return self._weigh(fragment)
 
     def landed(self, outcome: Outcome) -> None:
-        """The mean has come."""
+        """Take note of the result of a round that has landed."""
         self.outcome = outcome
         if self._residuals is not None:
             self._residuals.landed(self._core.fragment, quantized=outcome.quantized)
@@ -138,7 +138,7 @@ class Replica:
         self._move(self.message.fragments[self._core.fragment])
 
     def load(self) -> None:
-        """Bring the globals that were moved into the local copy."""
+        """Bring the moved globals into the local copy."""
         fragment = (self._core.progress.rounds - 1) % self._settings.fragments
         if self._core.blocking:
             if self._interrupted:
@@ -157,25 +157,28 @@ class Replica:
             self.message.write_counters()
 
     def interrupted(self) -> None:
-        """A call raised: inner steps may come, and a running all-reduce does not include them."""
+        """Copy the local parameters if a call raised while its all-reduce runs.
+
+        Inner steps may follow, and the all-reduce does not include them.
+        """
         flies = self._core.delta in (Delta.FLYING, Delta.MEAN)
         if self._core.blocking and flies and not self._interrupted:
             self.message.remember(self._core.fragment)
             self._interrupted = True
 
     def failed(self) -> None:
-        """The all-reduce has failed: what was learned is still in the local copy, or in OWN."""
+        """Note a failed all-reduce. The learning is still in the local copy, or in the buffer."""
         self._interrupted = False
 
     def hold(self) -> None:
-        """Measure what the local copy has learned, so that a sync can put it onto other globals."""
+        """Measure the learning of the local copy, so that it survives a sync with other globals."""
         holds = self._core.delta is Delta.FREE and self._settings.fragments == 1
         if holds and not self._learned:
             self.message.measure(0)
             self._learned = True
 
     def adopt(self) -> Share | None:
-        """Continue from the globals that were received; return a newcomer's share of the round."""
+        """Continue from the received globals; return a newcomer's share of the round."""
         share = None
         self.take()
         if self._learned:
@@ -183,7 +186,7 @@ class Replica:
             self.message.write_counters()
         else:
             self.message.adopt()
-        if self._core.blank:  # what was learned stays in the local copy, and is sent later
+        if self._core.blank:  # the learning stays in the local copy, and is sent later
             self.message.delta(self._core.fragment).zero_()
             if self._residuals is not None:
                 self._residuals.drop()
@@ -195,16 +198,16 @@ class Replica:
         return share
 
     def take(self) -> None:
-        """The shared state was written: an outer optimizer takes what it has not made itself."""
+        """Put the written shared state into the outer rule."""
         self._rule.adopt()
 
     def restart(self) -> None:
-        """Begin as a newcomer that has this model."""
+        """Begin again as a newcomer with the present model."""
         self._kept = self._learned = self._interrupted = False
         if self._residuals is not None:
             self._residuals.reset()
 
-    # --- Parts of them ----------------------------------------------------------------------------
+    # --- Parts of the actions ---------------------------------------------------------------------
 
     def _swap(self, fragment: int) -> None:
         """Measure the next pseudo-gradient, move the globals by the present one, and load."""
@@ -219,7 +222,7 @@ class Replica:
             self.message.keep(fragment)
 
     def _move(self, pieces: Sequence[Piece]) -> None:
-        """Move the globals of some pieces of one fragment; their pseudo-gradient is used up."""
+        """Move the globals of some pieces of one fragment; overwrites their pseudo-gradient."""
         if self.outcome.contributors == 0:
             return
         fragment = self._core.fragment

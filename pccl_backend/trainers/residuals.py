@@ -1,7 +1,7 @@
-"""Residuals: what the format of a trainer has lost of each fragment, for its error feedback.
+"""Residuals: the rounding errors of each fragment, for the error feedback of a trainer.
 
-A round that fails may be measured again, and its pseudo-gradient is then another one. Therefore
-what a round loses counts only when the round has landed.
+A failed round may be measured again, with another pseudo-gradient. Therefore the rounding error of
+a round counts only once the round has landed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Residuals:
     """A residual for each element of the model, of one peer.
 
     Args:
-        format: of the all-reduces.
-        spans: the elements of each fragment.
+        format: the format of the all-reduces.
+        spans: first and last element (exclusive) of each fragment.
     """
 
     def __init__(self, format: Format, spans: Sequence[tuple[int, int]]) -> None:
@@ -31,20 +31,20 @@ class Residuals:
 
     @property
     def lost(self) -> torch.Tensor:
-        """The lost part of each element that was not sent yet, in the order of the fragments."""
+        """The rounding error of each element, not sent yet; in the order of the fragments."""
         return self._lost
 
     def compensate(self, fragment: int, delta: torch.Tensor) -> None:
-        """Add what was lost of this fragment before, and note what this round loses."""
+        """Add the residual of this fragment to `delta`, and note the rounding error of the sum."""
         delta.add_(self._of(fragment))
         self._pending = loss_of(delta, self._format)
 
     def drop(self) -> None:
-        """The round is measured again, or sends nothing of this peer."""
+        """Forget this round: it is measured again, or sends nothing of this peer."""
         self._pending = None
 
     def landed(self, fragment: int, *, quantized: bool) -> None:
-        """The round has landed. If it was not quantized, nothing was lost."""
+        """Count the rounding error of a landed round. Without quantization it is zero."""
         if self._pending is not None:
             self._of(fragment).copy_(self._pending if quantized else torch.zeros((), device="cpu"))
         self._pending = None

@@ -26,7 +26,7 @@ WHOLE = 1 << 62  # an overlap until the next boundary, however far it is
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """See `DiLoCo`, whose arguments these are.
+    """The arguments of `DiLoCo`; see there.
 
     Raises:
         ValueError: a setting is out of range; the message shows the value and the bound.
@@ -128,7 +128,7 @@ class Settings:
 
     @property
     def seconds_every(self) -> float | None:
-        """Seconds between two boundaries, for a trainer that goes by the clock."""
+        """Seconds between two boundaries, if `every` is a timedelta."""
         if not isinstance(self.every, timedelta):
             return None
         return self.every.total_seconds() / self.fragments
@@ -214,8 +214,8 @@ def owned_optimizers(
     """Return the optimizers as a tuple.
 
     Raises:
-        TypeError: something else is among them.
-        ValueError: one of them has no parameter of the model, or calls no hooks.
+        TypeError: an element is no torch.optim.Optimizer.
+        ValueError: an optimizer has no parameter of the model, or calls no hooks.
     """
     if optimizers is None:
         return ()
@@ -250,10 +250,10 @@ _trainers: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[object]] = (
 
 
 def claim(model: torch.nn.Module, trainer: object) -> Callable[[], None]:
-    """Note that the trainer moves the model, and return the function that ends this.
+    """Register the trainer as the only one of the model; return a function that unregisters it.
 
     Raises:
-        ValueError: another trainer does so already.
+        ValueError: the model has another trainer.
     """
     import gc
 
@@ -262,7 +262,7 @@ def claim(model: torch.nn.Module, trainer: object) -> Callable[[], None]:
         return None if held is None else held()
 
     if other() is not None:
-        gc.collect()  # a trainer that nobody uses any more may be part of a cycle
+        gc.collect()  # a discarded trainer may be part of a reference cycle
     if (holder := other()) is not None:
         raise ValueError(
             f"the model has a trainer already ({type(holder).__name__}), and two would move it in "

@@ -1,11 +1,11 @@
 """Shards: the part of each parameter in this process, if the processes of a host share the model.
 
-FSDP2 cuts a parameter into shards, one for each process of a host. The names and shapes of the
-outer state are those of the whole model. Therefore hosts may have different numbers of processes,
-and a checkpoint does not depend on them.
+FSDP2 cuts a parameter into shards, one for each process of a host. The outer state has the names
+and shapes of the whole model. Therefore hosts may have different numbers of processes, and a
+checkpoint does not depend on these numbers.
 
-A program that has such a model has imported torch's modules for it. This one does not import them
-for a program that has none: they take a second.
+A program with such a model has already imported torch's modules for it. This module does not import
+them for other programs, because the import takes a second.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class Part:
     Attributes:
         slices: one for each dimension.
         writes: whether this process writes the part into the memory of the host. If several
-            processes have the same part, the first of them does.
+            processes have the same part, only the first of them writes it.
     """
 
     slices: tuple[slice, ...]
     writes: bool
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return the view of a tensor of the whole shape."""
+        """Return this part of a tensor of the whole shape, as a view."""
         return whole[self.slices]
 
 
 def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
-    """Return the part that a parameter or buffer of the model is.
+    """Return this process's part of a parameter or buffer of the model.
 
     Args:
         tensor: the parameter or buffer.
-        leads: whether this process is the first of its host, which writes what all of them have.
+        leads: whether this process is the first of its host, which writes the uncut tensors.
     """
     if not is_dtensor(tensor):
         return Part((slice(None),) * tensor.dim(), writes=leads)
@@ -76,11 +76,11 @@ def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
 
 
 def reshard(model: torch.nn.Module) -> None:
-    """Let the model have its parts, and not the whole parameters that it needs within a pass.
+    """Replace the whole parameters that a model has within a pass by its parts.
 
     FSDP2 leaves the root of a model whole after a forward pass, until a backward pass. The whole
-    parameters are copies: what is written to them is lost, and the next pass would not see what
-    was written to the parts.
+    parameters are copies: writes to them are lost, and the next pass would not see writes to the
+    parts.
     """
     if (fsdp := sys.modules.get("torch.distributed.fsdp")) is None:
         return
@@ -90,7 +90,7 @@ def reshard(model: torch.nn.Module) -> None:
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what of a parameter or buffer lies in this process, to read or to write."""
+    """Return this process's part of a parameter or buffer, to read or to write."""
     tensor = tensor.detach()
     if not is_dtensor(tensor):
         return tensor
@@ -102,7 +102,7 @@ def check_whole(model: torch.nn.Module) -> None:
     """Check that no parameter is cut between processes.
 
     Raises:
-        ValueError: one is.
+        ValueError: a parameter is cut.
     """
     for name, tensor in model.named_parameters():
         if is_dtensor(tensor) and tensor.device_mesh.size() > 1:

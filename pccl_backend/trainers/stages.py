@@ -1,4 +1,4 @@
-"""The words of a trainer's core: what it decides, where it stands, and what it shares."""
+"""The vocabulary of a trainer's core: its decisions, its stages, and its shared progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Action", "Boundary", "Delta", "Goal", "Progress", "Then"]
 
 
 class Action(Enum):
-    """What the trainer carries out."""
+    """An action of the trainer."""
 
     TURN = auto()  # measure the next pseudo-gradient, and apply and load the round that has landed
     POST = auto()  # begin the all-reduce; a blocking trainer measures first
@@ -18,46 +18,46 @@ class Action(Enum):
     LOAD = auto()  # bring the new global parameters into the local copy
     UPDATE = auto()  # update_topology
     SYNC = auto()  # sync_shared_state
-    SETTLE = auto()  # wait for a SYNC that goes on in the background
+    SETTLE = auto()  # wait for a SYNC that continues in the background
 
 
 class Goal(Enum):
-    """What a call of the trainer is for. `next` returns None when it is reached."""
+    """The goal of a call of the trainer. `Core.next` returns None once it is reached."""
 
-    START = auto()  # become a member that holds what the others hold
-    STEP = auto()  # go over a boundary
+    START = auto()  # become a member with the same state as the others
+    STEP = auto()  # pass a boundary
     RECEIVE = auto()  # finish the round in flight
     MEET = auto()  # finish the round in flight, then meet
 
 
 class Delta(Enum):
-    """What the pseudo-gradient's buffer holds."""
+    """The content of the pseudo-gradient's buffer."""
 
-    FREE = auto()  # nothing: what was learned is in the local copy
-    OWN = auto()  # this peer's, to be sent (never in a blocking trainer)
+    FREE = auto()  # nothing: the learning is in the local copy
+    OWN = auto()  # this peer's pseudo-gradient, to be sent (never in a blocking trainer)
     FLYING = auto()  # lent to the all-reduce
-    MEAN = auto()  # all peers' together, not yet applied
-    APPLIED = auto()  # nothing, and the local copy still is the old one
+    MEAN = auto()  # the mean of all peers, not yet applied
+    APPLIED = auto()  # nothing: the mean was applied, but the local copy is not loaded yet
 
 
 class Boundary(Enum):
-    """How far a boundary has come."""
+    """The stage of a boundary."""
 
     NONE = auto()  # inner steps are next
     BEGUN = auto()
     TURNED = auto()  # overlapped: the next pseudo-gradient is measured; meet, then post
     LOADED = auto()  # blocking: the round is finished; meet
-    DONE = auto()  # no call has returned its result yet
+    DONE = auto()  # finished, but no call has returned its result yet
 
 
 class Then(Enum):
-    """What the members do after a SYNC; the values are part of the shared state."""
+    """The members' next step after a SYNC; the values are part of the shared state."""
 
     STEPS = 0  # inner steps
     POST = 1  # the all-reduce, then inner steps
     FINISH = 2  # the all-reduce and the rest of the boundary, then inner steps
-    STEPS_NOW = 3  # inner steps, which they begin while a newcomer fetches
-    POST_NOW = 4  # the all-reduce, then inner steps, likewise
+    STEPS_NOW = 3  # inner steps, begun while a newcomer fetches the state
+    POST_NOW = 4  # the all-reduce, then inner steps, begun while a newcomer fetches the state
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Progress:
 
     Attributes:
         rounds: number of outer steps.
-        then: what the members do next, for a newcomer.
+        then: the members' next step, for a newcomer.
         position: inner steps that the members have taken since the last boundary.
         inner_steps: inner steps that a peer has taken since the run began, on average.
     """
@@ -82,6 +82,6 @@ class Progress:
 
     @staticmethod
     def of(values: list[int]) -> Progress:
-        """Return what `values` gave."""
+        """Return the progress from the numbers of `values`."""
         rounds, then, position, inner_steps = values
         return Progress(rounds, Then(then), position, inner_steps)

@@ -1,6 +1,6 @@
 """Stand-ins: copies of an optimizer that step over copies of its parameters.
 
-A trainer learns from them which state the optimizer makes in a step, before it has made any.
+They show a trainer the state that the optimizer will make, before its first step.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ __all__ = ["StandIn", "aside", "random", "small"]
 
 SMALL = 3  # elements of a small copy's dimension, at most
 _aside = threading.Lock()
-RATE = 1e-3  # instead of 0, with which some optimizers keep numbers as they are
+RATE = 1e-3  # instead of 0: at a rate of 0, some optimizers do not change their numbers
 
 
 class StandIn:
     """A copy of an optimizer without state, and of all that its step can change.
 
-    Nothing that the original holds is written: its groups, tensors, objects and other optimizers
-    are copied. The hooks of the program stay with the original.
+    A step of the copy writes nothing of the original: its groups, tensors, objects and other
+    optimizers are copied. The hooks of the program stay with the original.
 
     Args:
         optimizer: the original.
-        tensors: what stands for each of its parameters, by the parameter's id.
-        gradients: makes the gradient of such a tensor; None: it has none.
+        tensors: the stand-in of each of its parameters, by the parameter's id.
+        gradients: returns the gradient of a stand-in; None: it has none.
         closure: whether a step gets a closure, if it takes one.
 
     Attributes:
         optimizer: the copy.
-        optimizers: the copy and those in it, each with a prefix; see `optimizers_in`.
-        parts: these, their states and groups, and the parameters, by id.
+        optimizers: the copy and all optimizers in it, each with a prefix; see `optimizers_in`.
+        parts: these optimizers, their states and groups, and the stand-ins, by id.
 
     Raises:
-        TypeError, ValueError: the optimizer refers to something that cannot be copied.
+        TypeError, ValueError: the optimizer refers to an object that cannot be copied.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StandIn:
         self.parts: dict[int, object] = {}
         for _, each in self.optimizers:
             parts = [each, each.state, each.param_groups, *each.param_groups]
-            # A tensor in `defaults` is the one in the groups.
+            # A tensor in `defaults` is the same object as in the groups.
             self.parts |= {id(part): part for part in [*parts, each.defaults]}
             for group in each.param_groups:
                 self.parts |= {id(parameter): parameter for parameter in group["params"]}
@@ -85,7 +85,7 @@ class StandIn:
             step(self.optimizer)
 
     def places(self) -> list[int]:
-        """Return where the stand-ins are in memory."""
+        """Return the addresses of the stand-ins."""
         return [tensor.data_ptr() for tensor in self._tensors]
 
     def _give(self) -> None:
@@ -110,7 +110,7 @@ def random(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator)
 
 
 def _give_rate(group: dict[str, Any]) -> None:
-    """Replace a learning rate of 0, the first one of many schedules."""
+    """Replace a learning rate of 0; many schedules begin with it."""
     rate = group.get("lr")
     if isinstance(rate, torch.Tensor):
         if not rate.any():
@@ -121,17 +121,18 @@ def _give_rate(group: dict[str, Any]) -> None:
 
 @contextmanager
 def aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Leave random numbers as they are, and keep this thread's steps from hooks of all optimizers.
+    """A `with` block that restores all random states, and calls no global optimizer hooks.
 
-    The random numbers are of torch, Python and numpy.
+    The random states are torch's, Python's and numpy's. The hooks of all optimizers still run for
+    steps of other threads.
 
     Args:
-        tensors: on the devices that are used.
+        tensors: tensors on all devices that the block uses.
     """
     on_cuda = {tensor.get_device() for tensor in tensors if tensor.is_cuda}
     ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     numpy = sys.modules.get("numpy")
-    # Two threads that save the state of torch at once wait for each other forever.
+    # Two threads that save the state of torch at the same time deadlock.
     with _aside, _without_hooks():
         state = python_random.getstate()
         numpy_state = numpy.random.get_state() if numpy is not None else None

@@ -1,11 +1,11 @@
-"""Trainer: what DiLoCo and DDP have in common: joining, starting, meeting, and the `with` block.
+"""Trainer: the common part of DiLoCo and DDP: joining, starting, meeting, and the `with` block.
 
-A method that is marked `together` is called by all processes of a host that has several; its body
-runs in one of them, and its result is that of all.
+All processes of a host call a method marked `together`. Its body runs in one of them, and its
+result is returned in all.
 
 A trainer that has joined a run by its `url` also comes back to it. If the run has removed this peer
-(KickedError), for example because it was too late, the call that hears of it joins again and takes
-the others' state.
+(KickedError), for example because it was late, the call that raised this error joins again and
+takes the others' state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def tracked() -> Iterator[None]:
-    """A `with` block without inference mode, whose tensors could not be written outside of it."""
+    """A `with` block without inference mode: tensors made in that mode cannot be written later."""
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False), torch.no_grad():
             yield
@@ -69,9 +69,9 @@ class Trainer:
     """Moves one model together with the peers of one group. Use it from one thread.
 
     Attributes:
-        last: the record of the last outer step; None before the first. All peers pass these alike:
-            end a loop by `last.revision`, because with `overlap` each peer's `revision` moves at a
-            time of its own.
+        last: the record of the last outer step; None before the first. All peers have the same
+            records: end a loop by `last.revision`, because with `overlap` each peer's `revision`
+            moves at a time of its own.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Trainer:
         self._observer = observer or Observer()
         self._signals = HeldSignals()
         self._made: Engine | None = None  # by the first start()
-        self._prepared = False  # whether it holds the model of the start that is next
+        self._prepared = False  # whether the engine holds the model for the next start()
         self._loaded: Mapping[str, Any] | None = None
         self._loads_own = False
         self._member: tuple[object, ...] = ()  # this peer's name at the last start()
@@ -116,7 +116,7 @@ class Trainer:
         self._sent_bytes = 0
         self._closed = False
         self._removed: pccl.KickedError | None = None  # from the run of `url`; not back yet
-        self._ends = False  # the `with` block does
+        self._ends = False  # whether the `with` block ends
         self.last: OuterStep | None = None
         if optimizers:
             foreign.install()  # imports torch's compiler, too: now, while no peer waits
@@ -131,16 +131,16 @@ class Trainer:
     def start(self, *, strategy: Strategy = "enforce_popular") -> SyncInfo:
         """Take the run's global parameters; call it once, right after init_process_group.
 
-        The founders of a run may bring different parameters; all get the same. A peer that comes
+        The founders of a run may have different parameters; all get the same. A peer that joins
         later gets the parameters that the others have trained.
 
         If the call raised, call it again. Until it has succeeded, the model's current parameters
-        count. After joining the run again, call it again too. It keeps this peer's learning since
-        its last outer step; that learning counts in the next one.
+        count. After joining the run again, call it again, too. It keeps this peer's learning since
+        its last outer step; this learning counts in the next one.
 
         Args:
-            strategy: "receive_only" says that this peer's own parameters do not count. Give it if
-                the run is known to be under way.
+            strategy: with "receive_only", this peer's own parameters do not count. Give it if the
+                run is known to be under way.
 
         Raises:
             MemoryError: the host does not have the memory; the message has the numbers.
@@ -164,7 +164,7 @@ class Trainer:
                 time.sleep(0.1)  # the members meet ten times a second
                 outer.meet()
 
-        If the call raised, call it again. After a `step` that raised, `meet` first ends that step's
+        If the call raised, call it again. After a `step` that raised, `meet` first ends the step's
         all-reduce if it has begun. It also ends a round that travels while inner steps are taken.
 
         Raises:
@@ -182,7 +182,7 @@ class Trainer:
             return topology, engine.info
 
     def finish(self) -> None:
-        """Apply what is still travelling. The end of the `with` block does it."""
+        """Wait for a newcomer that still fetches the state. The end of the `with` block does it."""
         if self._made is not None:
             with self._signals:
                 self._made.settle()
@@ -199,16 +199,16 @@ class Trainer:
 
         Keys: "tensors" (by name, not copied), "revision" and "hash" of the last meeting, and
         "digest" of the tensors. With `overlap`, call `finish` first, on all members. Before
-        `start`, the tensors are a place to load a checkpoint into. With
-        `host_group`, only the leader may call it.
+        `start`, the tensors are a place to load a checkpoint into. With `host_group`, only the
+        leader may call it.
 
-        With `own`, there are two more keys: "own" has what is this peer's alone, by name, and
-        "own_digest" is its digest. It is the residual of `error_feedback`: what the format has lost
-        of this peer's pseudo-gradients and the peer has not sent yet, in float32. Then each peer
+        With `own`, there are two more keys: "own" has this peer's own tensors, by name, and
+        "own_digest" is their digest. They are the residuals of `error_feedback`: the rounding
+        errors of this peer's pseudo-gradients that it has not sent yet, in float32. Then each peer
         saves a checkpoint of its own.
 
         Args:
-            own: whether to return what is this peer's alone, too.
+            own: whether to return this peer's own tensors, too.
 
         Example:
             >>> dcp.save(outer.state_dict(), checkpoint_id=folder, no_dist=True)
@@ -223,24 +223,24 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any], *, own: bool = False) -> None:
         """Begin from a saved state instead of the model's parameters; call it before `start`.
 
-        All peers may load it, or only some: the others receive it. Settings and the number of peers
-        may differ from those of the run that saved it. With `host_group`, the leader's
-        state counts.
+        All peers may load it, or only some: the others receive it. The settings and the number of
+        peers may differ from the run that saved it. With `host_group`, the leader's state counts.
 
-        With `own`, the peer also goes on with its own residual. A residual does not depend on the
-        other peers, and so the number of peers may differ here, too. But it must be sent once: load
-        each peer's own state in one peer at most. A peer without it begins at zero, as a newcomer
-        does, and the residual of a peer that does not come back is lost, as after a kill: that is
-        the rounding of one outer step.
+        With `own`, the peer also continues with its own residuals. Residuals do not depend on the
+        other peers, so the number of peers may differ here, too. But they must be sent only once:
+        load each peer's own state in one peer at most. A peer without it begins at zero, like a
+        newcomer. The residuals of a peer that does not come back are lost, as after a kill: this is
+        the rounding error of one outer step.
 
         Args:
             state: from `state_dict`.
-            own: whether this peer has saved it, with `state_dict(own=True)`.
+            own: whether to load the peer's own tensors, too; the state is from
+                `state_dict(own=True)`.
 
         Raises:
             InvalidStateError: the trainer has started.
-            ValueError: the state is damaged, or belongs to another model, or has nothing of one
-                peer alone where `own` is given; the message says which tensor.
+            ValueError: the state is damaged, or belongs to another model, or lacks the peer's own
+                tensors with `own=True`; the message names the tensor or the key.
         """
         if self._made is not None and self._made.core.started:
             raise pccl.InvalidStateError("load_state_dict() comes before start()")
@@ -275,7 +275,7 @@ class Trainer:
 
     @together
     def _enter(self) -> None:
-        """Join the run, when the whole host is here, and start."""
+        """Join the run, once all processes of the host have made this call, and start."""
         self._prepared = False
         self._ends, self._removed = False, None
         if self._url is not None:
@@ -288,7 +288,7 @@ class Trainer:
             raise
 
     def _run(self, goal: Goal, *, until: Action | None = None) -> bool:
-        """Do what the goal needs. False: this peer was removed, and has come back instead."""
+        """Reach the goal. Return False if this peer was removed and came back instead."""
         if self._removed is None:
             engine = self._engine()
             try:
@@ -315,7 +315,7 @@ class Trainer:
         self._signals.wait(functools.partial(self._observer.came_back, self, why))
 
     def _admission(self) -> Topology:
-        """Return what the meeting that has admitted this peer has come to."""
+        """Return the result of the meeting that has admitted this peer."""
         info = pccl.run_info(self._group)
         return Topology(
             epoch=info.epoch,
@@ -336,7 +336,7 @@ class Trainer:
         return call()
 
     def _waits(self) -> None:
-        """This process waits for other peers next."""
+        """Called before each wait of this process for other peers."""
 
     def _watch(self) -> list[Any]:
         """Register the hooks of the optimizers, and return their handles."""
@@ -380,7 +380,7 @@ class Trainer:
         return engine
 
     def _engine_to_start(self) -> Engine:
-        """Return the engine with the model as it is, or as an earlier membership has left it."""
+        """Return the engine with the present model, or as an earlier membership has left it."""
         member = self._name()
         engine = self._prepare()
         self._prepared = False
@@ -391,14 +391,14 @@ class Trainer:
         return engine
 
     def _prepare(self) -> Engine:
-        """Return the engine, with the model as it is, or with what was loaded."""
+        """Return the engine, with the present model or with the loaded state."""
         engine = self._made
         if engine is None:
             engine = self._make_engine()
         elif engine.info is not None or self._prepared:
             return engine
         elif self._loaded is None:
-            engine.read_model()  # what was loaded is copied from where it is
+            engine.read_model()  # a loaded state is copied below instead
         if self._loaded is not None:
             checkpoint.load(engine, self._loaded, own=self._loads_own)
         self._prepared = True
@@ -424,7 +424,7 @@ class Trainer:
     def _name(self) -> tuple[object, ...]:
         """Return a name of this peer that is unique among all memberships of all runs.
 
-        A group object is one membership, so the run is asked once for each group.
+        A group object is one membership, so the name is read once for each group.
         """
         group = self._group or dist.group.WORLD
         if group is None or group is not self._named_group():

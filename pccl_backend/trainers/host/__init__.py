@@ -1,22 +1,22 @@
 """Host: the processes that train one model together, and are one peer of the run.
 
-A peer need not be a process: it may be a host of several, whose model is cut between them (FSDP2).
+A peer may be one process, or a host of several processes with one model cut between them (FSDP2).
 Then the outer state lies in memory that all of them map. One process, the *leader*, has the core
-that decides, and alone talks to the other hosts. For what concerns the model, it gives *orders*:
-each process measures or loads the part that it has, and answers when it is done. So every order is
-a barrier of the host, and the next one finds its work complete:
+that decides, and alone communicates with the other hosts. It accesses the model by *orders*: each
+process measures or loads its own part, and answers when it is done. So every order is a barrier of
+the host, and its work is complete before the next one:
 
     leader      measure ┐          ┌ all-reduce  outer step  load ┐
     others      measure ┴ answer ──┘                         load ┴ answer
 
-All processes of the host make the same calls of the trainer. In each of them, the leader does what
-a peer of one process does, and the others carry out orders until it ends (follower.py). Its result
-or error is that of all.
+All processes of the host make the same calls of the trainer. In each call, the leader acts like a
+peer of one process, and the others carry out orders until the call ends (follower.py). The leader's
+result or error is returned or raised in all processes.
 
-DiLoCo alone uses this folder, and only if it was given a `host_group`. Its `_together` then makes
-each call through the `Leader` or the `Follower`, and the leader's `HostBuffers` give the orders.
+DiLoCo alone uses this folder, and only with a `host_group`. Its `_together` then makes each call
+through the `Leader` or the `Follower`, and the leader's `HostBuffers` give the orders.
 
-If one process dies, the whole host leaves the run at once, whatever the leader does at the moment:
-a thread of it watches the others. A collective of the host's own group would not do for this: the
-wait for other hosts may take minutes, and NCCL ends a barrier that takes so long.
+If one process dies, the whole host leaves the run at once, even while the leader waits: a thread of
+the leader watches the others. A barrier in the host's own group is no substitute: the wait for
+other hosts may take minutes, and NCCL aborts a barrier after such a time.
 """

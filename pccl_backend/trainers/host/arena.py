@@ -1,8 +1,8 @@
-"""Arena: memory that the processes of a host share. It is gone when they are.
+"""Arena: memory that the processes of a host share. It is freed when the last of them ends.
 
-The memory is a file without a name (`memfd_create`). A process gets it by its descriptor. Thus
-nothing is left behind, even after SIGKILL, and the size of /dev/shm does not matter, which is 64 MB
-in a container unless somebody asks for more.
+The memory is a file without a name (`memfd_create`); the leader sends its descriptor to the others.
+Thus it is freed even after SIGKILL, and the size of /dev/shm does not matter: in a container it is
+64 MB by default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALIGN = 4096  # a page: each tensor may be pinned alone
 
 
 class Arena:
-    """A shared mapping, from which tensors are cut in the order of a plan.
+    """A shared mapping with the tensors of a plan, in the plan's order.
 
     Example:
         >>> arena = Arena.create(plan)
@@ -42,9 +42,9 @@ class Arena:
 
     @staticmethod
     def create(plan: Plan) -> Arena:
-        """Take new memory, all zeros. The pages are taken when they are touched.
+        """Create new memory, all zeros. The kernel allocates each page at its first use.
 
-        The descriptor is open until close(), or until the arena is dropped.
+        The descriptor is open until close(), or until the arena is garbage-collected.
         """
         descriptor = os.memfd_create("pccl-outer-state")
         try:
@@ -71,7 +71,7 @@ class Arena:
         return tensors
 
     def close(self) -> None:
-        """Close the descriptor: nobody else can get the memory any more."""
+        """Close the descriptor: it cannot be sent to another process any more."""
         self._close()
 
 
@@ -85,7 +85,7 @@ def _aligned(size: int) -> int:
 
 
 def _pin(flat: torch.Tensor) -> None:
-    """Pin memory, so that copies from and to a GPU are fast. Without it they work, too."""
+    """Pin memory, so that copies from and to a GPU are fast. A failure only makes them slower."""
     runtime: Any = torch.cuda.cudart
     if error := int(runtime().cudaHostRegister(flat.data_ptr(), flat.nbytes, 0)):
         log.warning("CUDA did not pin %d bytes of the outer state: error %d", flat.nbytes, error)

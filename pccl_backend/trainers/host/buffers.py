@@ -1,4 +1,4 @@
-"""HostBuffers: the buffers of a leader, which reach the parts of the model in all processes."""
+"""HostBuffers: the buffers of a leader, with access to the model's parts in all processes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _ordered(
 class HostBuffers(Buffers):
     """The buffers of a host, in its leader.
 
-    The methods that touch the model run in all processes of the host, and return when all are done.
-    The others touch only the memory that the processes share. The methods of `Buffers` do not call
-    those below: an order within an order would run twice.
+    The methods below touch the model. They run in all processes of the host, and return when all
+    are done. The other methods touch only the memory that the processes share. No method of
+    `Buffers` may call one of the methods below, because an order within an order would run twice.
 
     Args:
         layout, settings, make: as for Buffers.

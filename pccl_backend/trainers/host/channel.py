@@ -1,16 +1,15 @@
 """Channel: messages between two processes of one host, over a Unix socket.
 
 The first process of a host, the leader, has one channel to each of the others. The channels carry
-what the leader tells the others to do, and the descriptor of the memory that they share. They are
-also how each side notices that the other is gone: a killed process ends its sockets at once.
-Processes that it has forked may hold its sockets open, so the process itself is watched, too
-(`pidfd_open`).
+the leader's orders, and the descriptor of the shared memory. By its channel, each side also notices
+the end of the other: the kernel closes the sockets of a killed process at once. Processes that it
+has forked may hold its sockets open, so the process itself is watched, too (`pidfd_open`).
 
-Happy path: the leader listens at an address of its own choice (`listen`), and tells it and a secret
-to the others through the group of the host. Each of them connects and shows the secret (`connect`);
-the leader accepts them all (`accept`). Failure modes: every wait ends with HostLostError when the
-other side is gone or silent for the limit. A stranger does not know the secret, and is turned away
-before anything else that it sent is read.
+Happy path: the leader listens at an address of its own choice (`listen`), and sends the address and
+a secret to the others through the group of the host. Each of them connects and sends the secret
+(`connect`); the leader accepts them all (`accept`). Failure modes: every wait ends with
+HostLostError when the other side has ended, or has been silent for the limit. A process without the
+secret is refused before the leader reads any other data of it.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of the other side
 
 @dataclass(frozen=True)
 class Address:
-    """Where the leader listens: a name without a file, and the secret to show there."""
+    """The leader's address: a name without a file, and the secret for a connection to it."""
 
     name: bytes
     secret: bytes
@@ -50,7 +49,7 @@ class Channel:
 
     Args:
         connected: the socket.
-        other: the other side, for messages of errors.
+        other: the name of the other side in errors.
         limit_s: the longest wait in seconds.
     """
 
@@ -59,8 +58,8 @@ class Channel:
         self.other = other
         self.limit_s = limit_s
         self.pid, _ = _credentials(connected)
-        self.process: int | None = None  # a descriptor that is readable when the other has ended
-        with contextlib.suppress(OSError):  # an old kernel, or a process of another namespace
+        self.process: int | None = None  # a descriptor, readable once the other process has ended
+        with contextlib.suppress(OSError):  # an old kernel, or a process in another namespace
             self.process = os.pidfd_open(self.pid)
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
@@ -71,7 +70,7 @@ class Channel:
         """Send a message.
 
         Raises:
-            HostLostError: the other side is gone, or reads nothing.
+            HostLostError: the other side has ended, or reads nothing.
         """
         data = pickle.dumps(message)
         self._socket.settimeout(self.limit_s)
@@ -84,7 +83,7 @@ class Channel:
         """Return the next message.
 
         Raises:
-            HostLostError: the other side is gone, or sends nothing.
+            HostLostError: the other side has ended, or sends nothing.
         """
         (count,) = LENGTH.unpack(self._read(LENGTH.size))
         return pickle.loads(self._read(count))
@@ -97,7 +96,7 @@ class Channel:
             raise self.lost(str(error)) from None
 
     def receive_descriptor(self) -> int:
-        """Return the open file that was announced; the caller closes it."""
+        """Return the open file that a message has announced; the caller closes it."""
         self._await()
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if len(descriptors) != 1:
@@ -105,25 +104,25 @@ class Channel:
         return descriptors[0]
 
     def try_send(self, message: object) -> None:
-        """Send a last message; it does not matter whether the other side is still there."""
+        """Send a last message, unless the other side has ended."""
         with contextlib.suppress(HostLostError):
             self.send(message)
 
     def watch(self, poll: select.poll) -> None:
-        """Let a poll, of any thread, return when the other side is gone."""
+        """Register the end of the other side with a poll, which any thread may use."""
         poll.register(self._socket, select.POLLRDHUP)
         if self.process is not None:
             poll.register(self.process, select.POLLIN)
 
     @property
     def is_gone(self) -> bool:
-        """Whether the other side is gone. Any thread may ask."""
+        """Whether the other side has ended. Any thread may ask."""
         poll = select.poll()
         self.watch(poll)
         return bool(poll.poll(0))
 
     def end(self) -> None:
-        """Wake whoever waits at either side. Any thread may call it, several times."""
+        """End the waits of both sides. Any thread may call it, several times."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -149,7 +148,7 @@ class Channel:
         return b"".join(parts)
 
     def _await(self) -> None:
-        """Wait until there is something to read. What came before the other's end is read, too."""
+        """Wait for data. Data from before the other side's end is still readable."""
         ready = dict(self._poll.poll(self.limit_s * 1000))
         if not ready:
             raise HostLostError(
@@ -160,7 +159,7 @@ class Channel:
             raise self.lost("it has ended")
 
     def lost(self, how: str) -> HostLostError:
-        """Return the error that says how the other side is gone."""
+        """Return the error for a lost other side; `how` is the reason in the message."""
         return HostLostError(
             f"{self.other} (pid {self.pid}) is gone ({how}), and a host trains with all of its "
             "processes or not at all: start them again"
@@ -191,7 +190,7 @@ def accept(
     """Accept the other processes of the host; return their channels by rank.
 
     Raises:
-        HostLostError: not all of them came in time.
+        HostLostError: not all of them connected in time.
     """
     until = time.monotonic() + limit_s
     channels: dict[int, Channel] = {}
@@ -217,7 +216,7 @@ def connect(address: Address, *, rank: int, limit_s: float) -> Channel:
     """Return the channel to the leader.
 
     Raises:
-        HostLostError: the leader is gone.
+        HostLostError: the leader does not answer.
     """
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connected.settimeout(limit_s)
@@ -231,10 +230,10 @@ def connect(address: Address, *, rank: int, limit_s: float) -> Channel:
 
 
 def _rank_of(connected: socket.socket, address: Address) -> int | None:
-    """Return the rank of a process that has shown the secret; None for a stranger."""
+    """Return the rank of a process that has sent the secret; None for any other process."""
     if _credentials(connected)[1] != os.getuid():
         return None
-    connected.settimeout(10.0)  # the secret follows the connection at once
+    connected.settimeout(10.0)  # ample: connect() sends the secret at once
     shown, count = b"", len(address.secret) + LENGTH.size
     try:
         while len(shown) < count:

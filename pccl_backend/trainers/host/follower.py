@@ -1,4 +1,4 @@
-"""Follower: a process of a host that has no core; it carries out the orders of the leader."""
+"""Follower: a process of a host without a core; it carries out the orders of the leader."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ __all__ = ["Follower"]
 
 T = TypeVar("T")
 
-# The leader announces each call to other hosts, and such a call ends by the timeout. The order that
-# follows it may therefore come a little later than the timeout.
+# The leader announces each wait for other hosts, and such a wait ends by the timeout. Therefore the
+# next order may arrive a little later than the timeout.
 GRACE_S = 60.0
 
 
 class Follower:
-    """A process of a host, not the first.
+    """A process of a host, other than the first.
 
     Args:
-        group: all processes of the host.
-        facts: compared with the leader's.
-        signals: of the trainer.
-        build: makes the buffers of this process from what the leader shares.
+        group: the group of all processes of the host.
+        facts: this process's facts, compared with the leader's.
+        signals: the held signals of the trainer.
+        build: makes the buffers of this process over the leader's shared memory.
 
     Attributes:
-        status: of the leader's trainer.
-        buffers: of this process; None before the leader has made its own.
+        status: the status of the leader's trainer.
+        buffers: the buffers of this process; None before the leader has made its own.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Follower:
         self.status = Status()
 
     def call(self, name: str, call: Callable[[], T]) -> T:
-        """Carry out orders until the leader's call of this name ends; its result is returned."""
+        """Carry out orders until the leader's call of this name ends; return its result."""
         with self._signals, torch.no_grad():
             if self._channel is None:
                 self._signals.wait(self._connect)
@@ -75,7 +75,7 @@ class Follower:
         return result
 
     def choose(self, choose: Callable[[], Goal | None]) -> Goal | None:
-        """Return what follows an inner step: the leader chooses."""
+        """Return the goal of the call after an inner step, or None, as the leader has chosen."""
         with self._signals:
             chosen = self._next()
             if not isinstance(chosen, Chose):
@@ -85,27 +85,27 @@ class Follower:
             return chosen.goal
 
     def make_buffers(self, layout: Layout, settings: Settings) -> Buffers:
-        """Refuse it: the trainer has no core here, and so no shared state."""
+        """Raise InvalidStateError: without a core, the trainer has no shared state here."""
         raise InvalidStateError(
             "state_dict() is a call of the leader of the host, the process of rank 0 in "
             "host_group, which alone has the whole state"
         )
 
     def close(self, *, orderly: bool) -> None:
-        """Wait until the leader closes, too, or be lost."""
+        """Wait until the leader closes, too. If not `orderly`, close at once: the host is lost."""
         if self._channel is None:
             return
         try:
             while orderly and self._over is None:
                 self._next()
         except (HostLostError, InvalidStateError):
-            pass  # it has
+            pass  # the leader has closed, or has ended
         self._channel.close()
 
     # --- Parts of it ------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        """Connect to the leader, and let it compare what this process was given."""
+        """Connect to the leader, and let it compare the facts of this process."""
         box: list[Address | None] = [None]
         dist.broadcast_object_list(box, group=self._group, group_src=0)
         (address,) = box
@@ -182,7 +182,7 @@ class Follower:
             os.close(descriptor)
 
     def _differ(self, order: object, mine: str) -> InvalidStateError:
-        """The leader's process has come to another call: none of them can go on."""
+        """Close the channel, and return the error: the leader makes another call than this one."""
         theirs = f"calls {order.name}()" if isinstance(order, Begin) else f"says {order}"
         self._over = InvalidStateError(
             f"local rank {dist.get_rank(self._group)} {mine}, and the leader of this host {theirs}:"

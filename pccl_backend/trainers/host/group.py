@@ -1,4 +1,4 @@
-"""The argument host_group of a trainer: its checks, and what the processes of a host compare."""
+"""The argument host_group of a trainer: its checks, and the facts that the processes compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Host = Leader | Follower
 
 
 def facts_of(layout: Layout, settings: Settings) -> Facts:
-    """Return what all processes of a host must have alike, by name."""
+    """Return the facts that must be equal in all processes of a host, by name."""
     facts: dict[str, object] = {}
     for field in fields(settings):
         value = getattr(settings, field.name)
@@ -41,11 +41,11 @@ def check_host(
     url: str | None,
     shared: Mapping[str, torch.Tensor] | None,
 ) -> None:
-    """Check the arguments of a trainer whose host has several processes.
+    """Check the arguments of a trainer that is given a host_group, or none.
 
     Raises:
-        ValueError: one of them does not go with host_group, host_group is no such group, or the
-            model is cut between other processes.
+        ValueError: an argument does not fit host_group, host_group is no such group, or the model
+            is cut between other processes.
     """
     reshard(model)
     if host_group is None:
@@ -81,10 +81,10 @@ def check_host(
 
 
 def _check_meshes(model: torch.nn.Module, host_group: dist.ProcessGroup | None) -> None:
-    """Check that the processes that share the model's parameters are those of the host.
+    """Check that the model's parameters are cut between exactly the processes of the host.
 
     Raises:
-        ValueError: a parameter has another mesh, or is cut in a way that has no place in the whole.
+        ValueError: a parameter has another mesh, or a placement other than Shard and Replicate.
     """
     mine = [dist.get_rank()] if dist.is_initialized() else [0]
     if host_group is not None:

@@ -32,11 +32,11 @@ class Leader:
     """The first process of a host of several.
 
     Args:
-        group: all processes of the host.
-        facts: compared with those of the others.
-        signals: of the trainer.
-        status: returns where the trainer stands.
-        leave: leaves the run at once; another thread calls it.
+        group: the group of all processes of the host.
+        facts: this process's facts, compared with the facts of the others.
+        signals: the held signals of the trainer.
+        status: returns the status of the trainer.
+        leave: leaves the run at once; another thread may call it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Leader:
             self._in_call = True
             try:
                 result = call()
-                self._signals.wait(self._require_whole)  # what a handler raises is for all
+                self._signals.wait(self._require_whole)  # a handler's exception is raised in all
             except BaseException as error:
                 if isinstance(error, HostLostError):
                     self._lose(error)
@@ -88,7 +88,7 @@ class Leader:
             return result
 
     def choose(self, choose: Callable[[], Goal | None]) -> Goal | None:
-        """Return what follows an inner step, and let the other processes know."""
+        """Choose the goal of the call after an inner step, and send it to the other processes."""
         with self._signals:
             self._require_whole()
             goal = choose()
@@ -100,11 +100,11 @@ class Leader:
         return HostBuffers(layout, settings, make=self._make, everywhere=self._everywhere)
 
     def waits(self) -> None:
-        """This process waits for other hosts next."""
+        """Announce a wait for other hosts, so that the other processes do not time out."""
         self._tell(Waits())
 
     def close(self, *, orderly: bool) -> None:
-        """Make no further call. If it is not orderly, the host leaves the run."""
+        """Make no further call. If not `orderly`, the other processes get HostLostError."""
         self._forget_memory()
         if self._watch is not None:
             self._wake.close()
@@ -120,7 +120,7 @@ class Leader:
     # --- Parts of it ------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        """Wait for the other processes of the host, and compare what they were given."""
+        """Wait for the other processes of the host, and compare their facts."""
         limit_s = limit_of(self._group)
         count = dist.get_world_size(self._group) - 1
         listener, address = listen()
@@ -153,7 +153,7 @@ class Leader:
     def _everywhere(self, buffers: Buffers, order: Do) -> None:
         """Carry out an order in each process of the host.
 
-        Outside of a call, the other processes are elsewhere: then this one alone carries it out.
+        Outside of a call, the other processes do not listen: then this one alone carries it out.
         """
         if not self._in_call:
             order.carry_out(buffers)
@@ -190,7 +190,7 @@ class Leader:
             self._arena = None
 
     def _require_whole(self) -> None:
-        """Raise HostLostError if a process of the host is gone."""
+        """Raise HostLostError if the host has lost a process."""
         if self._lost is not None:
             raise self._lost
 
@@ -220,7 +220,7 @@ class Leader:
     def _lose(self, error: HostLostError) -> HostLostError:
         """Leave the run, and wake this process and the others wherever they wait.
 
-        Return the first loss: it ends all channels, so a later error may name any process.
+        Return the first error: it closes all channels, so a later one may name any process.
         """
         with self._losing:
             if self._lost is not None:

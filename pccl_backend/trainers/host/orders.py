@@ -1,4 +1,4 @@
-"""Orders: what the leader of a host tells the other processes."""
+"""Orders: the messages from the leader of a host to the other processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pccl_backend.trainers.stages import Goal
 
 __all__ = ["Begin", "Bye", "Chose", "Do", "End", "Facts", "Map", "Status", "Waits"]
 
-Facts = Mapping[str, object]  # what must be equal in all processes of a host
+Facts = Mapping[str, object]  # facts that must be equal in all processes of a host, by name
 
 
 @dataclass(frozen=True)
 class Status:
-    """Where the trainer stands, for the properties of those that have no core."""
+    """The progress of the trainer, for its properties in processes without a core."""
 
     revision: int = 0
     inner_steps: int = 0
@@ -55,7 +55,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Chose:
-    """What follows the inner step that was just taken: nothing, or a call."""
+    """The goal of the call after the last inner step; None: no call follows."""
 
     goal: Goal | None
     inner_steps: int
@@ -63,7 +63,7 @@ class Chose:
 
 @dataclass(frozen=True)
 class End:
-    """The call ends; `error` is raised, if there is one."""
+    """The call ends; the others raise `error`, if given, or return `result`."""
 
     result: Any
     error: Exception | None
