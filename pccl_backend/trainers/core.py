@@ -12,8 +12,8 @@ inner steps are taken:
     overlapped   [AWAIT  APPLY  LOAD]  TURN  UPDATE  SYNC  POST     ... AWAIT  APPLY  LOAD
 
 TURN measures the next fragment to send. If the round in flight concerns the same fragment, TURN
-also applies and loads that round, because the new pseudo-gradient must be measured from the values
-before it: "send before receive at the same step".
+also applies and loads that round: the new pseudo-gradient must be measured before the round changes
+the parameters ("send before receive at the same step").
 
 After a meeting that has admitted a newcomer, the SYNC of a boundary continues in the background:
 the newcomer fetches the state while the others continue. The shared tensors are lent meanwhile, so

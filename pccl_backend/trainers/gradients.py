@@ -47,8 +47,8 @@ class Step:
             one.
         scale: the factor of a GradScaler in the gradients; None: they are unscaled.
         scaled: the optimizers whose gradients keep the factor after the round.
-        steps: the optimizers that are certain to step. An infinity in the gradients of another
-            optimizer drops only these.
+        steps: the optimizers that are certain to step. If another optimizer has an infinity, only
+            its own gradients are dropped.
     """
 
     number: int
@@ -82,8 +82,8 @@ class Gradients:
         expected: optimizers that received a gradient in the last round.
         sick: whether this peer's gradients of the last round were not finite.
         steps_itself: whether this class calls the optimizers, not the program.
-        doubtful: the number of contributors, still members, that guarantees one that has taken the
-            step; 0 if this peer has taken it.
+        doubtful: the number of contributors that must still be members, so that at least one of
+            them has taken the step; 0 if this peer has taken it.
     """
 
     strict = True
