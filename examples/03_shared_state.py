@@ -16,9 +16,9 @@ No newcomer appears in the middle of a step: newcomers wait until the members ca
 newcomer must be the call that members make after update_topology*. In this example that call is
 sync_shared_state, and the loop is written for it.
 
-Three strategies say what a peer's own content is worth. "enforce_popular": it may win and it may be
-replaced. "send_only": it is never replaced, and an error is raised if it would have to be.
-"receive_only": it never wins, which fits a newcomer.
+A strategy sets the value of a peer's own content; there are three. "enforce_popular": it may win
+and it may be replaced. "send_only": it is never replaced, and an error is raised if it would have
+to be. "receive_only": it never wins, which fits a newcomer.
 """
 
 import time

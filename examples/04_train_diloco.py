@@ -2,7 +2,7 @@
 
     python examples/04_train_diloco.py
 
-`DiLoCo` does what the three earlier examples do by hand: it averages the peers' learning, repeats
+`DiLoCo` does the work of the three earlier examples: it averages the peers' learning, repeats
 the all-reduce when a peer is lost, admits newcomers and gives them the parameters.
 The inner loop remains yours: model, optimizer, data, precision. The trainer has one requirement:
 all peers take the same *number* of outer steps. The numbers of inner steps may even differ.

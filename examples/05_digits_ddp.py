@@ -7,7 +7,7 @@ receives the parameters, the optimizer's state and the buffers from the others.
 
 How the data are divided: each peer draws its batches at random, from a seed of its name and the
 number of steps of the run. A DistributedSampler would deal out shares by rank, and the share of a
-lost peer would be read by nobody.
+lost peer would remain unread.
 
 The digits are made here, of segments and noise, so nothing is downloaded.
 """
@@ -62,7 +62,7 @@ def peer(url: str, number: int) -> None:
     dist.init_process_group("pccl", init_method=f"{url}?min_peers=2")
 
     began, waited, pictures, lost = time.monotonic(), 0.0, 0, False
-    until = None  # unknown before the newcomer has come
+    until = None  # unknown until the newcomer joins
     with DDP(model, optimizer) as outer:
         print(f"peer {number} begins at step {outer.revision}", flush=True)
         if number == NEWCOMER:

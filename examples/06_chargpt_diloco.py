@@ -6,11 +6,11 @@ The two lines are the import of `DiLoCo` and its `with`. The outer step happens 
 `optimizer.step()`, every 20 inner steps. Its all-reduce travels while the next inner steps run
 (`overlap="auto"`).
 
-How the data are divided: nobody deals them out, because peers come and go. Each peer draws its own
+How the data are divided: no one deals them out, because peers come and go. Each peer draws its own
 batches, and its seed is made from its name, which is never given again, and the number of outer
 steps. So no two peers read the same batches, and a peer that comes back does not read old ones.
 
-The text is that of Python's standard library: nothing is downloaded.
+The text comes from Python's standard library: nothing is downloaded.
 """
 
 import time
@@ -62,7 +62,7 @@ def peer(url: str, number: int) -> None:
                 batches = text.batches(BATCH, seed=seed_of(last.revision))
         seconds = time.monotonic() - began
         sent = pccl.run_info().bytes_sent
-        outer.finish()  # all peers apply what is still travelling, and compare their hashes
+        outer.finish()  # all peers apply the data still in flight, and compare their hashes
         with outer.global_parameters(), torch.no_grad():
             loss = loss_of(model, text.validation(64))
         print(

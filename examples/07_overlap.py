@@ -6,11 +6,11 @@ Two peers train the small GPT of example 06 three times. The first time measures
 steps between two outer steps take. Then the link is limited so that the all-reduce takes as long.
 A blocking trainer computes, then waits, and needs twice the time. With `overlap="auto"` the average
 travels while the next inner steps run. Here it travels during all of them, so `mix="carry"` keeps
-what was learned meanwhile. That costs some loss, most of it in the first outer steps of a run.
+the progress made meanwhile. That costs some loss, most of it in the first outer steps of a run.
 
 The script runs itself again in a network namespace of its own, where `tc` limits loopback. Root may
-do that, and on most machines other users, too. If the machine refuses it, the script says so. The
-link is then fast, so the overlap saves little time.
+do that, and on most machines other users, too. If the machine refuses it, the script reports that.
+The link is then fast, so the overlap saves little time.
 How the data are divided: as in example 06, by the peer's name and the number of steps.
 """
 
@@ -69,7 +69,7 @@ def peer(url: str, number: int, *, run: str, options: dict, results: object) -> 
                 steps_at.append(time.monotonic())
                 show(len(steps_at))
         seconds = time.monotonic() - began
-        outer.finish()  # all peers apply what is still travelling, and compare their hashes
+        outer.finish()  # all peers apply the data still in flight, and compare their hashes
         with outer.global_parameters(), torch.no_grad():
             loss = loss_of(model, text.validation(64)).item()
     line = (

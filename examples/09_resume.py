@@ -3,8 +3,8 @@
     python examples/09_resume.py
 
 One peer saves the shared state with torch.distributed.checkpoint. All peers end. Later three peers
-go on where two have stopped. The master remembers the revision and the hash with which the run has
-ended: a checkpoint that is older, or another one, is refused by the run, and the error names both.
+go on where two have stopped. The master remembers the revision and the hash of the state at the end
+of the run. The run refuses an older or different checkpoint, and the error names both.
 
 A checkpoint of the trainer holds the global parameters and the outer momentum. The inner optimizer
 and the position in the data belong to each peer; here they begin afresh. Each peer draws its

@@ -67,8 +67,8 @@ def train() -> None:
     torch.manual_seed(ord(host))
     model = DistributedDataParallel(nn.Linear(100, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    # The state of the run: what a host needs to go on from a step. An optimizer with a memory of
-    # its own, such as Adam, has more of it.
+    # The state of the run: all that a host needs to continue from a step. An optimizer with a
+    # memory of its own, such as Adam, has more of it.
     state = pccl.SharedState({name: p.detach() for name, p in model.named_parameters()}, revision=0)
     group = pccl.join(os.environ["HOSTS_URL"]) if rank == 0 else None
 

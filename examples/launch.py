@@ -63,7 +63,7 @@ def master() -> Iterator[str]:
 
 @contextlib.contextmanager
 def progress(total: int, number: int) -> Iterator[Callable[[int], None]]:
-    """Show how many outer steps peer 0 has done; yield the function that is told the number.
+    """Show how many outer steps peer 0 has done; yield the function that takes the number.
 
     There is a bar only on a terminal, and if `rich` is installed.
     """

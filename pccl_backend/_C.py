@@ -6,7 +6,7 @@ module with the build that fits.
 
 Raises:
     ImportError: no build fits the running torch. The message names the releases that have a build,
-        and says how to make another. Or this is the source folder, which has no build.
+        and the command that makes another. Or this is the source folder, which has no build.
 """
 
 import sys

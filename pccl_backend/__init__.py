@@ -5,7 +5,7 @@
     dist.init_process_group("pccl", init_method="pccl://host:48148/RUN")   # join a run at any time
 
 torch finds the backend by itself. Import this package for the calls that torch does not have, and
-for the errors. What a program seldom names is reached by its module: `pccl.quantization`,
+for the errors. Rarely used names are reached by their modules: `pccl.quantization`,
 `pccl.hooks` (of DistributedDataParallel), `pccl.trainers`, and the modules of the results,
 `pccl.topology`, `pccl.info` and `pccl.state_sync`.
 

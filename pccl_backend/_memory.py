@@ -15,7 +15,7 @@ def take(size: int, *, parameters: int) -> None:
     """Announce memory that is taken next, or refuse a size that the host does not have now.
 
     Raises:
-        MemoryError: with the size and what is available.
+        MemoryError: with the size and the available memory.
     """
     free = available()
     if size > free:

@@ -24,7 +24,7 @@ POLL_S = 0.02
 
 
 class PrivateFileError(ValueError):
-    """The file is refused, or the system refuses something; the message says what to do."""
+    """The file is refused, or the system refuses something; the message has a remedy."""
 
 
 class MissingError(PrivateFileError):
@@ -115,7 +115,7 @@ def replace(path: Path, content: bytes) -> None:
     """Replace a file as a whole, or make it. REQUIRES: this process holds its lock.
 
     Raises:
-        PrivateFileError: the system refuses; the message says whether the old content is whole.
+        PrivateFileError: the system refuses; the message states whether the old content is intact.
     """
     fresh = path.with_name(f"{path.name}.tmp")
     try:

@@ -68,8 +68,8 @@ class PeerSettings:
             continue without it (PCCL_CALL_TIMEOUT); 0: they wait until their calls time out. Equal
             on all peers.
         master_timeout: time to look for a master that is gone (PCCL_MASTER_TIMEOUT).
-        advertise: host under which other peers reach this one (PCCL_ADVERTISE); "": the address
-            that the master sees.
+        advertise: this peer's host as seen by other peers (PCCL_ADVERTISE);
+            "": the address that the master sees.
         advertised_ports: first and last port number that other peers use (PCCL_ADVERTISE); zeros:
             the same numbers as here. The range is as long as port_range.
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free port.
@@ -88,7 +88,7 @@ class PeerSettings:
             host. Several peers may have the same.
         secret_file: absolute path of the file that has this peer's token (PCCL_SECRET_FILE); "":
             this peer has no token. The file is read again at each connection to a master.
-        token: what the file held when it was first read; None: this peer has no token.
+        token: the content of the file when it was first read; None: this peer has no token.
         insecure: whether this peer, without a token, joins a master on another machine
             (PCCL_INSECURE).
         log_level: level of the messages on stderr (PCCL_LOG).
@@ -166,8 +166,8 @@ class OpenRun:
         run: name of the run at the master.
         peer_group: number of the peer group. Peers of one group call collectives together; the
             groups of a run update their topology together.
-        min_peers: fewest members with which the group continues.
-        founders: number of peers with which the group begins.
+        min_peers: smallest number of members of a group that continues.
+        founders: number of peers that begin the group.
         peer: how this process takes part.
     """
 
@@ -194,17 +194,17 @@ _PEER_PARAMETERS = (
     "pattern",
     "name",
 )
-# A URL is copied and logged, so it says nothing about secrets.
+# A URL is copied and logged, so it contains no secret.
 _VARIABLES_ONLY = ("log", "master", "secret_file", "insecure")
 _VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, *_VARIABLES_ONLY)}
 _PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
 
-# Kubernetes tells each pod where the Services beside it are. If one is named pccl, or pccl-master,
-# its variables begin with PCCL_. No setting may have a name of this form.
+# Kubernetes gives each pod the addresses of the Services beside it. If one is named pccl, or
+# pccl-master, its variables begin with PCCL_. No setting may have a name of this form.
 _KUBERNETES = re.compile(
     r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
-_EDITS_MAX = 2  # a name that differs from a setting by at most so many edits is a misspelt one
+_EDITS_MAX = 2  # a name within this edit distance of a setting is a misspelling
 _warned: set[str] = set()  # names that this process has warned of
 
 
@@ -603,7 +603,7 @@ def _on_or_off(text: str) -> bool:
 
 
 def check_name(text: str, bytes_max: int = _limits.NAME_BYTES_MAX) -> str:
-    """Return a name that people see, such as that of a peer.
+    """Return a name that people see, such as a peer's.
 
     Raises:
         ValueError: it is empty, too long, or has a character that cannot be shown.

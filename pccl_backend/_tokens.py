@@ -1,4 +1,4 @@
-"""Tokens: their text, and the file from which a peer reads its own.
+"""Tokens: their text, and the file that holds a peer's own.
 
 A token is one line, `pccl1.<id>.<secret>`. The id is public: 8 to 16 lowercase letters and digits.
 The secret is 256 random bits, in base64url without padding. No error repeats any text of a token
@@ -34,7 +34,7 @@ _MOST_OF_A_TOKEN = re.compile(rf"pccl[0-9]+\.({_ID})\.[A-Za-z0-9_-]{{20,}}")
 
 @dataclass(frozen=True)
 class Token:
-    """What lets a peer into runs.
+    """A token lets a peer into runs.
 
     Attributes:
         id: its public name.

@@ -67,7 +67,7 @@ def join(
         ValueError: the URL, the timeout or an environment variable is invalid.
         MasterLostError: no master answered within the peer timeout.
         TooFewPeersError: not enough peers came in time.
-        PcclError: the master refused this peer; the message says why.
+        PcclError: the master refused this peer; the message has the reason.
 
     Example:
         >>> group = pccl.join("pccl://host:48148/tokyo", peer_group=local_rank)
@@ -167,11 +167,11 @@ def all_reduce(
         group: the process group.
         quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with
             fewer bytes, and all members hold the same rounded result. For sums and averages of
-            float32, float16 and bfloat16. None keeps what a surrounding `quantize` has set.
+            float32, float16 and bfloat16. None keeps the format of a surrounding `quantize`.
         on_loss: None: the group's policy applies (PCCL_ON_PEER_LOSS). "keep" (sums and averages):
             if a member is lost during the operation, elements that all other members have already
             finished keep their result, over all members that began. Only the remaining elements
-            are reduced again, over the survivors. `contributors` tells which elements are which.
+            are reduced again, over the survivors. `contributors` lists them.
             Under the policy "raise", the group still needs `update_topology` after a loss.
         async_op: return at once, with a Work whose `wait()` returns the outcome.
 
@@ -204,7 +204,7 @@ def all_reduce(
         work = call([tensor], options)
     else:
         _check_tag(tag)
-        # An empty tag and None leave what a block around this call has set.
+        # An empty tag and None keep the value of a block around this call.
         with _call_options(tag=tag or None, keep=True if on_loss else None, quantize=numbers):
             work = call([tensor], options)
     if async_op:
@@ -263,7 +263,8 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
     """Tell whose tensors are in the result of an all-reduce with `on_loss="keep"`. Not joint.
 
     All members get the same answer: one entry after an undisturbed operation, and one more entry
-    for each loss after which a part was reduced again. An average divides by the number of `peers`.
+    for each loss that made the members reduce a part again. An average divides by the number of
+    `peers`.
 
     Args:
         work: the finished Work that `all_reduce` returned.
@@ -292,7 +293,7 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
 
 
 def _check_tag(tag: object) -> None:
-    """Refuse what is no text; other bad tags are refused where all calls set theirs."""
+    """Refuse a tag that is no text; the common code of all calls refuses other bad tags."""
     if not isinstance(tag, str):
         raise TypeError(f"a tag must be a str, not {type(tag).__name__}")
     try:

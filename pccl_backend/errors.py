@@ -4,7 +4,7 @@ All classes derive from `PcclError`, which is a `torch.distributed.DistBackendEr
 `RuntimeError`. Invalid arguments raise `ValueError` or `TypeError`, a refusal by the operating
 system raises `OSError`, and a collective that pccl does not have raises `NotImplementedError`.
 
-A message says what happened, to which peer, in which operation, and what to do next.
+A message gives the fault, the peer, the operation and the next step.
 """
 
 from torch.distributed import DistBackendError
@@ -62,7 +62,7 @@ class OperationTimeoutError(PcclError):
     """Not all members took part in time. The message names the missing ones, the same on all ranks.
 
     `Work.wait(timeout)` raises it too. In that case only the waiting ends, not the operation, and
-    the message says so. Without a timeout, and with `timedelta(0)`, `wait` has no limit.
+    the message states that. Without a timeout, and with `timedelta(0)`, `wait` has no limit.
     """
 
 
@@ -76,7 +76,7 @@ class InvalidStateError(PcclError):
 class SharedStateError(PcclError):
     """The members could not agree on the shared state, or a transfer failed; no tensor was written.
 
-    The message says what differs.
+    The message names the difference.
     """
 
 

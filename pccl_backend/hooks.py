@@ -76,7 +76,7 @@ class QuantizeState:
 
     Args:
         format: `MinMax(...)` or `BFloat16()`.
-        error_feedback: what the format loses of a bucket is added to the same bucket in the next
+        error_feedback: the loss of the format in a bucket is added to the same bucket in the next
             step (`ErrorFeedback`). It costs a float32 for each gradient.
         group: the process group of the model; None is the default group.
 
@@ -128,9 +128,9 @@ class QuantizeState:
         known.feedback.compensate(bucket.buffer())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was lost at this member, for a checkpoint of its own.
+        """Return the residuals of this member, for a checkpoint of its own.
 
-        Load each checkpoint in one member at most, because what was lost must be sent once.
+        Load each checkpoint in one member at most, because a residual must be sent once.
 
         Returns:
             "format", and "buckets": for each of torch's buckets that have lost something its
@@ -151,7 +151,7 @@ class QuantizeState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` has returned; what was lost here before is forgotten.
+        """Continue from the result of `state_dict`; the residuals here are replaced.
 
         A bucket goes on with its residual once its parameters have the shapes from before. torch
         cuts its final buckets in the second step, so this may be then. If the buckets are other
@@ -211,7 +211,7 @@ def quantize_hook(state: QuantizeState, bucket: GradBucket) -> torch.futures.Fut
     """Average a bucket of gradients like `ddp_hook`, but quantized.
 
     Args:
-        state: the format, and what it has lost so far.
+        state: the format, and the residuals so far.
         bucket: the gradients, from torch.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a process knows about its run: `run_info`, and the records that it returns.
+"""Facts about the run of this process: `run_info`, and the records that it returns.
 
 The compiled module makes a dict of each record, with the names of its attributes
 (csrc/torch/answers.cc). A record takes that dict as it is. The constructors of all records would
@@ -31,8 +31,7 @@ class Member:
     Attributes:
         peer: its id, unique in the run and never reused.
         name: what errors and logs call it (PCCL_NAME).
-        address: host and port at which it listens for other peers, as the master has passed them
-            on.
+        address: host and port where it listens for other peers, as passed on by the master.
     """
 
     peer: str
@@ -93,7 +92,7 @@ class PastOperation:
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """What this process knows about its run, at one moment.
+    """The facts about the run that this process has, at one moment.
 
     Attributes:
         run: name of the run.
@@ -104,7 +103,7 @@ class RunInfo:
         epoch: name of the present epoch.
         rank: this process's rank.
         world_size: number of members.
-        min_peers: fewest members with which the group continues.
+        min_peers: smallest number of members of a group that continues.
         members: in the order of the ranks.
         ring: ranks in ring order: each sends to the next one.
         shares: of the ranks in direct all-reduces, in 256ths; empty if all all-reduces go around
@@ -116,11 +115,11 @@ class RunInfo:
         joined: ids of the peers that the last `update_topology` has admitted.
         left: ids of the peers that it has found gone.
         broken_by: the loss that broke the epoch, until `update_topology`; None if there was none.
-        peer_timeout: seconds for which a silent peer is waited for.
-        master_timeout: seconds for which a master that is gone is looked for.
-        first_call_timeout: seconds for which the first call of a newcomer is waited for.
-        call_timeout: seconds for which the call of a late peer is waited for; None for no limit
-            but that of the operation.
+        peer_timeout: limit in seconds of a peer's silence.
+        master_timeout: limit in seconds of the search for a lost master.
+        first_call_timeout: limit in seconds of the wait for a newcomer's first call.
+        call_timeout: limit in seconds of the wait for a late peer's call; None: the timeout of the
+            operation is the only limit.
         bytes_sent: bytes of tensors on the wire, since this process has joined.
         bytes_received: the same of what came.
         tensor_bytes_sent: bytes of the same tensors in memory: more if they were quantized.
@@ -130,10 +129,11 @@ class RunInfo:
         links: to other peers.
         history: the last operations, at most 100, the oldest first.
         plan: the result of the last `optimize_topology`; None if there was none.
-        last_error: the error with which the latest failed operation ended; None if none has failed
+        last_error: the error of the latest failed operation; None if none has failed
             since this process last called `update_topology`. An error usually arrives with its own
             class. If it passes through a Python callback of a future, such as `Future.then` in a
-            communication hook, torch makes a RuntimeError of it, and this is what it was.
+            communication hook, torch turns it into a RuntimeError, and this field still has the
+            original.
     """
 
     run: str
@@ -195,7 +195,7 @@ class RunInfo:
 
 
 def run_info(group: dist.ProcessGroup | None = None) -> RunInfo:
-    """Return what this process knows about its run, for people and logs. Not joint.
+    """Return the facts about the run that this process has, for people and logs. Not joint.
 
     Raises:
         InvalidStateError: this process has left the group, or is a fork of a process in the group.

@@ -1,11 +1,11 @@
-"""Formats in which an all-reduce travels with fewer bytes: `MinMax` and `BFloat16`.
+"""Formats that make an all-reduce travel with fewer bytes: `MinMax` and `BFloat16`.
 
 Each member quantizes its own tensor once, block by block. The decoded tensors are added in rank
 order in float32, and the result is quantized once more (not between two members, which add both
-tensors themselves). All members hold the same bits afterwards: what the quantized result decodes
-to. Nobody holds a sharper one.
+tensors themselves). All members hold the same bits afterwards: the decoded values of the quantized
+result. No member holds a more exact one.
 
-Error feedback adds what a format has lost of a tensor in one round to the tensor of the next, so
+Error feedback adds the loss of a format in one round to the tensor of the next round, so
 the errors of many rounds do not add up. Its state belongs to one member: it never travels, it stays
 with its member when another one is lost, and a newcomer begins with zero.
 """
@@ -126,7 +126,7 @@ def is_random(format: Format) -> bool:
 
 
 def check_feedback(format: Format) -> None:
-    """Raise what is wrong with a format for error feedback.
+    """Raise an error for a format that is unfit for error feedback.
 
     Raises:
         ValueError: it rounds at random.
@@ -154,7 +154,7 @@ def required_numbers(format: Format) -> Numbers:
 
 
 def check_tensor(tensor: torch.Tensor, format: Format) -> None:
-    """Raise ValueError for a tensor that cannot be quantized, TypeError for what is none."""
+    """Raise ValueError for a tensor that cannot be quantized, TypeError for anything else."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
@@ -196,8 +196,8 @@ def quantize(format: Format | None) -> Iterator[None]:
 
     All members use the same format, or the operation fails on all of them. Tensors up to
     `run_info().one_shot_bytes` travel as they are: they take one message anyway. So do other
-    operations, and all-reduces of other dtypes. A `quantize` of a call itself comes before that of
-    a block.
+    operations, and all-reduces of other dtypes. The argument `quantize` of a call overrides the
+    format of a block.
 
     Args:
         format: `MinMax(...)` or `BFloat16()`; None: nothing is quantized in this block.
@@ -217,10 +217,10 @@ def quantize(format: Format | None) -> Iterator[None]:
 
 
 def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) -> torch.Tensor:
-    """Return what all members decode of this tensor if it is contributed in this format.
+    """Return the values that all members decode if this tensor is contributed in this format.
 
     The result has the dtype, the shape and the device of `tensor`. Error feedback needs it. With
-    stochastic rounding it is one of the possible results, that of `seed`: each all-reduce takes
+    stochastic rounding it is one of the possible results, chosen by `seed`: each all-reduce takes
     random bits of its own.
 
     Args:
@@ -258,7 +258,7 @@ def is_quantized(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> bool:
 
 
 def loss_of(tensor: torch.Tensor, format: Format) -> torch.Tensor:
-    """Return what the format loses of the tensor, in float32; zero where that is not finite."""
+    """Return the loss of the format in this tensor, in float32; zero where it is not finite."""
     decoded = quantize_dequantize(tensor, format)
     lost = tensor.to(torch.float32, copy=True).sub_(decoded)
     return lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -267,7 +267,7 @@ def loss_of(tensor: torch.Tensor, format: Format) -> torch.Tensor:
 class ErrorFeedback:
     """The error that quantizing one tensor has left at one member so far.
 
-    Small tensors, and those of a member that is alone, are not quantized and lose nothing.
+    Small tensors, and all tensors of a member that is alone, are not quantized and lose nothing.
 
     Args:
         format: `MinMax(...)` or `BFloat16()`, as in the all-reduces.
@@ -293,7 +293,7 @@ class ErrorFeedback:
 
     @torch.no_grad()
     def compensate(self, tensor: torch.Tensor) -> None:
-        """Add what was lost before, and remember what an all-reduce will lose now.
+        """Add the last residual, and keep the residual of the coming all-reduce.
 
         Call it once before each all-reduce of the tensor. If the all-reduce fails, the tensor is as
         this call has left it, so it can be reduced again.
@@ -327,11 +327,11 @@ class ErrorFeedback:
             self._residual.add_(rounded_off)
 
     def reset(self) -> None:
-        """Forget what was lost, for example when the tensor is another one now."""
+        """Forget the residual, for example when the tensor is another one now."""
         self._residual = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return what was lost, for a checkpoint of this member; empty before the first round."""
+        """Return the residual, for a checkpoint of this member; empty before the first round."""
         return {} if self._residual is None else {"residual": self._residual}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:

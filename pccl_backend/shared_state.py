@@ -24,11 +24,11 @@ class SharedState(Mapping[str, torch.Tensor]):
     tied in the same way on all peers. Add one to `revision` each time the tensors change together,
     for example after an optimizer step. All members must do so alike.
 
-    With `allow_missing=True` the state may have fewer tensors than that of the others, or none. It
-    can only be synchronized with "receive_only". The first sync that succeeds adds the tensors that
-    it did not have, under the names, and with the dtypes and shapes, that they have on the others.
-    They are new tensors on the CPU. From then on the state is an ordinary one. So a newcomer can
-    take the state of an optimizer that has not made its first step.
+    With `allow_missing=True` the state may have fewer tensors than the other members' states, or
+    none. It can only be synchronized with "receive_only". The first sync that succeeds adds the
+    tensors that it did not have, under the names, and with the dtypes and shapes, that they have on
+    the others. They are new tensors on the CPU. From then on the state is an ordinary one. So a
+    newcomer can take the state of an optimizer that has not made its first step.
 
     Args:
         tensors: the tensors by name. Names and shapes must be the same on all peers, except that a
@@ -42,7 +42,7 @@ class SharedState(Mapping[str, torch.Tensor]):
     Raises:
         TypeError: a name is not a str, a value is not a tensor, the revision is not an int,
             `allow_missing` is not a bool.
-        ValueError: a tensor or a name is unsuitable; the message says which one and why.
+        ValueError: a tensor or a name is unsuitable; the message names it and the reason.
 
     Example:
         >>> state = SharedState({"weight": model.weight.detach()}, revision=0)
@@ -78,7 +78,7 @@ class SharedState(Mapping[str, torch.Tensor]):
         self._distinct = _distinct(self._tensors)
         self._allow_missing = allow_missing
         self._bound: _C.BoundState | None = None
-        self._lent = 0  # to syncs that nobody has waited for
+        self._lent = 0  # to syncs without a `wait` so far
         self.revision = revision
 
     def distinct(self) -> list[tuple[str, torch.Tensor]]:
@@ -128,7 +128,7 @@ class SharedState(Mapping[str, torch.Tensor]):
         self._revision = value
 
     def require_own(self, what: str) -> None:
-        """Raise InvalidStateError, which says `what`, if the state is lent."""
+        """Raise InvalidStateError with the text `what`, if the state is lent."""
         if self._lent > 0:
             raise InvalidStateError(
                 f"{what} while sync_shared_state(async_op=True) has the state: first wait() for "

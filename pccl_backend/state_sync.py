@@ -75,8 +75,8 @@ class StateSync:
 
     If the object is dropped without `wait`, the transfers still go on, because other members may
     need them. The tensors stay lent until they end. Then the memory is released, nothing is
-    written, and a next joint call is allowed. A RuntimeWarning says so, unless the transfers have
-    ended and this process had fetched nothing.
+    written, and a next joint call is allowed. A RuntimeWarning reports that, unless the transfers
+    have ended and this process had fetched nothing.
 
     Attributes:
         receives: whether this process fetches something. Then the tensors have the agreed content
@@ -119,7 +119,7 @@ class StateSync:
         return self._handle.is_completed()
 
     def wait(self, timeout: timedelta | None = None) -> SyncInfo:
-        """Wait until all members have the state, and write what this process fetched.
+        """Wait until all members have the state, and write the data fetched here.
 
         Calls after the first one give the same outcome.
 
@@ -134,7 +134,7 @@ class StateSync:
                 process only, and nothing is written: sync again. A write is not noticed if torch
                 does not count it for this tensor: one to `x` if the state has `x.data` (give it
                 `x.detach()`), and one to a tensor made under `torch.inference_mode`.
-            OperationTimeoutError: the timeout has expired, or that of the group.
+            OperationTimeoutError: the timeout of the call or of the group has expired.
             PcclError: any other error of `sync_shared_state`.
         """
         if timeout is not None and not isinstance(timeout, timedelta):
@@ -227,11 +227,11 @@ def sync_shared_state(
     may hold parts of both states.
 
     With `async_op=True`, which members may give or not, the call returns when all have made it. A
-    member that fetches nothing goes on, and sends in the background. See StateSync for what is
-    allowed before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
+    member that fetches nothing goes on, and sends in the background. See StateSync for the rules
+    before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
-    The data travels in pieces of 4 MiB, from all that have it; a member that fetches passes on what
-    it has verified. If a member is lost meanwhile, the call goes on, and only the pieces that were
+    The data travels in pieces of 4 MiB, from all that have it; a member that fetches passes on
+    verified pieces. If a member is lost meanwhile, the call goes on, and only the pieces that were
     under way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,
@@ -248,9 +248,9 @@ def sync_shared_state(
             tensors that it lacks if the state has `allow_missing=True`.
         group: the process group.
         async_op: return a StateSync instead of blocking until all members have the state.
-        progress: is called with (bytes fetched, bytes to fetch, peers from which they come) by this
+        progress: is called with (bytes fetched, bytes to fetch, sending peers) by this
             call, or by `wait` of the StateSync. Its exceptions are logged as warnings, and end
-            nothing. With PCCL_LOG=info a line of the log says the same each second.
+            nothing. With PCCL_LOG=info a line of the log has the same numbers each second.
 
     Raises:
         ValueError: an unknown strategy, or `state.allow_missing` without "receive_only".

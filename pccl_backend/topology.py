@@ -55,7 +55,7 @@ class TopologyPlan:
             None if it is unknown.
         measured: the pairs of ranks that this call has measured.
         missing: the pairs of ranks whose rates are unknown in one direction or both.
-        note: what the call has not done, and why; empty if it has done everything.
+        note: the steps that were left out, with the reason; empty if none was.
     """
 
     epoch: str
@@ -158,23 +158,23 @@ def optimize_topology(
     operation is aborted, and ranks do not change. Another order of the ring adds in another order:
     results may differ in the last bits from those before, but never between members.
 
-    The call sends as much as the links carry in that time: several GB on a fast network. Where
-    bytes cost money, give `max_bytes`.
+    The call sends as much as the links carry in that time: several GB on a fast network. Give
+    `max_bytes` if bytes cost money.
 
     The master also learns from the traffic of the run, and `update_topology` changes to a better
-    plan in the same way. So one call after the members have come together is enough in most runs.
+    plan in the same way. So one call after all members have joined is enough in most runs.
 
     Args:
-        budget: seconds for which links are measured, at most 600, the same on all ranks. With 0,
-            nothing is measured, and the plan follows from what is known.
+        budget: seconds of measurement, at most 600, the same on all ranks. With 0, nothing is
+            measured, and the plan follows from the known rates.
         max_bytes: the bytes that this call may send and receive at each member, together, the same
             on all ranks: at least 2 MiB, or None for no limit. Framing, encryption and what TCP
             repeats are not counted. N members cut them into N turns, one for each link and a spare
             one. A turn has at least 2 MiB, so a small limit leaves links for the next call.
 
     Returns:
-        The plan that holds now, what is known of the links, and in `note` what was not done. With
-        one member the call returns at once.
+        The plan that holds now, the known properties of the links, and in `note` the steps that
+        were left out. With one member the call returns at once.
 
     Raises:
         ValueError: the budget is negative, not a number, or above 600; `max_bytes` is below 2 MiB.

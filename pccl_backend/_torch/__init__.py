@@ -1,1 +1,1 @@
-"""What torch.distributed asks of pccl: registration, rendezvous, groups, and torch's own tables."""
+"""The side towards torch.distributed: registration, rendezvous, groups, and torch's own tables."""

@@ -1,8 +1,8 @@
 """Decides which devices a group serves with pccl, and which devices another backend serves.
 
 torch combines backends: "cpu:pccl,cuda:nccl" gives CPU tensors to pccl and CUDA tensors to NCCL.
-torch creates the backends one after another and tells none of them about the others. pccl needs to
-know the whole combination:
+torch creates the backends one after another and gives none of them the list of the others. pccl
+needs to know the whole combination:
 
 - pccl alone ("pccl", "cpu:pccl", "cpu:pccl,cuda:pccl"): the group's size follows the membership, so
   the group must be of pccl's own class. torch accepts such a group unchanged: it asks for no other

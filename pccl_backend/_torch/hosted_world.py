@@ -11,7 +11,7 @@ local address that faces the store's host. If PCCL_ADVERTISE is set on rank 0, t
 every address, and the other ranks connect to the host that PCCL_ADVERTISE names.
 
 Access to the hosted master: if it listens beyond loopback, the ranks have to prove a token, and all
-traffic is encrypted. Rank 0 draws the token and tells it through the store, unless all ranks have
+traffic is encrypted. Rank 0 draws the token and publishes it in the store, unless all ranks have
 PCCL_SECRET_FILE. A master keeps the token that was drawn for its first run.
 """
 
@@ -131,8 +131,8 @@ class _Kind(enum.Enum):
 class _Access:
     """How the ranks of a fixed world prove to the hosted master that they belong to it.
 
-    Rank 0 decides, and tells the others through the store of torch. A token that is drawn is as
-    secret as that store. All ranks keep the token with which they begin.
+    Rank 0 decides, and publishes the decision in torch's store. A token that is drawn is as
+    secret as that store. Each rank keeps its first token.
 
     Attributes:
         kind: the way.
@@ -176,7 +176,7 @@ class _Access:
         """Check that this rank has the settings that rank 0 has.
 
         Raises:
-            ValueError: it has others; the message says which.
+            ValueError: it has others; the message names them.
         """
         own = settings.token.id if settings.token is not None else ""
         if own != self.token_id:
@@ -196,7 +196,7 @@ class _Access:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where a hosted run is: what rank 0 tells the others.
+    """The address of a hosted run, as rank 0 announces it.
 
     Attributes:
         host, port: the address of the master.

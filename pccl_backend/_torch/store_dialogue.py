@@ -1,9 +1,9 @@
-"""The dialogue over torch's store in which rank 0 tells the others where its master is.
+"""The dialogue over torch's store that announces rank 0's master to the others.
 
 Each rank asks with a random number of its own, and rank 0 answers under that number. If another
-rank fails before all have joined, it tells rank 0 the reason. Rank 0 then tells the other ranks,
-and all fail with that reason, instead of waiting for a rank that will not come. A rank 0 that
-cannot host the run tells the others in the same way.
+rank fails before all have joined, it reports the reason to rank 0. Rank 0 then informs the other
+ranks, and all fail with that reason, instead of waiting for a rank that will not come. A rank 0
+that cannot host the run announces that in the same way.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> N
 
     Args:
         store, size: of the group.
-        words: what has happened.
+        words: the reason, as text.
         told: the numbers of ranks that know it already.
     """
     waiting = set(range(1, size))
@@ -85,9 +85,9 @@ def tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> N
 
 
 class Teller:
-    """Tells every other rank where the run is, until all have joined.
+    """Gives every other rank the address of the run, until all have joined.
 
-    A store may still hold what an earlier group of the same name wrote, for example after destroy
+    A store may still hold entries of an earlier group with the same name, for example after destroy
     and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
     its own, and the answer is stored under that number.
 
@@ -153,7 +153,7 @@ class Teller:
 
 
 class Asker:
-    """Asks rank 0 where the master is. An error inside the `with` block is told to rank 0."""
+    """Asks rank 0 where the master is. An error inside the `with` block is reported to rank 0."""
 
     def __init__(self, store: Store, rank: int) -> None:
         self._store = store
@@ -174,7 +174,7 @@ class Asker:
         return self._answer
 
     def failure(self) -> Exception | None:
-        """Return why rank 0 has failed, if it has said so after its answer."""
+        """Return why rank 0 has failed, if it reported a failure after its answer."""
         with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
             reply = _look(self._store, _reply(self._rank, self._number)) or ""
             if reply.startswith(_FAILED):

@@ -20,7 +20,7 @@ NOTHING = "-"  # an empty cell
 
 
 class CommandError(Exception):
-    """A command failed for a reason outside this program; the message says what to do."""
+    """A command failed for a reason outside this program; the message has a remedy."""
 
 
 def run_command(prog: str, act: Callable[[], None]) -> int:

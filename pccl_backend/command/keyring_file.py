@@ -36,7 +36,7 @@ FIELDS = {"id", "name", "runs", "created", "secret"}
 
 
 class KeyringError(CommandError):
-    """The keyring cannot be used, or has no such token; the message says what to do."""
+    """The keyring cannot be used, or has no such token; the message has a remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)

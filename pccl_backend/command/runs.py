@@ -50,7 +50,7 @@ HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)"
 
 
 class MasterError(CommandError):
-    """The master could not be asked, or it refused; the message says what to do."""
+    """The master could not be asked, or it refused; the message has a remedy."""
 
 
 class NoMasterError(MasterError):

@@ -1,4 +1,4 @@
-"""`pccl token`: make the tokens with which peers prove who they are, list them, revoke them.
+"""`pccl token`: make, list and revoke the tokens that admit peers.
 
 The tokens of a master are in a keyring (keyring_file.py). A new token is shown once, to the person
 who makes it. `revoke` asks a running master to read its keyring again. Nothing here imports torch.
@@ -117,7 +117,7 @@ def _revoke(keyring: Path, options: argparse.Namespace) -> None:
 
 
 def _tell_master(journal: Path, ids: Sequence[str]) -> None:
-    """Let the master with this journal read its keyring again; say what it did."""
+    """Let the master with this journal read its keyring again; print the result."""
     revoked = json.loads(ask(journal, {"command": "revoke", "tokens": ids})).get("revoked")
     counts = revoked if isinstance(revoked, dict) else {}
     tokens, peers = counts.get("tokens"), counts.get("peers")

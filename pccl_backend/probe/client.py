@@ -1,7 +1,7 @@
 """Measures against a server: RTT, and the rate for each number of streams.
 
 `pccl-probe` measures (endpoint.py); this module asks it to, and explains what fails. Every failure
-is a ProbeError, which names the other end and says what to do.
+is a ProbeError, which names the other end and the remedy.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Client:
         host: the server's name or address.
         port: the server's port.
         plan: the measurements to make.
-        token: what this end proves; None: both ends speak plain text.
+        token: proves this end to the other; None: both ends speak plain text.
 
     Attributes:
         rtt: median RTT of a few messages, in seconds.

@@ -1,4 +1,4 @@
-"""The compiled end of a probe: starts `pccl-probe`, and reads what it prints.
+"""The compiled end of a probe: starts `pccl-probe`, and reads its output.
 
 `pccl-probe` has the connections and moves the data, in C++ and on the lanes that peers use.
 csrc/probe/main.cc shows its input and its output.
@@ -23,14 +23,14 @@ END_TIMEOUT_S = 5.0
 
 
 class ProbeError(Exception):
-    """The measurement could not be made; the message says why and what to do."""
+    """The measurement could not be made; the message has the reason and a remedy."""
 
 
 class Endpoint:
     """A running `pccl-probe`, which ends with the block: `with Endpoint(...) as endpoint`.
 
     Args:
-        request: what it shall do, `{"serve": ...}` or `{"measure": ...}`.
+        request: its task, `{"serve": ...}` or `{"measure": ...}`.
         tokens: the tokens of all clients, or the one of this client; none: plain text.
 
     Raises:
@@ -69,7 +69,7 @@ class Endpoint:
         self.close()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield what it prints, until it ends.
+        """Yield its output, until it ends.
 
         Raises:
             ProbeError: it ended without saying why.

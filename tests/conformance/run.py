@@ -6,7 +6,7 @@
 Each test has its own processes and its own time limit, so a test that hangs costs the others
 nothing. A file of `expected/` lists, for each mode, the tests that pass, with the world sizes. A
 listed test that does not pass is an error, and so is one that passes and is not listed. A test that
-fails needs a line in `expected/reasons.txt`, which says why it does.
+fails needs a line in `expected/reasons.txt`, with the reason.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def run_all(
 
 
 def read_expected(path: Path) -> dict[str, set[int]]:
-    """Return the tests of the file, each with the world sizes at which it passes."""
+    """Return the tests of the file, each with the world sizes where it passes."""
     lines = path.read_text().splitlines() if path.exists() else []
     rows = (line.split() for line in lines if line and not line.startswith("#"))
     return {name: {int(world) for world in worlds} for name, *worlds in rows}
@@ -178,7 +178,7 @@ def read_reasons(path: Path, mode: str) -> dict[str, str]:
 def complaints(
     results: list[Result], expected: dict[str, set[int]], world: int, reasons: Collection[str] = ()
 ) -> list[str]:
-    """Say where the results differ from what is expected; tests that did not run do not count."""
+    """Print the differences from the expected results; tests that did not run do not count."""
     texts = []
     for result in results:
         listed = world in expected.get(result.name, ())

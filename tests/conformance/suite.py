@@ -77,7 +77,7 @@ class Suite:
             rank: the rank of this process.
             folder: an empty folder that all ranks of this test have in common.
             errors: where the traceback of a failure goes.
-            limit: seconds after which the stacks of all threads are printed.
+            limit: seconds until the stacks of all threads are printed.
         """
         log = open(folder / f"rank-{rank}.log", "w", buffering=1)  # noqa: SIM115
         os.dup2(log.fileno(), 1)
