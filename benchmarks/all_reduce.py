@@ -9,13 +9,13 @@ contenders alike, so compare within a row, not between runs. Wall time runs from
 the end of the last rank. CPU is the time of all threads of all ranks (and of pccl's master) per GB
 (1e9 bytes) of one rank's tensors. Up to 64 KiB, a round is the mean of 1,000 calls back to back.
 "floor" is `ringfloor.c`: only send, recv and add. Like pccl, it saves every byte before overwriting
-it. The table shows the faster of two buffer settings. The limit is what the loopback device allows:
-the bytes that all ranks have to send, 2(N-1) tensors, at the rate of iperf3 with one flow from each
-rank to the next, all at once; plus the 2(N-1) hops of a byte.
+it. The table shows the faster of two buffer settings. The limit is the time that the loopback
+device needs: the bytes that all ranks have to send, 2(N-1) tensors, at the rate of iperf3 with one
+flow from each rank to the next, all at once; plus the 2(N-1) hops of a byte.
 
 `make bench` runs it, where permitted, in a network namespace of its own with the congestion control
 of nearly every Linux host, cubic; otherwise with the setting of this machine. The first line of the
-output says which.
+output names it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Case:
             all ranks have finished.
         groups: number of parts of the tensor, each reduced in a group of its own, all at once.
             0: the whole tensor, in the default group.
-        quantize: the name of a format (FORMATS) in which pccl sends them; "": as they are.
+        quantize: the name of pccl's format (FORMATS) for them; "": as they are.
         goals: by world size, highest ratio of the wall time to Gloo's.
         quick: whether a quick run includes the case.
     """
@@ -260,7 +260,7 @@ def plan_routes(rank: int, elements: int) -> bool:
 
 
 def format_of(name: str) -> AbstractContextManager[None]:
-    """Return the block in which all-reduces travel in this format."""
+    """Return a block that sets this format for all-reduces."""
     if not name:
         return nullcontext()
     from pccl_backend.quantization import BFloat16, MinMax, quantize

@@ -414,7 +414,7 @@ class Outcome(Enum):
 
 
 class PartError(Exception):
-    """A script failed; the message says how."""
+    """A script failed; the message has the reason."""
 
 
 # ---- Scripts, in processes of their own ----------------------------------------------------------

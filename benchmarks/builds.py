@@ -5,11 +5,11 @@ PYTHONPATH begins with the build's folder (processes.environment_of). build/comp
 
     NEW/                    a copy of the working tree's package, made when a run began
     SHA-PYTHON-TORCH/       the package of a revision, kept for the next run, and .made-with
-    SHA....building/        the folder in which it is built; remains only after a failed build
+    SHA....building/        the folder of its build; remains only after a failed build
     SHA....log              the output of the build
 
-The file .made-with records how a revision was built: compiler and options. If those of the working
-tree differ, the revision is built again. `make clean` removes everything.
+The file .made-with records how a revision was built: compiler and options. If the working tree's
+differ, the revision is built again. `make clean` removes everything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 
 
 class BuildError(Exception):
-    """A build is missing; the message says why, and what to do."""
+    """A build is missing; the message has the reason and a remedy."""
 
 
 def resolve(revision: str) -> str:

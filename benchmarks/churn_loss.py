@@ -1,8 +1,8 @@
-"""What churn costs in loss: disturbed trainings beside undisturbed ones with as many outer steps.
+"""The cost of churn in loss: disturbed trainings beside undisturbed ones with as many outer steps.
 
     sudo .venv/bin/python benchmarks/churn_loss.py --kind blocking --minutes 5 --runs 3
 
-The disturbed runs are those of `make churn` (tests/stress/run.py): peers join, are killed, stopped
+The disturbed runs are as in `make churn` (tests/stress/run.py): peers join, are killed, stopped
 and cut off, and so is the master. The undisturbed runs have as many peers as the disturbed ones had
 on average, and end after as many outer steps. Both print the loss of the global parameters on text
 held out: the median, and the spread. The goal is a median within 5 % of the undisturbed one.

@@ -5,8 +5,8 @@
 //
 // A line for each format and set. The tensor has 64 KiB, which stay in the cache, as a chunk does.
 // "encode" makes codes, "at random" with stochastic rounding; "decode" writes floats, "add" adds
-// them to a sum. "own" adds to a sum what the codes of a tensor would decode to, and "result" makes
-// codes and what they decode to. Best of many rounds.
+// them to a sum. "own" adds the decoded values of a tensor to a sum, and "result" makes codes and
+// their decoded values. Best of many rounds.
 
 #include <algorithm>
 #include <chrono>

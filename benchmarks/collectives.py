@@ -5,14 +5,14 @@
 
 Each rank has three groups in one process: of Gloo, of pccl, and of pccl with PCCL_RESTORE=off. A
 round times calls of each in turn, from a barrier until the last rank is done. The ratio of a row is
-that of the medians. CPU is that of all ranks (and of pccl's master, which is in rank 0), for one
-call. Peak is the most memory of a rank that a call of 16 MiB adds, beyond its tensors.
+the ratio of the medians. CPU is the sum of all ranks (and of pccl's master, which is in rank 0),
+for one call. Peak is the most memory of a rank that a call of 16 MiB adds, beyond its tensors.
 
 Two columns say how a call spends its time. `restoring` is the share that PCCL_RESTORE=off saves.
 `committing` is the share that passes after the rank that was done last has all its data, until it
 knows that the call has succeeded (`commit_seconds` of run_info; for send/recv, at the sender).
 
-A size is that of one rank's tensor, or of the whole tensor that is cut into parts.
+A size is the size of one rank's tensor, or of the whole tensor that is cut into parts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from processes import run_main
 
 MIB = 1 << 20
 SMALL_LOOPS, LARGE_LOOPS = 100, 3
-# Goals of the wall time in multiples of Gloo's, for 1 KiB and for 16 MiB: calls in which all ranks
-# send to all, and calls that are one hop in Gloo, and a hop and a commit in pccl.
+# Goals of the wall time in multiples of Gloo's, for 1 KiB and for 16 MiB: calls with data from all
+# ranks to all, and calls that are one hop in Gloo, and a hop and a commit in pccl.
 TO_ALL, ONE_HOP = (0.5, 1.0), (2.0, 1.15)
 GOALS = {
     "all_reduce": TO_ALL,

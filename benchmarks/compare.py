@@ -4,7 +4,7 @@
     make compare BASE=main CASES='"64 MiB" calls' WORLDS="2 4"
     .venv/bin/python benchmarks/compare.py main --cases calls --pairs 30
 
-The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, two
+The rows are as in `make bench` on loopback: the cases of all_reduce.py at each world size, two
 of them with TLS, too, the calls of latency.py ("calls"), and the step of trainers.DDP of
 ddp_step.py ("ddp step"). This
 folder's scripts measure both builds, so that only the product differs. Each build has its own ranks
@@ -19,7 +19,7 @@ is called slower only if it is an outlier again; the table then shows the repeti
 0, no row is slower; 1, a row is slower; 3, no row was found slower, but the time was too short for
 some; 2, nothing could be compared. (make has an exit status of its own, and shows this one.)
 
-It runs in a network namespace of its own with cubic, where permitted; otherwise it says so.
+It runs in a network namespace of its own with cubic, where permitted; otherwise it reports that.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Builds:
     Attributes:
         base: folder of the base build (builds.py).
         new: folder of the new build.
-        deadline: monotonic time after which no pair begins.
+        deadline: latest monotonic time for the start of a pair.
         row_seconds: time for a row's pairs beyond the required number.
     """
 

@@ -3,11 +3,11 @@
     tools/stock-network.sh .venv/bin/python benchmarks/ddp_step.py
     PYTHONPATH=/another/tree .venv/bin/python benchmarks/ddp_step.py --only pccl
 
-AdamW moves 10 million parameters in 100 tensors. The loss is their sum, so that nearly all of the
-time is that of the gradients and of the optimizer. "step" is the time of `optimizer.step()`, in
-which trainers.DDP averages and meets. "with backward" is the time of `backward()` and the step:
-torch's DDP averages in the former. "alone" are two processes that average nothing. The contenders
-take turns. Each figure is the median of one rank's steps in a round.
+AdamW moves 10 million parameters in 100 tensors. The loss is their sum, so that the gradients and
+the optimizer take nearly all of the time. "step" is the time of `optimizer.step()`, which includes
+the averages and the meeting of trainers.DDP. "with backward" is the time of `backward()` and the
+step: torch's DDP averages in the former. "alone" are two processes that average nothing. The
+contenders take turns. Each figure is the median of one rank's steps in a round.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Strangers flood the port of a master: what members and a newcomer notice, and what it costs.
+"""Strangers flood the port of a master: the effects on members and a newcomer, and the cost.
 
     .venv/bin/python benchmarks/flood.py --connections 100000
 
 A master with a keyring, and two members that call all-reduces of 1 MiB one after the other. First
-nobody else is there. Then eight processes open connections to the master as fast as they can, from
-the addresses 127.0.0.2 to 127.0.0.9. A third of the connections says nothing, a third says random
+there is no flood. Then eight processes open connections to the master as fast as they can, from the
+addresses 127.0.0.2 to 127.0.0.9. A third of the connections sends nothing, a third sends random
 bytes, and a third repeats a ClientHello that was captured from a member, whole or with a flipped
 bit. Each process holds up to 400 connections open. Meanwhile a newcomer, from 127.0.0.1, joins a
 run of its own again and again.

@@ -1,4 +1,4 @@
-"""What has another form or another name in an older pccl.
+"""Names and forms that differ in an older pccl.
 
 `make compare` runs the scripts of this folder on an older tree, too. They take these names from
 here. The other names of pccl are the same in both.

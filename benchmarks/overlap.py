@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 def rank_main(init_method: str, setting: str) -> None:
-    """Train; print the seconds of each outer step, those waited in it, and those of its reduce."""
+    """Train; print the seconds of each outer step, of its waits, and of its reduce."""
     import torch
     import torch.distributed as dist
 

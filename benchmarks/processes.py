@@ -134,7 +134,7 @@ def environment_of(build: Path | None) -> dict[str, str]:
 class Master:
     """`pccl master` at a free port of `host`. `place` is the prefix of its command, and `build` the
     folder of its package (environment_of). `secured`: it asks for a token, and all traffic is
-    encrypted. `shares`: those of the direct pattern; none: equal ones. `environment` is what its
+    encrypted. `shares`: for the direct pattern; none: equal ones. `environment` is what its
     peers need."""
 
     def __init__(

@@ -4,14 +4,14 @@
     .venv/bin/python benchmarks/quality.py quantized --picture benchmarks/plots/quantized_loss.png
 
 The peers train the GPT of examples/06_chargpt_diloco.py, each on batches of its own: two peers in
-the study of overlap, eight in that of quantization. Outer settings are the usual ones (0.7 and
+the study of overlap, eight in the study of quantization. Outer settings are the usual ones (0.7 and
 0.9). H inner steps lie between two outer steps. A line for each setting: the loss of the global
 parameters on text held out, the median over some seeds with the smallest and the largest, the
 median of its ratios to its rival with the same seed (the first setting, or plain DDP), and the
 bytes that a peer sends. Loss depends on numbers alone, so a busy machine changes nothing.
 
-The goal of most formats is that their median differs from that of float32 by less than the seeds
-of float32 differ among each other. The exit status is 1 if a goal is missed.
+The goal of most formats is that their median differs from float32's by less than the seeds of
+float32 differ among each other. The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Setting:
         options: of DiLoCo. For DDP: {"quantize": ...}, for its hook.
         ddp: whether torch's DDP averages the gradients of each step.
         bits: MinMax(bits) travels; 0: the tensors as they are.
-        rival: the setting with which it is compared.
+        rival: the setting to compare with.
         goal: most of its loss, as a multiple of the rival's; or NOISE.
     """
 

@@ -7,7 +7,7 @@ This is a model in one process, with the codes of the wire (quantize_dequantize)
 tensor is quantized once, the decoded tensors are added in float32, and so is the sum quantized
 once, in 8 bits (not between two members). The ring per hop (PCCL_PATTERN=ring): each tensor is
 quantized once, too, and each hop quantizes the partial sum again. pccl refuses 4 bits there, and
-two members never take it. The error is that of the sum against its size, both as Euclidean norms.
+two members never take it. The error is relative to the size of the sum, both as Euclidean norms.
 
 Two kinds of tensors: independent normal numbers, and pseudo-gradients, which resemble each other:
 what peers have learned in 12 steps of AdamW from the same start of the GPT of
@@ -43,7 +43,7 @@ COUNT = 1 << 17  # normal numbers of a member
 GOALS = {8: 0.01, 4: 0.035}  # most error of direct sums of the most pseudo-gradients
 ROUNDED_MEMBERS, ROUNDS = 8, 64
 NEAREST, STOCHASTIC, FEEDBACK = "nearest", "stochastic", "nearest, error feedback"
-GROWTH = 1.2  # most error of direct sums of many, as a multiple of that of three
+GROWTH = 1.2  # most error of direct sums of many, as a multiple of sums of three
 FLAT = (NORMAL, 8)  # where the growth is looked at
 
 
@@ -65,7 +65,7 @@ def normal_numbers(members: int) -> list[torch.Tensor]:
 
 
 def pseudo_gradients(members: int) -> list[torch.Tensor]:
-    """Return what each member has learned from the same start."""
+    """Return the pseudo-gradient of each member, all from the same start."""
     text = Text(read_standard_library(1 << 20), context=CONTEXT)
     return [_learned(text, member) for member in range(members)]
 

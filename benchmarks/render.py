@@ -213,7 +213,7 @@ def every_call(machine: Machine, results: Results) -> Body:
 
 
 def new_groups(machine: Machine, results: Results) -> Body:
-    """Render the time in which a group is made."""
+    """Render the time to make a group."""
     rows: list[groups.Row] = results["groups"].record.rows
     parts = [
         "A group of each backend in turn, by `dist.new_group`, in processes that have a group of\n"
@@ -236,7 +236,7 @@ def two_hosts(machine: Machine, results: Results) -> Body:
 
 
 def averaged_steps(machine: Machine, results: Results) -> Body:
-    """Render the time of a step in which peers average their gradients."""
+    """Render the time of a step with an average of the peers' gradients."""
     rows: list[ddp_step.Row] = results["ddp"].record.rows
     parts = [
         f"Two peers, AdamW, {ddp_step.TENSORS * ddp_step.EDGE**2 / 1e6:.1f} million parameters in "

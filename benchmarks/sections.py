@@ -17,7 +17,7 @@ _HEADING = re.compile(r"^## ", re.MULTILINE)
 
 
 class ResultsError(Exception):
-    """A section cannot be written; the message says why."""
+    """A section cannot be written; the message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

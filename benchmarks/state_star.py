@@ -144,7 +144,7 @@ def started(full: int, new: int, first: int, options: argparse.Namespace) -> Ite
 
 
 def measure(full: int, new: int, first: int, options: argparse.Namespace) -> tuple[float, ...]:
-    """Return seconds, and what the full and the new peers have sent: at most, in states."""
+    """Return seconds, and the largest amounts that full and new peers have sent, in states."""
     results = []
     with started(full, new, first, options) as ranks:
         for _ in range(options.rounds):
@@ -156,7 +156,7 @@ def measure(full: int, new: int, first: int, options: argparse.Namespace) -> tup
 
 
 def kill(full: int, new: int, dies: int, first: int, options: argparse.Namespace) -> float:
-    """Return what the newcomers that are left have received, in states, at most."""
+    """Return the largest amount that a remaining newcomer has received, in states."""
     with started(full, new, first, options) as ranks:
         for one in ranks:
             assert one.stdin is not None

@@ -63,7 +63,7 @@ def run(*arguments: str) -> list[list[str]]:
     """Return the words of each line that the program prints.
 
     Raises:
-        SystemExit: the program has failed, and has said why.
+        SystemExit: the program has failed, and has printed the reason.
     """
     done = subprocess.run([PROGRAM, *arguments], check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:

@@ -1,9 +1,9 @@
 """Decides whether a build is slower than another: a rule over pairs of times, measured in turn.
 
-Other load on the machine disturbs both times of a pair alike, so their ratio says more than either
-time. The median of the ratios tolerates a few pairs that were disturbed unevenly. Its bootstrap
-interval says how far chance alone may have moved it. All functions are pure, and the resampling has
-a fixed seed: the same times give the same verdict.
+Other load on the machine disturbs both times of a pair alike, so their ratio is more exact than
+either time. The median of the ratios tolerates a few pairs that were disturbed unevenly. Its
+bootstrap interval shows how far chance alone may have moved it. All functions are pure, and the
+resampling has a fixed seed: the same times give the same verdict.
 """
 
 from __future__ import annotations

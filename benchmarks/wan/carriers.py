@@ -3,7 +3,7 @@
 netem is well known and trusted, and it needs no core of its own to be punctual; not every kernel
 has it. The emulator runs on all kernels. It can slow down a single connection, and flip bits in a
 way that TCP does not notice. It takes whole segments of up to 64 KiB from the hosts. netem needs
-packets of 1,500 bytes, so that its losses and queues are like those of a network.
+packets of 1,500 bytes, so that its losses and queues resemble a network's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 SUBNET = "10.88.0"
 DEVICE = "wan0"  # on each host
 MTU = 1500
-# Beyond these limits a result says more about the carrier than about the traffic.
+# Beyond these limits a result depends more on the carrier than on the traffic.
 CORE_SHARE_MAX = 0.85
 LATE_SHARE_MAX = 0.01  # a virtual machine on a shared processor is late this often
 

@@ -1,8 +1,8 @@
 // A wide-area network in one process: hosts are network namespaces, each with a TUN device whose
-// other end is here. What a host sends goes through its own uplink and then the path to its
+// other end is here. Packets of a host go through its own uplink and then the path to their
 // destination: a rate, a queue that overflows, losses by chance, a delay. IPv4 only.
 //
-//   emulator < PLAN        runs until its input closes, then prints what it saw, as JSON
+//   emulator < PLAN        runs until its input closes, then prints its counts, as JSON
 //
 // The plan, one item a line, rates in Mbit/s, times in milliseconds, queues in KiB:
 //   host NAMESPACE ADDRESS UPLINK            the I-th such line is host I
@@ -16,8 +16,8 @@
 //
 // How it is fast enough: hosts hand over whole segments of up to 64 KiB (segmentation offload).
 // Losses and overflow are decided for each packet of the network's size inside them; the runs that
-// survive travel on as segments. Queues are not stored: a packet that finds so many bytes before it
-// leaves so much later. Only the delay is waited out, in ticks of a millisecond; what one
+// survive travel on as segments. Queues are not stored: a packet leaves later by the time that the
+// bytes before it take. Only the delay is waited out, in ticks of a millisecond; what one
 // connection has in the same tick arrives as one segment, as behind a network card that gathers its
 // interrupts.
 //
@@ -64,10 +64,10 @@ using Seconds = std::chrono::duration<double>;
 constexpr size_t kPacketMax = 65536 + 256;
 constexpr size_t kSegmentMax = 65000;
 constexpr Clock::duration kTick = std::chrono::milliseconds(1);
-// A device is read so often before others, and what is due, have their turn.
+// A device is read this often before other devices and due packets have their turn.
 constexpr int kReadsPerTurn = 8;
 constexpr double kUplinkQueue = 0.05;  // seconds of it
-constexpr double kLate = 1e-3;         // seconds after its time: too late to be what was asked for
+constexpr double kLate = 1e-3;         // seconds after its time: too late for the requested network
 
 // Before each packet of a device: Virtio 1.2, section 5.1.6 (its header is no C++).
 struct OffloadHeader {
@@ -88,7 +88,8 @@ struct Bottleneck {
   double queue_bytes = 0;
   Instant free{};  // when all that waits has left
 
-  // When so many bytes have left that come at `now`; false if there is no room. No rate: at once.
+  // Sets the time when these bytes have left if they come at `now`; false if there is no room. No
+  // rate: at once.
   bool pass(Instant now, size_t bytes, Instant& left) {
     if (bytes_per_second == 0) return left = now, true;
     const Instant begins = std::max(now, free);
@@ -173,7 +174,7 @@ Flow flow_of(const iphdr* ip, const tcphdr* tcp) {
 }
 Flow opposite(const Flow& flow) { return {flow[1], flow[0], flow[2] << 16 | flow[2] >> 16}; }
 
-// What arrives at the same time, in order.
+// Packets that arrive at the same time, in order.
 struct Tick {
   std::vector<Delivery> deliveries;
   std::map<Flow, size_t> last;  // of each flow, in `deliveries`
@@ -205,7 +206,7 @@ void seal(iphdr* ip) {
   ip->check = static_cast<uint16_t>(~sum);
 }
 
-// All hosts. Whose packets a carrier takes, their uplinks and paths are its own.
+// All hosts. A carrier owns the uplinks and paths of the hosts that it serves.
 class Network {
  public:
   void add_host(const std::string& name_space, const std::string& address, double uplink_mbit);
@@ -421,8 +422,8 @@ void Carrier::forward(const Packet& packet, size_t first, size_t end, Path& path
   tick.deliveries.push_back(std::move(delivery));
 }
 
-// Flips bits of its payload. A checksum that is said to be still to be made is right for the
-// receiver.
+// Flips bits of its payload. If the header marks a checksum as not yet computed, the receiver
+// accepts it.
 void Carrier::flip(Delivery& delivery, Flips& flips, const Flow& flow) {
   uint8_t* const ip = delivery.bytes.data() + sizeof(OffloadHeader);
   uint64_t begin = 8 * delivery.header_bytes;
@@ -453,7 +454,7 @@ bool Carrier::append(Delivery& before, const Delivery& next) {
   if (!is_plain(*tcp) || !is_plain(*next_tcp)) return false;
   const size_t payload = before.bytes.size() - kBefore - before.header_bytes;
   const size_t more = next.bytes.size() - kBefore - next.header_bytes;
-  if (payload == 0 && more == 0) {  // acknowledgements: the later one says it all
+  if (payload == 0 && more == 0) {  // acknowledgements: the later one covers both
     const auto ahead = static_cast<int32_t>(ntohl(next_tcp->ack_seq) - ntohl(tcp->ack_seq));
     if (ahead > 0) before.bytes = next.bytes;
     return ahead > 0;

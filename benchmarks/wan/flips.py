@@ -17,7 +17,7 @@ tenth of the calls.
 A bit of the control part may not hit when a bit of the others does: a member whose connection to
 the master and whose link break at the same moment counts as lost (PROTOCOL.md, section 4).
 
---plain does the same without encryption, and only says what happened. There, chunks and headers
+--plain does the same without encryption, and only reports the outcome. There, chunks and headers
 have checksums of 32 bits, and messages to and from the master have none: a flipped bit in one of
 these may be read as another message. --plain --one-machine lets both peers have the boot id of this
 machine, as two containers of one machine have. Chunks then have no checksums either.
@@ -46,7 +46,7 @@ from programs import Program
 
 PEER_TIMEOUT_S = 10.0
 SECONDS_MAX = 600.0  # of one part; it takes a minute or two
-# A flipped length of a record is noticed with the next bytes, at the latest with those of a ping.
+# A flipped length of a record is noticed with the next bytes, at the latest with the next ping.
 ENDED_MS_MAX = 1000 * PEER_TIMEOUT_S
 
 WORKER = """
@@ -112,7 +112,7 @@ PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the peers saw, and what the network did."""
+    """The results of the peers, and the counts of the network."""
 
     part: Part
     seconds: float

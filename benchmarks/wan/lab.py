@@ -257,7 +257,7 @@ def _applies(item: dict[str, Any], source: str, target: str) -> bool:
     return item["from"] in (source, "*") and item["to"] in (target, "*")
 
 
-# ---- What the network does to ordinary programs --------------------------------------------------
+# ---- Effects of the network on ordinary programs -------------------------------------------------
 
 
 def ping(lab: Lab, source: int, target: int) -> float:

@@ -5,7 +5,7 @@
 The ranks of the ring are in the order of the scenario's hosts; with `order` in the scenario there
 is a second ring, in that order. The direct pattern has equal shares; with `shares` in the scenario
 it also has these (`pccl master --shares`). The ranks of the plan have called optimize_topology,
-which prints what it has found. Gloo has the order of the hosts. They take turns, call
+which prints its result. Gloo has the order of the hosts. They take turns, call
 by call. The first calls of pccl (--pilots) are not counted: in them, connections are new and lanes
 find their number. If --rival-rounds is lower than --rounds, only pccl runs the remaining rounds.
 
@@ -16,7 +16,7 @@ follow from --seed. Each has a network and ranks of its own. Then the ring and t
         benchmarks/wan/{both,america,europe}.toml
 
 In the end there is a line for each scenario: how many times faster the plan is than the ring in the
-order in which the hosts have joined, for each order and as the median over the orders.
+joining order of the hosts, for each order and as the median over the orders.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Row:
     """A world.
 
     Attributes:
-        shuffle: number of the order in which the hosts join; 0: that of the scenario.
+        shuffle: number of the joining order of the hosts; 0: the order of the scenario.
         wall: seconds of each counted call, by the contender's name.
         emulator_load: share of a core that each thread of the network took in calls.
         emulator: the network's observations.
@@ -81,7 +81,7 @@ def contenders(scenario: dict[str, Any]) -> list[str]:
 
 
 def start(lab: Lab, name: str, joined: Sequence[int]) -> World:
-    """Start the ranks of a contender, on the hosts in the order in which they join."""
+    """Start the ranks of a contender, on the hosts in their joining order."""
     backends = {DIRECT: "pccl-direct", SHARES: "pccl-direct", GLOO: "gloo"}
     # Otherwise the master may choose the direct pattern when an epoch begins.
     backends |= {RING: "pccl-ring", BEST_RING: "pccl-ring", PLAN: PLANNED}
@@ -98,7 +98,7 @@ def start(lab: Lab, name: str, joined: Sequence[int]) -> World:
 
 
 def joining_order(hosts: int, shuffle: int, seed: int) -> list[int]:
-    """Return the order in which the hosts join; shuffle 0 is that of the scenario."""
+    """Return the joining order of the hosts; shuffle 0 is the order of the scenario."""
     order = list(range(hosts))
     if shuffle > 0:
         random.Random(1000 * seed + shuffle).shuffle(order)
@@ -166,7 +166,7 @@ def line(row: Row) -> str:
 
 
 def gains(rows: Sequence[Row]) -> str:
-    """Return what the plan gains over the rings of all orders of one scenario, as a line."""
+    """Return the gain of the plan over the rings of all orders of one scenario, as a line."""
     each = [row.gain(PLAN) for row in rows]
     name = rows[0].scenario
     goal = f", goal {PLAN_GOALS[name]:g}" if name in PLAN_GOALS else ""

@@ -1,4 +1,4 @@
-"""What optimize_topology measures of a path, and what iperf3 measures there.
+"""A path as measured by optimize_topology, and as measured by iperf3.
 
     sudo .venv/bin/python benchmarks/wan/probes.py benchmarks/wan/unequal.toml
 

@@ -79,7 +79,7 @@ class Row:
 
 
 def contenders(hosts: int, chosen: Sequence[str]) -> list[str]:
-    """Return those of the chosen ones that differ with so many hosts."""
+    """Return the chosen contenders that differ with this number of hosts."""
     return [name for name in chosen if hosts > 2 or name not in AROUND_RING]
 
 

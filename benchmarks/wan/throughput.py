@@ -3,15 +3,15 @@
     sudo .venv/bin/python benchmarks/wan/throughput.py benchmarks/wan/atlantic.toml --mib 256
 
 Two hosts of a scenario (lab.py). First iperf3 runs in both directions at once, with several numbers
-of streams, paced and unpaced. The highest of these rates is the reference, among runs in which the
-emulator kept up. Then come all-reduces of pccl with no setting but a token, so that all traffic is
+of streams, paced and unpaced. The highest of these rates is the reference, among runs without a too
+slow emulator. Then come all-reduces of pccl with no setting but a token, so that all traffic is
 encrypted ("pccl-tls"), and of pccl in plain text: the first call; the second and the third, each
-within 100 ms of the previous one, on all hosts at once; and one after 60 s of silence.
-Then the first call of Gloo, whose later calls are only slower; and the first call of the floor
-(ringfloor.c: a bare ring, one connection to the next rank). With --runs the backends take turns,
-each time in new processes and a new lab. A run in which the emulator was too slow is left out, and
-another replaces it. Throughput counts the bytes that each host has to send: 2(N-1)/N of the tensor.
-The limit is these bytes at iperf3's best rate, plus the 2(N-1) hops.
+within 100 ms of the previous one, on all hosts at once; and one after 60 s of silence. Then the
+first call of Gloo, whose later calls are only slower; and the first call of the floor (ringfloor.c:
+a bare ring, one connection to the next rank). With --runs the backends take turns, each time in new
+processes and a new lab. A run with a too slow emulator is left out, and another replaces it.
+Throughput counts the bytes that each host has to send: 2(N-1)/N of the tensor. The limit is these
+bytes at iperf3's best rate, plus the 2(N-1) hops.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Runs:
 
 
 def measure_network(scenario: Path, streams: Sequence[int], seconds: float) -> Measure:
-    """Return the capacity, measured with each number of streams for which the emulator keeps up.
+    """Return the capacity, measured with each number of streams that the emulator can carry.
 
     Raises:
         SystemExit: the emulator never kept up.

@@ -53,7 +53,7 @@ class Row:
         by_hops: seconds that the hops take.
         wall: seconds of each counted call, by the contender's name.
         cpu: seconds per GB of each counted call, by the contender's name.
-        groups: number of groups with which Gloo in groups is fastest.
+        groups: the number of groups that makes Gloo in groups fastest.
         load: the emulator's load in each counted call of pccl.
         emulator: the emulator's observations.
         sound: whether the figures may be used.

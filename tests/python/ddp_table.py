@@ -1,4 +1,4 @@
-"""What programs train with: optimizers and loops, as a table, and one process as the reference.
+"""Optimizers and loops of real programs, as a table, and one process as the reference.
 
 A loop is written once. Under DDP it takes the loss of one peer; alone, the mean over several.
 """
@@ -16,7 +16,7 @@ from pccl_backend.trainers import DDP
 
 STEPS = 5
 Optimizer = optim.Optimizer
-Loss = Callable[[Any, int, int], Tensor]  # of a model, the number of a batch, and that of a peer
+Loss = Callable[[Any, int, int], Tensor]  # of a model, the number of a batch, the number of a peer
 
 
 class Net(nn.Module):
@@ -55,7 +55,7 @@ def loss_of_generator(model: Net, number: int, peer: int) -> Tensor:
 
 
 class Counting(Optimizer):
-    """Its step depends on a number in its group, as that of schedule-free optimizers does."""
+    """Its step depends on a number in its group, as in schedule-free optimizers."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float = 0.1) -> None:
         super().__init__(parameters, {"lr": lr, "count": 0})

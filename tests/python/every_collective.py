@@ -28,7 +28,7 @@ class Call:
         begin: calls it, without waiting for its end.
         inputs: tensors that it only reads.
         outputs: tensors that it may write.
-        want: what the outputs hold after success.
+        want: the outputs after success.
     """
 
     begin: Callable[[], dist.Work | list[dist.Work] | None]

@@ -1,7 +1,7 @@
 """A group of trainers' cores in one thread, with faults from a seed.
 
 Each peer has the core that ships. Instead of tensors it holds sets: an inner step adds a new token
-to what the peer has learned, a pseudo-gradient is the set of tokens that it sends, and the global
+to the peer's own set, a pseudo-gradient is the set of tokens that it sends, and the global
 parameters are the set of all tokens that were ever applied. So a token that is applied twice, or
 never, shows.
 
@@ -9,8 +9,8 @@ The group behaves as a real one with PCCL_ON_PEER_LOSS=raise: an all-reduce ends
 joint calls are made by all in the same order; a loss breaks the epoch until update_topology. While
 newcomers download the shared state, the others go on, if their cores say so; a loss meanwhile makes
 that sync fail for all, and the group does not record it. A member that is removed comes back with
-what it holds, as a newcomer. A peer is a generator that yields whenever it waits, and the seed says
-who goes on.
+its data, as a newcomer. A peer is a generator that yields whenever it waits, and the seed chooses
+the peer that continues.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Joint:
     kind: Action
     offers: dict[str, Any] = field(default_factory=dict)
     result: Any = None
-    then: dict[str, Action | None] = field(default_factory=dict)  # what each peer does next
+    then: dict[str, Action | None] = field(default_factory=dict)  # the next action of each peer
     error: type[Exception] | None = None
     joined: bool = False  # UPDATE: whether it has admitted somebody
     downloading: set[str] = field(default_factory=set)  # SYNC: members that have yet to receive it
-    record: tuple[int, Any] = (0, None)  # SYNC: what the group had agreed on before
+    record: tuple[int, Any] = (0, None)  # SYNC: the content agreed before
     trained: frozenset[str] = frozenset()  # SYNC: members that had agreed on it
 
 
@@ -114,7 +114,7 @@ class Group:
             raise KickedError
 
     def error_of(self, name: str, error: type[Exception]) -> type[Exception]:
-        """Return the error with which something has failed for this member."""
+        """Return the error of a failed action of this member."""
         return KickedError if name in self.kicked else error
 
     def call(self, name: str, kind: Action, offer: Any) -> Joint:
@@ -153,8 +153,8 @@ class Group:
         for reduce in self.reduces:
             if reduce.ended:
                 continue
-            # on_loss="keep" finishes what the lost member had begun. A removed member does not hear
-            # of it, so it would bring its contribution again.
+            # on_loss="keep" finishes the operations that the lost member had begun. A removed
+            # member does not hear of it, so it would bring its contribution again.
             if name in reduce.posted and set(reduce.posted) >= set(self.alive) and self.alive:
                 stays = name not in self.kicked and self.chance.random() < 0.5
                 kept = [n for n in reduce.posted if n not in self.dead or (n == name and stays)]
@@ -197,7 +197,7 @@ class Group:
 
     @property
     def holders(self) -> list[str]:
-        """Members that hold what the group has agreed on, also if a SYNC under way fails."""
+        """Members with the agreed content, also if a SYNC under way fails."""
         unfinished = bool(self.syncs) and bool(self.syncs[-1].downloading)
         trained = self.syncs[-1].trained if unfinished else self.trained
         return [name for name in self.alive if name in trained]
@@ -275,7 +275,7 @@ class Peer:
     Args:
         name: its name.
         group: the group.
-        settings: of the core; `carry` says that nothing learned is dropped.
+        settings: of the core; with `carry`, nothing learned is dropped.
         faults: chance of an exception at each call.
     """
 
@@ -303,7 +303,7 @@ class Peer:
         self.sent = 0  # rounds that were applied or fly, when the last call returned
 
     def live(self, rounds: int) -> Wait:
-        """Join, train until the run has had so many rounds, end."""
+        """Join, train until the run has had this number of rounds, end."""
         yield from self._until_done(Goal.START)
         goal: Goal | None = Goal.STEP
         # All decide alike only at a boundary: a round in flight lands at each peer's own time.
@@ -321,7 +321,7 @@ class Peer:
         for fragment in range(self._fragments):
             mine = {token for token in self.theta[fragment] if token[0] == self.name}
             here = set(self.learned[fragment])
-            # Until LOAD, what a blocking trainer has measured also lies in the local copy.
+            # Until LOAD, the pseudo-gradient of a blocking trainer also lies in the local copy.
             if self.core.delta in (Delta.OWN, Delta.FLYING) and fragment == self.core.fragment:
                 here |= self.delta
             assert not mine & here or self.core.delta is Delta.APPLIED
@@ -551,7 +551,7 @@ class Run:
         self.peers: dict[str, Peer] = {}
         self._running: dict[str, Wait] = {}
         self._idle = 0
-        # Whether a peer has ended, so that nobody else may hold what the group agreed on last.
+        # Whether a peer has ended, so that no other peer may hold the last agreed content.
         self._over = False
         for _ in range(self._options["founders"]):
             self._add()
@@ -593,7 +593,7 @@ class Run:
             lost = chance.choice(group.alive)
             group.lose(lost)
             del self._running[next(n for n in self._running if self.peers[n].member == lost)]
-        if self._happens("kicks") and group.record[0] > 0:  # nobody begins with revision 0 again
+        if self._happens("kicks") and group.record[0] > 0:  # no peer begins with revision 0 again
             alone = group.alive and chance.random() < 0.9
             kicked = [chance.choice(group.alive)] if alone else group.alive
             for member in kicked:
@@ -617,7 +617,7 @@ class Run:
             self._idle = 0
 
     def check(self) -> None:
-        """After a SYNC, newcomers do what the members do."""
+        """After a SYNC, newcomers act as the members do."""
         if self._options["faults"] or self._options["timeouts"]:
             return
         for joint in self.group.syncs:

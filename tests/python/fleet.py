@@ -64,7 +64,7 @@ class Remote:
         return self.answer(timeout)
 
     def kill(self) -> float:
-        """Send SIGKILL; return the monotonic time at which the process had ended."""
+        """Send SIGKILL; return the monotonic time of its end."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         return self.ended()
 
@@ -126,7 +126,7 @@ class Fleet:
         """Start them. `master_log`: the file for the standard error of the masters."""
         self.journal = journal
         self._master_log = master_log
-        # Where the keyring of a secured run and the token of all peers are.
+        # The places of the keyring of a secured run and of the token of all peers.
         self.secrets = Path(tempfile.mkdtemp(prefix="pccl-secrets-")) if secured else None
         if self.secrets is not None:
             self.new_token("fleet")
@@ -389,8 +389,8 @@ class Peer:
     def collective(self, kind: str, count: int) -> dict[str, Any]:
         """Send {"posted": ...} once it is posted, then return its end.
 
-        `kind`: a name of every_collective.py. `right`: the outputs hold what they should after
-        success. `read`, `untouched`: the inputs, and all tensors, are bit for bit as before.
+        `kind`: a name of every_collective.py. `right`: the outputs are correct after success.
+        `read`, `untouched`: the inputs, and all tensors, are bit for bit as before.
         """
         from every_collective import COLLECTIVES, TRANSFERS
 

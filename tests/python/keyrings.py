@@ -20,7 +20,7 @@ HEAD = '{"pccl_keyring":1}'  # the first line of a keyring
 
 
 def pieces(token: Token) -> list[bytes]:
-    """Return both halves of each form in which the secret of a token could leak."""
+    """Return both halves of each form of a token's secret that could leak."""
     digits = token.secret.hex()
     base64 = token.text().rpartition(".")[2]
     forms = [token.secret, digits.encode(), digits.upper().encode(), base64.encode()]

@@ -1,4 +1,5 @@
-"""Find out what this machine allows a test. Each need is tried once, not guessed from the user.
+"""Find out the limits of this machine for a test. Each need is tried once, not guessed from the
+user.
 
 Root in a container may have fewer rights than root elsewhere, and a user who is not root may have
 many rights in a user namespace. A test that needs something refused is skipped with a reason.
@@ -14,7 +15,7 @@ TRY_S = 20.0
 
 
 def refusal(command: Sequence[str], needs: str) -> str | None:
-    """Try what a test needs; return the reason for a skip, or None if the machine allows it."""
+    """Try the needs of a test; return the reason for a skip, or None if the machine allows it."""
     if (reason := _try(*command)) is None:
         return None
     return f"SKIPPED: needs {needs}, which this machine refuses ({reason})"

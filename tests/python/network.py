@@ -40,7 +40,7 @@ class Namespace:
         return ["nsenter", f"--net={self.path}", *arguments]
 
     def run(self, *arguments: str) -> str:
-        """Run a program inside; return what it prints."""
+        """Run a program inside; return its output."""
         done = subprocess.run(
             self.command(*arguments),
             check=True,

@@ -109,7 +109,7 @@ class Program(subprocess.Popen[str]):
         self.kill()
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # nobody reads bytes that are still buffered
+                with contextlib.suppress(OSError):  # bytes that are still buffered remain unread
                     pipe.close()
         self.wait(REAP_S)
 

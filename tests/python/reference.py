@@ -1,7 +1,7 @@
 """The outer algorithms written out for N peers in one process, each as its source has it.
 
-`trainer` is what they are compared with: the shipped class, between real peers. Nothing here knows
-of it. The mean adds in rank order, as the exchange of a small tensor does.
+They are compared with `trainer`: the shipped class, between real peers. Nothing here uses
+it. The mean adds in rank order, as the exchange of a small tensor does.
 """
 
 from __future__ import annotations

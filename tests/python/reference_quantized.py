@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def decoded(x: Floats, bits: int, block: int) -> Floats:
-    """Return what the codes of x decode to."""
+    """Return the decoded values of the codes of x."""
     if bits == 16:
         return torch.from_numpy(x.copy()).bfloat16().float().numpy()
     out = np.empty_like(x)
@@ -33,7 +33,7 @@ def decoded(x: Floats, bits: int, block: int) -> Floats:
 
 
 def all_reduced(tensors: list[torch.Tensor], op: str, q: Format) -> torch.Tensor:
-    """Return what all ranks hold after an all-reduce of these tensors."""
+    """Return the result at all ranks of an all-reduce of these tensors."""
     bits, block, result = 16, 0, 16
     if isinstance(q, MinMax):
         bits, block, result = q.bits, q.block or 0, q.result_bits

@@ -57,7 +57,7 @@ class Node:
             raise
 
     def shell(self, *lines: str) -> str:
-        """Run a script inside; return what it prints."""
+        """Run a script inside; return its output."""
         return self._inside.run("sh", "-ec", "\n".join(lines))
 
     def nft(self, rules: str) -> None:

@@ -107,14 +107,14 @@ class Work:
 
 
 class Counted:
-    """The all-reduce of the integer buffers, of which both peers have the same."""
+    """The all-reduce of the integer buffers, which are equal on both peers."""
 
     def wait(self) -> None:
         pass
 
 
 class Membership:
-    """What pccl.join returns: a process group, of which only the identity is of interest."""
+    """The result of pccl.join: a process group; only its identity matters."""
 
 
 @dataclass
@@ -133,11 +133,11 @@ class ScriptedGroup:
     sync_errors: list[BaseException | None] = field(default_factory=list)
     settle_errors: list[BaseException | None] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
-    other_settings: int = 0  # a number that stands for those of the other; 0: any
+    other_settings: int = 0  # a number that stands for the other's settings; 0: any
     settings: list[float] = field(default_factory=list)  # our own such numbers, by all-reduce
     agreed: float | None = None  # value of the others' state, in all elements, at sync_shared_state
     revision: int = 0
-    then: int = 0  # what the others do after that sync: 0, inner steps
+    then: int = 0  # the others' action after that sync: 0, inner steps
     peer: str = "a"
     calls: list[str] = field(default_factory=list)
     reduced: list[torch.Tensor] = field(default_factory=list)  # inputs of all-reduces

@@ -18,11 +18,11 @@ RANKS = 4
 CALLS = 200
 WELCOME, VOTE, LINK_RATES = 3, 19, 32  # types of messages (csrc/protocol/fields.h)
 FAST, SLOW = 200_000_000, 2_000_000  # bytes per second
-CONNECTED_S = 30.0  # a proxy that carries nothing for so long ends
+CONNECTED_S = 30.0  # a proxy that is idle for this time ends
 
 
 class RatesProxy:
-    """A proxy before the master, which says for each member what its links carry.
+    """A proxy before the master, which reports the traffic of each member's links.
 
     Before each Vote of a member, it adds the member's LinkRates: one order of a ring is fast, and
     all other paths are slow. The number of the call decides which one it is, so all members agree,

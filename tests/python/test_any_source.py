@@ -1,4 +1,4 @@
-"""recv without src: it takes a send from any rank, and says which rank that was."""
+"""recv without src: it takes a send from any rank, and returns that rank."""
 
 from __future__ import annotations
 

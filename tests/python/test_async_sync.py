@@ -1,4 +1,4 @@
-"""sync_shared_state(async_op=True): what the members may do before its wait."""
+"""sync_shared_state(async_op=True): the legal calls of members before its wait."""
 
 from __future__ import annotations
 

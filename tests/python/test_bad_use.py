@@ -1,4 +1,4 @@
-"""Bad use: soon, every affected rank gets a named error that says what to do."""
+"""Bad use: soon, every affected rank gets a named error with a remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from world import Master, free_port, plain_text, run_program, wait_until
 
 import pccl_backend as pccl
 
-SOON_S = 10.0  # an error that waits for a timeout comes later: those of the groups are 20 s or more
+SOON_S = 10.0  # an error that waits for a group's timeout comes later: after 20 s or more
 FLAT = torch.ones(4)
 PAIRS = torch.ones(2, 3)
 

@@ -50,7 +50,7 @@ Change = Callable[[Adapted], object]
 
 
 def train(model: Adapted, change: Change = id, kind: Any = DiLoCo, **settings: Any) -> int:
-    """Return the hash of what the peers share."""
+    """Return the hash of the data that the peers share."""
     trained = model.adapter.parameters()
     optimizer = torch.optim.SGD(trained, lr=0.01)
     with kind(model, optimizer, **settings) as trainer:

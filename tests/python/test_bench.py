@@ -295,7 +295,7 @@ def calls_of_an_ocean() -> list[throughput.Row]:
 
 
 def error_rows(*, growth: float = 1.0) -> list[quantized_error.Row]:
-    """Return errors that reach all goals, if direct sums of many have no more than those of few."""
+    """Return errors that reach all goals, if direct sums of many have no more than sums of few."""
     return [
         quantized_error.Row(
             data=data,

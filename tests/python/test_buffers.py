@@ -1,4 +1,4 @@
-"""Buffers of every dtype and layout: a newcomer gets those of the others, and members agree."""
+"""Buffers of every dtype and layout: a newcomer gets the others' buffers, and members agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def of_dtype(dtype: torch.dtype, numbers: list[Any]) -> Tensor:
     """Return numbers from 1 in a dtype, at the ends of its range and sign."""
     if dtype is torch.bool:
         return torch.tensor(numbers) % 2 == 0
-    if dtype is torch.uint64:  # both sides of what an int64 holds
+    if dtype is torch.uint64:  # both sides of an int64's range
         return torch.tensor([number << 61 for number in numbers], dtype=dtype)
     if dtype.is_complex:
         pairs = torch.tensor([[number, -number] for number in numbers]).to(dtype.to_real())
@@ -48,7 +48,7 @@ def of_dtype(dtype: torch.dtype, numbers: list[Any]) -> Tensor:
 
 
 def together(dtype: torch.dtype) -> Tensor:
-    """Return what the members agree on after their changes."""
+    """Return the values that the members agree on after their changes."""
     if dtype is torch.bool:
         return of_dtype(dtype, CHANGED[0]) | of_dtype(dtype, CHANGED[1])
     return of_dtype(dtype, MEAN if dtype.is_floating_point or dtype.is_complex else GREATEST)
@@ -204,7 +204,7 @@ def test_elements_that_share_memory_are_refused(kind: str, dtype: torch.dtype) -
 
 
 def test_frozen_elements_that_share_memory() -> None:
-    """DDP shares what is frozen, and DiLoCo does not touch it."""
+    """DDP shares frozen parameters, and DiLoCo does not touch them."""
     net = Net(torch.ones(1))
     net.frozen = torch.nn.Parameter(torch.ones(1).expand(4), requires_grad=False)
     optimizer = torch.optim.SGD(net.line.parameters(), lr=0.1)

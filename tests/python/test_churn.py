@@ -175,7 +175,7 @@ def test_join_while_others_train(fleet: Fleet) -> None:
         fleet.forget(newcomer)
 
 
-HOLE_TIMEOUT_S = 8.0  # a peer that waits for the black hole waits so long
+HOLE_TIMEOUT_S = 8.0  # a peer that waits for the black hole waits this long
 BLACKHOLE = """
 ip link set lo up
 ip link add black type veth peer name hole

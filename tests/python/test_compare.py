@@ -136,7 +136,7 @@ def test_status(verdicts: list[Verdict], status: int) -> None:
 
 
 class Told:
-    """A fleet whose rounds take as long as the name of its build says."""
+    """A fleet with rounds of the duration in the name of its build."""
 
     def __init__(self, build: Path, rounds: list[str]) -> None:
         self._wall = float(build.name)

@@ -131,7 +131,7 @@ def test_a_composite_at_a_master(make_world: MakeWorld, master: Master) -> None:
 def test_another_backend_in_an_open_run(
     make_open_world: MakeWorld, backend: str | None, named: str
 ) -> None:
-    """Its own store and size would never agree with those of the run."""
+    """Its own store and size would never agree with the run's."""
     for found in make_open_world(2).run(work.refused_at_a_url, backend, setup="nothing"):
         assert found["type"] == "ValueError", found
         assert named in found["text"]

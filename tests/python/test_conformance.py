@@ -1,4 +1,5 @@
-"""`make conformance`: how a test of PyTorch ends, and what is an error. Nothing of torch runs."""
+"""`make conformance`: the outcomes of a PyTorch test, and the errors among them. Nothing of torch
+runs."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 import run
 from run import FAILED, MISSING, PASSED, SKIPPED, Result
 
-SKIP = 86  # an exit status by which torch's ranks say that they skip a test
+SKIP = 86  # an exit status of torch's ranks for a skipped test
 
 
 def passes(rank: int, errors: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The core's decisions, one by one: what a call does, and what it does after one that raised.
+"""The core's decisions, one by one: the effect of a call, also after a call that raised.
 
 `Alone` is a trainer without tensors whose group ends all calls well. Its story has a dot for each
 inner step, a word for each action, and a bar where a call has returned.
@@ -21,7 +21,7 @@ RECEIVES = "AWAIT APPLY LOAD |"
 
 
 class Alone:
-    """A peer; `agreed` is what the others share when it starts."""
+    """A peer; `agreed` is the others' shared state when it starts."""
 
     def __init__(self, agreed: Progress | None = None, **settings: Any) -> None:
         self.core = Core(**{"overlap": 0, "every": None, "fragments": 1, **settings})
@@ -31,7 +31,7 @@ class Alone:
         self.call(Goal.START, agreed=agreed)
 
     def story(self) -> str:
-        """Return what has happened since the last call of this method."""
+        """Return the events since the last call of this method."""
         said, self.words = " ".join(self.words), []
         return said
 

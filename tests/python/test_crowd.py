@@ -54,7 +54,7 @@ def reduce(peers: list[Remote]) -> None:
 
 
 def links_of(peers: list[Remote], lanes: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the links of each peer, when so many lanes to each neighbour are up."""
+    """Return the links of each peer, when this number of lanes to each neighbour is up."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         reduce(peers)

@@ -36,7 +36,7 @@ def test_a_device_that_fails_ends_the_call_for_all(make_world: MakeWorld) -> Non
             assert "entr" in errors[0]["text"]
             assert '"' in errors[0]["text"]
             assert all(error["before"] for error in errors)
-        else:  # the device failed when it was given what had been agreed on
+        else:  # the device failed when it was given the agreed state
             assert types == ["nothing", "OSError", "nothing"], errors
             assert IN_PART in errors[1]["text"]
             assert all(error["after"] for error in (errors[0], errors[2]))

@@ -245,7 +245,7 @@ def test_diloco_tells_of_an_optimizer_that_it_does_not_know(
             train()
     (record,) = (r for r in caplog.records if "does not know" in r.getMessage())
     assert "parameter '0.weight'" in record.getMessage()
-    other.step()  # after the block it is of nobody's concern
+    other.step()  # after the block no check applies
 
 
 def test_hooks_end_with_the_block(group: ScriptedGroup) -> None:

@@ -190,7 +190,7 @@ def test_peers_that_step_different_optimizers(monkeypatch: pytest.MonkeyPatch) -
 
 
 def overflows(at: int, peers: set[int]) -> Loop:
-    """Return a loop in which the first loss of an iteration is infinite on these peers."""
+    """Return a loop whose first loss of an iteration is infinite on these peers."""
     done: set[int] = set()
 
     def loss(model: Net, number: int, peer: int) -> torch.Tensor:

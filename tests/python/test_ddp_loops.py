@@ -149,7 +149,7 @@ def test_a_backward_of_others_between_average_and_step(group: ThreadedGroup) -> 
 
 
 class Decaying(torch.optim.SGD):
-    """Its step calls that of its base class, and goes on."""
+    """Its step calls its base class's step, and continues."""
 
     def step(self, closure: Any = None) -> Any:
         result = super().step(closure)
@@ -164,7 +164,7 @@ class Decaying(torch.optim.SGD):
 def test_a_step_that_calls_the_step_of_its_base_class(
     monkeypatch: pytest.MonkeyPatch, joins: int
 ) -> None:
-    """It has one round, and a newcomer receives what the whole step has made."""
+    """It has one round, and a newcomer receives the result of the whole step."""
     SGD([torch.zeros(1)])  # torch gives the hooks to a class that is used itself
     group = threads(monkeypatch, "a", admit={"b": joins})
     peers = [program() for _ in range(2)]

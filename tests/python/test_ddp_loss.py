@@ -1,4 +1,4 @@
-"""The gradients of DistributedDataParallel in a step in which a peer is lost."""
+"""The gradients of DistributedDataParallel in a step with the loss of a peer."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Tied(Model):
 
 
 class Normed(Model):
-    """The first layer decides what the statistics of the norm are."""
+    """The first layer decides the statistics of the norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Rows(Model):
 
 
 class Buffered(Model):
-    """A buffer of some dtype counts batches; that of peer 1 counts twice."""
+    """A buffer of some dtype counts batches; the buffer of peer 1 counts twice."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ CASES = {
 def trained(
     monkeypatch: pytest.MonkeyPatch, peers: Sequence[Program], iterate: Loop
 ) -> dict[str, Tensor]:
-    """Train them as peers, of which the third joins late; all must have the same bits."""
+    """Train them as peers; the third joins late, and all must have the same bits."""
     names = "abc"[: len(peers)]
     group = threads(monkeypatch, names[:2], admit={"c": 2} if len(peers) > 2 else {})
     for number, program in enumerate(peers):

@@ -1,4 +1,4 @@
-"""The state of quantize_hook: which bucket goes on with which residual, and what is refused."""
+"""The state of quantize_hook: the residual of each bucket, and the refusals."""
 
 from __future__ import annotations
 

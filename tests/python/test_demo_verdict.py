@@ -21,7 +21,7 @@ JOINED_AT = 6
 
 
 def good_events() -> list[Event]:
-    """Return a minimal run in which all goes well: a, b and c, then d in place of b."""
+    """Return a minimal run without a fault: a, b and c, then d in place of b."""
     events = [Event(peer, "validated", 0.0, {"revision": 0, "loss": 5.0}) for peer in "abc"]
     events += [
         Event(peer, "admitted", 0.0, {"id": f"0{peer}", "rank": 0, "world_size": 3})

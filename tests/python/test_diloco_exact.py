@@ -1,6 +1,6 @@
 """The pseudo-gradient of a peer without inner steps is exactly zero, in every dtype.
 
-So an outer step in which nobody trained changes what SGD with a zero gradient changes, bit for bit,
+So an outer step without training has the effect of SGD with a zero gradient, bit for bit,
 and the local copy is always the global one, rounded to the dtype of the parameter.
 """
 
@@ -67,7 +67,7 @@ def test_outer_steps_without_inner_steps_follow_sgd_with_a_zero_gradient(
     reference = torch.nn.Parameter(globals_of(group).clone())
     sgd = torch.optim.SGD([reference], lr=0.5, momentum=0.5, nesterov=True)
     for step in range(12):
-        trains = step in {2, 3, 6}  # nobody trains in the first and some later steps
+        trains = step in {2, 3, 6}  # no peer trains in the first and some later steps
         if trains:
             wander(model, step)
         outer.step()

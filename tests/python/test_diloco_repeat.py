@@ -89,7 +89,7 @@ class Books:
         setattr(self.observer, event, tell)
 
 
-# --- Calls in which a step can raise, and the round in which inner steps in between count ---------
+# --- Calls of a step that can raise, and the round that inner steps in between count for ----------
 
 NOT_COMMITTED = [
     ("post_errors", [TIMEOUT]),

@@ -1,6 +1,6 @@
 """The documents for users: the first program runs as the README shows, and the rest is true.
 
-The tables of settings and errors are those of the code. URLs, variables and commands are valid.
+The tables of settings and errors agree with the code. URLs, variables and commands are valid.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def test_the_first_program_prints_what_the_readme_shows(tmp_path: Path, master: 
     The first dies where a step begins: in update_topology its death would cause no error.
     """
     url, endless = master.url(), {"range(20)": "range(10**9)"}
-    # Nobody reads on from the first peer. Its 20 lines a second, of 40 bytes each, fit into a pipe
-    # (64 KiB) for longer than a test waits for a line (WAIT_S, 60 s).
+    # The rest of the first peer's output stays unread. Its 20 lines a second, of 40 bytes each, fit
+    # into a pipe (64 KiB) for longer than a test waits for a line (WAIT_S, 60 s).
     pause = "time.sleep(0.05)"  # instead of the second that the README's program takes for people
     dies = 'step and tensor[0] == 2 and __import__("os").kill(__import__("os").getpid(), 9)'
     changes = {**endless, "time.sleep(1)": f"{dies} or {pause}"}
@@ -193,7 +193,7 @@ def test_the_pages_have_the_limits(page: str, row: str, numbers: list[float]) ->
     assert [float(number) for number in found.groups()] == numbers
 
 
-# --- What a reader copies -------------------------------------------------------------------------
+# --- Text that a reader copies --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", USER_PAGES)

@@ -1,4 +1,4 @@
-"""The examples, run as a user would run them, print what they promise."""
+"""The examples, run as a user would run them, print the promised lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many groups in a process: what they cost, how they end, and what happens without descriptors."""
+"""Many groups in a process: their cost, their end, and the lack of descriptors."""
 
 from __future__ import annotations
 

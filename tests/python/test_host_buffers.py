@@ -1,4 +1,4 @@
-"""The buffers of a leader: what they order the other processes of the host to do."""
+"""The buffers of a leader: their orders to the other processes of the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pccl_backend.trainers.host.orders import Do
 from pccl_backend.trainers.layout import Layout
 from pccl_backend.trainers.settings import Settings
 
-HERE = {"read_counters", "flip_counters"}  # the leader's counters are those of the host
+HERE = {"read_counters", "flip_counters"}  # the leader counts for the host
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "check": ((), {}),
     "fill": ((), {}),

@@ -50,7 +50,7 @@ def by_hooks(model: torch.nn.Module) -> Optimizers:
 
 
 def at_the_last(model: torch.nn.Module) -> Optimizers:
-    """One optimizer for all, which steps when the last gradient has come."""
+    """One optimizer for all, which steps when the last gradient arrives."""
     optimizer = SGD(model.parameters())
 
     def step(_: object) -> None:
@@ -201,7 +201,7 @@ def test_a_backward_within_a_backward(group: ScriptedGroup, whole: bool) -> None
         for number in range(5):
             learn(net, number)
             seen.append(outer.revision)
-    if whole:  # autograd calls nobody; the next forward counts
+    if whole:  # autograd makes no call; the next forward counts
         assert seen == [0, 0, 1, 1, 2]
     else:
         assert seen == [0, 1, 1, 2, 2]

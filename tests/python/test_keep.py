@@ -1,4 +1,5 @@
-"""on_loss="keep": what all survivors had finished when a member was lost keeps its result."""
+"""on_loss="keep": elements that all survivors had finished at the loss of a member keep their
+result."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ PCCL_TEST_KILLS_EACH=200 in the environment makes 200 kills of each, which takes
 
     PCCL_TEST_KILLS_EACH=200 .venv/bin/pytest -n0 -s tests/python/test_kills.py -k "bits"
 
-has those of quantized all-reduces.
+kills peers in quantized all-reduces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def kill_one(peers: list[Remote], kind: str, chance: random.Random) -> tuple[Rem
     """Kill one during the call. Return it, and whether the call failed."""
     begin(peers, kind)
     ended: dict[Remote, dict[str, Any]] = {}
-    if chance.random() < 0.5:  # from now, or from the moment at which one of them has called it
+    if chance.random() < 0.5:  # from now, or after the answer of a peer
         answer = peers[0].answer(timeout=20)
         if "ok" in answer:
             ended[peers[0]] = answer

@@ -2,14 +2,14 @@
 
 A small model travels as one message, which all peers add in rank order: then the bits are equal. A
 larger one goes round the ring, whose order of addition differs from block to block. The library
-says which way it took (work_laws.averages_go_round_the_ring): the sums of both orders may have the
-same bits, which depend on the machine.
+reports the way that it took (work_laws.averages_go_round_the_ring): the sums of both orders may
+have the same bits, which depend on the machine.
 
 The tests compare the global parameters, in float32. In a model of 16-bit parameters, a last bit
-of a global decides now and then to which of two neighbours its local copy rounds. The peers agree
+of a global decides now and then which neighbour its local copy rounds to. The peers agree
 on it, because they hold the same globals; the reference, whose sums have other last bits, then
 trains from another point. So two correct runs drift apart by the roundings of 16 bits (1e-4 after
-50 outer steps), and there the law is that of one outer step: from the same globals and momentum,
+50 outer steps), and there the law is about one outer step: from the same globals and momentum,
 each of them agrees to 1e-6.
 """
 

@@ -1,4 +1,4 @@
-"""A model that changes under its trainer: what is refused, what is legal, and every dtype."""
+"""A model that changes under its trainer: refused changes, legal ones, and every dtype."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def made(kind: str, model: torch.nn.Module, optimizer: Any, **options: Any) -> A
     return TRAINERS[kind](model, optimizer, **options)
 
 
-# --- What is refused ------------------------------------------------------------------------------
+# --- Refused changes ------------------------------------------------------------------------------
 
 
 def tie(net: Net) -> None:
@@ -243,7 +243,7 @@ def test_evaluation_of_a_model_that_has_changed_is_refused(group: ScriptedGroup)
         pass
 
 
-# --- What is legal --------------------------------------------------------------------------------
+# --- Legal changes --------------------------------------------------------------------------------
 
 
 def test_buffers_of_its_own_may_change(group: ScriptedGroup) -> None:
@@ -345,7 +345,7 @@ def test_a_frozen_parameter_keeps_its_place_in_diloco(group: ScriptedGroup) -> N
 
 
 def test_a_frozen_parameter_keeps_its_place_in_ddp(group: ScriptedGroup) -> None:
-    """This peer alone freezes `a`: what the others bring for `b` must reach `b`."""
+    """This peer alone freezes `a`: the others' gradient for `b` must reach `b`."""
     net = Net()
     optimizer = sgd(net)
     with made("ddp", net, optimizer):
@@ -366,7 +366,7 @@ def test_a_frozen_parameter_keeps_its_place_in_ddp(group: ScriptedGroup) -> None
 
 
 def test_a_group_of_frozen_parameters_trains_as_one_process_would(group: ScriptedGroup) -> None:
-    """Momentum and weight decay do not move what all have frozen."""
+    """Momentum and weight decay do not move parameters that all have frozen."""
     net, plain = Net(), Net()
     optimizer, alone = (
         torch.optim.SGD(n.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
@@ -560,7 +560,7 @@ def test_a_buffer_of_every_dtype_is_kept_exactly_or_refused_by_name(
             step(net, optimizer)
             assert net.odd.dtype == dtype
             assert torch.equal(net.odd.view(torch.uint8), before.view(torch.uint8))
-        group.agreed, group.revision = 1.0, 9  # what a newcomer takes
+        group.agreed, group.revision = 1.0, 9  # the state that a newcomer takes
         step(net, optimizer)
         assert torch.equal(net.odd.to(torch.complex64), torch.ones(4, dtype=torch.complex64)) or (
             dtype.is_complex and torch.view_as_real(net.odd).eq(1).all()

@@ -1,4 +1,4 @@
-"""Fixed worlds in which a rank is done before the others, and the end of rank 0, their host."""
+"""Fixed worlds with a rank that is done before the others, and the end of rank 0, their host."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def test_a_peer_that_stops_for_a_moment(fleet: Fleet, victim: int, resets: bool)
     signal.pidfd_send_signal(stopped.pidfd, signal.SIGSTOP)
     for port in ports if resets else []:
         reset_connections(port)
-    # The pause is the fault under test. It is longer than half of PEER_TIMEOUT, after which links
-    # are given up, and shorter than all of it, after which a member is lost.
+    # The pause is the fault under test. It is longer than half of PEER_TIMEOUT, the limit for
+    # links, and shorter than all of it, the limit for members.
     time.sleep(0.75 * PEER_TIMEOUT)
     signal.pidfd_send_signal(stopped.pidfd, signal.SIGCONT)
     stopped.tell("all_reduce", count=COUNT, seed=1)

@@ -15,7 +15,7 @@ LINE = re.compile(r"pccl (\d{4}-\d\d-\d\dT[\d:.]+Z) (error|warning|info|debug): 
 
 
 class FullPipe:
-    """A pipe that is full, and that nobody reads until `read`."""
+    """A pipe that is full, and stays unread until `read`."""
 
     def __init__(self) -> None:
         reader, self.writer = os.pipe()
@@ -26,7 +26,7 @@ class FullPipe:
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def read(self) -> None:
-        """Begin to read what the programs write, until they have ended."""
+        """Begin to read the programs' output, until they have ended."""
         os.close(self.writer)
         self._thread.start()
 
@@ -38,7 +38,7 @@ class FullPipe:
 
     def _read(self) -> None:
         with self._reader:
-            self._reader.readline()  # with what has filled the pipe
+            self._reader.readline()  # this line has filled the pipe
             self.lines.extend(line.decode().rstrip("\n") for line in self._reader)
 
 

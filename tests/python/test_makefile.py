@@ -1,6 +1,6 @@
-"""The Makefile: what is up to date stays so, and `make test` runs all its parts.
+"""The Makefile: targets that are up to date stay so, and `make test` runs all its parts.
 
-The commands are those of the tree. Its programs are stubs in a folder of the test: pip, the build
+The commands come from the tree. Its programs are stubs in a folder of the test: pip, the build
 of the package, ctest, pytest and the simulator.
 """
 

@@ -117,7 +117,7 @@ def test_training_goes_on_from_the_agreed_state_only(fleet: Fleet) -> None:
     assert f"revision 4 and hash {checkpoint}" in message, message
     assert "revision 5 and hash" in message
     assert f"--resume-from 4:{checkpoint}" in message
-    # It accepts the state with which the run ended.
+    # It accepts the run's last state.
     for peer in second:
         peer.call("set_state", value=5.0, revision=5)
     assert all(one["ok"] for one in joint(second, "sync"))

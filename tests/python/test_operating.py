@@ -23,7 +23,7 @@ PCCL = [sys.executable, "-m", "pccl_backend.cli"]
 
 
 def start_lines(journal: Path, lines: int) -> list[str]:
-    """Start a master with this journal; return what it says after its address and its path."""
+    """Start a master with this journal; return its output after its address and its path."""
     with Program([*PCCL, "master", "--port", "0", "--journal", str(journal)]) as master:
         assert master.line().startswith("pccl master listening on 127.0.0.1:")
         assert master.line() == "admits everybody on this machine, in plain text\n"
@@ -109,7 +109,7 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
 
 
 def test_the_unit_calls_the_master_as_it_is() -> None:
-    """Its options exist, and what it changes by its environment is what the page changes."""
+    """Its options exist, and it sets the same variables as the page."""
     text = UNIT.read_text()
     (command,) = re.findall(r"^ExecStart=/opt/pccl/bin/pccl master (.*)$", text, re.MULTILINE)
     explained = run_program([*PCCL, "master", "--help"]).stdout

@@ -221,7 +221,7 @@ class Marked(Base):
 
 
 class Constant(Base):
-    """Has one tensor for the states of all parameters, to which it does not write."""
+    """Has one tensor for the states of all parameters, and does not write to it."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         super().__init__(parameters)
@@ -430,7 +430,7 @@ class Fails(Base):
 
 
 class Does(Base):
-    """Does something in each step, with what it keeps in an attribute."""
+    """Does something in each step, with data that it keeps in an attribute."""
 
     def __init__(self, parameters: Iterable[Tensor], does: Callable[..., Any], kept: Any) -> None:
         super().__init__(parameters)

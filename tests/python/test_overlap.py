@@ -8,7 +8,7 @@ import pytest
 import work_overlap as work
 from conftest import MakeWorld
 
-# Each message also says that memory is shared, and what to do. This is the rest of the message.
+# Each message also reports that memory is shared, with a remedy. This is the rest of the message.
 OUTPUTS = {
     "repeated": "outputs 0 and 1",
     "first and last": "outputs 0 and 2",

@@ -1,7 +1,7 @@
 """The packages that are published: a source distribution, and a wheel that is built from it.
 
-They are made from a copy of the sources, because setuptools also takes what an earlier build has
-left in the folder.
+They are made from a copy of the sources, because setuptools also takes the files of an earlier
+build in the folder.
 """
 
 from __future__ import annotations

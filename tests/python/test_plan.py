@@ -1,4 +1,4 @@
-"""optimize_topology over real connections: what it answers, and what it refuses."""
+"""optimize_topology over real connections: its answers, and its refusals."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_a_peer_goes_on_with_its_own_residual(
         results = make_world(3).run(resume, timeout=60)
         assert len(set(results)) == 1
         digests[own] = results[0]
-    if not options:  # otherwise the end of the first life has applied what was still travelling
+    if not options:  # otherwise the end of the first life has applied the data in flight
         assert digests[True] == whole, "as if nothing had been interrupted"
     assert digests[False] != digests[True]
     resume = partial(work.resumes_with_its_residual, range(2), str(tmp_path), True, **options)

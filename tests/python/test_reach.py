@@ -148,7 +148,7 @@ def run(network: Network, fleet: Fleet, tmp_path: Path) -> Iterator[Run]:
 
 
 def closed_host(network: Network, way: str) -> Host:
-    """Return a host to which nobody can connect."""
+    """Return a host that no one can connect to."""
     if way == "nat":
         return network.home(Unasked.DROP).host()
     return network.host(Unasked[way.upper()])

@@ -1,4 +1,5 @@
-"""Where a hosted master listens, the host that the other ranks get, and a rank that cannot join."""
+"""The address of a hosted master, the host that the other ranks get, and a rank that cannot
+join."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_an_answer_of_rank_0() -> None:
 def test_a_rank_with_other_settings_tells_rank_0(
     tmp_path: Path, make_world: MakeWorld, own: list[dict[str, str]], says: str
 ) -> None:
-    """Nobody waits for the timeout of the group, which is 30 minutes."""
+    """No rank waits for the timeout of the group, which is 30 minutes."""
     token = str(written(tmp_path / "token", TEXT))
     world = make_world(2)
     port = free_port()
@@ -131,7 +132,7 @@ def test_a_rank_with_other_settings_tells_rank_0(
 
 
 def test_a_rank_without_a_port_tells_rank_0(make_world: MakeWorld) -> None:
-    """Every error counts, not only that of a setting; the other ranks hear of it."""
+    """Every error counts, not only a wrong setting; the other ranks hear of it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         world = make_world(3)
@@ -148,7 +149,7 @@ def test_a_rank_without_a_port_tells_rank_0(make_world: MakeWorld) -> None:
 
 
 class Given:
-    """What a teller gets as its master; it says whether the teller has given up."""
+    """The master of a teller; it records whether the teller has given up."""
 
     def __init__(self) -> None:
         self.up = threading.Event()

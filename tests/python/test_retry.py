@@ -29,7 +29,7 @@ def test_a_kill_during_all_reduce(fleet: Fleet, victim: int) -> None:
     peers[victim].kill()
     survivors = [peer for peer in peers if peer is not peers[victim]]
     check_sum(survivors)
-    # With no operation open, rank and size are the current ones. Nobody called update_topology.
+    # With no operation open, rank and size are the current ones. No rank called update_topology.
     for seed, peer in enumerate(survivors):
         peer.tell("all_reduce", count=1000, seed=seed)
     for rank, peer in enumerate(survivors):
@@ -55,7 +55,7 @@ def test_a_tensor_that_is_not_contiguous_is_reduced_once(fleet: Fleet) -> None:
 def test_a_reduce_of_a_tensor_that_is_not_contiguous_is_repeated(fleet: Fleet) -> None:
     peers = fleet.found(3)
     ring = peers[0].call("info")["ring"]
-    before = ring[ring.index(0) - 1]  # what it passes on goes to rank 0, the root
+    before = ring[ring.index(0) - 1]  # the sum that it passes on goes to rank 0, the root
     count = 2 << 20
     for seed, peer in enumerate(peers):
         dies = {"dies_at": 0.5} if seed == before else {}

@@ -15,7 +15,7 @@ PEER_TIMEOUT_S = 4.0
 
 
 def forms(token: str) -> dict[str, bytes]:
-    """Return the secret of a token in all forms in which somebody may write it."""
+    """Return the secret of a token in all forms that a program may write."""
     text = token.strip().split(".")[2]
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     assert len(raw) == 32
@@ -30,7 +30,7 @@ def forms(token: str) -> dict[str, bytes]:
 
 
 class Search:
-    """All that a secured run has written or said so far, by its place."""
+    """All output of a secured run so far, by its place."""
 
     def __init__(self) -> None:
         self.places: dict[str, bytes] = {}
@@ -48,7 +48,7 @@ class Search:
             self.add(f"{name} of {pid}", Path(f"/proc/{pid}/{name}").read_bytes())
 
     def found(self, secret: dict[str, bytes]) -> list[str]:
-        """Return where the secret is, and in which form."""
+        """Return the places and the forms of the secret."""
         return [
             f"{form} in {place}"
             for place, content in self.places.items()

@@ -107,7 +107,7 @@ def test_a_revoked_token_removes_its_peers_and_no_others(fleet: Fleet) -> None:
 
 
 def reduce_until(peers: list[Remote], log: Path, says: str, count: int = 1) -> None:
-    """Go on with all-reduces until a log says something this often."""
+    """Go on with all-reduces until a log has a text this often."""
     deadline = time.monotonic() + 30
     while log.read_text().count(says) < count:
         assert time.monotonic() < deadline, log.read_text()
@@ -206,7 +206,7 @@ def test_without_the_right_token(fleet: Fleet, tmp_path: Path, case: str) -> Non
 
 @plain_text
 def test_a_peer_without_a_token_speaks_to_no_other_machine(tmp_path: Path) -> None:
-    """A peer tells nobody the name of its run, unless it was told that the network is safe."""
+    """A peer keeps the name of its run secret, unless its settings trust the network."""
     address = own_address()
     with socket.create_server((address, 0)) as listener:
         listener.settimeout(30)

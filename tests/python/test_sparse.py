@@ -1,4 +1,4 @@
-"""All-reduces of sparse tensors: sums, order, refusals, and what a failure leaves."""
+"""All-reduces of sparse tensors: sums, order, refusals, and the tensors after a failure."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from fleet import Fleet, Remote, begin_all_reduce, check_sum
 from world import free_port, plain_text
 
 PEER_TIMEOUT_S = 4.0
-CLOSED_S = 20.0  # a generous limit; a connection that has said nothing is closed after 5 s
+CLOSED_S = 20.0  # a generous limit; a silent connection is closed after 5 s
 SILENT = b""
 GARBAGE = bytes(range(256)) * 8
 HTTP = b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"
@@ -38,7 +38,7 @@ def reduce(peers: list[Remote]) -> None:
 
 
 def ports_of(pid: int) -> list[int]:
-    """Return the TCP ports on which a process listens."""
+    """Return the TCP ports of a process that listens."""
     own = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
@@ -154,7 +154,7 @@ def test_bytes_that_are_sent_again_open_nothing(fleet: Fleet) -> None:
 
 
 def held(ports: list[int], said: bytes, count: int) -> list[socket.socket]:
-    """Return connections on which this was said, and which stay open on our side."""
+    """Return connections that have sent this, and that stay open on our side."""
     made = []
     for number in range(count):
         made.append(socket.create_connection(("127.0.0.1", ports[number % len(ports)]), CLOSED_S))
@@ -184,7 +184,8 @@ def test_lanes_of_strangers_touch_no_link(fleet: Fleet, said: bytes) -> None:
 
 
 def spoken_by_a_newcomer(port: int) -> bytes:
-    """Return what a peer that listens on `port` tells an unsecured master: Hello, Register."""
+    """Return the messages of a peer that listens on `port` to an unsecured master: Hello,
+    Register."""
     plain = Fleet()
     try:
         host, _, at = plain.address.rpartition(":")

@@ -1,4 +1,4 @@
-"""The verdict on a stress run finds what it is for, in logs that are made up here."""
+"""The verdict on a stress run finds each fault, in logs that are made up here."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_the_names_of_a_module(module: str) -> None:
 
 
 def test_each_name_has_one_home() -> None:
-    """What the package has is what a module has, and no other class has two homes."""
+    """Each name of the package belongs to a module, and no other class has two homes."""
     homes: dict[str, set[str]] = {}
     for module, names in MODULES.items():
         for name in names:

@@ -1,4 +1,5 @@
-"""Timeouts: on every way in, what is too large means "for ever", and zero or less is refused."""
+"""Timeouts: on every way in, a value that is too large means "for ever", and zero or less is
+refused."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_a_new_id_is_taken_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusals(keyring: Path) -> list[str]:
-    """Let a master, and each command, refuse a keyring; return what they say."""
+    """Let a master, and each command, refuse a keyring; return their messages."""
     before = keyring.read_bytes() if keyring.is_file() else None
     commands = [
         pccl("master", "--port", "0", "--keyring", keyring),

@@ -112,7 +112,7 @@ def rank_0_leaves_first(tmp_path: Path, *arguments: str) -> subprocess.Completed
     script = tmp_path / "script.py"
     script.write_text(RANK_0_LEAVES_FIRST)
     command = [*HERE, "--nproc-per-node=3", str(script), *arguments]
-    # One thread each: otherwise torchrun says on stderr that it has chosen that.
+    # One thread each: otherwise torchrun reports on stderr that it has chosen that.
     return run_program(command, environment={"OMP_NUM_THREADS": "1"})
 
 

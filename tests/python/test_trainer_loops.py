@@ -289,7 +289,7 @@ def test_each_part_of_a_mean_is_over_its_own_contributors(
 
 
 def test_a_peer_with_other_settings_than_most_is_told(group: ScriptedGroup) -> None:
-    """Of two peers, rank 0 has the settings that count."""
+    """Two peers: the settings of rank 0 count."""
     group.peer = "b"
     group.other_settings = 1
     outer = DiLoCo(small_model(), outer_lr=0.5)

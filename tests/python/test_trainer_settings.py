@@ -98,7 +98,7 @@ def test_two_trainers_on_one_model_are_refused() -> None:
         DDP(model, torch.optim.SGD(model.parameters(), lr=0.1))
     first.close()
     second = made(model)
-    del second  # nobody uses it any more
+    del second  # it has no user any more
     made(model).close()
 
 

@@ -1,8 +1,8 @@
 """ThreadedGroup: peers of one group as threads of one process, for trainers that really meet.
 
 It replaces those calls of pccl that a trainer makes, and behaves like a group with the policy
-"raise". A thread that ends is a lost member: what others have begun with it fails with
-PeerLostError, until they meet. A thread that is no member joins with its first sync_shared_state.
+"raise". A thread that ends is a lost member: others' operations with it fail with PeerLostError,
+until they meet. A thread that is no member joins with its first sync_shared_state.
 
     group = threads(monkeypatch, "ab", admit={"c": 3})        # c joins in meeting 3
     results = group.run({"a": train, "b": train, "c": train})  # by name
@@ -109,7 +109,7 @@ class ThreadedGroup:
     Args:
         founders: names of the first members, in the order of their ranks.
         admit: the meeting that waits for each newcomer and admits it.
-        lose: the number of meetings after which a peer vanishes, in its next all_reduce.
+        lose: the number of meetings of a peer before it vanishes, in its next all_reduce.
 
     Attributes:
         meetings: number of meetings so far.

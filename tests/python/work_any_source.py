@@ -93,7 +93,7 @@ def a_named_source_keeps_its_send() -> None:
 
 
 def in_a_subgroup() -> None:
-    """The source has its rank in the whole world, as torch says."""
+    """The source has its rank in the whole world, as in torch's documentation."""
     group = dist.new_group([1, 2])
     if dist.get_rank() == 1:
         dist.send(message(1, 0), 2, group=group)

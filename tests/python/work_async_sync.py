@@ -18,7 +18,8 @@ import pccl_backend as pccl
 def fetched_in_background(
     members: int,
 ) -> tuple[bool, torch.Tensor, pccl.SharedState, pccl.state_sync.StateSync]:
-    """Let a newcomer of so many members fetch 32 MiB; return whether this is it, and its sync."""
+    """Let a newcomer among this number of members fetch 32 MiB; return whether this is it, and its
+    sync."""
     newcomer = dist.get_world_size() > members
     weights = torch.full((8 << 20,), float("nan") if newcomer else 3.0)
     state = pccl.SharedState({"weights": weights}, revision=0 if newcomer else 1)
@@ -137,7 +138,7 @@ def a_written_tensor_is_named() -> None:
 
 
 def dropped_without_wait() -> None:
-    """Nobody keeps what the call returned: the tensors stay as they are."""
+    """The result of the call is dropped: the tensors stay as they are."""
     rank = dist.get_rank()
     state = make_state(rank, revision=0)
     sync = pccl.sync_shared_state(state, async_op=True)

@@ -29,7 +29,7 @@ import pccl_backend as pccl
 
 STEPS = 5
 BATCH = 6
-LOST_AT = 2  # the step in which a replica is lost
+LOST_AT = 2  # the step that loses a replica
 
 
 @dataclass(frozen=True)

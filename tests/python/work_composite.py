@@ -1,4 +1,4 @@
-"""Run by test_composite.py: groups for which torch combines backends by device."""
+"""Run by test_composite.py: groups of several backends, which torch combines by device."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def every_collective(dtypes: list[torch.dtype]) -> int:
 
 
 def quantized(count: int) -> None:
-    """Reduce in all formats; the bits are those of numpy, which knows no device."""
+    """Reduce in all formats; the bits agree with numpy's, which knows no device."""
     device = fake()
     rank, size = dist.get_rank(), dist.get_world_size()
     for q in work_quantize.FORMATS:
@@ -139,7 +139,7 @@ def refusals() -> dict[str, dict[str, Any]]:
 
 
 def foreign_cuda(backend: str) -> dict[str, Any]:
-    """Hand pccl a CUDA tensor of a group in which CUDA is another backend's."""
+    """Hand pccl a CUDA tensor of a group that has another backend for CUDA."""
     dist.init_process_group(backend, timeout=timedelta(seconds=20), **place())
     device = fake()
     group = world()
@@ -212,7 +212,7 @@ def poller_rests() -> float:
     device.set(fake_options(stuck=True))
     work = dist.all_reduce(cuda(torch.ones(1000)), async_op=True)
     start, used = time.monotonic(), _poller_seconds()
-    time.sleep(0.5)  # what is measured, not a wait
+    time.sleep(0.5)  # the measured time, not a wait
     share = (_poller_seconds() - used) / (time.monotonic() - start)
     device.set(fake_options())
     assert work is not None

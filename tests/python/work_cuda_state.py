@@ -53,7 +53,7 @@ def matches_the_cpu(kernels: bool) -> dict[str, Any]:
     rank = dist.get_rank()
     equal = Placed(content(1), PLACES[rank])
     info = pccl.sync_shared_state(equal.state)
-    assert (info.tx_bytes, info.rx_bytes) == (0, 0)  # so all hashes are those of the CPU
+    assert (info.tx_bytes, info.rx_bytes) == (0, 0)  # so all hashes equal the CPU's
     hashed = device.bytes_out
 
     # One tensor of one rank differs.
@@ -155,7 +155,7 @@ def stuck() -> dict[str, Any]:
 
 
 class StoppedError(Exception):
-    """What the handler of the signal raises."""
+    """The exception of the signal handler."""
 
 
 def interrupted() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run by test_ddp_loss.py: the gradients of a step in which a peer is lost."""
+"""Run by test_ddp_loss.py: the gradients of a step with the loss of a peer."""
 
 from __future__ import annotations
 

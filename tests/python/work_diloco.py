@@ -44,7 +44,7 @@ def untrained() -> list[bytes]:
 
 
 def has_settings_of_its_own() -> str:
-    """Take an outer step; rank 1 has another learning rate, and leaves when it is told."""
+    """Take an outer step; rank 1 has another learning rate, and leaves at the test's request."""
     lr = 0.5 if dist.get_rank() == 1 else 0.7
     outer = DiLoCo(torch.nn.Linear(3, 1), outer_lr=lr)
     outer.start()
@@ -57,7 +57,7 @@ def has_settings_of_its_own() -> str:
 
 
 class Books:
-    """Like Books in test_diloco_repeat.py, but with the mean over all peers of what was learned."""
+    """Like Books in test_diloco_repeat.py, but with the mean of the progress of all peers."""
 
     def __init__(self, observer: Observer | None = None) -> None:
         self.model = torch.nn.Linear(3, 1)

@@ -1,4 +1,4 @@
-"""Run by test_error_types.py: the class of an error, in each way in which it can arrive."""
+"""Run by test_error_types.py: the class of an error, in each way that it can arrive."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def backward_with(hook: Any) -> Way:
 
 
 def keeping() -> dict[str, Way]:
-    """Return the ways in which an error keeps its class."""
+    """Return the ways of arrival that keep the class of an error."""
     compiled = torch.compile(reduced, backend="aot_eager", fullgraph=True)
     compiled_functional = torch.compile(functionally_reduced, backend="aot_eager", fullgraph=True)
     return {
@@ -104,7 +104,7 @@ def keeping() -> dict[str, Way]:
 
 
 def losing() -> dict[str, Way]:
-    """Return the ways in which torch turns an error into text: Python callbacks of a future."""
+    """Return the ways of arrival that turn an error into text: Python callbacks of a future."""
     return {
         "then": lambda: posted().get_future().then(lambda future: future.value()).wait(),
         "DDP with a hook of torch": backward_with(default_hooks.allreduce_hook),
@@ -113,7 +113,7 @@ def losing() -> dict[str, Way]:
 
 
 def after_a_loss(folder: Path) -> None:
-    """Each way works with two ranks; the same way then tells the loss of one."""
+    """Each way works with two ranks; the same way then reports the loss of one."""
     assemble(2)
     kept, lost = keeping(), losing()
     for way in [*kept.values(), *lost.values()]:

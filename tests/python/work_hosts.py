@@ -253,7 +253,8 @@ def kill_when_reducing() -> None:
 
 
 def joins_one_by_one(url: str, folder: str, place: tuple[str, int, int, int]) -> Any:
-    """Host A trains. Of host B, the others make their trainers after the first, and after A steps.
+    """Host A trains. The other processes of host B make their trainers after the first, and after A
+    steps.
 
     Host A counts its outer steps while host B is incomplete. If it waited for B, none would come.
     """

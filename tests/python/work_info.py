@@ -1,4 +1,4 @@
-"""What a rank does to have everything that run_info can tell."""
+"""The actions of a rank that fill every field of run_info."""
 
 from __future__ import annotations
 

@@ -53,12 +53,12 @@ def learn(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def be_late(there: Path) -> None:
-    """Make no call until the others have gone on, as this file tells: the lateness under test."""
+    """Make no call until the others have continued, as this file shows: the lateness under test."""
     assert wait_until(there.exists, timeout_s=WAIT_MAX_S), "the others did not go on"
 
 
 def train(kind: str, ahead: Path, is_late: bool) -> dict[str, Any]:
-    """Train with two others, of which one may be late."""
+    """Train with two others; one may be late."""
     diary = Diary()
     parts = make(kind, url=world.current.init_method, observer=diary)
     return run(*parts, diary, ahead, is_late=is_late, peers=3)

@@ -1,4 +1,4 @@
-"""Run by test_laws.py: trainers between real peers, and what they must equal."""
+"""Run by test_laws.py: trainers between real peers, and their reference."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def averages_go_round_the_ring() -> bool:
 
 
 def train(name: str, dtypes: str, boundaries: int, width: int) -> tuple[Recorder, list[Worker]]:
-    """Train; return what was recorded, and the workers of one process that have done nothing.
+    """Train; return the record, and the workers of one process that have done nothing.
 
     Raises:
-        AssertionError: the averages took another way than that of a model of this width.
+        AssertionError: the averages took another way than a model of this width needs.
     """
     recorder = Recorder()
     me = Worker(dist.get_rank(), make_model(DTYPES[dtypes], width))

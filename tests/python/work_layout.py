@@ -14,7 +14,7 @@ from world import expected
 import pccl_backend as pccl
 from pccl_backend.trainers import DDP, DiLoCo, Observer, OuterStep
 
-CHANGES = {  # what the error of the peer names
+CHANGES = {  # the names in the error of the peer
     "tie": "parameter '1.weight' is tied to '0.weight' now",
     "swap": "parameter '1.weight' is trainable, and none of the trainer's optimizers",
     "grow": "buffer 'cache' is torch.float32 of shape (9,), and was torch.float32 of shape (4,)",
@@ -75,7 +75,8 @@ def changes(kind: str, what: str) -> tuple[list[int], list[int]]:
 
 
 def trains_complex(kind: str) -> tuple[int, ...]:
-    """Peers bring different models and data; what they share is complex. Return the hashes."""
+    """Peers bring different models and data; the shared parameters are complex. Return the
+    hashes."""
     rank = dist.get_rank()
     torch.manual_seed(rank)
     model: Any = torch.nn.Linear(6, 3, dtype=torch.complex64)
@@ -110,14 +111,14 @@ def freezes() -> tuple[object, ...]:
             optimizer.step()
             optimizer.zero_grad()
             assert trainer.last.contributors == 3
-            # The gradients are 3, 6 and 9; that of the frozen one is 0 in place of 6.
+            # The gradients are 3, 6 and 9; the gradient of the frozen one is 0 in place of 6.
             assert torch.allclose(model[1].weight, other - 6.0 * (number + 1))
             assert torch.allclose(model[0].weight, frozen - 4.0 * (number + 1))
     return tuple(tuple(p.flatten().tolist()) for p in model.parameters())
 
 
 def host_has_complex_shards(url: str) -> None:
-    """Two processes have a part each of complex parameters, of which one is a single number."""
+    """Two processes have a part each of complex parameters; one is a single number."""
     job = world.current
     dist.init_process_group("gloo", init_method=job.init_method, rank=job.rank, world_size=job.size)
     torch.manual_seed(3)

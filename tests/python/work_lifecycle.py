@@ -326,7 +326,7 @@ def meets_another_torch() -> str:
 
 
 def cannot_register() -> list[str]:
-    """torch's `register_backend` fails: return what a plain `import torch` shows of it."""
+    """torch's `register_backend` fails: return the messages of a plain `import torch`."""
 
     def broken(*_: object, **__: object) -> None:
         raise OSError("disk on fire")

@@ -1,4 +1,4 @@
-"""Run by test_membership.py: runs in which peers join, leave and vanish."""
+"""Run by test_membership.py: runs of peers that join, leave and vanish."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def moved() -> None:
     pccl.sync_shared_state(state)
 
     def sync(name: str, value: float) -> None:
-        """Rank 0 has a new revision, in which all elements of this tensor have one value."""
+        """Rank 0 has a new revision: all elements of this tensor have one value."""
         if rank == 0:
             tensors[name].fill_(value)
             state.revision += 1

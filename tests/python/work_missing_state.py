@@ -1,4 +1,4 @@
-"""Run by test_missing_state.py: peers whose state has fewer tensors than that of the others."""
+"""Run by test_missing_state.py: peers whose state has fewer tensors than the others' states."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def takes_what_it_lacks(async_op: bool) -> bool:
         assert state[name].dtype == expect.dtype
         assert torch.equal(state[name], expect), name
     assert all(state[name] is own[name] for name in names), "its own tensors stay"
-    # From now on it is a state like those of the others.
+    # From now on it is a state like the others'.
     for tensor in state.values():
         tensor.zero_()
     state.revision += 1
@@ -98,7 +98,7 @@ def has_no_room() -> None:
 
 
 def has_others() -> None:
-    """Rank 1 has a tensor that nobody else has."""
+    """Rank 1 has a tensor that no other rank has."""
     rank = dist.get_rank()
     tensors = {"a": torch.ones(4)} if rank == 0 else {"b": torch.ones(4)}
     state = pccl.SharedState(tensors, allow_missing=rank == 1)

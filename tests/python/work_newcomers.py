@@ -105,8 +105,8 @@ def all_gather() -> None:
 
 
 def nothing() -> None:
-    # The mistake under test is to make no call. It lasts longer than PCCL_FIRST_CALL_TIMEOUT (1 s),
-    # after which the others must have gone on.
+    # The mistake under test is to make no call. It lasts longer than PCCL_FIRST_CALL_TIMEOUT (1 s);
+    # then the others must have continued.
     time.sleep(5)
     pccl.sync_shared_state(state_of())
 

@@ -1,7 +1,7 @@
 """Run by test_parts.py in every process of a world: the collectives whose tensors have parts.
 
-A value tells its origin: the rank that it comes from, the rank that it goes to, and its place. So
-every rank knows what it must receive.
+A value encodes its origin: the rank that it comes from, the rank that it goes to, and its place. So
+every rank knows the values that it must receive.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def functional() -> None:
 
 
 def many_in_flight() -> None:
-    """Operations of all kinds at once, waited for in another order than that of the calls."""
+    """Operations of all kinds at once, waited for in another order than the calls."""
     world, rank = dist.get_world_size(), dist.get_rank()
     works, checks = [], []
     for step in range(20):
@@ -401,7 +401,7 @@ def _call(kind: str, count: int, fill: float) -> tuple[Any, list[torch.Tensor]]:
 def until_the_loss(kind: str, count: int, folder: Path) -> tuple[str, int]:
     """Call one collective again and again; return the outcome of the first that fails.
 
-    A file in `folder` tells that four ranks have begun.
+    A file in `folder` shows that four ranks have begun.
     """
     import pccl_backend as pccl
 

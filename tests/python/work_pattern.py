@@ -22,7 +22,7 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 def sums_in_rank_order(sizes: list[int]) -> str:
-    """Compare float32 sums with those of one process, bit by bit."""
+    """Compare float32 sums with the sums of one process, bit by bit."""
     world, rank = dist.get_world_size(), dist.get_rank()
     assert sum(pccl.run_info().shares) == 256
     digests = ""
@@ -38,7 +38,8 @@ def sums_in_rank_order(sizes: list[int]) -> str:
 
 
 def sum_of_everybody(size: int, members: int, peers: int) -> str:
-    """Return a digest of the sum of so many members. One peer more leaves in the middle of it."""
+    """Return a digest of the sum of this number of members. One peer more leaves in the middle of
+    it."""
     while dist.get_world_size() < peers:
         pccl.update_topology()
     mine = numbers(dist.get_rank(), size)

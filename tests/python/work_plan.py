@@ -88,7 +88,7 @@ def info_after(budget: float) -> RunInfo:
 
 
 def adoptions(calls: int) -> dict[str, Any]:
-    """Return what all-reduces have summed that were in flight when other plans were adopted.
+    """Return the sums of all-reduces that were in flight when other plans were adopted.
 
     Sums of random numbers have other last bits in another order of the ring.
     """

@@ -62,7 +62,7 @@ def equals_the_reference(sizes: list[int], flush: bool = False) -> str:
 
 
 def errors_are_within_the_bound(count: int) -> float:
-    """Return the largest error, as a part of what is allowed."""
+    """Return the largest error, as a part of the allowed error."""
     world, rank = dist.get_world_size(), dist.get_rank()
     highest = 0.0
     for q in FORMATS[:4]:
@@ -80,13 +80,13 @@ def errors_are_within_the_bound(count: int) -> float:
 
 
 class Wire:
-    """Counts what this process sends from now on."""
+    """Counts the bytes that this process sends from now on."""
 
     def __init__(self) -> None:
         self._before = pccl.run_info()
 
     def sent(self) -> tuple[int, int]:
-        """Return the bytes on the wire, and those of the tensors for which they stand."""
+        """Return the bytes on the wire, and the bytes of the tensors that they encode."""
         after, names = pccl.run_info(), ("bytes_sent", "tensor_bytes_sent")
         wire, tensors = (getattr(after, name) - getattr(self._before, name) for name in names)
         return wire, tensors
@@ -208,7 +208,7 @@ def special_values() -> None:
 
 
 def bytes_are_counted(count: int) -> tuple[int, int]:
-    """Return what an all-reduce has sent: on the wire, and of tensors."""
+    """Return the bytes that an all-reduce has sent: on the wire, and of tensors."""
     wire = Wire()
     pccl.all_reduce(torch.randn(count), quantize=MinMax())
     return wire.sent()
@@ -389,7 +389,7 @@ def ddp_saves_its_residual(steps: int, folder: str | None) -> str:
 
 
 def ddp_resumes(begin: int, end: int, folder: str, with_own: bool) -> str:
-    """Go on from the checkpoint, with what was lost here or without; return the digest."""
+    """Continue from the checkpoint, with the residuals here or without; return the digest."""
     checkpoint = torch.load(f"{folder}/{dist.get_rank()}.pt")
     state = QuantizeState(MinMax(bits=4))
     ddp = _ddp_of_one_bucket(state)
@@ -457,7 +457,7 @@ def adding_trainer(error_feedback: bool, **options: Any) -> tuple[nn.Module, DiL
 
 
 def learn(model: nn.Module, turn: int) -> torch.Tensor:
-    """Let this rank learn the numbers of this round; return the mean of what all ranks learn."""
+    """Let this rank learn the numbers of this round; return the mean progress of all ranks."""
     size, count = dist.get_world_size(), len(flat(model))
     learned = [numbers(1000, count) + numbers(r + size * turn, count) for r in range(size)]
     start = 0
@@ -470,7 +470,8 @@ def learn(model: nn.Module, turn: int) -> torch.Tensor:
 
 
 def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[str, float]:
-    """Let DiLoCo add up what is learned in these rounds; return a digest, and its relative error.
+    """Let DiLoCo add up the pseudo-gradients of these rounds; return a digest, and its relative
+    error.
 
     The gain of a rank in a round does not depend on the weights, so the sum is known. A part of it
     is the same in all rounds, and its rounding error adds up without feedback.
@@ -482,7 +483,7 @@ def sum_of_rounds(error_feedback: bool, rounds: int, **options: Any) -> tuple[st
         exact += learn(model, turn)
         outer.step()
     for _ in range(options.get("fragments", 1) - 1):
-        outer.step()  # sends what the other fragments have learned in the last round
+        outer.step()  # sends the progress of the other fragments in the last round
     outer.finish()
     with outer.global_parameters():
         end = flat(model)
@@ -536,7 +537,7 @@ class DiesInTheReduce(Observer):
 
 
 class Hashes(Observer):
-    """Notes the hash after each outer step, and who has contributed to it."""
+    """Notes the hash after each outer step, and its contributors."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, int, int]] = []  # revision, contributors, hash
@@ -552,7 +553,7 @@ class Hashes(Observer):
 
 
 def trains_over_a_loss(dies: bool, joins: bool, options: dict[str, Any]) -> dict[int, int]:
-    """Train until a peer was lost, another has come, and they have made three steps together.
+    """Train until a peer was lost, another has joined, and they have made three steps together.
 
     Return the hashes by the number of outer steps.
     """

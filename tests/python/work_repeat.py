@@ -121,5 +121,5 @@ def repeats_each() -> int:
     pccl.update_topology()
     assert dist.get_rank() == rank
     check(2)
-    dist.barrier()  # whoever leaves first would be lost for the other
+    dist.barrier()  # the first to leave would be lost for the other
     return rank

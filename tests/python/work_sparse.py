@@ -1,6 +1,6 @@
 """Run by test_sparse.py in every process of a world: all-reduces of sparse tensors.
 
-The tensors depend only on (rank, number, dtype), so every rank knows those of the others.
+The tensors depend only on (rank, number, dtype), so every rank knows the others' tensors.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def sums() -> None:
             dist.all_reduce(tensor)
             check(tensor, number, dense)
             again = tensor.clone()
-            pccl.all_reduce(again, "sum")  # what is coalesced, and the other spelling
+            pccl.all_reduce(again, "sum")  # the coalesced tensor, and the other spelling
             world = dist.get_world_size()
             if dtype is not torch.bool:
                 torch.testing.assert_close(again.to_dense(), tensor.to_dense() * world)
@@ -219,7 +219,7 @@ def refused() -> None:
 
 
 def late(timeout_s: float) -> str:
-    """A rank never calls: the others are told."""
+    """A rank never calls: the others get an error."""
     rank = dist.get_rank()
     if rank == 0:
         time.sleep(3 * timeout_s)  # the fault: the others must reach their timeout meanwhile
@@ -267,7 +267,7 @@ def loses_one(calls: bool) -> str:
 
 
 def without_memory() -> None:
-    """A rank that has no memory for what the others send fails the call for all of them."""
+    """A rank without memory for the others' data fails the call for all of them."""
     rank = dist.get_rank()
     rows = 40_000
     tensor = torch.sparse_coo_tensor(

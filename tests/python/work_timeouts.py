@@ -63,7 +63,7 @@ def waits_for_ever_in_an_open_run() -> None:
 
 
 def tries_every_way_in(url: str) -> dict[str, str]:
-    """Return the error of each way in which a user gives a timeout, for 0 and for -5 s."""
+    """Return the error of each way to give a timeout, for 0 and for -5 s."""
     found = {}
     for seconds in (0, -5):
         timeout = timedelta(seconds=seconds)

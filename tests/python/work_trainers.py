@@ -37,7 +37,7 @@ def hashes(steps: list[OuterStep]) -> dict[int, int]:
 
 
 class Stop:
-    """Tells when to stop: some steps after a newcomer has joined in place of the lost peer."""
+    """Decides when to stop: some steps after a newcomer has joined in place of the lost peer."""
 
     def __init__(self, *, dies_at: int | None) -> None:
         self._dies_at = dies_at
@@ -267,7 +267,7 @@ def optimizer_has_stepped(trainer: str) -> tuple[int, int]:
 
 
 def other_optimizer() -> None:
-    """Rank 1 has an outer optimizer with other state: all are told which."""
+    """Rank 1 has an outer optimizer with other state: the error names it on all ranks."""
     me = Worker(dist.get_rank(), make_model())
     make = None if dist.get_rank() == 1 else adam
     outer = DiLoCo(me.model, me.optimizer, every=EVERY, outer_optimizer=make)

@@ -373,7 +373,7 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
     while time.monotonic() < until:
         if condition():
             return True
-        time.sleep(0.02)  # what it looks at announces nothing
+        time.sleep(0.02)  # the watched programs announce nothing
     return condition()
 
 
@@ -386,9 +386,9 @@ def is_running(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on at the moment.
+    """Return a port without a listener at the moment.
 
-    It is below the ports that the system gives to connections, so nobody is given it before the
+    It is below the ports that the system gives to connections, so no connection gets it before the
     caller listens on it.
     """
     while True:
@@ -405,7 +405,7 @@ plain_text = pytest.mark.skipif(KEYRING in os.environ, reason="SKIPPED: it is ab
 
 
 def keyring_options() -> list[str]:
-    """Return the options with which a master asks for the token of all tests, if it should."""
+    """Return the options of a master that asks for the token of all tests, if it should."""
     return ["--keyring", os.environ[KEYRING]] if KEYRING in os.environ else []
 
 
