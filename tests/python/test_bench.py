@@ -378,7 +378,7 @@ def results_of(rows: list[object], **facts: object) -> render.Results:
 def rows_for(name: str) -> render.Results:
     """Return results that this part might have measured."""
     switches = {"voluntary": [1.0], "involuntary": [0.5]}
-    each = dict.fromkeys(hosts.CONTENDERS, [0.2])
+    each = {name: [0.2] for name in hosts.CONTENDERS}
     return {
         "loopback": results_of([loopback_row(), loopback_row(limit=None, floor=False)]),
         "curve": results_of(
