@@ -37,7 +37,7 @@ Channel::Received Channel::receive_once(std::span<std::byte> space) {
   const auto bytes = static_cast<size_t>(received);
   counters_.bytes_received += bytes;
   ++counters_.receive_calls;
-  return {.bytes = space.first(bytes), .dry = bytes > 0 && bytes < space.size()};
+  return {.bytes = space.first(bytes), .wire = bytes, .dry = bytes > 0 && bytes < space.size()};
 }
 
 Channel::Received Channel::receive(std::span<std::byte> space) {
@@ -47,20 +47,23 @@ Channel::Received Channel::receive(std::span<std::byte> space) {
     if (received.bytes.empty() && !received.dry && received.end.ok()) received.end = closed();
     return received;
   }
+  size_t wire = 0;
   if (!holds_input_) {
     const Received received = receive_once(space);
-    if (received.bytes.empty() && (received.dry || !received.end.ok())) return received;
-    if (received.bytes.empty()) {
+    wire = received.bytes.size();
+    if (wire == 0 && (received.dry || !received.end.ok())) return received;
+    if (wire == 0) {
       const Status cut = tls_->ended();
       return {.end = cut.ok() ? closed() : cut};
     }
-    input_ = space.first(received.bytes.size());
+    input_ = space.first(wire);
     dry_ = received.dry;
   }
   Result<Bytes> read = tls_->read(input_);
   if (!read.ok()) return failed(read.status());
   holds_input_ = !read.value().empty();
-  return {.bytes = read.value(), .dry = !holds_input_ && dry_};
+  if (!holds_input_ && tls_->closed_by_other()) return {.wire = wire, .end = closed()};
+  return {.bytes = read.value(), .wire = wire, .dry = !holds_input_ && dry_};
 }
 
 // The other end learns the reason, if the socket takes it.

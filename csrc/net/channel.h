@@ -6,6 +6,7 @@
 //   1. Unless holds_input(), nothing that has arrived is left inside except a part of a record. So
 //      the socket announces everything that is still to be read.
 //   2. Nothing is received before established(), and nothing of the owner is sent before proven().
+//   3. Nothing is received after the other end has closed its direction (Tls::close).
 // Failure: receive() returns it, with the code of Tls or kSystem. A failure of TLS has been
 // announced to the other end, as far as the socket took the announcement.
 #pragma once
@@ -36,6 +37,7 @@ class Channel {
   // Bytes that have arrived.
   struct Received {
     Bytes bytes = {};  // valid until the next call of a method
+    size_t wire = 0;   // bytes that the socket gave in this call
     bool dry = false;  // a further call now would return none
     Status end = {};   // not kOk: nothing comes any more
   };

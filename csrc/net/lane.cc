@@ -133,8 +133,8 @@ void Lane::Impl::receive_until_dry() {
       return fail(failure.ok() ? Status{received.end.code, peer + ": " + received.end.message, {}}
                                : failure);
     }
+    budget -= std::min(budget, received.wire);
     if (!received.bytes.empty()) {
-      budget -= std::min(budget, received.bytes.size());
       if (busy_poll && room >= kBusyPollBytesMin) busy_poll->keep(kBusyPoll);
       Status status =
           channel.encrypted() ? reader.take(received.bytes) : reader.filled(received.bytes.size());
@@ -175,6 +175,7 @@ bool Lane::Impl::write_once(size_t& budget) {
   auto prepared = channel.prepare(plaintext);
   if (!prepared.ok()) {
     failure = {prepared.status().code, peer + ": " + prepared.status().message, {}};
+    shutdown(channel.socket().fd(), SHUT_RDWR);  // so that read_some() comes to the end
     return false;
   }
   std::array<iovec, 4> parts;

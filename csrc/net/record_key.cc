@@ -66,7 +66,7 @@ RecordKey::RecordKey(Cipher cipher, Use use, const Key& traffic_secret)
 
 std::optional<RecordKey> RecordKey::make(Cipher cipher, Use use, const Key& traffic_secret) {
   RecordKey made(cipher, use, traffic_secret);
-  if (!made.context_ || !made.install()) return std::nullopt;
+  if (!made.install()) return std::nullopt;
   return made;
 }
 
@@ -75,22 +75,26 @@ bool RecordKey::install() {
   const EVP_CIPHER* const cipher = fetched(cipher_);
   Key key;
   const std::span bytes = std::span(key.bytes).first(key_bytes(cipher_));
-  if (cipher == nullptr || !expand(secret_, "key", bytes) || !expand(secret_, "iv", iv_))
-    return false;
+  const bool installed =
+      context_ && cipher != nullptr && expand(secret_, "key", bytes) &&
+      expand(secret_, "iv", iv_) &&
+      EVP_CipherInit_ex2(context_.get(), cipher, raw(bytes.data()), raw(iv_.data()),
+                         use_ == Use::kSeal ? 1 : 0, nullptr) == 1;
+  if (!installed) context_.reset();  // nothing is sealed with a part of two keys
   next_ = 0;
-  return EVP_CipherInit_ex2(context_.get(), cipher, raw(bytes.data()), raw(iv_.data()),
-                            use_ == Use::kSeal ? 1 : 0, nullptr) == 1;
+  return installed;
 }
 
 bool RecordKey::replace() {
   Key next;
-  if (!expand(secret_, "traffic upd", next.bytes)) return false;
+  if (!expand(secret_, "traffic upd", next.bytes)) context_.reset();
   secret_ = next;
   return install();
 }
 
 // The nonce is the first one, with the number of the record in its last 8 bytes.
 bool RecordKey::begin(std::span<const std::byte> header) {
+  if (!context_) return false;
   std::array<std::byte, kNonceBytes> nonce = iv_;
   const uint64_t number = next_++;
   for (size_t i = 0; i < sizeof number; ++i) {

@@ -7,7 +7,8 @@
 //   2. open() returns bytes only after it has verified their tag.
 //   3. Secrets are wiped when the next one replaces them, and at the end.
 // Failure: OpenSSL lacks memory, or a record is not from the other end. After a failure the
-// connection must end, because the two ends may count differently.
+// connection must end, because the two ends may count differently. After a failed replace() the key
+// seals and opens nothing.
 #pragma once
 
 #include <openssl/types.h>

@@ -17,10 +17,10 @@
 namespace pccl::net {
 namespace {
 
-constexpr size_t kHeaderBytes = RecordKey::kHeaderBytes;
 constexpr size_t kPlainBytesMax = RecordKey::kPlainBytesMax;
 static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
-static_assert(SealedRecords::kRecordBytesMax == kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
+static_assert(SealedRecords::kRecordBytesMax ==
+              RecordKey::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
 // Room for our own answers: alerts and key updates.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
@@ -72,23 +72,24 @@ Result<SealedRecords::Bytes> SealedRecords::read(std::span<std::byte>& ciphertex
 // header is wrong.
 std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext) {
   if (std::exchange(partial_opened_, false)) partial_.clear();
-  if (partial_.empty() && ciphertext.size() >= kHeaderBytes) {
+  if (partial_.empty() && ciphertext.size() >= RecordKey::kHeaderBytes) {
     if (!check_header(ciphertext)) return {};
-    const size_t bytes = kHeaderBytes + length_in(ciphertext);
+    const size_t bytes = RecordKey::kHeaderBytes + length_in(ciphertext);
     if (bytes <= ciphertext.size()) {
       const auto record = ciphertext.first(bytes);
       ciphertext = ciphertext.subspan(bytes);
       return record;
     }
   }
-  for (size_t wanted = kHeaderBytes;; wanted = kHeaderBytes + length_in(partial_)) {
+  for (size_t wanted = RecordKey::kHeaderBytes;;
+       wanted = RecordKey::kHeaderBytes + length_in(partial_)) {
     const size_t missing = wanted - std::min(wanted, partial_.size());
     const auto more = ciphertext.first(std::min(missing, ciphertext.size()));
     if (!more.empty()) partial_.reserve(wanted);
     partial_.insert(partial_.end(), more.begin(), more.end());
     ciphertext = ciphertext.subspan(more.size());
     if (partial_.size() < wanted) break;
-    if (wanted > kHeaderBytes) {
+    if (wanted > RecordKey::kHeaderBytes) {
       partial_opened_ = true;
       return partial_;
     }
@@ -105,7 +106,7 @@ bool SealedRecords::check_header(Bytes header) {
     damaged(Alert::kUnexpectedMessage, "bad record type");
   } else if (length <= RecordKey::kTagBytes) {
     damaged(Alert::kDecodeError, "length too short");
-  } else if (length > kRecordBytesMax - kHeaderBytes) {
+  } else if (length > kRecordBytesMax - RecordKey::kHeaderBytes) {
     damaged(Alert::kRecordOverflow, "encrypted length too long");
   }
   return failure_.ok();
@@ -122,7 +123,7 @@ SealedRecords::Bytes SealedRecords::open(std::span<std::byte> record) {
   while (size > 0 && (*opened)[size - 1] == std::byte{0}) --size;
   const int type = size == 0 ? 0 : std::to_integer<int>((*opened)[size - 1]);
   const Bytes content = opened->first(size - std::min<size_t>(size, 1));
-  if (content.size() > kPlainBytesMax) {
+  if (opened->size() > kPlainBytesMax + 1) {
     damaged(Alert::kRecordOverflow, "data length too long");
     return {};
   }
@@ -148,6 +149,7 @@ SealedRecords::Bytes SealedRecords::take_data(Bytes data) {
   }
   if (!data.empty()) {
     empty_records_ = 0;
+    bytes_received_ += data.size();
     return data;
   }
   if (++empty_records_ > kEmptyRecordsMax) {
@@ -158,6 +160,7 @@ SealedRecords::Bytes SealedRecords::take_data(Bytes data) {
 }
 
 void SealedRecords::take_alert(Bytes content) {
+  if (content.empty()) return damaged(Alert::kUnexpectedMessage, "an empty alert");
   if (content.size() != 2) return damaged(Alert::kDecodeError, "invalid alert");
   const auto kind = std::to_integer<uint8_t>(content[1]);
   if (kind == static_cast<uint8_t>(Alert::kCloseNotify)) {
@@ -188,11 +191,16 @@ void SealedRecords::take_handshake(Bytes content) {
 }
 
 void SealedRecords::update_keys(bool answer) {
+  if (++keys_received_ > kKeysMax + bytes_received_ / kBytesPerKey) {
+    fail("it sends many new keys for its data");
+    return alert(Alert::kUnexpectedMessage);
+  }
   if (!receiving_->replace()) return damaged(Alert::kInternalError, "no new key");
   if (!answer || closed_) return;
-  if (outgoing_.size() + kRecordBytesMax > kOutgoingBytesMax + kAnswerBytesMax)
+  constexpr size_t kAnswerBytes = kKeyUpdateBytes + RecordKey::kExtraBytes;
+  if (outgoing_.size() + kAnswerBytes > kOutgoingBytesMax + kAnswerBytesMax)
     return fail("it asks for many answers and does not read them");
-  if (!replace_sending_key()) fail("no new key could be made");
+  replace_sending_key();
 }
 
 // ---- Sending ----
@@ -211,7 +219,11 @@ bool SealedRecords::seal(Type type, Bytes content) {
 bool SealedRecords::replace_sending_key() {
   std::array<std::byte, kKeyUpdateBytes> message{};  // its last byte asks for no answer
   std::ranges::copy(kKeyUpdateStart, message.begin());
-  return seal(Type::kHandshake, message) && sending_->replace();
+  if (!seal(Type::kHandshake, message)) return false;
+  if (sending_->replace()) return true;
+  sending_.reset();
+  fail("no new key could be made");
+  return false;
 }
 
 // Makes room for the records of this many bytes at once, as far as write() takes them.
@@ -234,10 +246,7 @@ Result<size_t> SealedRecords::write(std::span<const Bytes> plaintext) {
     const Bytes content = cutter.next();
     if (content.empty()) break;
     const bool old = sending_->records() >= records_per_key_;
-    if ((old && !replace_sending_key()) || !seal(Type::kData, content)) {
-      if (failure_.ok()) fail("no new key could be made");
-      return failure_;
-    }
+    if ((old && !replace_sending_key()) || !seal(Type::kData, content)) return failure_;
     total += content.size();
   }
   return total;

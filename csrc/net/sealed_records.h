@@ -46,6 +46,10 @@ class SealedRecords {
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
   // The most records that arrive one after the other without data.
   static constexpr size_t kEmptyRecordsMax = 32;
+  // The most new keys of the other side, and one more for each kBytesPerKey of its data. A new key
+  // takes as long as a kilobyte of data, so that many of them would keep the thread busy.
+  static constexpr uint64_t kKeysMax = 8192;
+  static constexpr uint64_t kBytesPerKey = 1u << 20;
   // A key encrypts at most this many records, then a new one follows (RFC 8446, section 5.5).
   static constexpr uint64_t kRecordsPerKeyMax = 1u << 24;
 
@@ -92,6 +96,8 @@ class SealedRecords {
   bool partial_opened_ = false;     // partial_ was a whole record, and the caller may still read it
   std::vector<std::byte> message_;  // the part of a handshake message so far
   size_t empty_records_ = 0;        // records that have arrived since the last data
+  uint64_t keys_received_ = 0;      // new keys of the other side
+  uint64_t bytes_received_ = 0;     // of its data
   uint64_t records_per_key_ = kRecordsPerKeyMax;
   bool closed_ = false;
   bool closed_by_other_ = false;

@@ -81,7 +81,7 @@ void Stream::Impl::read_some() {
     note_established();
     if (over) return;
     if (!received.end.ok()) return ended(received.end);
-    total += received.bytes.size();
+    total += received.wire;
     if (!closing && !received.bytes.empty()) callbacks.on_bytes(received.bytes);
     if (received.dry) break;
   }
@@ -112,7 +112,10 @@ void Stream::Impl::write_some() {
   while (!blocked && failure.ok()) {
     const Channel::Bytes part = queue.bytes().first(std::min(queue.size(), kTurnBytes));
     auto prepared = channel.prepare(std::span(&part, part.empty() ? 0 : 1));
-    if (!prepared.ok()) return write_failed(prepared.status());
+    if (!prepared.ok()) {
+      shutdown(channel.socket().fd(), SHUT_RDWR);  // so that read_some() comes to the end
+      return write_failed(prepared.status());
+    }
     if (prepared.value().empty()) break;
     const Channel::Bytes bytes = prepared.value().front();
     ssize_t sent = 0;

@@ -514,13 +514,14 @@ void Tls::close() {
 
 Status Tls::ended() const {
   if (!impl_->failure.ok()) return impl_->failure;
-  if (impl_->records.closed_by_other()) return {};
+  if (closed_by_other()) return {};
   const char* const when = impl_->established
                                ? "the connection was cut off: the other side had not closed it"
                                : "the other side closed the connection during the TLS handshake";
   return {Code::kSystem, when, {}};
 }
 
+bool Tls::closed_by_other() const { return impl_->records.closed_by_other(); }
 bool Tls::proven() const { return impl_->proven; }
 bool Tls::established() const { return impl_->established; }
 Tls::Refusal Tls::refusal() const { return impl_->refusal; }

@@ -22,7 +22,7 @@
 //      has allocated nothing else. An unknown identity costs no public-key operation.
 //   4. Keys are wiped when the handshake is over.
 // Failure: read() and write() return it, and return it again from then on. The code is
-// kAuthentication before established(), and kProtocol after it. Texts contain no secret.
+// kAuthentication before established(), and kProtocol after it; kSystem if OpenSSL lacks memory. Texts contain no secret.
 // After a failure, outgoing() may have an alert with the reason for the other side. To send it is a
 // courtesy. The end of the TCP stream is not seen here: see ended().
 #pragma once
@@ -88,6 +88,8 @@ class Tls {
   // the stream was cut off, by a fault or by an attacker on the path.
   Status ended() const;
 
+  // The other side has called close(): nothing more can be read.
+  bool closed_by_other() const;
   // The other side has proven that it knows the key (of an acceptor: see above).
   bool proven() const;
   // The handshake is complete on this side.

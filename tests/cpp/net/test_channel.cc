@@ -115,6 +115,17 @@ TEST(Channel, BufferedDataIsReturnedBeforeTheSocketIsReadAgain) {
   EXPECT_EQ(ends.acceptor.counters().receive_calls, calls);
 }
 
+TEST(Channel, NothingIsReceivedAfterTheOtherEndHasClosed) {
+  Ends ends;
+  ends.shake_hands();
+  Ends::send(ends.dialler, "last");
+  ends.dialler.close();
+  Ends::send(ends.dialler);
+  const Ends::Arrived arrived = Ends::receive(ends.acceptor, 5);
+  EXPECT_EQ(arrived.text, "last");
+  EXPECT_EQ(arrived.end.message, "the other side closed the connection");
+}
+
 TEST(Channel, AWrongKeyEndsBothSidesWithTheReason) {
   Ends ends(true, 8);
   Ends::send(ends.dialler);

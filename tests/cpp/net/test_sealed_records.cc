@@ -93,6 +93,21 @@ TEST(SealedRecords, BothEndsReplaceTheirKeysAtTheSameTime) {
   EXPECT_EQ(at_b, std::string(50, 'x'));
 }
 
+// Each record has a key of its own.
+TEST(SealedRecords, ManyNewKeysForLittleDataAreRefused) {
+  Ends ends;
+  ends.a.records.replace_key_after(1);
+  std::string received;
+  uint64_t records = 0;
+  for (; records < 2 * SealedRecords::kKeysMax; ++records) {
+    ends.a.write("x");
+    received = ends.b.read(ends.a.take_outgoing());
+    if (received != "x") break;
+  }
+  EXPECT_EQ(received, "it sends many new keys for its data");
+  EXPECT_EQ(records, SealedRecords::kKeysMax + 1);
+}
+
 // An answer comes under the old key, and the data after it under the new one.
 TEST(SealedRecords, ARequestedKeyIsAnnounced) {
   End end(1, 2);
