@@ -22,7 +22,8 @@
 //      has allocated nothing else. An unknown identity costs no public-key operation.
 //   4. Keys are wiped when the handshake is over.
 // Failure: read() and write() return it, and return it again from then on. The code is
-// kAuthentication before established(), and kProtocol after it; kSystem if OpenSSL lacks memory. Texts contain no secret.
+// kAuthentication before established(), and kProtocol after it; kSystem if OpenSSL lacks memory.
+// Texts contain no secret.
 // After a failure, outgoing() may have an alert with the reason for the other side. To send it is a
 // courtesy. The end of the TCP stream is not seen here: see ended().
 #pragma once
