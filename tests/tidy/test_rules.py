@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 import tidy_rules as rules
 from tidy_source import Source
+from tidy_words import IDIOMS, Idiom, english_is_plain
 
 Rule = Callable[[Iterable[Source]], Iterator[str]]
 
@@ -107,17 +108,17 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("Makefile", "cd ../home/somebody /usr/lib"),
     ),
     (
-        rules.subject_comes_first,
+        english_is_plain,
         source("csrc/net/lane.h", "// Of two lanes one is free."),
         source("csrc/net/lane.h", '// One of two lanes is free.\n// Where is it?\nsay("Of two");'),
     ),
     (
-        rules.subject_comes_first,
+        english_is_plain,
         source("pccl_backend/api.py", '"""Wait. Whoever is late is\nnamed."""\n'),
         source("pccl_backend/api.py", '"""Wait.\n\nLate members are named.  What for\n"""\n'),
     ),
     (
-        rules.subject_comes_first,
+        english_is_plain,
         source("README.md", "- What is lost is named.\n"),
         source("README.md", "```\nWhat is lost is named.\n```\n"),
     ),
@@ -225,6 +226,33 @@ CASES: list[tuple[Rule, Source, Source]] = [
 def test_rule_tells_guilty_from_innocent(rule: Rule, guilty: Source, innocent: Source) -> None:
     assert list(rule([guilty]))
     assert not list(rule([innocent]))
+
+
+PLANTED = {
+    "what-clause": ("It sends what it has.", "It knows what to send."),
+    "that-of": ("Its rate is that of a link.", "That link is out of use."),
+    "nobody": ("Then nobody waits here.", "Then no peer waits here."),
+    "code says": ("The error says why.", "He will say why."),
+    "so many": ("It waits for so long.", "It waits so long that all are done."),
+    "has come": ("The data has come late.", "The data comes late."),
+    "inverted opening": ("Where bytes cost money.", "The place where bytes rest."),
+    "preposition + which": ("The lane on which it leaves.", "The lane, which is open."),
+}
+
+
+@pytest.mark.parametrize("idiom", IDIOMS, ids=lambda idiom: idiom.name)
+def test_idiom_above_its_bound_is_found(idiom: Idiom) -> None:
+    planted, plain = PLANTED[idiom.name]
+    other = source("docs/other.md", "It is plain.\n\n" * 999)
+
+    def complaints(times: int) -> list[str]:
+        text = f"# {planted}\n\n" * times + f"# {plain}\n\n" * 40
+        return list(english_is_plain([other, source("pccl_backend/api.py", text)]))
+
+    assert not complaints(int(idiom.most))
+    (found,) = complaints(int(idiom.most) + 1)
+    assert found.startswith(f"pccl_backend/api.py:1: {planted}: {idiom.name}, ")
+    assert f"{int(idiom.most) + 1} here" in found
 
 
 def test_cycle_is_found() -> None:

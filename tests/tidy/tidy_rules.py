@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tidy_source import Source
+from tidy_words import english_is_plain
 
 LINE_MAX = 100
 FILE_LINES_MAX = 700
@@ -97,15 +98,13 @@ LIMITS = "csrc/protocol/limits.h"
 LIMITS_SHARED = "pccl_backend/_limits.pyi"
 LIMITS_BUILT = "pccl_backend/_limits.py"
 
-# --- Plain English: the subject comes first. These words open a sentence in another order ---
-INVERTED = re.compile(r"(Of|What|Who|Whose|Whoever|Where|Whatever)\b")
+# --- Plain English in the names of tests: these words put something before the subject ---
 INVERTED_NAME = re.compile(r"(Of|What|Who|Whom|Whose|Whoever|Where|Whatever)(?![a-z])")
 MUTEX = "csrc/base/mutex.h"
 STANDARD_MUTEX = re.compile(
     r"std::(\w*mutex|lock_guard|unique_lock|scoped_lock|shared_lock|condition_variable)\b"
 )
 TEST_NAME = re.compile(r"(?:TYPED_)?TEST(?:_[FP])?\(\w+, (\w+)\)")
-INVERTED_SHARE_MAX = 0.01
 
 # --- Documents that code and documents cite: "PROTOCOL.md, section 5.3", "docs/design.md" ---
 CITED = re.compile(
@@ -410,23 +409,6 @@ def _endless(call: ast.Call) -> str | None:
     return None
 
 
-def subject_comes_first(sources: Iterable[Source]) -> Iterator[str]:
-    """Sentences of three words or more, without questions."""
-    inverted = []
-    count = 0
-    for source in sources:
-        for line, paragraph in source.prose:
-            for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z])", paragraph):
-                if len(sentence.split()) < 3 or sentence.endswith("?"):
-                    continue
-                count += 1
-                if INVERTED.match(sentence):
-                    inverted.append(f"{source.path}:{line}: does not begin with its subject: ")
-                    inverted[-1] += sentence[:60]
-    if len(inverted) > INVERTED_SHARE_MAX * count:
-        yield from inverted
-
-
 def mutexes_are_annotated(sources: Iterable[Source]) -> Iterator[str]:
     """Keep the standard's mutexes in one header: clang checks the locks of annotated ones only."""
     for source in sources:
@@ -578,7 +560,7 @@ ALL = (
     command_line_is_light,
     limits_stand_once,
     no_machine_paths,
-    subject_comes_first,
+    english_is_plain,
     mutexes_are_annotated,
     test_names_begin_with_a_subject,
     cited_documents_exist,
