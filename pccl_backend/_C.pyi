@@ -88,7 +88,7 @@ class HostedRun:
     Args:
         host: where the master listens; "" is every address.
         token: the text of the token that all peers have; "": they join in plain text.
-        drawn: the token was made for this run. Then that of an earlier run serves as well.
+        drawn: the token was made for this run. Then a token of an earlier run serves as well.
         name: the name of the run. The master adds a number if it had a run of this name before.
         patience: seconds. At its exit, the process waits no longer for peers that make no call.
     """
@@ -116,8 +116,8 @@ class JoinOptions:
         host, port: address of the master.
         run: name of the run.
         peer_group: number of the peer group.
-        founders: number of peers with which the group begins; 0: min_peers.
-        min_peers: fewest members with which the group continues.
+        founders: number of peers that begin the group; 0: min_peers.
+        min_peers: smallest number of members of a group that continues.
         rank: the rank that a founder requests; -1: none.
         launch: text that all ranks of one fixed world share; "": there is no fixed world.
         timeout: limit for the admission and for each operation, unless a call has its own.
@@ -185,7 +185,7 @@ def join(options: JoinOptions, *, store: Store, hosted: HostedRun | None) -> Pcc
 
     Raises:
         ValueError: an option is out of range.
-        PcclError: the run cannot be joined; the message says why.
+        PcclError: the run cannot be joined; the message has the reason.
     """
 
 def leave_all(failed: bool) -> None:
@@ -209,7 +209,7 @@ def state_hash(tensor: Tensor) -> int:
     """Return the hash that a contiguous tensor on the CPU has as an entry of a shared state."""
 
 def check_storage(what: str, tensor: Tensor) -> None:
-    """Raise ValueError, which says `what`, if the tensor's storage does not hold its elements."""
+    """Raise ValueError, naming the tensor `what`, if its storage does not hold all its elements."""
 
 def share_memory(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors share a byte. Gaps of one may hold the other."""
@@ -230,7 +230,7 @@ def set_call_options(
 def quantize_dequantize(
     tensor: Tensor, *, quantize: tuple[int, int, int, int], seed: int
 ) -> Tensor:
-    """Return what all members decode of a contiguous tensor on the CPU, if it is contributed.
+    """Return the values that all members decode if this contiguous CPU tensor is contributed.
 
     `seed`: below 2**64; of stochastic rounding.
     """
@@ -240,7 +240,7 @@ def parts(work: Work) -> list[tuple[int, list[str]]]:
     """List the parts of a finished, kept all-reduce: (end element, names of the peers in it)."""
 
 def gradient_work(work: Work, gradient: Tensor) -> Work:
-    """Return a Work whose future is what a hook of DistributedDataParallel returns.
+    """Return a Work whose future is the result of a hook of DistributedDataParallel.
 
     The future ends when `work` ends: with `gradient`, or with the error of `work`.
     """

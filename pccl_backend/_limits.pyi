@@ -1,6 +1,6 @@
 """The limits that C++ and Python share. `cmake/print_limits.cc` makes the module in each build.
 
-`csrc/protocol/limits.h` defines most of them, and says why each is as it is. Names in `_S` are
+`csrc/protocol/limits.h` defines most of them, with the reason for each. Names in `_S` are
 times in seconds; names in `_BYTES_MAX` count bytes, of UTF-8 if it is text.
 
 The numbers are a module of their own, and not a part of `_C`, because the command line needs them,
@@ -44,7 +44,7 @@ QUANTIZED_BLOCK_MIN: int
 """The fewest elements of a block of `MinMax`."""
 QUANTIZED_BLOCK_MAX: int
 WAN_RTT_MIN_S: float
-"""The RTT from which a path is a wan path."""
+"""The lowest RTT of a wan path."""
 PEER_TIMEOUT_DEFAULT_S: float
 PEER_TIMEOUT_MIN_S: float
 """The least value of the settings PCCL_..._TIMEOUT."""
