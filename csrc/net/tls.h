@@ -20,8 +20,8 @@
 //   2. Nothing can be read before the other end has proven its key and the handshake is complete.
 //   3. An acceptor that has not received a whole ClientHello holds at most kHelloBytesMax, and it
 //      has allocated nothing else. An unknown identity costs no public-key operation.
-//   4. The pre-shared key is wiped when the handshake is over, and each secret of SealedRecords when
-//      it is replaced. libssl frees its own copies of the first secrets and does not wipe them.
+//   4. The pre-shared key is wiped when the handshake is over, and a secret of SealedRecords when
+//      it is replaced. libssl frees its copies of the first secrets and does not wipe them.
 // Failure: read() and write() return it, and return it again from then on. The code is
 // kAuthentication before established(), and kProtocol after it; kSystem if OpenSSL lacks memory.
 // Texts contain no secret.
