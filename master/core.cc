@@ -212,7 +212,7 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   }
   Group* group = group_of(resume.peer);
   if (group == nullptr) return back_from_nowhere(id, resume);
-  if (resume.epoch > group->view().epochs.current()) {
+  if (resume.epoch > group->view().present.number()) {
     reject(id, {Code::kMasterLost,
                 "the journal of the master is older than this peer, which was in epoch " +
                     text(resume.epoch) + " of run \"" + context.options.run +
@@ -325,7 +325,7 @@ Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::Leave&) {
 }
 
 Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::JointAbort& abort) {
-  const Epoch current = group.view().epochs.current();
+  const Epoch current = group.view().present.number();
   if (abort.epoch < current) return {};  // it crossed the EpochStart
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
   if (group.deciding()) return group.hold(peer, abort);

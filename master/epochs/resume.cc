@@ -1,6 +1,8 @@
 #include "master/epochs/resume.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "csrc/base/assert.h"
 #include "master/context.h"
@@ -44,6 +46,29 @@ AnnouncedEpoch AnnouncedEpoch::restored(const EpochRecord& record,
   return {record.epoch, VerdictLog(members, record.first_verdict, record.verdicts), record.end};
 }
 
+void Announced::end(protocol::EpochEnd how) {
+  PCCL_ASSERT(how.epoch == current.epoch && !current.end);
+  freeze.reset();
+  current.end = std::move(how);
+}
+
+void Announced::begin(protocol::EpochStart next) {
+  PCCL_ASSERT(next.epoch > current.epoch && !freeze);
+  previous = std::move(current);
+  current = {next.epoch, VerdictLog(ids(next.members)), {}};
+  start = std::move(next);
+}
+
+Status check_form(const Resume& resume) {
+  const bool whole = resume.verdict_index - resume.stable_index == resume.verdicts.size() &&
+                     resume.stable_index <= resume.verdict_index;
+  if (!whole || resume.ops.size() != resume.infos.size()) {
+    return violation("Resume that contradicts itself");
+  }
+  if (resume.verdict_index > kVerdictIndexMax) return violation("Resume after too many verdicts");
+  return {};
+}
+
 Result<std::vector<Message>> missed(const Announced& announced, const Resume& resume) {
   PCCL_ASSERT(announced.start.epoch == announced.current.epoch);
   PCCL_ASSERT(!announced.freeze || announced.freeze->epoch == announced.current.epoch);
@@ -73,6 +98,27 @@ Result<std::vector<Message>> missed(const Announced& announced, const Resume& re
   if (!status.ok()) return status;
   if (announced.freeze && !announced.current.end) messages.emplace_back(*announced.freeze);
   return messages;
+}
+
+std::vector<protocol::Uncalled> uncalled_by(const Announced& announced, const Resume& resume) {
+  const bool here = resume.epoch == announced.current.epoch;
+  const bool begins_anew = announced.start.generation == announced.start.epoch;
+  if (!here && begins_anew) return {};  // so do the numbers of the operations
+  std::vector<protocol::Uncalled> uncalled = resume.uncalled;
+  std::set<OpKey> called;
+  for (const protocol::OpReport& op : resume.ops) called.insert(op.op);
+  const auto add_missed = [&](const VerdictLog& log, uint64_t seen) {
+    uint64_t index = log.stable_index();
+    for (const protocol::Verdict& verdict : log.kept()) {
+      const bool aborted = verdict.outcome == protocol::Outcome::kAborted;
+      if (index++ >= seen && aborted && !called.contains(verdict.op))
+        uncalled.push_back({verdict.op, verdict.sender, verdict.receiver});
+    }
+  };
+  if (resume.epoch == announced.previous.epoch)
+    add_missed(announced.previous.verdicts, resume.verdict_index);
+  add_missed(announced.current.verdicts, here ? resume.verdict_index : 0);
+  return uncalled;
 }
 
 }  // namespace pccl::master

@@ -1,7 +1,7 @@
 // resume: finds the messages that a peer has missed whose connection broke and that has resumed
 // (PROTOCOL.md, section 7). It compares the report of the peer with the messages that were sent to
-// the members of its group. Pure functions; Epochs calls them. A live master has forgotten nothing,
-// so it uses the peer's report mainly for checks.
+// the members of its group. Pure values and functions; PresentEpoch calls them. A live master has
+// forgotten nothing, so it uses the peer's report mainly for checks.
 // Invariant: a member lags by at most one epoch, because the next epoch needs its vote or, after a
 // loss, its state report.
 #pragma once
@@ -33,10 +33,21 @@ struct Announced {
   protocol::EpochStart start;  // of the current epoch
   // the freeze request, if the current epoch is ending
   std::optional<protocol::FreezeRequest> freeze;
+
+  void end(protocol::EpochEnd how);       // of the current epoch
+  void begin(protocol::EpochStart next);  // the current epoch is now the previous one
 };
+
+// kProtocol if the report contradicts itself.
+Status check_form(const protocol::Resume& resume);
 
 // The messages in the order of sending. kProtocol if the peer's report is impossible.
 Result<std::vector<protocol::Message>> missed(const Announced& announced,
                                               const protocol::Resume& resume);
+
+// The operations with a verdict that this member has yet to call, once it has received the messages
+// that it missed.
+std::vector<protocol::Uncalled> uncalled_by(const Announced& announced,
+                                            const protocol::Resume& resume);
 
 }  // namespace pccl::master

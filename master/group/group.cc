@@ -16,10 +16,11 @@ Group::Group(GroupId id, Context& context, Connections& connections)
     : id_(id),
       context_(context),
       connections_(connections),
-      epochs_(id, context, connections, membership_),
+      present_(id, context, connections, membership_),
+      epochs_(id, context, connections, quorum_, membership_, present_),
       agreement_(id, context, connections),
       optimization_(id, context, connections, membership_),
-      view_{id, context, connections, quorum_, membership_, epochs_, ballot_, agreement_},
+      view_{id, context, connections, quorum_, membership_, present_, epochs_, ballot_, agreement_},
       judge_(view_),
       state_call_(view_, agreement_, judge_),
       plan_call_(view_, context, epochs_, optimization_),
@@ -80,7 +81,7 @@ Status Group::back(const protocol::Resume& resume) {
     const Status status = epochs_.recover(resume);
     if (!status.ok()) return status;
   } else if (membership_.is_member(peer)) {
-    Result<std::vector<protocol::Message>> missed = epochs_.resume(resume);
+    Result<std::vector<protocol::Message>> missed = present_.resume(resume);
     if (!missed.ok()) return missed.status();
     messages = std::move(missed.value());
   } else if (resume.epoch) {
@@ -91,7 +92,7 @@ Status Group::back(const protocol::Resume& resume) {
   connections_.send(peer, std::move(resumed));
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
   const bool in_step =
-      membership_.is_member(peer) && !epochs_.recovering() && epochs_.in_generation(resume.epoch);
+      membership_.is_member(peer) && !epochs_.recovering() && present_.in_generation(resume.epoch);
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
@@ -113,7 +114,7 @@ void Group::leave(PeerId peer) {
 void Group::forget_left() {
   for (auto at = left_.begin(); at != left_.end();) {
     const PeerId peer = *at++;
-    if (epochs_.needs(peer)) continue;
+    if (present_.needs(peer)) continue;
     left_.erase(peer);
     dialling_.forget(peer);
   }
@@ -162,7 +163,7 @@ protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLe
 }
 
 void Group::after_removal(PeerId peer) {
-  PCCL_ASSERT(view_.has_members() == static_cast<bool>(epochs_.current()));
+  PCCL_ASSERT(view_.has_members() == static_cast<bool>(present_.number()));
   judge_.lose(peer);
   optimization_.lose(peer);
   if (view_.has_members()) return;
@@ -243,7 +244,7 @@ void Group::lose_if_cut_off(PeerId peer) {
 
 // Data that was on its way from a member that has left may be lost with the link.
 void Group::lose_data_of(PeerId left) {
-  epochs_.cut_off(left);
+  present_.cut_off(left);
   forget_left();
 }
 
@@ -251,16 +252,16 @@ void Group::lose_data_of(PeerId left) {
 
 Status Group::on(PeerId peer, const protocol::Begin& message) {
   // A receive from any source was called before the vote, and has found its send since.
-  const bool answers = message.info.receiver == peer && epochs_.operations().knows(message.op);
+  const bool answers = message.info.receiver == peer && present_.operations().knows(message.op);
   const auto voted =
       ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
   if (voted && closes_posting(*voted) && !answers)
     return violation("Begin after a vote for " + std::string(text(*voted)));
-  const Status status = epochs_.begin(peer, message);
+  const Status status = present_.begin(peer, message);
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
   judge_.called(peer);
-  optimization_.note(peer, message.info, epochs_.start_of_epoch().one_shot_bytes);
+  optimization_.note(peer, message.info, present_.start().one_shot_bytes);
   return status;
 }
 
@@ -268,20 +269,20 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
 // kMembershipChanged is no mistake: after a loss the operation may no longer mean the same.
 Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
-  if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
+  if (message.epoch == present_.number() && epochs_.phase() == Epochs::Phase::kActive &&
       message.code != Code::kMembershipChanged && membership_.is_newcomer(peer) &&
-      epochs_.operations().holds_up(peer, message.op, newcomers)) {
+      present_.operations().holds_up(peer, message.op, newcomers)) {
     remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
     return {};
   }
-  return epochs_.abort(peer, message,
-                       [this](const auto& ranks) { return WaitTexts(view_).missing(ranks); });
+  return present_.abort(peer, message,
+                        [this](const auto& ranks) { return WaitTexts(view_).missing(ranks); });
 }
 
 Status Group::on(PeerId peer, const protocol::AwaitSend& message) {
-  const bool asked = epochs_.operations().asks_for_sends(peer);
-  Status status = epochs_.await_send(peer, message);
-  const bool asks = epochs_.operations().asks_for_sends(peer);
+  const bool asked = present_.operations().asks_for_sends(peer);
+  Status status = present_.await_send(peer, message);
+  const bool asks = present_.operations().asks_for_sends(peer);
   if (asks && !asked && !view_.is_in_joint_call(peer))
     membership_.called(peer, {LastCall::AnySend{}, context_.now});
   if (asked && !asks) membership_.stopped_asking(peer, context_.now);
@@ -295,20 +296,20 @@ Status Group::on(PeerId peer, const protocol::StateReport& message) {
 Status Group::on(PeerId peer, const protocol::Ping& message) {
   connections_.send(peer, protocol::Pong{message.counter, 0, {}});
   if (epochs_.recovering()) return {};
-  return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
+  return present_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
 Status Group::on(PeerId peer, const protocol::Pong& message) {
   if (epochs_.recovering()) return {};
-  return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
+  return present_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
 // ---- Joint calls ----
 
 Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
-  if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
-  if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
+  if (message.epoch < present_.number()) return {};  // it crossed the EpochStart
+  if (message.epoch != present_.number()) return violation("Vote in a future epoch");
   if (!well_formed(message.offer))
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
@@ -396,7 +397,7 @@ std::optional<bool> Group::announced_of(const Group& other) const {
 // for no operation of others, and they need not wait for its calls.
 void Group::close_posting_of_voters() {
   for (const PeerId member : membership_.members()) {
-    if (ballot_.is_open(member, JointKind::kUpdateTopology)) epochs_.close_posting(member);
+    if (ballot_.is_open(member, JointKind::kUpdateTopology)) present_.close_posting(member);
   }
 }
 
@@ -410,7 +411,7 @@ void Group::reconfigured() {
   }
   PCCL_ASSERT(ballot_.size() == membership_.members().size());
   ballot_.reconfigure(membership_.members(), membership_.rank_names());
-  agreement_.interrupt(epochs_.last_losses());
+  agreement_.interrupt(present_.last_losses());
 }
 
 // update_topology is the only joint call that can begin, and a sync_shared_state can only continue.
@@ -438,7 +439,7 @@ void Group::break_up() {
 // ---- The shared state ----
 
 Status Group::on(PeerId peer, const protocol::StateList& message) {
-  if (message.epoch != epochs_.current()) return {};  // its call is cast again, or has ended
+  if (message.epoch != present_.number()) return {};  // its call is cast again, or has ended
   const std::string why = agreement_.on_list(peer, message);
   if (why.empty()) return {};
   if (!membership_.is_newcomer(peer)) return violation("StateList: " + why);
@@ -485,7 +486,7 @@ void Group::give_up_call(JointKind kind) {
 // ---- Members that make no call ----
 
 bool Group::watch_newcomers(const std::string& awaited_by_others) {
-  std::vector<Misfit> wrong = epochs_.take_misfits();
+  std::vector<Misfit> wrong = present_.take_misfits();
   const std::vector<Misfit> overdue = judge_.overdue_newcomers(awaited_by_others);
   wrong.insert(wrong.end(), overdue.begin(), overdue.end());
   for (const Misfit& misfit : wrong) {
@@ -538,16 +539,16 @@ std::vector<HeldMessages::Held> Group::take_held() {
 
 void Group::restore_ballot() {
   PCCL_ASSERT(!epochs_.recovering() && view_.has_members());
-  ballot_ = Ballot(epochs_.ranked(), membership_.rank_names());
-  for (const PeerId peer : epochs_.ranked()) {
+  ballot_ = Ballot(ids(present_.start().members), membership_.rank_names());
+  for (const PeerId peer : ids(present_.start().members)) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
   PCCL_ASSERT(ballot_.size() == membership_.members().size());
   if (epochs_.broken()) ballot_.break_up();
-  announced_.add(epochs_.together(), false);
+  announced_.add(present_.start().together, false);
   for (const auto& [peer, resume] : epochs_.take_recovered()) {
     announced_.add(resume.together, resume.pending);
-    const bool counts = epochs_.in_generation(resume.epoch);
+    const bool counts = present_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
   }
 }
@@ -565,7 +566,7 @@ std::vector<PeerId> Group::tick() {
   // Members that were spared because this process was paused.
   const std::vector<PeerId> members = membership_.members();
   for (const PeerId peer : members) lose_if_cut_off(peer);
-  return epochs_.unresponsive_members();
+  return present_.unresponsive_members();
 }
 
 void Group::persisted(uint64_t token) {
@@ -581,8 +582,7 @@ void Group::advance() {
     carry_out(state_call_.begin());
   }
   carry_out(plan_call_.advance());
-  on_turn(epochs_.advance(quorum_, !agreement_.recording(),
-                          ballot_.is_complete(JointKind::kUpdateTopology),
+  on_turn(epochs_.advance(!agreement_.recording(), ballot_.is_complete(JointKind::kUpdateTopology),
                           ballot_.is_complete(JointKind::kSyncSharedState)));
   if (epochs_.phase() != Epochs::Phase::kActive) optimization_.interrupt();
   notices_.update();
@@ -612,8 +612,8 @@ void Group::on_turn(Epochs::Turn turn) {
 
 void Group::flush() {
   forget_left();
-  epochs_.flush();
-  for (const OpKey op : epochs_.take_ended()) notices_.ended(op);
+  present_.flush();
+  for (const OpKey op : present_.take_ended()) notices_.ended(op);
 }
 
 void Group::report_waits(const std::optional<Wait>& joint_wait) {

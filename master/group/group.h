@@ -29,6 +29,7 @@
 
 #include "csrc/base/status.h"
 #include "master/epochs/epochs.h"
+#include "master/epochs/present_epoch.h"
 #include "master/group/announced_ballots.h"
 #include "master/group/ballot.h"
 #include "master/group/dialling.h"
@@ -100,7 +101,7 @@ class Group {
     return membership_.links.measured(peer, message);
   }
   Status on(PeerId peer, const protocol::Begin& message);
-  Status on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
+  Status on(PeerId peer, const protocol::Done& message) { return present_.done(peer, message); }
   Status on(PeerId peer, const protocol::AbortRequest& message);
   Status on(PeerId peer, const protocol::AwaitSend& message);
   Status on(PeerId peer, const protocol::StateReport& message);
@@ -188,6 +189,7 @@ class Group {
   Connections& connections_;
   Quorum quorum_;
   Membership membership_;
+  PresentEpoch present_;
   Epochs epochs_;
   Ballot ballot_;
   Agreement agreement_;

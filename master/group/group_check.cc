@@ -7,6 +7,7 @@ using protocol::JointKind;
 
 void Group::check() const {
   membership_.check();
+  present_.check();
   epochs_.check();
   ballot_.check();
   agreement_.check();
@@ -23,7 +24,7 @@ void Group::check() const {
     PCCL_ASSERT(membership_.is_member(peer) && membership_.find(peer)->connected);
   }
   for (const PeerId peer : left_) {
-    PCCL_ASSERT(membership_.find(peer) == nullptr && epochs_.needs(peer));
+    PCCL_ASSERT(membership_.find(peer) == nullptr && present_.needs(peer));
   }
 }
 
@@ -50,7 +51,7 @@ void Group::check_nothing_is_due() const {
       PCCL_ASSERT(!ballot_.is_complete(JointKind::kOptimizeTopology) || optimization_.under_way());
       break;
     case Epochs::Phase::kDraining:
-      PCCL_ASSERT(!epochs_.operations().drained() || epochs_.waits_for_peers());
+      PCCL_ASSERT(!present_.operations().drained() || epochs_.waits_for_peers());
       break;
     case Epochs::Phase::kFreezing:
       PCCL_ASSERT(epochs_.awaits_reports() || agreement_.recording());
@@ -69,7 +70,7 @@ void Group::check_votes() const {
   if (epochs_.recovering()) return;
   for (const PeerId member : members) {
     PCCL_ASSERT(ballot_.is_voter(member, *membership_.rank(member)));
-    if (ballot_.has_voted(member)) PCCL_ASSERT(ballot_.vote(member).epoch == epochs_.current());
+    if (ballot_.has_voted(member)) PCCL_ASSERT(ballot_.vote(member).epoch == present_.number());
   }
   const Epochs::Phase phase = epochs_.phase();
   if (phase == Epochs::Phase::kDraining) {

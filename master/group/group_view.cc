@@ -43,7 +43,7 @@ bool GroupView::waits_in_joint_call(PeerId member) const {
 bool GroupView::is_in_call(PeerId member) const {
   if (waits_in_joint_call(member)) return true;
   if (epochs.phase() != Epochs::Phase::kActive) return false;
-  const Operations& operations = epochs.operations();
+  const Operations& operations = present.operations();
   return operations.is_in_any(member) || (!epochs.broken() && operations.is_to_repeat(member));
 }
 
@@ -64,11 +64,11 @@ protocol::Settled GroupView::settled_ballot() const {
   PCCL_ASSERT(ballot.is_complete());
   const PeerId first = membership.members()[0];
   const PeerId voter = epochs.broken() ? first : PeerId{};
-  return {id, epochs.generation(), voter, ballot.vote(first).number};
+  return {id, present.start().generation, voter, ballot.vote(first).number};
 }
 
 bool GroupView::votes_in(const protocol::Settled& settled) const {
-  if (settled.group != id || settled.generation != epochs.generation()) return false;
+  if (settled.group != id || settled.generation != present.start().generation) return false;
   if (settled.voter && !membership.is_member(settled.voter)) return false;
   const auto& members = membership.members();
   return std::all_of(members.begin(), members.end(), [&](PeerId member) {

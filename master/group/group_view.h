@@ -11,6 +11,7 @@ class Ballot;
 class Connections;
 class Epochs;
 class Membership;
+class PresentEpoch;
 struct Context;
 struct Quorum;
 
@@ -20,6 +21,7 @@ struct GroupView {
   const Connections& connections;
   const Quorum& quorum;
   const Membership& membership;
+  const PresentEpoch& present;
   const Epochs& epochs;
   const Ballot& ballot;
   const Agreement& agreement;

@@ -159,7 +159,7 @@ void Groups::check() const {
 
 size_t Groups::weight() const {
   size_t weight = 0;
-  for (const auto& [id, group] : all_) weight += 1 + group.view().epochs.weight();
+  for (const auto& [id, group] : all_) weight += 1 + group.view().present.weight();
   return weight;
 }
 

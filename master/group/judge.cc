@@ -29,7 +29,8 @@ bool Judge::others_wait() const {
   const auto& members = view_.membership.members();
   return std::all_of(members.begin(), members.end(), [this](PeerId member) {
     const bool votes = view_.waits_in_joint_call(member);
-    return view_.membership.is_newcomer(member) || votes || view_.epochs.operations().waits(member);
+    return view_.membership.is_newcomer(member) || votes ||
+           view_.present.operations().waits(member);
   });
 }
 
@@ -37,7 +38,7 @@ bool Judge::others_wait() const {
 // wait for it while the newcomer shares a call with another member, the others disagree among
 // themselves.
 Probation::Seen Judge::see_newcomer(PeerId peer) const {
-  const Operations& operations = view_.epochs.operations();
+  const Operations& operations = view_.present.operations();
   const bool votes = view_.waits_in_joint_call(peer);
   size_t others = 0, voted = 0;
   PeerId voter{};
@@ -163,7 +164,7 @@ std::optional<Probation::Seen> Judge::see_late(PeerId peer,
   if (!view_.membership.find(peer)->connected) return std::nullopt;
   Operations::Awaited awaited;
   if (view_.epochs.phase() == Epochs::Phase::kActive)
-    awaited = view_.epochs.operations().awaited(peer, view_.membership.newcomers());
+    awaited = view_.present.operations().awaited(peer, view_.membership.newcomers());
   for (const PeerId member : members) {
     if (!view_.ballot.has_voted(member) || view_.agreement.decided()) continue;
     awaited.by.insert(member);

@@ -20,7 +20,7 @@ Ruling PlanCall::advance() {
                    view_.ballot.is_complete(JointKind::kOptimizeTopology);
   if (!due) return {};
   if (optimization_.adopting()) return end();
-  const protocol::EpochStart& now = epochs_.start_of_epoch();
+  const protocol::EpochStart& now = view_.present.start();
   if (optimization_.idle()) {
     Ruling ruling = rule_on_budgets(view_);
     if (!ruling.empty()) return ruling;
@@ -50,7 +50,7 @@ Ruling PlanCall::advance() {
 
 Ruling PlanCall::end() {
   protocol::Answer answer;
-  answer.plan = optimization_.result(epochs_.start_of_epoch());
+  answer.plan = optimization_.result(view_.present.start());
   const auto& plan = *answer.plan;
   context_.log(LogLevel::kInfo, "optimize_topology" + group_text(view_.id) + " has measured " +
                                     count_text(plan.measured.size(), "pair") + " and has " +
@@ -68,13 +68,13 @@ Ruling PlanCall::give_up() const {
 
 std::string PlanCall::waits_for() const {
   const std::string operation =
-      optimization_.waits() ? epochs_.operations().under_way() : std::string();
+      optimization_.waits() ? view_.present.operations().under_way() : std::string();
   return operation.empty() ? "" : "for " + operation + " to end";
 }
 
 bool PlanCall::finds_better_plan() {
   if (epochs_.phase() != Epochs::Phase::kActive || epochs_.needs_reconfiguration()) return false;
-  auto better = optimization_.better_plan(epochs_.start_of_epoch());
+  auto better = optimization_.better_plan(view_.present.start());
   if (!better) return false;
   context_.log(LogLevel::kInfo,
                "another ring is predicted to be faster" + group_text(view_.id, " for"));

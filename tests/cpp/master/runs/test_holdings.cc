@@ -5,12 +5,12 @@
 namespace pccl::master {
 namespace {
 
-constexpr ConnectionId kOne{1}, kTwo{2}, kThree{3};
+constexpr ConnectionId kFirst{1}, kSecond{2}, kThree{3};
 
 TEST(Holdings, LetAllBeUpToTheBudget) {
   Holdings holdings(100);
-  holdings.set(kOne, 7, 60);
-  holdings.set(kTwo, 8, 40);
+  holdings.set(kFirst, 7, 60);
+  holdings.set(kSecond, 8, 40);
   EXPECT_EQ(holdings.total(), 100u);
   EXPECT_FALSE(holdings.excess().has_value());
   holdings.check();
@@ -18,8 +18,8 @@ TEST(Holdings, LetAllBeUpToTheBudget) {
 
 TEST(Holdings, NameTheLargestOfThePartyThatHasMost) {
   Holdings holdings(100);
-  holdings.set(kOne, 7, 50);
-  holdings.set(kTwo, 8, 30);
+  holdings.set(kFirst, 7, 50);
+  holdings.set(kSecond, 8, 30);
   holdings.set(kThree, 8, 31);
   EXPECT_EQ(holdings.excess(), kThree) << "one connection has more, another party";
   holdings.forget(kThree);
@@ -30,13 +30,13 @@ TEST(Holdings, NameTheLargestOfThePartyThatHasMost) {
 
 TEST(Holdings, KnowWhoHasChangedItsParty) {
   Holdings holdings(10);
-  holdings.set(kOne, 0, 20);
-  holdings.set(kTwo, 0, 5);
-  holdings.set(kOne, 7, 4);  // it belongs to a run now, and most of its bytes were read
+  holdings.set(kFirst, 0, 20);
+  holdings.set(kSecond, 0, 5);
+  holdings.set(kFirst, 7, 4);  // it belongs to a run now, and most of its bytes were read
   EXPECT_EQ(holdings.total(), 9u);
-  holdings.set(kTwo, 0, 8);
-  EXPECT_EQ(holdings.excess(), kTwo);
-  EXPECT_EQ(holdings.of(kOne), 4u);
+  holdings.set(kSecond, 0, 8);
+  EXPECT_EQ(holdings.excess(), kSecond);
+  EXPECT_EQ(holdings.of(kFirst), 4u);
   EXPECT_EQ(holdings.of(kThree), 0u);
   holdings.check();
 }

@@ -1,0 +1,122 @@
+#include "master/epochs/epoch_plan.h"
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/text.h"
+#include "master/context.h"
+#include "master/epochs/present_epoch.h"
+#include "master/epochs/verdict.h"
+#include "master/members/membership.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+namespace {
+
+// Bytes for one one-shot operation at each member: the larger the group, the smaller the tensors.
+constexpr size_t kOneShotScratchBytes = 512u << 10;
+
+uint32_t milliseconds(Duration time) {
+  return static_cast<uint32_t>(time / std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+bool PlanBasis::continues() const {
+  if (context.ends) return false;
+  const bool enough = membership.members().size() >= quorum.min_peers;
+  return losses.empty() || (context.policy == protocol::LossPolicy::kRetry && enough);
+}
+
+protocol::EpochStart PlanBasis::start(protocol::EpochStart numbers,
+                                      const std::vector<PeerId>& members,
+                                      const RoutePlan* planned) const {
+  protocol::EpochStart start = std::move(numbers);
+  PCCL_ASSERT(start.epoch > present.number() && start.generation <= start.epoch);
+  start.min_peers = quorum.min_peers;
+  if (members.size() <= protocol::kOneShotMembersMax) {
+    const size_t share = kOneShotScratchBytes / std::max<size_t>(members.size(), 1);
+    start.one_shot_bytes =
+        static_cast<uint32_t>(std::min<size_t>(context.options.one_shot_bytes, share));
+  }
+  for (const PeerId peer : members) {
+    start.members.push_back(membership.member(peer));
+    if (!membership.is_member(peer)) start.joined.push_back(peer);
+  }
+  start.left = ids(losses.members());
+  PCCL_ASSERT(members.size() == membership.members().size() + start.joined.size());
+  set_routes(start, membership.links, {context.pattern, context.options.shares},
+             {present.number() ? &present.start() : nullptr, planned});
+  return start;
+}
+
+protocol::EpochEnd PlanBasis::end(const Reports& reports, bool syncs) const {
+  using protocol::Continuation;
+  const std::vector<PeerId>& survivors = membership.members();
+  PCCL_ASSERT(!survivors.empty() && reports.size() == survivors.size());
+  const Operations& operations = present.operations();
+  const auto announced = [this](OpKey op) {
+    return present.announced().current.verdicts.contains(op);
+  };
+  protocol::EpochEnd end{present.number(), named_losses(), {}, lost_text(), {}, {}};
+  end.committed = decide(reports, [&](OpKey op) { return operations.concerned(op, survivors); });
+  std::erase_if(end.committed, announced);
+  end.kept = decide_kept(reports, end.committed,
+                         [&](OpKey op) { return operations.keeps(op) && !announced(op); });
+  const bool may_keep = survivors.size() >= quorum.min_peers && !context.ends;
+  if (continues() && !present.is_kept()) {
+    end.continuation = Continuation::kEverything;
+  } else if ((!end.kept.empty() || syncs) && may_keep) {
+    end.continuation = Continuation::kKept;
+  } else {
+    end.continuation = Continuation::kNothing;
+    end.kept.clear();
+  }
+  return end;
+}
+
+std::vector<protocol::Member> PlanBasis::named_losses() const {
+  return context.ends ? std::vector<protocol::Member>() : losses.members();
+}
+
+std::string PlanBasis::lost_text() const {
+  if (context.ends) return protocol::kFarewellText;
+  if (losses.empty() && present.is_kept()) return end_status().message;  // no loss since then
+  std::string out = losses.reasons();
+  const size_t left = membership.members().size();
+  if (left < quorum.min_peers) out += "; " + shortage_text(left, quorum.min_peers);
+  return std::string(cut(out, protocol::kTextBytesMax));
+}
+
+Status PlanBasis::end_status() const {
+  const Announced& announced = present.announced();
+  if (!announced.current.end && !present.is_kept()) return {Code::kPeerLost, lost_text(), {}};
+  const auto& end = (announced.current.end ? announced.current : announced.previous).end;
+  PCCL_ASSERT(end.has_value());
+  return {context.ends && end->lost.empty() ? Code::kMasterLost : Code::kPeerLost, end->text};
+}
+
+MembershipRecord PlanBasis::record(GroupId group, const EpochPlan& plan) const {
+  Announced announced = present.announced();
+  if (plan.end) announced.end(*plan.end);
+  if (plan.start) announced.begin(*plan.start);
+  MembershipRecord record{.group = group,
+                          .policy = context.policy,
+                          .pattern = context.pattern,
+                          .peer_timeout_ms = milliseconds(context.peer_timeout),
+                          .first_call_timeout_ms = milliseconds(context.first_call_timeout),
+                          .call_timeout_ms = milliseconds(context.call_timeout),
+                          .founders = quorum.founders,
+                          .min_peers = quorum.min_peers,
+                          .previous = announced.previous.record(),
+                          .current = announced.current.record(),
+                          .start = announced.start,
+                          .members = {}};
+  for (const PeerId member : plan.start ? ids(plan.start->members) : membership.members())
+    record.members.push_back(membership.record(member));
+  PCCL_ASSERT(record.start.epoch == record.current.epoch);
+  PCCL_ASSERT(record.members.size() <= record.start.members.size());
+  return record;
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,59 @@
+// EpochPlan: the next step in the sequence of epochs, as a value: the end of the present epoch, the
+// start of the next one, or both. Without either, the present epoch continues. Epochs has the
+// record of a plan made durable before it sends the plan to the members. A PlanBasis makes plans:
+// it reads the parts of a group and changes nothing.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/protocol/messages.h"
+#include "master/epochs/losses.h"
+#include "master/epochs/routes.h"
+#include "master/runs/records.h"
+
+namespace pccl::master {
+
+class Membership;
+class PresentEpoch;
+struct Context;
+struct Quorum;
+
+struct EpochPlan {
+  uint64_t token = 0;  // of its record
+  std::optional<protocol::EpochEnd> end = {};
+  std::optional<protocol::EpochStart> start = {};
+  size_t lost = 0;  // number of losses when the plan was made
+};
+
+// The state reports of the survivors.
+using Reports = std::map<PeerId, protocol::StateReport>;
+
+struct PlanBasis {
+  const Context& context;
+  const Quorum& quorum;
+  const Membership& membership;
+  const PresentEpoch& present;
+  const Losses& losses;
+
+  // If the epoch has to end now, all its operations continue in the next one.
+  bool continues() const;
+  // `numbers`: a start with its epoch and generation. `planned`: the routes that it shall have, if
+  // it has these members; null: none.
+  protocol::EpochStart start(protocol::EpochStart numbers, const std::vector<PeerId>& members,
+                             const RoutePlan* planned) const;
+  // `syncs`: a sync_shared_state is under way. It continues if an epoch does.
+  protocol::EpochEnd end(const Reports& reports, bool syncs) const;
+  // The losses that an EpochEnd names. There are none when the master ends: EpochEnd names that end
+  // instead, because no update_topology repairs it.
+  std::vector<protocol::Member> named_losses() const;
+  std::string lost_text() const;
+  // Why the group is broken: by a loss, or because the master ends. Without such an end: the
+  // members that have left. REQUIRES: a member was lost or has left, or the group is broken.
+  Status end_status() const;
+  MembershipRecord record(GroupId group, const EpochPlan& plan) const;
+};
+
+}  // namespace pccl::master
