@@ -4,6 +4,7 @@
 #include <set>
 
 #include "csrc/base/transitions.h"
+#include "master/epochs/operation_waits.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -190,7 +191,7 @@ void Epochs::freeze() {
 }
 
 std::string Epochs::waits_for() const {
-  if (phase_ == Phase::kDraining) return present_.operations().in_flight();
+  if (phase_ == Phase::kDraining) return present_.waits().in_flight();
   if (phase_ != Phase::kFreezing || silent_ranks().empty()) return {};
   return membership_.ranks_text(silent_ranks()) + " did not report the operations in flight";
 }

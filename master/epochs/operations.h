@@ -3,7 +3,8 @@
 // settles an operation when all members are done, when two descriptions of it differ, when a member
 // gives it up, or when a joint update_topology ends it. If only newcomers describe it differently
 // from all other members, it names them as misfits instead.
-// Epochs owns it. It is pure.
+// PresentEpoch owns it. It is pure. The table itself is in op_table.h, and operation_waits.h
+// describes the waits of the members in it.
 // Invariants:
 // 1. An operation is settled once.
 // 2. A settled operation is remembered until all members have begun it, so that a late Begin is not
@@ -20,7 +21,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -28,17 +28,18 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/base/assert.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/epochs/any_source.h"
+#include "master/epochs/op_table.h"
 #include "master/members/newcomer.h"
 #include "master/runs/records.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
+
+class OperationWaits;
 
 class Operations {
  public:
@@ -57,75 +58,26 @@ class Operations {
   Status done(PeerId peer, OpKey op);
   // A member gives up an operation. If that member is done, others may have committed the operation
   // by now: it is settled only after a member that is not done has agreed to abort.
-  // take_proposals() returns the abort proposals. `missing`: describes the present calls of the
-  // given ranks.
-  using Missing = std::function<std::string(const std::vector<uint32_t>& ranks)>;
-  Status abort(PeerId peer, const protocol::AbortRequest& request, const Missing& missing = {});
-  bool has_begun(PeerId peer, OpKey op) const;
+  // take_proposals() returns the abort proposals.
+  Status abort(PeerId peer, const protocol::AbortRequest& request, const MissingText& missing = {});
+  bool has_begun(PeerId peer, OpKey op) const { return table_.has_begun(peer, op); }
   // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.
-  bool was_begun(PeerId peer, OpKey op) const;
-  bool knows(OpKey op) const { return table_.contains(op); }
-  // The waits of the members: for each one, its oldest open operation that others have not begun.
-  // `waiting`: the ranks that wait in it; `missing`: the ranks that have not begun it. `facing`
-  // describes the receiver of a send that waits in a send to the sender.
-  struct Waiting {
-    OpKey key;
-    std::string name;
-    Instant since;
-    std::vector<uint32_t> waiting, missing;
-    std::string facing;
-  };
-  std::vector<Waiting> waits() const;
-  // Whether the operation is open, and the member has begun it.
-  bool is_in(PeerId peer, OpKey op) const;
-  // Whether the operation is known, concerns the member, and the member has yet to begin it.
-  bool awaits(PeerId peer, OpKey op) const;
+  bool was_begun(PeerId peer, OpKey op) const {
+    return table_.has_begun(peer, op) || table_.is_to_begin_again(peer, op);
+  }
+  bool knows(OpKey op) const { return table_.ops.contains(op); }
+  OperationWaits waits() const;  // of the members; it refers to this object
   // The newcomers, since the last call, whose description of an operation differs from all others.
   // The operation stays open: its epoch is to end without the newcomers.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
 
-  // Open operations that either a newcomer or the other members have begun and the other side has
-  // not. They are named as "all_reduce(...) (#0)"; empty: none. A transfer counts only if it
-  // concerns the newcomer.
-  struct Standoff {
-    bool shares = false;  // the newcomer and another member have begun the same operation,
-    // and a third member that it concerns has not begun it; or another newcomer has not begun a
-    // transfer that concerns these two
-    bool held_up = false;
-    std::string awaited;  // begun by some other members, not by the newcomer
-    std::string
-        // begun by all other members that it concerns: only the newcomer is missing
-        awaited_by_all;
-    std::string alone;  // begun by the newcomer, by none of the others that it concerns
-  };
-  Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
-  // Whether `peer` has begun this operation and is not done, and the operation concerns a member
-  // that is no newcomer.
-  bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
-
   // A member asks for sends to it under a tag, from any sender.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
-    const Status status = any_source_.await(peer, question);
+    const Status status = table_.any_source.await(peer, question);
     end_questions_of_last();
     return status;
   }
-  bool asks_for_sends(PeerId peer) const { return any_source_.asks(peer); }
-  // Whether the member asks for a send, or is in an open operation.
-  bool waits(PeerId peer) const;
-  // Whether the member is in an open operation, or asks for a send.
-  bool is_in_any(PeerId peer) const;
-  // Whether it was in an operation when the epoch before ended, and has yet to begin it again.
-  bool is_to_repeat(PeerId peer) const;
-  // The members, without newcomers, that are in open operations which concern `peer` and which it
-  // has not begun, and the first of these operations, as "all_reduce(...) (#0)"; empty: none.
-  struct Awaited {
-    std::set<PeerId> by;
-    std::string call;
-  };
-  Awaited awaited(PeerId peer, const std::vector<PeerId>& newcomers) const;
-  // The send that a member asks for, newcomers aside; empty: none.
-  std::string asked_send(const std::vector<PeerId>& newcomers) const;
-  AnySource::Answers take_answers() { return any_source_.take_answers(); }
+  AnySource::Answers take_answers() { return table_.any_source.take_answers(); }
 
   // A member has left, and the epoch continues. Aborts the operations that concern this member and
   // that it is not done with: the open ones, and all that begin later.
@@ -142,12 +94,7 @@ class Operations {
   // A joint update_topology: aborts the open operations that some member has not begun. The rest
   // continues.
   void drain();
-  bool drained() const { return open_ == 0; }
-  // An operation that all members which it concerns have begun, and that has no outcome yet:
-  // "all_reduce(...) (t, #1)". Empty: there is none.
-  std::string under_way() const;
-  // "3 operations are in flight, for instance all_reduce(...) (t, #1)"; empty when drained.
-  std::string in_flight() const;
+  bool drained() const { return table_.open == 0; }
 
   // The abort proposals to send since the last call, with the member that each is for.
   std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals();
@@ -177,98 +124,52 @@ class Operations {
   }
   // The end of the epoch before has committed these: they do not begin again.
   void not_repeated(const std::vector<OpKey>& committed) {
-    for (const OpKey op : committed) begun_before_.erase(op);
+    for (const OpKey op : committed) table_.begun_before.erase(op);
   }
-  size_t open_count() const { return open_; }
-  size_t known_count() const { return table_.size(); }  // including settled ones
+  size_t open_count() const { return table_.open; }
+  size_t known_count() const { return table_.ops.size(); }  // including settled ones
   // Whether it is the table of this epoch with these members, in rank order.
   bool is_of(Epoch epoch, const std::vector<protocol::Member>& members) const;
   // Asserts the invariants. REQUIRES: the end of a step.
   void check() const;
 
  private:
-  enum class At : uint8_t { kNothing, kBegun, kDone };
-  static bool transfers(const protocol::OpInfo& info) {
-    return info.kind == protocol::OpKind::kSend;
-  }
-  static bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members);
-  struct Op {
-    protocol::OpInfo info;  // of the first Begin; without the part sizes once it is settled
-    uint32_t first = 0;     // the rank whose Begin that was
-    bool settled = false;
-    // Taken from the reports of members after a restart of the master. It is assumed that the
-    // members that did not report it have begun it.
-    bool restored = false;
-    uint32_t begun = 0;  // by how many of the members that it concerns
-    uint32_t done = 0;
-    std::vector<At> at;  // by rank
-    Instant since;       // time of the first Begin
-    bool faced = false;  // a send that this send faced has ended
-    // The differing descriptions, by rank. These members are never done with the operation.
-    std::map<uint32_t, protocol::OpInfo> otherwise;
-    std::optional<protocol::AbortProposal> proposal;
-  };
-  using Table = std::map<OpKey, Op>;
+  using At = OpTable::At;
+  using Op = OpTable::Op;
+  using Ops = std::map<OpKey, Op>;
 
-  uint32_t rank(PeerId peer) const {
-    const auto at = ranks_.find(peer);
-    PCCL_ASSERT(at != ranks_.end());
-    return at->second;
-  }
-  bool concerns(const Op& op, uint32_t rank) const;
-  uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // all members whose Done counts are done
   // All members that it concerns have begun it, apart from those that have left.
   bool acknowledged(const Op& op) const;
   void abort_without(uint32_t left, bool although_done);
-  void settle_without(Table::iterator at, uint32_t left);
-  std::string without_text(Table::const_iterator at, uint32_t left) const;
-  void settle_closed(Table::iterator at, const std::vector<uint32_t>& idle);
+  void settle_without(Ops::iterator at, uint32_t left);
+  std::string without_text(Ops::const_iterator at, uint32_t left) const;
+  void settle_closed(Ops::iterator at, const std::vector<uint32_t>& idle);
   std::optional<uint32_t> missed_by_left(const Op& op) const;
   std::optional<uint32_t> missed_by_closed(const Op& op) const;
   void end_questions_of_last();
-  void mark_begun(Table::iterator at, uint32_t rank);
+  void mark_begun(Ops::iterator at, uint32_t rank);
   bool awaits_receiver(OpKey key,
                        const Op& op) const;  // an open send that only its sender has begun
   void propose_abort(Op& op, const protocol::AbortRequest& request);
-  void settle(Table::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
-  void forget_if_acknowledged(Table::iterator at);
-  void erase(Table::iterator at);
+  void settle(Ops::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
+  void forget_if_acknowledged(Ops::iterator at);
+  void erase(Ops::iterator at);
   void forget_descriptions(Op& op);
-  std::vector<uint32_t> ranks_at(const Op& op, At what) const;
-  std::string name(const Op& op, OpKey key) const;
-  bool faces(const Op& op, const Op& other) const;
   void mark_faced(const Op& op);
-  std::string facing_text(const Op& op) const;  // empty if it faces no send
-  protocol::PeerText who() const;
-  Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
   std::string mismatch(const Op& op, OpKey key) const;
-  void judge(Table::iterator at, const std::vector<PeerId>& newcomers);
-  bool is_in(const std::vector<PeerId>& peers, uint32_t rank) const;
-  // The numbers of members (without newcomers) concerned by it that have begun it, and that have
-  // not.
-  std::pair<size_t, size_t> others(const Op& op, const std::vector<PeerId>& newcomers) const;
+  void judge(Ops::iterator at, const std::vector<PeerId>& newcomers);
   void check(OpKey key, const Op& op) const;
   void check_ranks() const;
 
-  Epoch epoch_;
-  std::vector<PeerId> members_;
-  RankNames names_;
-  std::map<PeerId, uint32_t> ranks_;
-  Table table_;
-  AnySource any_source_;
-  std::set<uint32_t> left_;       // the ranks that have left
+  OpTable table_;
   std::set<uint32_t> closed_;     // the ranks whose posting is closed
-  size_t open_ = 0;               // operations that are not settled
   std::vector<size_t> begun_by_;  // table entries begun, by rank
   // Bytes that the descriptions of open operations carry, by the rank that has given them.
   std::vector<size_t> carried_by_;
   std::vector<protocol::Verdict> settled_;
   std::vector<Misfit> misfits_;
   std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;
-  // The members that had begun an operation, not settled yet, in an earlier epoch of the
-  // generation. They begin it again in this epoch.
-  std::map<OpKey, std::set<PeerId>> begun_before_;
 };
 
 }  // namespace pccl::master

@@ -4,11 +4,14 @@
 
 #include "csrc/protocol/limits.h"
 #include "master/context.h"
+#include "master/epochs/operation_waits.h"
 #include "master/members/connections.h"
 #include "master/members/membership.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
+
+OperationWaits PresentEpoch::waits() const { return operations_.waits(); }
 
 // ---- From members ----
 
@@ -45,7 +48,7 @@ Status PresentEpoch::done(PeerId peer, const protocol::Done& done) {
 }
 
 Status PresentEpoch::abort(PeerId peer, const protocol::AbortRequest& request,
-                           const Operations::Missing& missing) {
+                           const MissingText& missing) {
   PCCL_ASSERT(membership_.is_member(peer));
   if (request.epoch != number() || !runs()) return check(request.epoch);
   return operations_.abort(peer, request, missing);

@@ -43,6 +43,7 @@ class PresentEpoch {
   const protocol::EpochStart& start() const { return announced_.start; }
   const Announced& announced() const { return announced_; }
   const Operations& operations() const { return operations_; }
+  OperationWaits waits() const;  // of its members; it refers to this object
   // This epoch is a continuation with kept operations only.
   bool is_kept() const {
     return announced_.start.generation != announced_.start.epoch && announced_.previous.end &&
@@ -66,8 +67,7 @@ class PresentEpoch {
   // ---- From members: kProtocol if not allowed; ignored if it crossed the end of the epoch ----
   Status begin(PeerId peer, const protocol::Begin& begin);
   Status done(PeerId peer, const protocol::Done& done);
-  Status abort(PeerId peer, const protocol::AbortRequest& request,
-               const Operations::Missing& missing = {});
+  Status abort(PeerId peer, const protocol::AbortRequest& request, const MissingText& missing = {});
   // While an epoch ends, nothing is taken any more: the receiver asks again in the next one.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
     if (question.epoch != number() || !runs()) return check(question.epoch);

@@ -1,6 +1,6 @@
 // verdict: decides how operations end after a loss, from the survivors' state reports, and keeps
-// the log of verdicts, which all members of an epoch receive in the same order. Pure; Epochs calls
-// and owns it.
+// the log of verdicts, which all members of an epoch receive in the same order. Pure; PlanBasis
+// calls decide(), and PresentEpoch owns the log.
 // The commit rule (docs/design.md, section 6). tests/cpp/master/epochs/test_verdict.cc checks it
 // for every combination of states:
 // 1. A verdict that any survivor knows wins.

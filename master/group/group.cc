@@ -5,6 +5,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/codec.h"
+#include "master/epochs/operation_waits.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -271,7 +272,7 @@ Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == present_.number() && epochs_.phase() == Epochs::Phase::kActive &&
       message.code != Code::kMembershipChanged && membership_.is_newcomer(peer) &&
-      present_.operations().holds_up(peer, message.op, newcomers)) {
+      present_.waits().holds_up(peer, message.op, newcomers)) {
     remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
     return {};
   }
@@ -280,9 +281,9 @@ Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
 }
 
 Status Group::on(PeerId peer, const protocol::AwaitSend& message) {
-  const bool asked = present_.operations().asks_for_sends(peer);
+  const bool asked = present_.waits().asks_for_sends(peer);
   Status status = present_.await_send(peer, message);
-  const bool asks = present_.operations().asks_for_sends(peer);
+  const bool asks = present_.waits().asks_for_sends(peer);
   if (asks && !asked && !view_.is_in_joint_call(peer))
     membership_.called(peer, {LastCall::AnySend{}, context_.now});
   if (asked && !asks) membership_.stopped_asking(peer, context_.now);

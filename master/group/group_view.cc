@@ -5,6 +5,7 @@
 #include "csrc/base/assert.h"
 #include "master/context.h"
 #include "master/epochs/epochs.h"
+#include "master/epochs/operation_waits.h"
 #include "master/group/ballot.h"
 #include "master/members/membership.h"
 #include "master/state/agreement.h"
@@ -43,8 +44,8 @@ bool GroupView::waits_in_joint_call(PeerId member) const {
 bool GroupView::is_in_call(PeerId member) const {
   if (waits_in_joint_call(member)) return true;
   if (epochs.phase() != Epochs::Phase::kActive) return false;
-  const Operations& operations = present.operations();
-  return operations.is_in_any(member) || (!epochs.broken() && operations.is_to_repeat(member));
+  const OperationWaits waits = present.waits();
+  return waits.is_in_any(member) || (!epochs.broken() && waits.is_to_repeat(member));
 }
 
 bool GroupView::is_busy() const {

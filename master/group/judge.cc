@@ -6,6 +6,7 @@
 #include "csrc/base/assert.h"
 #include "master/context.h"
 #include "master/epochs/epochs.h"
+#include "master/epochs/operation_waits.h"
 #include "master/group/ballot.h"
 #include "master/members/connections.h"
 #include "master/members/membership.h"
@@ -30,7 +31,7 @@ bool Judge::others_wait() const {
   return std::all_of(members.begin(), members.end(), [this](PeerId member) {
     const bool votes = view_.waits_in_joint_call(member);
     return view_.membership.is_newcomer(member) || votes ||
-           view_.present.operations().waits(member);
+           view_.present.waits().is_held_up(member);
   });
 }
 
@@ -38,7 +39,7 @@ bool Judge::others_wait() const {
 // wait for it while the newcomer shares a call with another member, the others disagree among
 // themselves.
 Probation::Seen Judge::see_newcomer(PeerId peer) const {
-  const Operations& operations = view_.present.operations();
+  const OperationWaits operations = view_.present.waits();
   const bool votes = view_.waits_in_joint_call(peer);
   size_t others = 0, voted = 0;
   PeerId voter{};
@@ -162,9 +163,9 @@ std::vector<Misfit> Judge::overdue_newcomers(const std::string& awaited_by_other
 std::optional<Probation::Seen> Judge::see_late(PeerId peer,
                                                const std::vector<PeerId>& members) const {
   if (!view_.membership.find(peer)->connected) return std::nullopt;
-  Operations::Awaited awaited;
+  OperationWaits::Awaited awaited;
   if (view_.epochs.phase() == Epochs::Phase::kActive)
-    awaited = view_.present.operations().awaited(peer, view_.membership.newcomers());
+    awaited = view_.present.waits().awaited(peer, view_.membership.newcomers());
   for (const PeerId member : members) {
     if (!view_.ballot.has_voted(member) || view_.agreement.decided()) continue;
     awaited.by.insert(member);

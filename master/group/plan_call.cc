@@ -4,6 +4,7 @@
 
 #include "master/context.h"
 #include "master/epochs/epochs.h"
+#include "master/epochs/operation_waits.h"
 #include "master/group/ballot.h"
 #include "master/group/budgets.h"
 #include "master/group/group_view.h"
@@ -68,7 +69,7 @@ Ruling PlanCall::give_up() const {
 
 std::string PlanCall::waits_for() const {
   const std::string operation =
-      optimization_.waits() ? view_.present.operations().under_way() : std::string();
+      optimization_.waits() ? view_.present.waits().under_way() : std::string();
   return operation.empty() ? "" : "for " + operation + " to end";
 }
 

@@ -5,6 +5,7 @@
 #include "csrc/base/assert.h"
 #include "master/context.h"
 #include "master/epochs/epochs.h"
+#include "master/epochs/operation_waits.h"
 #include "master/group/ballot.h"
 #include "master/members/membership.h"
 #include "master/text_format.h"
@@ -40,8 +41,7 @@ bool WaitTexts::blocks(uint32_t rank) const {
   if (op == nullptr) return std::holds_alternative<protocol::JointKind>(last.call);
   const auto& members = view_.membership.members();
   return std::any_of(members.begin(), members.end(), [&](PeerId member) {
-    return view_.is_in_joint_call(member) &&
-           view_.present.operations().awaits(member, op->key);
+    return view_.is_in_joint_call(member) && view_.present.waits().awaits(member, op->key);
   });
 }
 
@@ -57,7 +57,7 @@ std::string WaitTexts::last_call_of(uint32_t rank) const {
   const std::optional<PeerId> peer = member_at(rank);
   if (!peer) return "which is lost";
   const Membership::Peer& about = *view_.membership.find(*peer);
-  const bool receives = about.connected && view_.present.operations().asks_for_sends(*peer);
+  const bool receives = about.connected && view_.present.waits().asks_for_sends(*peer);
   if (receives && !is_in_last_call(*peer)) return "which waits for a send from any rank";
   return last_call_text(about.last_call, {about.connected, is_in_last_call(*peer)},
                         view_.context.now);
@@ -66,9 +66,9 @@ std::string WaitTexts::last_call_of(uint32_t rank) const {
 bool WaitTexts::is_in_last_call(PeerId member) const {
   const LastCall& last = view_.membership.find(member)->last_call;
   if (std::holds_alternative<LastCall::AnySend>(last.call))
-    return view_.present.operations().asks_for_sends(member);
+    return view_.present.waits().asks_for_sends(member);
   const auto* op = std::get_if<LastCall::Operation>(&last.call);
-  return op != nullptr ? view_.present.operations().is_in(member, op->key)
+  return op != nullptr ? view_.present.waits().is_in(member, op->key)
                        : view_.is_in_joint_call(member);
 }
 
@@ -139,7 +139,7 @@ std::vector<Wait> WaitTexts::operation_waits() const {
   std::vector<Wait> all;
   const Epochs::Phase phase = view_.epochs.phase();
   if (phase != Epochs::Phase::kActive && phase != Epochs::Phase::kDraining) return all;
-  for (const Operations::Waiting& one : view_.present.operations().waits()) {
+  for (const OperationWaits::Waiting& one : view_.present.waits().all()) {
     Wait wait{one.name,
               one.since,
               {},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "master/epochs/operation_waits.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
@@ -133,10 +134,11 @@ TEST_F(OperationsTest, DrainingEndsWhatSomebodyHasNotBegun) {
   EXPECT_EQ(what.code, Code::kMembershipChanged);
   EXPECT_TRUE(contains(what.text, "rank 2 had not called it")) << what.text;
   EXPECT_FALSE(table.drained());
-  EXPECT_TRUE(contains(table.in_flight(), "1 operation is in flight")) << table.in_flight();
+  EXPECT_TRUE(contains(table.waits().in_flight(), "1 operation is in flight"))
+      << table.waits().in_flight();
   for (const PeerId peer : {kA, kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
   EXPECT_TRUE(table.drained());
-  EXPECT_EQ(table.in_flight(), "");
+  EXPECT_EQ(table.waits().in_flight(), "");
 }
 
 TEST_F(OperationsTest, ATransferConcernsTwoAndItsReceiverDecides) {

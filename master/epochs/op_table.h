@@ -1,0 +1,108 @@
+// OpTable: the operations of one epoch, and the progress of each member in them, as values.
+// Operations owns one and changes it by its rules; OperationWaits reads it. It is pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/clock.h"
+#include "csrc/protocol/messages.h"
+#include "master/epochs/any_source.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+
+// Describes the present calls of the members of these ranks.
+using MissingText = std::function<std::string(const std::vector<uint32_t>& ranks)>;
+
+struct OpTable {
+  enum class At : uint8_t { kNothing, kBegun, kDone };
+  struct Op {
+    protocol::OpInfo info;  // of the first Begin; without the part sizes once it is settled
+    uint32_t first = 0;     // the rank whose Begin that was
+    bool settled = false;
+    // Taken from the reports of members after a restart of the master. It is assumed that the
+    // members that did not report it have begun it.
+    bool restored = false;
+    uint32_t begun = 0;  // by how many of the members that it concerns
+    uint32_t done = 0;
+    std::vector<At> at;  // by rank
+    Instant since;       // time of the first Begin
+    bool faced = false;  // a send that this send faced has ended
+    // The differing descriptions, by rank. These members are never done with the operation.
+    std::map<uint32_t, protocol::OpInfo> otherwise;
+    std::optional<protocol::AbortProposal> proposal;
+  };
+
+  Epoch epoch;
+  std::vector<PeerId> members;  // in rank order, as are their names
+  RankNames names;
+  std::map<PeerId, uint32_t> ranks;
+  std::map<OpKey, Op> ops;
+  size_t open = 0;  // operations that are not settled
+  AnySource any_source;
+  std::set<uint32_t> left;  // the ranks that have left
+  // The members that had begun an operation, not settled yet, in an earlier epoch of the
+  // generation. They begin it again in this epoch.
+  std::map<OpKey, std::set<PeerId>> begun_before;
+
+  static bool transfers(const protocol::OpInfo& info) {
+    return info.kind == protocol::OpKind::kSend;
+  }
+  uint32_t rank(PeerId peer) const {
+    const auto at = ranks.find(peer);
+    PCCL_ASSERT(at != ranks.end());
+    return at->second;
+  }
+  const Op* find(OpKey key) const {  // null: it is unknown
+    const auto at = ops.find(key);
+    return at == ops.end() ? nullptr : &at->second;
+  }
+  bool has_begun(PeerId peer, OpKey key) const {
+    const Op* const op = find(key);
+    return op != nullptr && op->at[rank(peer)] != At::kNothing;
+  }
+  // It was begun in an earlier epoch of the generation, and is to be begun again.
+  bool is_to_begin_again(PeerId peer, OpKey key) const {
+    const auto before = begun_before.find(key);
+    return before != begun_before.end() && before->second.contains(peer);
+  }
+  bool concerns(const Op& op, uint32_t rank) const {
+    PCCL_DCHECK(rank < members.size() && op.at.size() == members.size());
+    if (!transfers(op.info)) return true;
+    return members[rank] == op.info.root || members[rank] == op.info.receiver;
+  }
+  bool is_one_of(const std::vector<PeerId>& some, uint32_t rank) const {
+    return std::find(some.begin(), some.end(), members[rank]) != some.end();
+  }
+  // The number of members that it concerns.
+  uint32_t parties(const Op& op) const {
+    return transfers(op.info) ? 2 : static_cast<uint32_t>(members.size());
+  }
+  std::vector<uint32_t> ranks_at(const Op& op, At progress) const {
+    std::vector<uint32_t> some;
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      if (concerns(op, rank) && op.at[rank] == progress) some.push_back(rank);
+    }
+    return some;
+  }
+  protocol::PeerText who() const {
+    return [this](PeerId peer) {
+      const auto at = ranks.find(peer);
+      return at == ranks.end() ? "peer " + text(peer) : "rank " + std::to_string(at->second);
+    };
+  }
+  // "all_reduce(...) (t, #1) in epoch 1.5".
+  std::string name(const protocol::OpInfo& info, OpKey key) const {
+    return text(info, who()) + " " + text(info, key) + " in epoch " + text(epoch);
+  }
+};
+
+}  // namespace pccl::master
