@@ -11,7 +11,9 @@
 #include "csrc/base/assert.h"
 #include "master/group/groups.h"
 #include "master/group/joint.h"
+#include "master/group/wait_texts.h"
 #include "master/members/admission.h"
+#include "master/run_view.h"
 #include "master/runs/host_exit.h"
 #include "master/text_format.h"
 
@@ -69,12 +71,10 @@ struct MasterCore::Impl {
   void reject(ConnectionId id, const protocol::Reject& reject);
   void cut_off(ConnectionId id, const std::string& why);
   void warn_closed(ConnectionId id, const std::string& why);
-  const Group* find_group_of(PeerId peer) const;  // null if the peer is in no group
-  Group* group_of(PeerId peer);                   // likewise; touches the group
+  Group* group_of(PeerId peer);  // null if it is in none; touches the group
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
-  bool all_settled() const;
   void look_at_exit();
   void dismiss_all();
   bool watch_members();  // returns whether any was removed
@@ -98,6 +98,7 @@ struct MasterCore::Impl {
   Instant grace_until;    // see Context::was_paused
   bool quiet = false;     // this step changed nothing that others could wait for
   size_t unchecked = 0;   // steps since the last check
+  const RunView view{context, connections, groups, exit, restored};
 };
 
 // No time passes before the first step. The wait for the members begins with that step.
@@ -167,7 +168,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   about.launch = hello.launch;
   about.name = hello.name;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
-  PCCL_ASSERT(find_group_of(peer) == &group);
+  PCCL_ASSERT(view.group_of(peer) == &group);
   connections.admit(id, peer, hello.group, ConnectionPhase::kWelcomed);
   const bool adopted = incarnation_of(peer) != context.options.incarnation;
   if (adopted) {
@@ -180,14 +181,8 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   }
 }
 
-const Group* MasterCore::Impl::find_group_of(PeerId peer) const {
-  const auto at = context.group_of.find(peer);
-  const Group* group = at == context.group_of.end() ? nullptr : groups.find(at->second);
-  return group != nullptr && group->view().membership.find(peer) != nullptr ? group : nullptr;
-}
-
 Group* MasterCore::Impl::group_of(PeerId peer) {
-  const Group* group = find_group_of(peer);
+  const Group* group = view.group_of(peer);
   return group == nullptr ? nullptr : &groups.touch(group->id());
 }
 
@@ -314,7 +309,7 @@ std::string MasterCore::Impl::describe(ConnectionId id) {
   const Connections::Connection* const found = connections.find(id);
   PCCL_ASSERT(found != nullptr);
   const Connections::Connection& connection = *found;
-  const Group* group = connection.peer ? find_group_of(connection.peer) : nullptr;
+  const Group* group = connection.peer ? view.group_of(connection.peer) : nullptr;
   if (group == nullptr) return "a peer at " + connection.seen_host;
   return group->view().membership.describe(connection.peer);
 }
@@ -464,7 +459,7 @@ void MasterCore::Impl::on(const TimePassed&) {
       if (connections.connected(peer)) cut_off(connections.of(peer), "it acknowledges no verdicts");
     }
   });
-  groups.each([this](Group& group) { group.report_waits(joint_wait(groups, group)); });
+  groups.each([this](Group& group) { group.report(described_waits(groups, group)); });
 }
 
 // Processes held messages. Returns whether there were any.
@@ -523,16 +518,9 @@ void MasterCore::Impl::on(const Draining&) {
   groups.each([](Group&) {});
 }
 
-bool MasterCore::Impl::all_settled() const {
-  for (const auto& [id, group] : groups.all()) {
-    if (!group.view().is_settled()) return false;
-  }
-  return connections.confirmed();
-}
-
 // Every peer has confirmed all decisions, so all can be dismissed in one step.
 void MasterCore::Impl::dismiss_all() {
-  if (!context.ends || !all_settled()) return;
+  if (!context.ends || !view.is_settled()) return;
   groups.each([](Group& group) { group.say_farewell(); });
   groups.each([](Group& group) {
     group.dismiss();
@@ -633,45 +621,6 @@ std::optional<Instant> MasterCore::deadline() const {
   return first;
 }
 
-uint64_t MasterCore::groups_looked_at() const { return impl_->groups.looked_at(); }
-
-bool MasterCore::idle() const {
-  if (!impl_->connections.empty()) return false;
-  for (const auto& [id, group] : impl_->groups.all()) {
-    if (!group.view().is_deserted()) return false;
-  }
-  return true;
-}
-
-size_t MasterCore::count_holders(const std::set<std::string>& tokens) const {
-  size_t count = 0;
-  for (const auto& [id, group] : impl_->groups.all())
-    count += group.view().membership.holders_of(tokens).size();
-  return count;
-}
-
-std::vector<SharedStateRecord> MasterCore::shared_states() const {
-  std::vector<SharedStateRecord> all;
-  for (const auto& [id, group] : impl_->groups.all()) {
-    const auto& recorded = group.view().agreement.recorded();
-    if (recorded) all.push_back({id, recorded->revision, recorded->hash});
-  }
-  return all;
-}
-
-bool MasterCore::founded() const { return impl_->restored || impl_->context.epochs > 0; }
-
-bool MasterCore::settled() const { return impl_->all_settled(); }
-
-bool MasterCore::may_exit() const { return impl_->exit.over(); }
-
-std::string MasterCore::awaited_peers() const {
-  std::string out;
-  for (const auto& [id, group] : impl_->groups.all()) {
-    for (const auto& [peer, about] : group.view().membership.peers())
-      out += (out.empty() ? "" : ", ") + group.view().membership.describe(peer);
-  }
-  return out;
-}
+const RunView& MasterCore::view() const { return impl_->view; }
 
 }  // namespace pccl::master

@@ -14,13 +14,12 @@
 
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "master/events.h"
 
 namespace pccl::master {
+
+struct RunView;
 
 class MasterCore {
  public:
@@ -34,25 +33,11 @@ class MasterCore {
   MasterCore& operator=(MasterCore&&) noexcept;
 
   void step(const Event& event, Instant now, Effects& effects);
-  // Number of group visits in all steps so far, repeated visits included: a measure of cost.
-  uint64_t groups_looked_at() const;
   // Time of the next TimePassed, if no other event comes before.
   std::optional<Instant> deadline() const;
 
-  // No peer is connected or expected back: only the shared states of the run are left.
-  bool idle() const;
-  std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
-  // The number of peers that have proven these tokens.
-  size_t count_holders(const std::set<std::string>& tokens) const;
-  // Some group of the run has had members, before or after the last restart of the master.
-  bool founded() const;
-  // All verdicts and answers sent so far are confirmed as received. After Draining, all peers were
-  // also dismissed, so an embedded master may end once its connections have closed.
-  bool settled() const;
-  // After HostExits: whether the process may exit, and if not, the peers that still need its
-  // master, for people.
-  bool may_exit() const;
-  std::string awaited_peers() const;
+  // The facts about the run. The view stays valid when this object is moved.
+  const RunView& view() const;
 
   // Asserts the invariants of all parts, and between them. Without NDEBUG, step() calls it: after
   // every step while the run is small, else so rarely that it does not dominate.

@@ -57,13 +57,13 @@ struct RingPlanned {
 struct TimePassed {};
 // The process wants to end, and the run ends with it. The core ends all epochs and calls, and asks
 // the peers to confirm the messages that they have received. Repeated, it asks the peers that were
-// not asked yet. When the core is settled(), it has sent Farewell.
+// not asked yet. It has sent Farewell when RunView::is_settled() returns true.
 struct Draining {};
-// The process that hosts the run wants to exit. may_exit() returns whether it may (host_exit.h).
+// The process that hosts the run wants to exit. RunView::may_exit() returns whether it may.
 struct HostExits {
   Duration patience{0};
 };
-struct Ended {  // the shell ends the run: the core is idle() after this step
+struct Ended {  // the shell ends the run: RunView::is_idle() is true after it
   std::string why;
 };
 using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,

@@ -74,14 +74,8 @@ std::vector<OperationWaits::Waiting> OperationWaits::all() const {
 
 OperationWaits::Waiting OperationWaits::wait_of(OpKey key, const Op& op,
                                                 std::vector<uint32_t> waiting) const {
-  Waiting wait{
-      key, {}, op.since, std::move(waiting), table_.ranks_at(op, At::kNothing), facing_text(op)};
+  Waiting wait{key, op.since, std::move(waiting), table_.ranks_at(op, At::kNothing), is_facing(op)};
   PCCL_ASSERT(!wait.waiting.empty() && !wait.missing.empty());
-  protocol::OpInfo info = op.info;
-  const bool receiver_waits =
-      OpTable::transfers(op.info) && table_.members[wait.missing[0]] == op.info.root;
-  if (receiver_waits) info.kind = protocol::OpKind::kRecv;
-  wait.name = table_.name(info, key);
   return wait;
 }
 
@@ -133,6 +127,17 @@ std::string OperationWaits::in_flight() const {
 
 std::string OperationWaits::call(const Op& op, OpKey key) const {
   return text(op.info, table_.who()) + " " + text(op.info, key);
+}
+
+// ---- An operation that others have not begun, in words ----
+
+std::string OperationWaits::name(OpKey waiting) const {
+  const Op& op = table_.ops.at(waiting);
+  protocol::OpInfo info = op.info;
+  const bool receiver_waits =
+      OpTable::transfers(info) && op.at[table_.rank(info.root)] == At::kNothing;
+  if (receiver_waits) info.kind = protocol::OpKind::kRecv;
+  return table_.name(info, waiting);
 }
 
 // ---- Newcomers ----
@@ -187,11 +192,12 @@ bool OperationWaits::faces(const Op& op, const Op& other) const {
          op.info.receiver == other.info.root;
 }
 
-OperationWaits::GivenUp OperationWaits::given_up(const protocol::AbortRequest& request,
-                                                 const MissingText& missing) const {
+OperationWaits::GivenUp OperationWaits::giving_up(const protocol::AbortRequest& request,
+                                                  const MissingText& missing) const {
   const Op& op = table_.ops.at(request.op);
-  std::string text =
-      request.text.empty() ? table_.name(op.info, request.op) + " was given up" : request.text;
+  GivenUp given_up{request.text};
+  std::string& text = given_up.text;
+  if (text.empty()) text = table_.name(op.info, request.op) + " was given up";
   const bool waited = request.code != Code::kInvalidArgument;  // otherwise the call is wrong
   auto idle = waited ? table_.ranks_at(op, At::kNothing) : std::vector<uint32_t>();
   const auto unfinished = table_.ranks_at(op, At::kBegun);
@@ -201,16 +207,14 @@ OperationWaits::GivenUp OperationWaits::given_up(const protocol::AbortRequest& r
     if (again) repeating.push_back(rank);
     return again;
   });
-  bool is_facing = false;
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
   if (!idle.empty()) {
-    const std::string faced = facing_text(op);
-    text += "; it waited for " + (!faced.empty() ? faced
-                                  : missing      ? missing(idle)
-                                                 : ranks_text(idle, table_.names));
-    is_facing = !faced.empty();
+    given_up.is_facing = is_facing(op);
+    text += "; it waited for " + (given_up.is_facing ? facing_text(request.op)
+                                  : missing          ? missing(idle)
+                                                     : ranks_text(idle, table_.names));
   }
   if (!repeating.empty()) {
     text += "; " + ranks_text(repeating, table_.names) + has(repeating) +
@@ -220,17 +224,21 @@ OperationWaits::GivenUp OperationWaits::given_up(const protocol::AbortRequest& r
     text += "; " + ranks_text(unfinished, table_.names) + has(unfinished) +
             " called it and not finished";
   }
-  return {std::move(text), is_facing};
+  return given_up;
 }
 
-std::string OperationWaits::facing_text(const Op& op) const {
-  if (!OpTable::transfers(op.info)) return {};
-  const bool looks = table_.ops.size() <= kFacingLookMax;
-  const bool faces_one = looks && std::any_of(table_.ops.begin(), table_.ops.end(),
-                                              [&](const auto& at) { return faces(op, at.second); });
-  if (!op.faced && !faces_one) return {};
-  return ranks_text({table_.rank(op.info.receiver)}, table_.names) + ", which waits in a send to " +
-         ranks_text({table_.rank(op.info.root)}, table_.names) +
+bool OperationWaits::is_facing(const Op& op) const {
+  if (!OpTable::transfers(op.info)) return false;
+  if (op.faced) return true;
+  return table_.ops.size() <= kFacingLookMax &&
+         std::any_of(table_.ops.begin(), table_.ops.end(),
+                     [&](const auto& at) { return faces(op, at.second); });
+}
+
+std::string OperationWaits::facing_text(OpKey send) const {
+  const protocol::OpInfo& info = table_.ops.at(send).info;
+  return ranks_text({table_.rank(info.receiver)}, table_.names) + ", which waits in a send to " +
+         ranks_text({table_.rank(info.root)}, table_.names) +
          ": both send and neither receives. One of them has to call recv first, or both have to "
          "use isend";
 }

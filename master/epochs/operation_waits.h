@@ -33,14 +33,13 @@ class OperationWaits {
 
   // ---- All members ----
   // The waits of the members: for each one, its oldest open operation that others have not begun.
-  // `waiting`: the ranks that wait in it; `missing`: the ranks that have not begun it. `facing`
-  // describes the receiver of a send that waits in a send to the sender.
+  // `waiting`: the ranks that wait in it; `missing`: the ranks that have not begun it. `is_facing`:
+  // a send whose receiver waits in a send to the sender.
   struct Waiting {
     OpKey key;
-    std::string name;
     Instant since;
     std::vector<uint32_t> waiting, missing;
-    std::string facing;
+    bool is_facing = false;
   };
   std::vector<Waiting> all() const;
   // The members, without newcomers, that are in open operations which concern `peer` and which it
@@ -57,6 +56,12 @@ class OperationWaits {
   std::string under_way() const;
   // "3 operations are in flight, for instance all_reduce(...) (t, #1)"; empty: none is open.
   std::string in_flight() const;
+
+  // ---- An operation that others have not begun, in words ----
+  // "all_reduce(...) (t, #1) in epoch 1.5", as those that wait in it have called it.
+  std::string name(OpKey waiting) const;
+  // The receiver of a send, if it waits in a send to the sender: "rank 1, which waits ...".
+  std::string facing_text(OpKey send) const;
 
   // ---- Newcomers ----
   // Open operations that either a newcomer or the other members have begun and the other side has
@@ -82,7 +87,7 @@ class OperationWaits {
     std::string text;        // with the members that the others have waited for
     bool is_facing = false;  // a send that waited for another one
   };
-  GivenUp given_up(const protocol::AbortRequest& request, const MissingText& missing) const;
+  GivenUp giving_up(const protocol::AbortRequest& request, const MissingText& missing) const;
   // Whether each of the two is a send to the sender of the other, and no receiver has begun.
   bool faces(const OpTable::Op& op, const OpTable::Op& other) const;
 
@@ -94,7 +99,7 @@ class OperationWaits {
   std::pair<size_t, size_t> others(const Op& op, const std::vector<PeerId>& newcomers) const;
   Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
   std::string call(const Op& op, OpKey key) const;  // "all_reduce(...) (#0)"
-  std::string facing_text(const Op& op) const;      // empty if it faces no send
+  bool is_facing(const Op& op) const;
 
   const OpTable& table_;
 };

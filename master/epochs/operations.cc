@@ -205,7 +205,7 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
     if (!op.proposal) propose_abort(op, request);
     return {};
   }
-  const OperationWaits::GivenUp given_up = waits().given_up(request, missing);
+  const OperationWaits::GivenUp given_up = waits().giving_up(request, missing);
   if (given_up.is_facing) mark_faced(op);
   settle(at, protocol::Outcome::kAborted, request.code, given_up.text);
   return {};

@@ -617,10 +617,4 @@ void Group::flush() {
   for (const OpKey op : present_.take_ended()) notices_.ended(op);
 }
 
-void Group::report_waits(const std::optional<Wait>& joint_wait) {
-  std::vector<Wait> waits = WaitTexts(view_).operation_waits();
-  if (joint_wait) waits.push_back(*joint_wait);
-  notices_.report(waits);
-}
-
 }  // namespace pccl::master

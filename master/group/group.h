@@ -133,9 +133,9 @@ class Group {
   void excuse_members() { judge_.excuse_all(); }
 
   // ---- What members wait for ----
-  // Announces a wait that has lasted longer than peer_timeout, and its end. `joint_wait`: the wait
-  // of the members in their joint call, which may be for other groups.
-  void report_waits(const std::optional<Wait>& joint_wait);
+  // Announces a wait that has lasted longer than peer_timeout, and its end. `waits`: the present
+  // ones, from described_waits().
+  void report(const std::vector<Wait>& waits) { notices_.report(waits); }
 
   // ---- Time and progress ----
   // A tick has passed. Returns the members to disconnect because they acknowledge nothing.

@@ -48,6 +48,45 @@ bool GroupView::is_in_call(PeerId member) const {
   return waits.is_in_any(member) || (!epochs.broken() && waits.is_to_repeat(member));
 }
 
+bool GroupView::is_in_last_call(PeerId member) const {
+  const LastCall& last = membership.find(member)->last_call;
+  if (std::holds_alternative<LastCall::AnySend>(last.call))
+    return present.waits().asks_for_sends(member);
+  const auto* op = std::get_if<LastCall::Operation>(&last.call);
+  return op != nullptr ? present.waits().is_in(member, op->key) : is_in_joint_call(member);
+}
+
+bool GroupView::blocks_others(PeerId member) const {
+  const LastCall& last = membership.find(member)->last_call;
+  if (!is_in_last_call(member) && !gave_up_lately(last, context.now)) return false;
+  const auto* op = std::get_if<LastCall::Operation>(&last.call);
+  if (op == nullptr) return std::holds_alternative<protocol::JointKind>(last.call);
+  const auto& members = membership.members();
+  return std::any_of(members.begin(), members.end(), [&](PeerId other) {
+    return is_in_joint_call(other) && present.waits().awaits(other, op->key);
+  });
+}
+
+Delay GroupView::delay_of(PeerId peer) const {
+  PCCL_ASSERT(!membership.is_member(peer));
+  if (!membership.obstacle(peer).empty()) return Delay::kObstacle;
+  const auto& members = membership.members();
+  const bool all_away = std::none_of(members.begin(), members.end(), [this](PeerId member) {
+    return membership.find(member)->connected;
+  });
+  if (has_members() && all_away) return Delay::kMembersAway;
+  const int waited = membership.find(peer)->waiting_ticks;
+  if (waited < protocol::kTicksPerTimeout) return Delay::kNone;
+  // The obstacle will be known as soon as the attempts to connect have failed.
+  const bool soon = waited < 2 * protocol::kTicksPerTimeout && membership.is_being_dialled(peer);
+  const bool enough = has_members() || membership.waiting().size() >= quorum.founders;
+  if (soon && enough) return Delay::kNone;
+  if (!has_members()) return enough ? Delay::kUnlinkedPeers : Delay::kTooFewPeers;
+  const auto pending = membership.pending(protocol::kMembersMax);
+  const bool is_pending = std::find(pending.begin(), pending.end(), peer) != pending.end();
+  return is_pending ? Delay::kNoUpdate : Delay::kUnlinkedMembers;
+}
+
 bool GroupView::is_busy() const {
   const auto& peers = membership.peers();
   return std::any_of(peers.begin(), peers.end(), [this](const auto& at) {

@@ -2,6 +2,8 @@
 // Group carries out what follows from their results.
 #pragma once
 
+#include <cstdint>
+
 #include "csrc/protocol/messages.h"
 
 namespace pccl::master {
@@ -14,6 +16,17 @@ class Membership;
 class PresentEpoch;
 struct Context;
 struct Quorum;
+
+// Why a registered peer is not admitted yet.
+enum class Delay : uint8_t {
+  kNone,             // it has not waited long, or its links are about to be made
+  kObstacle,         // Membership::obstacle() describes it
+  kMembersAway,      // no member is connected
+  kTooFewPeers,      // the group has not begun, and more founders are needed
+  kUnlinkedPeers,    // likewise, and the founders have not reached each other
+  kUnlinkedMembers,  // not all members have reached it
+  kNoUpdate,         // the members have not called update_topology since
+};
 
 struct GroupView {
   GroupId id;
@@ -38,6 +51,14 @@ struct GroupView {
   // Whether it waits for the outcome of an operation or a joint call. In a broken group only kept
   // operations are repeated, and they begin again soon.
   bool is_in_call(PeerId member) const;
+  // Whether its last call has no outcome yet.
+  bool is_in_last_call(PeerId member) const;
+  // Whether it is in a call, or was in it until it gave up, that cannot end before those who wait
+  // for the member make the same call: it is in a joint call, or they are in one and have not begun
+  // its operation.
+  bool blocks_others(PeerId member) const;
+  // REQUIRES: registered, and no member.
+  Delay delay_of(PeerId peer) const;
   // Whether some peer is in a call, or waits to be admitted.
   bool is_busy() const;
 

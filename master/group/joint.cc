@@ -5,6 +5,7 @@
 #include <string>
 
 #include "csrc/base/assert.h"
+#include "master/group/awaited_calls.h"
 #include "master/group/groups.h"
 #include "master/group/wait_texts.h"
 #include "master/text_format.h"
@@ -105,26 +106,6 @@ void settle_pending(Groups& groups) {
   }
 }
 
-// The members that have not made this call, by group: "rank 2, which has been in ...; for peer
-// group 1: rank 0, which ...". Empty if there are none.
-std::string who_is_missing(const Groups& groups, const Group& own, JointKind kind) {
-  std::string out;
-  for (const auto& [id, group] : groups.all()) {
-    if (!group.view().has_members() || group.view().has_voted(kind)) continue;
-    const Ballot& ballot = group.view().ballot;
-    std::vector<uint32_t> missing;
-    for (const PeerId member : group.view().membership.members()) {
-      const bool called = ballot.has_voted(member) && ballot.is_open(member, kind);
-      if (!called) missing.push_back(*group.view().membership.rank(member));
-    }
-    if (!out.empty()) out += "; for ";
-    if (&group != &own) out += "peer group " + std::to_string(id.value) + ": ";
-    out += missing.empty() ? "the loss of a member to be recorded"
-                           : WaitTexts(group.view()).missing(missing);
-  }
-  return out;
-}
-
 // Ends the ballot of a group that has agreed on a change.
 void give_up_change(Group& group) {
   PCCL_ASSERT(group.view().epochs.changing());
@@ -157,31 +138,6 @@ std::string awaited_by_others(const Groups& groups) {
          " waits,";
 }
 
-std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
-  const auto kind = group.view().ballot.kind();
-  if (!kind || group.view().epochs.phase() == Phase::kStarting) return std::nullopt;
-  Wait wait{text(*kind), {}, {}, {}, *kind};
-  for (const PeerId member : group.view().membership.members()) {
-    if (!group.view().ballot.has_voted(member) || !group.view().ballot.is_open(member, *kind))
-      continue;
-    const Instant called = group.view().membership.find(member)->last_call.at;
-    wait.since = wait.waiting.empty() ? called : std::min(wait.since, called);
-    wait.waiting.push_back(member);
-  }
-  if (group.view().epochs.changing()) {
-    const std::string others = group.view().epochs.waits_for();  // empty if it waits for more peers
-    wait.why = others.empty() ? "" : "for calls to end: " + others;
-  } else if (is_of_all_groups(*kind)) {
-    const std::string missing = who_is_missing(groups, group, *kind);
-    wait.why = missing.empty() ? "" : "for " + missing;
-  } else if (!group.view().ballot.is_complete()) {
-    wait.why = "for " + WaitTexts(group.view()).missing(group.view().ballot.missing());
-  } else {
-    wait.why = group.plan_call().waits_for();
-  }
-  return wait.why.empty() ? std::nullopt : std::optional(wait);
-}
-
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
   PCCL_ASSERT(group.view().membership.is_member(peer));
   if (!group.view().ballot.is_open(peer, number)) return;  // already answered
@@ -189,7 +145,7 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (!is_of_all_groups(kind)) return group.give_up_call(kind);
   if (group.view().epochs.changing()) return give_up_change(group);
-  const std::string missing = who_is_missing(groups, group, kind);
+  const std::string missing = absent_text(groups, group, absent_from(groups, kind));
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);
   for (const auto& [id, other] : groups.all()) {
     // In its own group a newcomer of a lower rank may have made another call.

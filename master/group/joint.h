@@ -4,11 +4,9 @@
 // ballots, without state of their own. The MasterCore calls them.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "csrc/base/ids.h"
-#include "master/group/wait_report.h"
 
 namespace pccl::master {
 
@@ -23,9 +21,6 @@ void settle_joint_calls(Groups& groups);
 // peer group 0 waits,"; empty if there is none. Only groups whose members have taken part in
 // something count. The text is for the other groups.
 std::string awaited_by_others(const Groups& groups);
-
-// The wait of the members of this group in their joint call, if they wait for other members.
-std::optional<Wait> joint_wait(const Groups& groups, const Group& group);
 
 // A peer gives up its call `number`. The call ends for all voters in the same ballot, unless its
 // answer is on its way. Ignored if that call is not open.

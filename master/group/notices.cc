@@ -16,10 +16,11 @@ void Notices::update() {
   const std::vector<PeerId> waiting = view_.membership.waiting();
   const WaitTexts texts(view_);
   for (const PeerId peer : waiting) {
-    const std::string why = texts.why_waiting(peer, last_obstacle_);
+    const Delay delay = view_.delay_of(peer);
+    const std::string why = texts.why_waiting(peer, delay, last_obstacle_);
     if (!send(peer, why)) continue;
     membership_.set_held_up(peer, true);
-    tell_of_newcomer(peer, why);
+    if (delay == Delay::kNoUpdate) tell_of_newcomer(peer);
     context_.log(LogLevel::kWarning,
                  view_.membership.describe(peer) + " is not admitted yet: " + why);
   }
@@ -54,8 +55,8 @@ bool Notices::send(PeerId peer, std::string why) {
 
 // The members that have not called update_topology learn once of each newcomer that it waits for
 // this call. A program that never makes the call admits no newcomer.
-void Notices::tell_of_newcomer(PeerId newcomer, const std::string& why) {
-  if (why != WaitTexts::kNotCalled || !announced_.insert(newcomer).second) return;
+void Notices::tell_of_newcomer(PeerId newcomer) {
+  if (!announced_.insert(newcomer).second) return;
   const std::string text = view_.membership.describe(newcomer) +
                            " waits to be admitted: all members have to call "
                            "pccl.update_topology()";

@@ -51,7 +51,7 @@ class Notices {
  private:
   bool send(PeerId peer, std::string why);
   void update_member(PeerId member);
-  void tell_of_newcomer(PeerId newcomer, const std::string& why);
+  void tell_of_newcomer(PeerId newcomer);
   void announce(const std::vector<WaitReport::Announcement>& all);
 
   const GroupView& view_;

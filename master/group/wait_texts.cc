@@ -6,7 +6,7 @@
 #include "master/context.h"
 #include "master/epochs/epochs.h"
 #include "master/epochs/operation_waits.h"
-#include "master/group/ballot.h"
+#include "master/group/groups.h"
 #include "master/members/membership.h"
 #include "master/text_format.h"
 
@@ -19,30 +19,15 @@ std::string WaitTexts::missing(const std::vector<uint32_t>& ranks) const {
   for (size_t i = 0; i < named; ++i) {
     out += (i == 0 ? "" : "; for ") + view_.membership.ranks_text({ranks[i]}) + ", " +
            last_call_of(ranks[i]);
-    if (blocks(ranks[i])) {
-      const bool waits = is_in_last_call(*member_at(ranks[i]));
+    const std::optional<PeerId> member = member_at(ranks[i]);
+    if (member && view_.blocks_others(*member)) {
+      const bool waits = view_.is_in_last_call(*member);
       out += waits ? " and waits in turn" : "";
       out += " (all ranks must make the same calls, in the same order)";
     }
   }
   if (named < ranks.size()) out += "; and for " + count_text(ranks.size() - named, "other rank");
   return out;
-}
-
-// Whether this rank is in a call, or was in it until it gave up, that cannot end before those who
-// wait for the rank make the same call: it is in a joint call, or they are in one and have not
-// begun its operation.
-bool WaitTexts::blocks(uint32_t rank) const {
-  const std::optional<PeerId> peer = member_at(rank);
-  if (!peer) return false;
-  const LastCall& last = view_.membership.find(*peer)->last_call;
-  if (!is_in_last_call(*peer) && !gave_up_lately(last, view_.context.now)) return false;
-  const auto* op = std::get_if<LastCall::Operation>(&last.call);
-  if (op == nullptr) return std::holds_alternative<protocol::JointKind>(last.call);
-  const auto& members = view_.membership.members();
-  return std::any_of(members.begin(), members.end(), [&](PeerId member) {
-    return view_.is_in_joint_call(member) && view_.present.waits().awaits(member, op->key);
-  });
 }
 
 std::optional<PeerId> WaitTexts::member_at(uint32_t rank) const {
@@ -58,43 +43,24 @@ std::string WaitTexts::last_call_of(uint32_t rank) const {
   if (!peer) return "which is lost";
   const Membership::Peer& about = *view_.membership.find(*peer);
   const bool receives = about.connected && view_.present.waits().asks_for_sends(*peer);
-  if (receives && !is_in_last_call(*peer)) return "which waits for a send from any rank";
-  return last_call_text(about.last_call, {about.connected, is_in_last_call(*peer)},
+  if (receives && !view_.is_in_last_call(*peer)) return "which waits for a send from any rank";
+  return last_call_text(about.last_call, {about.connected, view_.is_in_last_call(*peer)},
                         view_.context.now);
 }
 
-bool WaitTexts::is_in_last_call(PeerId member) const {
-  const LastCall& last = view_.membership.find(member)->last_call;
-  if (std::holds_alternative<LastCall::AnySend>(last.call))
-    return view_.present.waits().asks_for_sends(member);
-  const auto* op = std::get_if<LastCall::Operation>(&last.call);
-  return op != nullptr ? view_.present.waits().is_in(member, op->key)
-                       : view_.is_in_joint_call(member);
-}
-
-std::string WaitTexts::why_waiting(PeerId peer, const std::string& last_obstacle) const {
-  PCCL_ASSERT(!view_.membership.is_member(peer));
-  const std::string obstacle = view_.membership.obstacle(peer);
-  if (!obstacle.empty()) return obstacle;
-  const auto& members = view_.membership.members();
-  const bool all_away =
-      view_.has_members() && std::none_of(members.begin(), members.end(), [this](PeerId id) {
-        return view_.membership.find(id)->connected;
-      });
-  if (all_away) return why_members_are_awaited();
-  const int waited = view_.membership.find(peer)->waiting_ticks;
-  if (waited < protocol::kTicksPerTimeout) return {};
-  // The obstacle will be known as soon as the attempts to connect have failed.
-  const bool soon =
-      waited < 2 * protocol::kTicksPerTimeout && view_.membership.is_being_dialled(peer);
-  const bool enough =
-      view_.has_members() || view_.membership.waiting().size() >= view_.quorum.founders;
-  if (soon && enough) return {};
-  if (!view_.has_members()) return why_no_founding(last_obstacle);
-  const auto pending = view_.membership.pending(protocol::kMembersMax);
-  if (std::find(pending.begin(), pending.end(), peer) == pending.end())
-    return "not all members have reached this peer yet";
-  return kNotCalled;
+std::string WaitTexts::why_waiting(PeerId peer, Delay delay,
+                                   const std::string& last_obstacle) const {
+  switch (delay) {
+    case Delay::kNone: break;
+    case Delay::kObstacle: return view_.membership.obstacle(peer);
+    case Delay::kMembersAway: return why_members_are_awaited();
+    case Delay::kTooFewPeers:
+    case Delay::kUnlinkedPeers: return why_no_founding(last_obstacle);
+    case Delay::kUnlinkedMembers: return "not all members have reached this peer yet";
+    case Delay::kNoUpdate:
+      return "the members have not called update_topology since this peer can be reached";
+  }
+  return {};
 }
 
 std::string WaitTexts::why_hindered(PeerId member) const {
@@ -135,20 +101,33 @@ std::string WaitTexts::why_no_founding(const std::string& last_obstacle) const {
          " can reach each other so far" + before;
 }
 
-std::vector<Wait> WaitTexts::operation_waits() const {
+std::string absent_text(const Groups& groups, const Group& own, const std::vector<Absent>& absent) {
+  std::string out;
+  for (const auto& [id, ranks] : absent) {
+    if (!out.empty()) out += "; for ";
+    if (id != own.id()) out += "peer group " + std::to_string(id.value) + ": ";
+    out += ranks.empty() ? "the loss of a member to be recorded"
+                         : WaitTexts(groups.find(id)->view()).missing(ranks);
+  }
+  return out;
+}
+
+std::vector<Wait> described_waits(const Groups& groups, const Group& group) {
+  const GroupView& view = group.view();
   std::vector<Wait> all;
-  const Epochs::Phase phase = view_.epochs.phase();
-  if (phase != Epochs::Phase::kActive && phase != Epochs::Phase::kDraining) return all;
-  for (const OperationWaits::Waiting& one : view_.present.waits().all()) {
-    Wait wait{one.name,
-              one.since,
-              {},
-              "for " + (one.facing.empty() ? missing(one.missing) : one.facing),
-              one.key};
-    for (const PeerId peer : view_.membership.members()) {
-      const uint32_t rank = *view_.membership.rank(peer);
-      if (std::find(one.waiting.begin(), one.waiting.end(), rank) != one.waiting.end())
-        wait.waiting.push_back(peer);
+  for (AwaitedCall& one : awaited_calls(groups, group)) {
+    const auto* const op = std::get_if<OpKey>(&one.call);
+    Wait wait{op != nullptr ? view.present.waits().name(*op)
+                            : text(std::get<protocol::JointKind>(one.call)),
+              one.since, std::move(one.waiting), "for ", one.call};
+    if (one.is_facing) {
+      wait.why += view.present.waits().facing_text(*op);
+    } else if (!one.absent.empty()) {
+      wait.why += absent_text(groups, group, one.absent);
+    } else if (view.epochs.changing()) {
+      wait.why += "calls to end: " + view.epochs.waits_for();
+    } else {
+      wait.why = group.plan_call().waits_for();
     }
     all.push_back(std::move(wait));
   }

@@ -14,6 +14,7 @@
 #include "csrc/protocol/limits.h"
 #include "master/members/admission.h"
 #include "master/operator/summary.h"
+#include "master/run_view.h"
 #include "master/text_format.h"
 #include "master/topology/planner.h"
 
@@ -133,7 +134,7 @@ void Runs::restore(const Memory& memory) {
       continue;
     }
     Run& run = make(name, record);
-    registry_.restore(name, record.origin, run.core.founded(), back_until, clock);
+    registry_.restore(name, record.origin, run.core.view().is_founded(), back_until, clock);
     step(run, TimePassed{});
   }
   // Runs that are still founding are not over: their peers may be on their way back.
@@ -255,7 +256,7 @@ void Runs::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
 size_t Runs::revoke(const std::set<TokenId>& tokens) {
   size_t peers = 0;
   for (const auto& [name, run] : runs_) {
-    peers += run->core.count_holders(tokens);
+    peers += run->core.view().count_holders(tokens);
     step(*run, Revoked{tokens});
   }
   return peers;
@@ -277,11 +278,11 @@ void Runs::step(Run& run, const Event& event) {
   }
   const auto deadline = run.core.deadline();
   deadline ? run.timer.arm(*deadline) : run.timer.disarm();
-  if (!run.founded && run.core.founded()) {
+  if (!run.founded && run.core.view().is_founded()) {
     run.founded = true;
     registry_.founded(run.name);
   }
-  if (run.core.idle()) idle_.push_back(run.name);
+  if (run.core.view().is_idle()) idle_.push_back(run.name);
 }
 
 void Runs::step_once(Run& run, const Event& event) {
@@ -349,7 +350,7 @@ void Runs::end(const std::string& name, const std::string& why) {
   } else {
     step(run, Ended{why});
   }
-  if (run.core.idle()) finish(name);  // otherwise when its last record is durable
+  if (run.core.view().is_idle()) finish(name);  // otherwise when its last record is durable
 }
 
 void Runs::log_forgotten(const Registry::Forget& forgotten) const {
@@ -361,7 +362,7 @@ void Runs::log_forgotten(const Registry::Forget& forgotten) const {
 // REQUIRES: its core is idle, or has not received any event.
 void Runs::finish(const std::string& name) {
   const auto run = runs_.find(name);
-  const auto line = registry_.over(name, run->second->core.shared_states(), clock_now());
+  const auto line = registry_.over(name, run->second->core.view().shared_states(), clock_now());
   runs_.erase(run);
   line ? journalled(RunFinished{name, line->ended}) : journalled(RunForgotten{name});
 }
@@ -372,7 +373,7 @@ void Runs::finish_turn() {
   idle.swap(idle_);
   for (const std::string& name : idle) {
     const auto run = runs_.find(name);
-    if (run == runs_.end() || run->second->waiting || !run->second->core.idle()) continue;
+    if (run == runs_.end() || run->second->waiting || !run->second->core.view().is_idle()) continue;
     finish(name);
   }
   const auto next = registry_.deadline();
@@ -387,7 +388,7 @@ void Runs::look_at_clock() {
 
 std::map<std::string, Registry::Listed> Runs::list() const {
   auto all = registry_.list();
-  for (const auto& [name, run] : runs_) all.at(name).states = run->core.shared_states();
+  for (const auto& [name, run] : runs_) all.at(name).states = run->core.view().shared_states();
   return all;
 }
 
@@ -404,7 +405,7 @@ void Runs::drain(const std::string& name) {
 
 bool Runs::settled(const std::string& name) const {
   const auto run = runs_.find(name);
-  return run == runs_.end() || run->second->core.settled();
+  return run == runs_.end() || run->second->core.view().is_settled();
 }
 
 void Runs::host_exits(const std::string& name, Duration patience) {
@@ -414,12 +415,16 @@ void Runs::host_exits(const std::string& name, Duration patience) {
 
 bool Runs::may_exit(const std::string& name) const {
   const auto run = runs_.find(name);
-  return run == runs_.end() || run->second->core.may_exit();
+  return run == runs_.end() || run->second->core.view().may_exit();
 }
 
 std::string Runs::awaited_peers(const std::string& name) const {
   const auto run = runs_.find(name);
-  return run == runs_.end() ? "" : run->second->core.awaited_peers();
+  std::string out;
+  if (run == runs_.end()) return out;
+  for (const std::string& peer : run->second->core.view().described_peers())
+    out += (out.empty() ? "" : ", ") + peer;
+  return out;
 }
 
 }  // namespace pccl::master

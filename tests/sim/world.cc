@@ -4,6 +4,7 @@
 
 #include "csrc/net/keys.h"
 #include "csrc/protocol/codec.h"
+#include "master/run_view.h"
 #include "master/runs/journal.h"
 #include "master/topology/planner.h"
 #include "tests/sim/peer_node.h"
@@ -339,7 +340,7 @@ void World::step_master(const master::Event& event) {
   for (auto& effect : effects) std::visit([this](auto& what) { apply(what); }, effect);
   if (master_ends_ && !std::holds_alternative<master::Draining>(event))
     return step_master(master::Draining{});
-  if (!master_ends_ || !master_->settled()) return arm_master();
+  if (!master_ends_ || !master_->view().is_settled()) return arm_master();
   note("master", "has ended");
   drop_master();
 }

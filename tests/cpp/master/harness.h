@@ -15,6 +15,7 @@
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/state.h"
 #include "master/core.h"
+#include "master/run_view.h"
 #include "master/topology/planner.h"
 
 namespace pccl::master {

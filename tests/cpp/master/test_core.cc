@@ -216,7 +216,7 @@ TEST(Core, TheFirstMessageIsHelloOrResume) {
   EXPECT_EQ(h.take_log(),
             (Lines{"closed the connection of a peer at 10.0.0.1: Ping from a peer that "
                    "is handshaking"}));
-  EXPECT_TRUE(h.core().idle());
+  EXPECT_TRUE(h.core().view().is_idle());
 }
 
 TEST(Core, AProcessThatIsStartedAgainGetsItsRankBack) {
@@ -236,9 +236,9 @@ TEST(Core, ARunWithoutPeersTakesNewTerms) {
   h.enlist("a", Harness::hello(2));
   EXPECT_TRUE(h.core().deadline().has_value());
   h.close("a");
-  EXPECT_FALSE(h.core().idle()) << "it may come back";
+  EXPECT_FALSE(h.core().view().is_idle()) << "it may come back";
   h.tick(20);
-  EXPECT_TRUE(h.core().idle());
+  EXPECT_TRUE(h.core().view().is_idle());
   EXPECT_FALSE(h.core().deadline().has_value());
   protocol::Hello other = Harness::hello(3);
   other.peer_timeout_ms = 500;
@@ -253,7 +253,7 @@ TEST(Core, APeerThatNeverRegistersLeavesNothingBehind) {
   h.greet("a", Harness::hello(1));
   h.close("a");
   h.tick(20);
-  EXPECT_TRUE(h.core().idle());
+  EXPECT_TRUE(h.core().view().is_idle());
 }
 
 TEST(Core, AConnectionThatBreaksBeforeRegisterIsResumed) {
@@ -656,7 +656,7 @@ TEST(Core, MoreThanThereIsRoomForEndsTheRunAndNothingElse) {
     EXPECT_TRUE(contains(kicked->text, "the run was ended: group 0 has 131072 open operations"))
         << kicked->text;
   }
-  EXPECT_TRUE(h.core().idle());
+  EXPECT_TRUE(h.core().view().is_idle());
   h.found({"d", "e"});
   EXPECT_TRUE(h.last<protocol::EpochStart>("d") != nullptr) << "the run may begin again";
 }

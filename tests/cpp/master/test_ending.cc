@@ -28,26 +28,26 @@ class EndingTest : public testing::Test {
 TEST_F(EndingTest, ARunWithoutPeersHasNothingToSay) {
   drain();
   EXPECT_EQ(h.take(), Lines{});
-  EXPECT_TRUE(h.core().settled());
+  EXPECT_TRUE(h.core().view().is_settled());
   EXPECT_FALSE(h.core().deadline().has_value());
 }
 
 TEST_F(EndingTest, IsSettledWhenEverythingIsKnownToHaveArrived) {
   h.found({"a", "b"});
-  EXPECT_FALSE(h.core().settled()) << "the EpochStart";
+  EXPECT_FALSE(h.core().view().is_settled()) << "the EpochStart";
   h.tick();
   confirm("a");
-  EXPECT_FALSE(h.core().settled());
+  EXPECT_FALSE(h.core().view().is_settled());
   confirm("b");
-  EXPECT_TRUE(h.core().settled());
+  EXPECT_TRUE(h.core().view().is_settled());
   h.say("b", protocol::Leave{});
-  EXPECT_FALSE(h.core().settled()) << "a is being asked";
+  EXPECT_FALSE(h.core().view().is_settled()) << "a is being asked";
   report("a");
   h.tick();
   confirm("a");
-  EXPECT_TRUE(h.core().settled());
+  EXPECT_TRUE(h.core().view().is_settled());
   h.close("a");
-  EXPECT_FALSE(h.core().settled()) << "it may come back and ask";
+  EXPECT_FALSE(h.core().view().is_settled()) << "it may come back and ask";
 }
 
 TEST_F(EndingTest, TheEpochEndsThenAllAreDismissedTogether) {
@@ -63,11 +63,11 @@ TEST_F(EndingTest, TheEpochEndsThenAllAreDismissedTogether) {
   drain();
   confirm("a");
   EXPECT_EQ(h.take(), (Lines{"a < Ping", "b < Ping"})) << "b may not know the end of the epoch yet";
-  EXPECT_FALSE(h.core().settled());
+  EXPECT_FALSE(h.core().view().is_settled());
   confirm("b");
   EXPECT_EQ(h.take(), (Lines{"a < Farewell", "a closed", "b < Farewell", "b closed", "persist"}));
-  EXPECT_TRUE(h.core().settled());
-  EXPECT_TRUE(h.core().idle());
+  EXPECT_TRUE(h.core().view().is_settled());
+  EXPECT_TRUE(h.core().view().is_idle());
 }
 
 // The process that hosts the master leaves the run first.
@@ -150,7 +150,7 @@ TEST_F(EndingTest, AMemberThatIsAwayIsWaitedFor) {
   report("a");
   drain();
   confirm("a");
-  EXPECT_FALSE(h.core().settled());
+  EXPECT_FALSE(h.core().view().is_settled());
   h.take();
   h.come_back("b", h.resume("b", epoch(1)));
   EXPECT_EQ(h.story(), (Lines{"b < Resumed", "b < FreezeRequest lost []"}));

@@ -168,9 +168,9 @@ TEST_F(TokensAfterARestart, AMemberComesBackWithAnyTokenOfItsName) {
 }
 
 TEST_F(TokensAfterARestart, ARevokedMemberIsOutBeforeItIsBack) {
-  EXPECT_EQ(h.core().count_holders({"token-1"}), 1u);
+  EXPECT_EQ(h.core().view().count_holders({"token-1"}), 1u);
   h.step(Revoked{{"token-1"}});
-  EXPECT_EQ(h.core().count_holders({"token-1"}), 0u);
+  EXPECT_EQ(h.core().view().count_holders({"token-1"}), 0u);
   connect("a", kAliceNext);
   h.say("a", resume("a"));
   const auto* refused = h.last<protocol::Reject>("a");

@@ -42,7 +42,7 @@ TEST(EpochsCheck, HoldsWhileMembersAreRecoveredOneByOne) {
   h.come_back("a", h.resume("a", epoch(1)));
   h.say("a", protocol::Leave{});
   h.core().check();
-  EXPECT_FALSE(h.core().idle());
+  EXPECT_FALSE(h.core().view().is_idle());
 }
 
 }  // namespace

@@ -339,8 +339,8 @@ TEST_F(GroupTest, TheRecordOutlivesItsMembers) {
   h.found({"a"});
   h.vote("a", epoch(1), 0, kSync, offer(4, {1}));
   h.say("a", protocol::Leave{});
-  EXPECT_TRUE(h.core().idle());
-  EXPECT_EQ(h.core().shared_states().size(), 1u) << "there is a record to remember";
+  EXPECT_TRUE(h.core().view().is_idle());
+  EXPECT_EQ(h.core().view().shared_states().size(), 1u) << "there is a record to remember";
   h.enlist("b", Harness::hello(2));
   h.enlist("c", Harness::hello(2));
   h.link_all();
@@ -412,7 +412,7 @@ TEST_F(GroupTest, AMemberThatLeavesIsLostAtOnce) {
             "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it left; 1 member is left, and min_peers is 2");
   h.say("a", protocol::Leave{});
   EXPECT_EQ(h.take(), (Lines{"a closed", "persist"}));
-  EXPECT_TRUE(h.core().idle());
+  EXPECT_TRUE(h.core().view().is_idle());
 }
 
 TEST_F(GroupTest, OneEndOfADeadLinkIsRemovedAndLearnsWhy) {

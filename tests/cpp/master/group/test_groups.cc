@@ -244,10 +244,10 @@ uint64_t cost(uint32_t groups, const std::function<void(Harness&, uint32_t group
       h.found({name}, group);
     }
   }
-  const uint64_t before = h.core().groups_looked_at();
+  const uint64_t before = h.core().view().groups.looked_at();
   happen(h, groups - 1);
   h.take();
-  return h.core().groups_looked_at() - before;
+  return h.core().view().groups.looked_at() - before;
 }
 
 void expect_same_cost(const std::function<void(Harness&, uint32_t group)>& happen) {
@@ -290,9 +290,9 @@ TEST(GroupsCost, AJointCallOfAllGroupsLooksAtAllOnceItIsSettled) {
     for (uint32_t group = 0; group < groups; ++group) h.found({std::to_string(group)}, group);
     std::vector<uint64_t> looks;
     for (uint32_t group = 0; group < groups; ++group) {
-      const uint64_t before = h.core().groups_looked_at();
+      const uint64_t before = h.core().view().groups.looked_at();
       h.vote(std::to_string(group), epoch(group + 1), 0);
-      looks.push_back(h.core().groups_looked_at() - before);
+      looks.push_back(h.core().view().groups.looked_at() - before);
     }
     EXPECT_EQ(h.take().size(), groups);
     return looks;
