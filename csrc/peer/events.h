@@ -11,7 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
-#include "csrc/base/result.h"
+#include "csrc/link/driver_events.h"
 #include "csrc/protocol/absent_ranks.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
@@ -163,53 +163,18 @@ struct TokenRead {
   uint32_t number = 0;
 };
 // ---- from the data plane ----
-struct Listening {
-  Result<uint16_t> port;
-  std::vector<std::string> hosts = {};  // numeric addresses of the listener's interfaces
-};
-struct LinkChanged {
-  protocol::LinkReport report;
-};
-struct RateMeasured {  // the link's rate from here, over its last few round trips
-  protocol::LinkRate link;
-};
-// `absent`: as in ring::OpTransferred, ring::OpProgressed.
-struct OpTransferred {
-  Epoch epoch;
-  OpKey op;
-  protocol::AbsentRanks absent = {};
-};
-// Only of an operation with `keep`, and of a piece that is received. `finished`: elements, counted
-// from the start of its task.
-struct OpProgressed {
-  Epoch epoch;
-  OpKey op;
-  uint64_t finished = 0;
-  protocol::AbsentRanks absent = {};
-};
-struct OpAgreed {  // answer to SayDone: all members are done
-  Epoch epoch;
-  OpKey op;
-};
-struct OpDrained {
-  Epoch epoch;
-  OpKey op;
-};
-// The operation failed only here (no memory). It is aborted through the master. EndOp follows, and
-// OpDrained has to follow EndOp.
-struct OpFailed {
-  Epoch epoch;
-  OpKey op;
-  Status why;
-};
-using LinkSampled = ring::LinkSample;  // answer to SampleLink
-struct PieceRequested {  // another member asks for a piece of shared state; see ring::Requested
-  Epoch epoch;
-  PeerId peer;
-  OpKey op;
-  uint64_t digest = 0;
-  uint32_t what = 0;
-};
+using link::LinkChanged;
+using link::Listening;
+using link::RateMeasured;
+using ring::OpAgreed;  // answer to SayDone
+using ring::OpDrained;
+// The operation is aborted through the master. EndOp follows, and OpDrained has to follow EndOp.
+using ring::OpFailed;
+// Only of an operation with `keep`, and of a piece that is received.
+using ring::OpProgressed;
+using ring::OpTransferred;
+using PieceRequested = ring::Requested;  // the transfer is a piece of shared state
+using LinkSampled = ring::LinkSample;    // answer to SampleLink
 // ---- from the shell ----
 struct PieceChecked {  // answer to CheckPiece, which it repeats
   Handle handle = 0;

@@ -46,17 +46,11 @@ struct Engine::Impl {
   void apply(Restore& effect) { buffers_of(effect.handle).restore(effect.from); }
   void apply(Release& effect) { buffers.erase(effect.handle); }
   void apply(Retain& effect);
-  void apply(OpProgressed& effect) {
-    callbacks.on_progressed(effect.epoch, effect.op, effect.finished, effect.absent);
-  }
-  void apply(OpTransferred& effect) {
-    callbacks.on_transferred(effect.epoch, effect.op, effect.absent);
-  }
-  void apply(OpAgreed& effect) { callbacks.on_agreed(effect.epoch, effect.op); }
-  void apply(OpDrained& effect) { callbacks.on_drained(effect.epoch, effect.op); }
-  void apply(Requested& effect) {
-    if (callbacks.on_requested) callbacks.on_requested(effect);
-  }
+  void apply(OpProgressed& effect) { callbacks.on_event(effect); }
+  void apply(OpTransferred& effect) { callbacks.on_event(effect); }
+  void apply(OpAgreed& effect) { callbacks.on_event(effect); }
+  void apply(OpDrained& effect) { callbacks.on_event(effect); }
+  void apply(Requested& effect) { callbacks.on_event(effect); }
   void apply(FailLink& effect) { callbacks.on_fail_link(effect.peer, effect.why); }
 
   const Callbacks callbacks;
@@ -72,7 +66,7 @@ struct Engine::Impl {
   // for operations not posted here yet
   std::map<std::pair<PeerId, UnexpectedId>, memory::PoolBuffer> unexpected;
   uint64_t handles = 0;
-  std::map<OpKey, Epoch> failed;  // reported by on_failed, not ended yet
+  std::map<OpKey, Epoch> failed;  // reported by OpFailed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
   // Lanes that are down, but perhaps still on the stack. Destroyed when the next lane comes up.
   std::vector<std::unique_ptr<OneLane>> gone;
@@ -83,9 +77,9 @@ struct Engine::Impl {
 };
 
 // One end of a lane. A chunk lands in the memory of one operation at a time.
-class Engine::Impl::OneLane : public Engine::Lane {
+class Engine::Impl::OneLane : public link::LaneSink {
  public:
-  OneLane(Impl& engine, LaneId lane, Port& writer)
+  OneLane(Impl& engine, LaneId lane, link::Port& writer)
       : id(lane), port(writer), engine_(engine), landed_(engine.pool), leaving_(engine.pool) {}
 
   void on_frame(const net::FrameHeader& header) override {
@@ -160,7 +154,7 @@ class Engine::Impl::OneLane : public Engine::Lane {
   bool lands() const { return lands_; }
 
   const LaneId id;
-  Port& port;
+  link::Port& port;
   // The core knows this lane: its effects are meant for this lane, not for a predecessor.
   bool known = false;
   bool left = false;      // the last chunk has left, and the core has yet to handle ChunkSent
@@ -274,7 +268,7 @@ void Engine::Impl::end_kept(const OpEnded& end) {
   for (const auto& part : ended.buffers) {
     if (end.ending == Ending::kAborted) part->restore();
   }
-  if (!posted) callbacks.on_drained(ended.epoch, end.op);
+  if (!posted) callbacks.on_event(OpDrained{ended.epoch, end.op});
 }
 
 // The operation failed here for lack of memory: the core does not know it.
@@ -283,7 +277,7 @@ void Engine::Impl::end_failed(OpKey op) {
   if (at == failed.end()) return;
   const Epoch epoch = at->second;
   failed.erase(at);
-  callbacks.on_drained(epoch, op);
+  callbacks.on_event(OpDrained{epoch, op});
 }
 
 // ---- Effects ----
@@ -379,7 +373,7 @@ std::optional<net::FrameHeader> Engine::open_frame(PeerId peer) const {
   return impl_->core.open_frame(peer);
 }
 
-Engine::Lane& Engine::lane_up(PeerId peer, Port& port, Epoch opened) {
+link::LaneSink& Engine::lane_up(PeerId peer, link::Port& port, Epoch opened) {
   if (!impl_->stepping) impl_->gone.clear();
   auto& lanes = impl_->links[peer];
   const LaneId id{peer, static_cast<uint32_t>(lanes.size())};
@@ -401,7 +395,7 @@ void Engine::link_down(PeerId peer) {
   impl_->drive(LinkDown{peer});
 }
 
-void Engine::rest(PeerId peer, protocol::LaneBits lanes) {
+void Engine::set_inactive(PeerId peer, protocol::LaneBits lanes) {
   impl_->drive(LanesInactive{peer, lanes});
 }
 
@@ -416,7 +410,7 @@ void Engine::post(Task task, Memory memory) {
   }
   if (!status.ok()) {
     impl_->failed.emplace(task.op, task.epoch);
-    impl_->callbacks.on_failed(task.epoch, task.op, status);
+    impl_->callbacks.on_event(OpFailed{task.epoch, task.op, status});
     return;
   }
   if (!task.parked) made.at(task.handle)->begin();

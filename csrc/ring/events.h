@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/ids.h"
+#include "csrc/base/status.h"
 #include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/chunk.h"
@@ -187,6 +188,14 @@ struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
 };
+// Of the Engine. The operation failed only here: kSystem, there is no memory for it. It must be ended like any
+// other, and OpDrained follows.
+struct OpFailed {
+  Epoch epoch;
+  OpKey op;
+  Status why;
+};
+
 // A peer asks for a pulled transfer that was not posted here (Task::pulled). Its credit is kept.
 struct Requested {
   Epoch epoch;

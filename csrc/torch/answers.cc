@@ -29,7 +29,7 @@ py::list members_of(const peer::Topology& topology) {
   return list;
 }
 
-py::list links_of(const ring::Shell::Counters& counters) {
+py::list links_of(const ring::DataCounters& counters) {
   py::list list;
   for (const auto& link : counters.links) {
     py::dict dict;

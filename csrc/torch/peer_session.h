@@ -26,7 +26,7 @@ class PeerSession {
   struct Request {
     net::Endpoint master;
     peer::Options peer;
-    ring::Shell::Options data;
+    link::DriverOptions data;
     bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
     std::shared_ptr<HostedRun> hosted;  // null: another's master
     peer::TokenSource token;

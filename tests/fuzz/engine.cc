@@ -43,7 +43,7 @@ class World {
 
  private:
   // One lane to a liar. Our frames are discarded; its frames come from the input.
-  struct Lane : ring::Port, net::FrameSink {
+  struct Lane : link::Port, net::FrameSink {
     explicit Lane(Chance& by) : chance(by) {}
     void send(const FrameHeader&) override {}
     void send_copy(const FrameHeader&, std::span<const std::byte> payload) override {
@@ -66,7 +66,7 @@ class World {
     void on_chunk_end(bool valid) override { sink->on_chunk_end(valid); }
 
     Chance& chance;
-    ring::Engine::Lane* sink = nullptr;
+    link::LaneSink* sink = nullptr;
     net::FrameReader reader{*this, false};
     bool sending = false;
     bool is_local = false;
@@ -224,7 +224,7 @@ class World {
   void rest() {
     const PeerId peer = some_peer();
     const size_t lanes = lanes_[peer].size();
-    if (lanes > 1) engine_.rest(peer, chance_.below((uint64_t{1} << lanes) - 1));
+    if (lanes > 1) engine_.set_inactive(peer, chance_.below((uint64_t{1} << lanes) - 1));
   }
   void frame() {
     Lane* const lane = some_lane();
@@ -295,15 +295,13 @@ class World {
   std::map<PeerId, std::vector<std::unique_ptr<Lane>>> lanes_;
   std::vector<PeerId> failed_;
   ring::Engine engine_{
-      {.on_transferred =
-           [this](Epoch epoch, OpKey op, protocol::AbsentRanks) {
-             transferred_[{epoch, op}] = true;
+      {.on_event =
+           [this](const ring::DataEvent& event) {
+             if (const auto* done = std::get_if<ring::OpTransferred>(&event))
+               transferred_[{done->epoch, done->op}] = true;
+             if (const auto* over = std::get_if<ring::OpDrained>(&event)) drained(over->op);
            },
-       .on_progressed = [](Epoch, OpKey, uint64_t, protocol::AbsentRanks) {},
-       .on_agreed = [](Epoch, OpKey) {},
-       .on_drained = [this](Epoch, OpKey op) { drained(op); },
-       .on_fail_link = [this](PeerId peer, const std::string&) { failed_.push_back(peer); },
-       .on_failed = [](Epoch, OpKey, const Status&) {}}};
+       .on_fail_link = [this](PeerId peer, const std::string&) { failed_.push_back(peer); }}};
 };
 
 }  // namespace

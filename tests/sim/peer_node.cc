@@ -35,40 +35,14 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
       group_(options.group),
       peer_timeout_(options.peer_timeout),
       core_(std::move(options)),
-      engine_({.on_transferred =
-                   [this](Epoch epoch, OpKey op, protocol::AbsentRanks absent) {
-                     control([this, epoch, op, absent] {
-                       step(peer::OpTransferred{epoch, op, absent});
-                     });
-                   },
-               .on_progressed =
-                   [this](Epoch epoch, OpKey op, uint64_t finished, protocol::AbsentRanks absent) {
-                     control([this, epoch, op, finished, absent] {
-                       step(peer::OpProgressed{epoch, op, finished, absent});
-                     });
-                   },
-               .on_agreed =
-                   [this](Epoch epoch, OpKey op) {
-                     control([this, epoch, op] { step(peer::OpAgreed{epoch, op}); });
-                   },
-               .on_drained =
-                   [this](Epoch epoch, OpKey op) {
-                     control([this, epoch, op] { step(peer::OpDrained{epoch, op}); });
+      engine_({.on_event =
+                   [this](ring::DataEvent event) {
+                     std::visit([this](auto& what) { control([this, what] { step(what); }); },
+                                event);
                    },
                .on_fail_link =
                    [this](PeerId peer, const std::string& why) {
                      data([this, peer, why] { links_.step(link::Suspected{peer, why}); });
-                   },
-               .on_failed =
-                   [this](Epoch epoch, OpKey op, const Status& why) {
-                     control([this, epoch, op, why] { step(peer::OpFailed{epoch, op, why}); });
-                   },
-               .on_requested =
-                   [this](const ring::Requested& asked) {
-                     control([this, asked] {
-                       step(peer::PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest,
-                                                 asked.what});
-                     });
                    }}),
       links_(*this, engine_,
              {.peer_timeout = peer_timeout_,

@@ -21,10 +21,10 @@ using net::FrameType;
 // to the engine.
 class SimLinks::Sink : public net::FrameSink {
  public:
-  Sink(SimLinks& links, ConnectionId id, ring::Port& port, bool dialled)
+  Sink(SimLinks& links, ConnectionId id, link::Port& port, bool dialled)
       : links_(links), id_(id), port_(port), dialled_(dialled) {}
-  void join(ring::Engine::Lane& lane) { lane_ = &lane; }
-  ring::Engine::Lane* lane() const { return lane_; }
+  void join(link::LaneSink& lane) { lane_ = &lane; }
+  link::LaneSink* lane() const { return lane_; }
 
   void on_frame(const FrameHeader& header) override {
     if (lane_ == nullptr)
@@ -58,9 +58,9 @@ class SimLinks::Sink : public net::FrameSink {
   void hello(const std::optional<protocol::LaneHello>& hello) { links_.received_hello(id_, hello); }
   SimLinks& links_;
   const ConnectionId id_;
-  ring::Port& port_;
+  link::Port& port_;
   const bool dialled_;
-  ring::Engine::Lane* lane_ = nullptr;
+  link::LaneSink* lane_ = nullptr;
 };
 
 SimLinks::SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& options,
@@ -288,7 +288,7 @@ void SimLinks::perform(const link::SendHello& said) {
   Connection& connection = connections_.at(said.lane);
   connection.wire->serial = said.hello.serial;
   if (dialled_with_.contains(said.lane)) return shake_hands(said.lane, said.hello);
-  ring::Port& port = connection.wire->port(connection.side);
+  link::Port& port = connection.wire->port(connection.side);
   port.send(net::hello_frame(said.answer ? FrameType::kHelloOk : FrameType::kHello, said.hello));
   if (!connection.shown) return;
   const auto open = engine_.open_frame(said.hello.other);
@@ -407,7 +407,7 @@ void SimLinks::deactivate_lanes(PeerId peer) {
   Random& random = node_.world().random();
   if (!random.once_in(10)) return;
   const uint64_t all = (uint64_t{1} << at->second.lanes.size()) - 1;
-  engine_.rest(peer, random.below(all));
+  engine_.set_inactive(peer, random.below(all));
 }
 
 // ---- Network faults and queries ----

@@ -5,7 +5,7 @@
 
 namespace pccl::sim {
 
-class Wire::WirePort : public ring::Port {
+class Wire::WirePort : public link::Port {
  public:
   WirePort(Wire& wire, int side) : wire_(wire), side_(side) {}
   void send(const net::FrameHeader& header) override {
@@ -51,7 +51,7 @@ Wire::Wire(EventLoop& event_loop, Random& random, WireOptions options)
 
 Wire::~Wire() = default;
 
-ring::Port& Wire::port(int side) { return *ports_[side]; }
+link::Port& Wire::port(int side) { return *ports_[side]; }
 
 void Wire::attach(int side, End end) {
   ends_[side] = std::move(end);

@@ -17,8 +17,8 @@
 
 #include "csrc/base/status.h"
 #include "csrc/link/events.h"
+#include "csrc/link/port.h"
 #include "csrc/net/framing.h"
-#include "csrc/ring/engine.h"
 #include "tests/sim/event_loop.h"
 #include "tests/sim/random.h"
 
@@ -56,7 +56,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
 
   // The port for writing at end `side` (0 or 1). Valid as long as the wire. It drops what it is
   // given while the end is not attached.
-  ring::Port& port(int side);
+  link::Port& port(int side);
   // The end takes part from now on.
   void attach(int side, End end);
   // The owner of the end is gone. Nothing is read or written there any more.

@@ -36,7 +36,7 @@ CASES: list[tuple[Rule, Source, Source]] = [
     ),
     (
         rules.network_libraries_in_net_only,
-        source("csrc/ring/shell/shell.cc", "#include <uv.h>"),
+        source("csrc/link/shell/link_driver.cc", "#include <uv.h>"),
         source("csrc/net/loop.cc", "#include <uv.h>"),
     ),
     (
@@ -52,7 +52,7 @@ CASES: list[tuple[Rule, Source, Source]] = [
     (
         rules.pure_is_pure,
         source("csrc/ring/op_table.h", "#include <mutex>"),
-        source("csrc/ring/shell/links.h", "#include <mutex>"),
+        source("csrc/link/shell/links.h", "#include <mutex>"),
     ),
     (
         rules.pure_is_pure,

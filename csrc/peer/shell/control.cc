@@ -10,6 +10,7 @@
 #include "csrc/peer/arrange.h"
 #include "csrc/peer/link_probe.h"
 #include "csrc/protocol/state.h"
+#include "csrc/ring/shell/data_plane.h"
 #include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::peer {
@@ -21,8 +22,8 @@ Status left() { return {Code::kInvalidState, "this process has left the run", {}
 
 }  // namespace
 
-Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
-                 TokenSource token, const std::shared_ptr<ring::PeerThread>& thread,
+Control::Control(net::Endpoint master, Options options, link::DriverOptions data, TokenSource token,
+                 const std::shared_ptr<ring::PeerThread>& thread,
                  std::function<void(const Topology&)> on_reconfigured)
     : master_(std::move(master)),
       options_(options),
@@ -33,7 +34,11 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
   data.peer_timeout = options_.peer_timeout;
   // The objects of the loop are created on the loop. Nothing is pushed before this.
   loop_.post([this, data = std::move(data), thread] {
-    data_ = std::make_unique<ring::Shell>(data, data_callbacks(), thread);
+    const auto on_event = [this](ring::DataEvent event) { on_data(std::move(event)); };
+    const auto on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); };
+    data_ = std::make_unique<ring::DataPlane>(
+        data, ring::DataPlane::Callbacks{on_event, on_warning}, loop_,
+        std::shared_ptr<memory::Pool>(thread, &thread->pool));
     timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] {
       armed_.reset();
       push(Event{TimePassed{}});  // through the inbox, behind earlier input
@@ -65,46 +70,6 @@ void Control::watch_token(TokenSource token) {
       std::move(token.path), std::move(token.token),
       TokenWatch::Callbacks{
           take, [this](const std::string& text) { log_.log(LogLevel::kWarning, text); }});
-}
-
-ring::Shell::Callbacks Control::data_callbacks() {
-  return {
-      .on_listening =
-          [this](Result<uint16_t> port) {
-            const bool local = loopback_only_;
-            push(Event{Listening{std::move(port),
-                                 local ? std::vector<std::string>{} : net::interface_hosts()}});
-          },
-      .on_link = [this](protocol::LinkReport report) { link_changed(std::move(report)); },
-      .on_rate = [this](const protocol::LinkRate& link) { push(Event{RateMeasured{link}}); },
-      .on_transferred =
-          [this](Epoch epoch, OpKey op, protocol::AbsentRanks absent) {
-            push(Event{OpTransferred{epoch, op, absent}});
-          },
-      .on_progressed =
-          [this](Epoch epoch, OpKey op, uint64_t finished, protocol::AbsentRanks absent) {
-            push(Event{OpProgressed{epoch, op, finished, absent}});
-          },
-      .on_agreed =
-          [this](Epoch epoch, OpKey op) {
-            push(Event{OpAgreed{epoch, op}});
-          },
-      .on_drained =
-          [this](Epoch epoch, OpKey op) {
-            push(Event{OpDrained{epoch, op}});
-          },
-      .on_failed =
-          [this](Epoch epoch, OpKey op, Status why) {
-            push(Event{OpFailed{epoch, op, std::move(why)}});
-          },
-      .on_requested =
-          [this](const ring::Requested& asked) {
-            push(
-                Event{PieceRequested{asked.epoch, asked.peer, asked.op, asked.digest, asked.what}});
-          },
-      .on_sampled = [this](const ring::LinkSample& sample) { push(Event{sample}); },
-      .on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); },
-  };
 }
 
 // ---- The inbox ----
@@ -364,26 +329,47 @@ void Control::apply(SendMaster& effect) { outbox_.add(std::move(effect.message),
 
 // ---- The data plane ----
 
+// Its events go through the inbox: they may come from inside a step.
+void Control::on_data(ring::DataEvent event) {
+  if (const auto* changed = std::get_if<LinkChanged>(&event)) {
+    const protocol::LinkReport& report = changed->report;
+    const bool up = report.state == protocol::LinkState::kUp;
+    up ? static_cast<void>(links_up_.insert(report.peer))
+       : static_cast<void>(links_up_.erase(report.peer));
+  }
+  std::visit([this](auto& what) { push(Event{std::move(what)}); }, event);
+  notice_end();
+}
+
 void Control::apply(Listen& effect) {
-  loopback_only_ = effect.loopback_only;
-  data_->listen(loopback_only_ ? net::kLoopback : "");
+  data_->links().listen(effect.loopback_only ? net::kLoopback : "");
 }
 
 void Control::apply(AcceptAs& effect) {
   self_ = effect.self;
-  data_->accept_as(effect.self, effect.run_id, effect.version, effect.accepting);
+  data_->links().accept_as(effect.self, effect.run_id, effect.version, effect.accepting);
 }
 
-void Control::apply(AcceptWith& effect) { data_->accept_with(effect.key); }
+void Control::apply(AcceptWith& effect) { data_->links().step(link::AcceptWith{effect.key}); }
 
 void Control::apply(DialPeer& effect) {
   const protocol::Dial& dial = effect.dial;
   std::vector<Endpoint> at = {{dial.host.empty() ? master_.host : dial.host, dial.port}};
   at.insert(at.end(), dial.others.begin(), dial.others.end());
-  data_->dial(dial.peer, std::move(at), dial.dead_serial, dial.credential);
+  data_->links().step(link::Dial{dial.peer, std::move(at), dial.dead_serial, dial.credential});
 }
 
-void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }
+void Control::apply(ForgetPeer& effect) { data_->links().step(link::Forget{effect.peer}); }
+
+void Control::apply(OpenLanes& effect) {
+  data_->links().step(link::LanesWanted{effect.peer, effect.measured});
+}
+
+void Control::apply(SampleLink& effect) { push(Event{data_->sample(effect.peer)}); }
+
+void Control::apply(UnparkOp& effect) { data_->engine().staged(effect.op); }
+
+void Control::apply(SayDone& effect) { data_->engine().done(effect.op); }
 
 void Control::apply(BeginEpoch& effect) {
   set_log_context(effect.rank);
@@ -408,7 +394,7 @@ void Control::post_to_ring(StartOp& start, ring::Memory memory) {
   memory.dtype = start.dtype;
   memory.reduce = start.reduce;
   memory.contributors = start.contributors;
-  data_->post(std::move(start.task), std::move(memory));
+  data_->engine().post(std::move(start.task), std::move(memory));
 }
 
 // The caller's thread lends the entries, since it may have to wait for a device. Until then, this
@@ -440,7 +426,7 @@ void Control::lent(StartOp& start, uint64_t number, const Result<std::span<std::
 
 void Control::apply(EndOp& effect) {
   const auto unposted = unposted_.find(effect.op);
-  if (unposted == unposted_.end()) return data_->end(effect);
+  if (unposted == unposted_.end()) return data_->engine().end(effect);
   push(Event{OpDrained{unposted->second.epoch, effect.op}});
   unposted_.erase(unposted);
 }
@@ -553,31 +539,17 @@ Info Control::info() {
                               past.info.count * element_bytes(past.info.dtype),
                               to_seconds(past.took), to_seconds(past.committing)});
     }
+    if (data_ != nullptr) info.data = data_->counters();  // null: this peer has left
     return info;
   };
-  Info info;
-  if (on_loop()) {
-    info = look();
-    if (data_ == nullptr) return info;  // this peer has left, and others share the loop
-  } else {
-    std::promise<Info> promise;
-    const bool accepted = push(std::function<void()>([&] { promise.set_value(look()); }));
-    PCCL_ASSERT(accepted);
-    info = promise.get_future().get();
-  }
-  info.data = data_->counters();
-  return info;
+  if (on_loop()) return look();
+  std::promise<Info> promise;
+  const bool accepted = push(std::function<void()>([&] { promise.set_value(look()); }));
+  PCCL_ASSERT(accepted);
+  return promise.get_future().get();
 }
 
 // ---- The end ----
-
-void Control::link_changed(protocol::LinkReport report) {
-  const bool up = report.state == protocol::LinkState::kUp;
-  up ? static_cast<void>(links_up_.insert(report.peer))
-     : static_cast<void>(links_up_.erase(report.peer));
-  push(Event{LinkChanged{std::move(report)}});
-  notice_end();
-}
 
 // A peer that lingers keeps its links until the others have closed them.
 void Control::notice_end() {
@@ -605,24 +577,21 @@ void Control::end(Duration at_most) {
     closed_ = true;
   }
   token_watch_.reset();
-  // Other peers may share the loop. So this thread, and not the loop, waits for the data plane.
-  if (loop_.status().ok()) {
-    std::promise<std::unique_ptr<ring::Shell>> data;
-    loop_.post([this, &data] { data.set_value(close_inputs()); });
-    data.get_future().get().reset();
-  }
-  loop_.end([this] { fail_what_is_left(); });
+  loop_.end([this] {
+    close_inputs();
+    fail_what_is_left();
+  });
 }
 
 // After this, no event comes.
-std::unique_ptr<ring::Shell> Control::close_inputs() {
+void Control::close_inputs() {
   timer_.reset();
   outbox_timer_.reset();
   held_ = false;
   connector_.reset();
   stream_ = nullptr;
   streams_.clear();
-  return std::move(data_);
+  data_.reset();
 }
 
 // Once the data plane is gone, nothing touches borrowed tensors, and open calls can be returned.

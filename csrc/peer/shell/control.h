@@ -33,6 +33,10 @@
 #include "csrc/peer/shell/waiter.h"
 #include "csrc/protocol/codec.h"
 
+namespace pccl::ring {
+class DataPlane;
+}  // namespace pccl::ring
+
 namespace pccl::peer {
 
 class Control {
@@ -57,7 +61,7 @@ class Control {
   // update_topology (policy retry).
   // `token`: the proof for the master. If options.secured, it has a token, and the path of its file
   // if that is to be watched.
-  Control(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
+  Control(net::Endpoint master, Options options, link::DriverOptions data, TokenSource token,
           const std::shared_ptr<ring::PeerThread>& thread,
           std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called
@@ -139,11 +143,11 @@ class Control {
   void apply(ForgetPeer& effect);
   void apply(BeginEpoch& effect);
   void apply(StartOp& effect);
-  void apply(OpenLanes& effect) { data_->open_lanes(effect.peer, effect.measured); }
-  void apply(SampleLink& effect) { data_->sample(effect.peer); }
-  void apply(UnparkOp& effect) { data_->staged(effect.op); }
+  void apply(OpenLanes& effect);
+  void apply(SampleLink& effect);
+  void apply(UnparkOp& effect);
   void apply(EndOp& effect);
-  void apply(SayDone& effect) { data_->done(effect.op); }
+  void apply(SayDone& effect);
   void apply(BeginPieces& effect);
   void apply(CheckPiece& effect);
   void apply(SyncProgress& effect);
@@ -162,16 +166,15 @@ class Control {
   void closed(uint64_t stream, const Status& why);
   void flush();
   void flush_or_hold();
-  void link_changed(protocol::LinkReport report);
+  void on_data(ring::DataEvent event);
   void notice_end();
-  std::unique_ptr<ring::Shell> close_inputs();
+  void close_inputs();
   void fail_what_is_left();
   void start_transfer(StartOp& start);
   void lent(StartOp& start, uint64_t number, const Result<std::span<std::byte>>& span);
   void post_to_ring(StartOp& start, ring::Memory memory);
   protocol::OpInfo describe(const OpRequest& request) const;
   void set_log_context(std::optional<uint32_t> rank);
-  ring::Shell::Callbacks data_callbacks();
 
   const net::Endpoint master_;
   const Options options_;
@@ -191,8 +194,7 @@ class Control {
 
   // On the loop only.
   PeerCore core_;
-  bool loopback_only_ = false;  // where to listen; written before the data plane is to listen
-  std::unique_ptr<ring::Shell> data_;
+  std::unique_ptr<ring::DataPlane> data_;
   std::unique_ptr<net::Timer> timer_;
   std::optional<Instant> armed_;
   std::unique_ptr<net::Connector> connector_;

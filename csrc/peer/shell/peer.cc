@@ -89,7 +89,7 @@ Status under_way(const char* what) {
 }  // namespace
 
 struct Peer::Impl {
-  Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
+  Impl(net::Endpoint master, Options options, link::DriverOptions data, TokenSource token,
        const std::shared_ptr<ring::PeerThread>& thread)
       : retries(options.policy == protocol::LossPolicy::kRetry),
         control(std::move(master), std::move(options), std::move(data), std::move(token), thread,
@@ -189,7 +189,7 @@ Peer::~Peer() {
 }
 
 Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
-                                         ring::Shell::Options data, const Interrupted& interrupted,
+                                         link::DriverOptions data, const Interrupted& interrupted,
                                          TokenSource token,
                                          std::shared_ptr<ring::PeerThread> thread) {
   Status status = check(master, options);

@@ -1,5 +1,5 @@
 // Peer is one process's part in a run: its PeerCore and master connection, and the data plane
-// (ring::Shell) beside it, all on the peer loop. It is all that csrc/torch needs to know of the
+// (ring::DataPlane) beside it, all on the peer loop. It is all that csrc/torch needs to know of the
 // layers below. All peers of a process may share the loop.
 // Threads:
 //   - Every method may be called from any thread.
@@ -27,7 +27,8 @@
 #include "csrc/peer/events.h"
 #include "csrc/peer/shell/state_spans.h"
 #include "csrc/peer/shell/token_file.h"
-#include "csrc/ring/shell/shell.h"
+#include "csrc/ring/data_event.h"
+#include "csrc/ring/lent_memory.h"
 
 namespace pccl::ring {
 struct PeerThread;
@@ -83,7 +84,7 @@ struct Info {
   std::string run;
   bool broken = false;  // after a loss, until update_topology
   std::string broken_by;
-  ring::Shell::Counters data;
+  ring::DataCounters data;
   std::vector<OpRecord> history;
   Options options;  // with every derived time
   std::optional<protocol::TopologyPlan>
@@ -96,7 +97,7 @@ class Peer {
   // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
   // options.master_text and options.secured. Without a `thread` it has one of its own.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
-                                            ring::Shell::Options data,
+                                            link::DriverOptions data,
                                             const Interrupted& interrupted, TokenSource token = {},
                                             std::shared_ptr<ring::PeerThread> thread = {});
   // Leaves the run if that was not done. After that no completion is called any more: open

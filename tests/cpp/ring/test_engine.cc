@@ -8,6 +8,7 @@
 
 #include "csrc/memory/kernels.h"
 #include "tests/cpp/ring/expected.h"
+#include "tests/cpp/ring/handlers.h"
 #include "tests/cpp/ring/world.h"
 
 namespace pccl::ring {
@@ -464,7 +465,7 @@ TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {
 // ---- Calls from inside callbacks and ports ----
 
 // A port whose chunks have left before send_chunk() returns.
-struct InstantPort : Port {
+struct InstantPort : link::Port {
   void send(const net::FrameHeader& header) override { out.push_back({header, {}}); }
   void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override {
     out.push_back({header, {payload.begin(), payload.end()}});
@@ -493,12 +494,12 @@ struct InstantPort : Port {
     return true;
   }
 
-  Engine::Lane* lane = nullptr;
+  link::LaneSink* lane = nullptr;
   std::vector<std::pair<net::FrameHeader, Bytes>> out;
   int withdrawn = 0;
 };
 
-// Two ranks that end each operation inside on_transferred and post the next inside on_drained.
+// Two ranks that end each operation inside OpTransferred and post the next inside OpDrained.
 TEST(Engine, CallbacksAndPortsMayCallBack) {
   constexpr uint32_t kLast = 20;
   std::unique_ptr<Engine> engines[2];
@@ -521,17 +522,16 @@ TEST(Engine, CallbacksAndPortsMayCallBack) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     tensors[rank].resize(1000);
     engines[rank] = std::make_unique<Engine>(Engine::Callbacks{
-        .on_transferred =
-            [&, rank](Epoch, OpKey op, protocol::AbsentRanks) {
-              engines[rank]->end({op, Ending::kCommitted});
+        .on_event = handlers(
+            [&, rank](const OpTransferred& event) {
+              engines[rank]->end({event.op, Ending::kCommitted});
             },
-        .on_drained =
-            [&, rank](Epoch, OpKey op) {
+            [&, rank](const OpDrained& event) {
               EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), 2.0f), 1000);
-              if (++done[rank] < kLast) post(rank, op.sequence + 1);
+              if (++done[rank] < kLast) post(rank, event.op.sequence + 1);
             },
-        .on_fail_link = [](PeerId, const std::string& why) { FAIL() << why; },
-        .on_failed = [](Epoch, OpKey, const Status& why) { FAIL() << why.message; }});
+            [](const OpFailed& event) { FAIL() << event.why.message; }),
+        .on_fail_link = [](PeerId, const std::string& why) { FAIL() << why; }});
   }
   InstantPort ports[2];
   for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -551,17 +551,15 @@ TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
     std::unique_ptr<InstantPort> port, next;
     net::FrameSink* fresh = nullptr;
     int drained = 0;
-    engine = std::make_unique<Engine>(
-        Engine::Callbacks{.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) { FAIL(); },
-                          .on_drained = [&](Epoch, OpKey) { ++drained; },
-                          .on_fail_link =
-                              [&](PeerId peer, const std::string&) {
-                                engine->link_down(peer);
-                                port.reset();
-                                fresh = &engine->lane_up(peer, *next);
-                                engine->end({key(1)});
-                              },
-                          .on_failed = [](Epoch, OpKey, const Status&) { FAIL(); }});
+    engine = std::make_unique<Engine>(Engine::Callbacks{
+        .on_event = handlers([](const OpTransferred&) { FAIL(); },
+                             [&](const OpDrained&) { ++drained; }, [](const OpFailed&) { FAIL(); }),
+        .on_fail_link = [&](PeerId peer, const std::string&) {
+          engine->link_down(peer);
+          port.reset();
+          fresh = &engine->lane_up(peer, *next);
+          engine->end({key(1)});
+        }});
     port = std::make_unique<InstantPort>();
     next = std::make_unique<InstantPort>();
     engine->begin_epoch(Epoch{1}, {PeerId{2}});
@@ -605,21 +603,19 @@ TEST(Engine, AnOperationThatFailsInsideACallbackIsDrainedAfterIt) {
                   .downstream = PeerId{2}},
                  {.spans = {{&nothing, bytes}}, .dtype = DType::kUint8});
   };
-  engine.emplace(
-      Engine::Callbacks{.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) { FAIL(); },
-                        .on_drained =
-                            [&](Epoch, OpKey op) {
-                              story.push_back("drained " + std::to_string(op.tag.value));
-                              if (op != key(1)) return;
-                              post(2, uint64_t{1} << 60);  // never touched
-                              engine->end({key(2)});
-                              story.push_back("back");
-                            },
-                        .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
-                        .on_failed =
-                            [&](Epoch, OpKey op, const Status&) {
-                              story.push_back("failed " + std::to_string(op.tag.value));
-                            }});
+  engine.emplace(Engine::Callbacks{
+      .on_event = handlers([](const OpTransferred&) { FAIL(); },
+                           [&](const OpDrained& event) {
+                             story.push_back("drained " + std::to_string(event.op.tag.value));
+                             if (event.op != key(1)) return;
+                             post(2, uint64_t{1} << 60);  // never touched
+                             engine->end({key(2)});
+                             story.push_back("back");
+                           },
+                           [&](const OpFailed& event) {
+                             story.push_back("failed " + std::to_string(event.op.tag.value));
+                           }),
+      .on_fail_link = [](PeerId, const std::string&) { FAIL(); }});
   engine->begin_epoch(Epoch{1}, {PeerId{2}});
   post(1, 1);
   engine->end({key(1)});
@@ -629,16 +625,15 @@ TEST(Engine, AnOperationThatFailsInsideACallbackIsDrainedAfterIt) {
 TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
   int failed = 0;
   int drained = 0;
-  Engine engine({.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) { FAIL(); },
-                 .on_drained = [&](Epoch, OpKey) { ++drained; },
-                 .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
-                 .on_failed =
-                     [&](Epoch, OpKey, const Status& why) {
+  Engine engine({.on_event = handlers(
+                     [](const OpTransferred&) { FAIL(); }, [&](const OpDrained&) { ++drained; },
+                     [&](const OpFailed& event) {
                        ++failed;
-                       EXPECT_EQ(why.code, Code::kSystem);
-                       EXPECT_NE(why.message.find("PCCL_RESTORE=off"), std::string::npos)
-                           << why.message;
-                     }});
+                       EXPECT_EQ(event.why.code, Code::kSystem);
+                       EXPECT_NE(event.why.message.find("PCCL_RESTORE=off"), std::string::npos)
+                           << event.why.message;
+                     }),
+                 .on_fail_link = [](PeerId, const std::string&) { FAIL(); }});
   engine.begin_epoch(Epoch{1}, {PeerId{2}});
   std::byte nothing{};
   const uint64_t bytes = uint64_t{1} << 60;  // never touched

@@ -1,7 +1,7 @@
 // World: Engines in one thread, for tests. Real frames travel between them as real bytes, on one to
 // three lanes per link, in pieces of random size and with random delays. World checks what Engines
 // promise:
-// 1. After on_drained no link touches the memory of an operation.
+// 1. After OpDrained no link touches the memory of an operation.
 // 2. An aborted operation leaves its memory as it was before.
 // Ranks are ring indices; the peer of rank r has the id r + 1.
 #pragma once
@@ -25,6 +25,7 @@
 #include "csrc/protocol/shares.h"
 #include "csrc/ring/engine.h"
 #include "csrc/ring/schedule.h"
+#include "tests/cpp/ring/handlers.h"
 
 namespace pccl::ring {
 
@@ -66,9 +67,9 @@ struct Posted {
   int drained = 0;
   int failed = 0;
   bool committed = false;
-  uint64_t finished = 0;         // elements that on_progressed reported of the last post
+  uint64_t finished = 0;         // elements that OpProgressed reported of the last post
   uint64_t kept = 0;             // elements that again() has kept
-  bool again = false;            // again() was called, and on_drained has not come yet
+  bool again = false;            // again() was called, and OpDrained has not come yet
   protocol::AbsentRanks absent;  // that were told last
 };
 
@@ -79,19 +80,19 @@ class World {
       : random(seed), piece_bytes_max_(piece_bytes_max), nodes_(size) {
     for (uint32_t rank = 0; rank < size; ++rank) {
       nodes_[rank].engine = std::make_unique<Engine>(Engine::Callbacks{
-          .on_transferred =
-              [this, rank](Epoch, OpKey op, protocol::AbsentRanks absent) {
-                ++at(rank, op).transferred;
-                at(rank, op).absent = absent;
+          .on_event = handlers(
+              [this, rank](const OpTransferred& event) {
+                ++at(rank, event.op).transferred;
+                at(rank, event.op).absent = event.absent;
               },
-          .on_progressed =
-              [this, rank](Epoch, OpKey op, uint64_t finished, protocol::AbsentRanks absent) {
-                EXPECT_GT(finished, std::exchange(at(rank, op).finished, finished));
-                at(rank, op).absent = absent;
+              [this, rank](const OpProgressed& event) {
+                Posted& posted = at(rank, event.op);
+                EXPECT_GT(event.finished, std::exchange(posted.finished, event.finished));
+                posted.absent = event.absent;
               },
-          .on_drained = [this, rank](Epoch, OpKey op) { drained(rank, op); },
-          .on_fail_link = [this](PeerId, const std::string& why) { failures.push_back(why); },
-          .on_failed = [this, rank](Epoch, OpKey op, Status) { ++at(rank, op).failed; }});
+              [this, rank](const OpDrained& event) { drained(rank, event.op); },
+              [this, rank](const OpFailed& event) { ++at(rank, event.op).failed; }),
+          .on_fail_link = [this](PeerId, const std::string& why) { failures.push_back(why); }});
     }
     for (uint32_t a = 0; a < size; ++a) {
       for (uint32_t b = a + 1; b < size; ++b) {
@@ -123,7 +124,7 @@ class World {
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   Engine& engine(uint32_t rank) { return *nodes_[rank].engine; }
   Posted& at(uint32_t rank, OpKey op) { return nodes_[rank].calls.at(op); }
-  // The memory when on_drained came: the result, or the restored values.
+  // The memory when OpDrained came: the result, or the restored values.
   const std::vector<Bytes>& result(uint32_t rank, OpKey op) { return nodes_[rank].results.at(op); }
 
   void begin_epoch(Epoch epoch) {
@@ -230,7 +231,7 @@ class World {
 
   // `owner`'s end of a lane to `other`. It records which operation's memory the lane holds at the
   // moment.
-  struct End : Port, net::FrameSink {
+  struct End : link::Port, net::FrameSink {
     End(uint32_t mine, uint32_t theirs)
         : owner(mine), other(theirs), writer(true), reader(*this, true) {}
 
@@ -272,7 +273,7 @@ class World {
     const uint32_t owner, other;
     net::FrameWriter writer;
     net::FrameReader reader;
-    Engine::Lane* sink = nullptr;
+    link::LaneSink* sink = nullptr;
     End* wan = nullptr;
     bool alive = true;
     Bytes rtt;  // bytes in flight to the other end
@@ -432,7 +433,8 @@ class World {
     const uint64_t lanes = lanes_.at({end.owner, end.other});
     const uint64_t carries = random() % lanes;
     const auto all = (uint64_t{1} << lanes) - 1;
-    engine(end.owner).rest(PeerId{end.other + 1}, random() & all & ~(uint64_t{1} << carries));
+    engine(end.owner).set_inactive(PeerId{end.other + 1},
+                                   random() & all & ~(uint64_t{1} << carries));
   }
 
   bool move(End& end, bool outwards) {

@@ -43,7 +43,7 @@ class Simulated : public Transport {
     wire_->pump(side);
   }
 
-  ring::Port& port(Side side) override { return wire_->port(side); }
+  link::Port& port(Side side) override { return wire_->port(side); }
   Traffic traffic(Side side) override { return {wire_->sent(side), wire_->arrived(side)}; }
   const char* refuses_changes_with() const override { return "checksum"; }
   void inject(Side side, std::span<const std::byte> bytes) override { wire_->inject(side, bytes); }

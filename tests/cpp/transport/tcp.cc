@@ -11,7 +11,7 @@
 namespace pccl::transport {
 namespace {
 
-class TcpEnd : public ring::Port {
+class TcpEnd : public link::Port {
  public:
   TcpEnd(int fd, std::optional<net::Tls> tls, End& end, bool local) : established_(!tls) {
     net::on(loop_, [&] {
@@ -120,7 +120,7 @@ class Tcp : public Transport {
   void stop(Side side) override { ends_[side]->stop(); }
   void resume(Side side) override { ends_[side]->resume(); }
 
-  ring::Port& port(Side side) override { return *ends_[side]; }
+  link::Port& port(Side side) override { return *ends_[side]; }
   Traffic traffic(Side side) override {
     const net::Lane::Counters& counters = ends_[side]->counters();
     return {counters.bytes_sent, counters.bytes_received};

@@ -10,7 +10,7 @@ using net::control;
 using Values = std::vector<uint64_t>;
 
 // An end that has failed drops what it is given, and reports nothing more.
-void use(ring::Port& port, std::span<const std::byte> payload) {
+void use(link::Port& port, std::span<const std::byte> payload) {
   for (int i = 0; i < 2; ++i) {
     port.send(control(90));
     port.send_copy(net::chunk(91, payload.size()), payload);

@@ -145,7 +145,7 @@ TEST_P(TransportTest, AChunkWithoutALandingIsDiscarded) {
 // One end of a storm: it sends chunk after chunk, and withdraws and revokes at random.
 class StormEnd {
  public:
-  StormEnd(End& end, ring::Port& port, uint64_t seed) : end_(end), port_(port), random_(seed) {}
+  StormEnd(End& end, link::Port& port, uint64_t seed) : end_(end), port_(port), random_(seed) {}
 
   void begin() {
     end_.on_sent = [this] { send_next(); };
@@ -204,7 +204,7 @@ class StormEnd {
   }
 
   End& end_;
-  ring::Port& port_;
+  link::Port& port_;
   std::mt19937_64 random_;
   uint64_t number_ = 0;
   int right_ = 0, void_ = 0, revoked_ = 0;

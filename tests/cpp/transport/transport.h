@@ -8,7 +8,7 @@
 #include <ostream>
 #include <span>
 
-#include "csrc/ring/engine.h"
+#include "csrc/link/port.h"
 #include "tests/cpp/transport/end.h"
 
 namespace pccl::transport {
@@ -38,7 +38,7 @@ class Transport {
   virtual void resume(Side side) = 0;
 
   // Valid as long as the transport, also when the end is closed.
-  virtual ring::Port& port(Side side) = 0;
+  virtual link::Port& port(Side side) = 0;
   struct Traffic {
     uint64_t sent = 0, received = 0;
   };
@@ -112,8 +112,8 @@ class TransportTest : public ::testing::TestWithParam<Row> {
 
   End& a() { return ends_[kA]; }
   End& b() { return ends_[kB]; }
-  ring::Port& port_a() { return transport_->port(kA); }
-  ring::Port& port_b() { return transport_->port(kB); }
+  link::Port& port_a() { return transport_->port(kA); }
+  link::Port& port_b() { return transport_->port(kB); }
 
   Ends ends_;
   std::unique_ptr<Transport> transport_;  // last, because it calls the ends

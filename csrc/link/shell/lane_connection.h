@@ -1,8 +1,8 @@
 // LaneConnection: one connection of a link, from its first byte to its last. It is the socket side
 // of a lane of LinkCore. LinkCore decides what happens to the lane. It passes on the first frame,
-// which should be a hello. Then it carries frames between its lane and the Engine, and answers
-// pings. The Shell owns it; it belongs to the peer loop. Failure: its lane fails. on_failed reports
-// that once, unless close() was called first.
+// which should be a hello. Then it carries frames between its lane and the user of the lane, and
+// answers pings. The LinkDriver owns it; it belongs to the peer loop. Failure: its lane fails.
+// on_failed reports that once, unless close() was called first.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@
 #include "csrc/base/status.h"
 #include "csrc/link/events.h"
 #include "csrc/link/path_monitor.h"
+#include "csrc/link/port.h"
 #include "csrc/net/lane.h"
-#include "csrc/ring/engine.h"
 
-namespace pccl::ring {
+namespace pccl::link {
 
-class LaneConnection : public Port, public link::Carrier, public net::FrameSink {
+class LaneConnection : public Port, public Carrier, public net::FrameSink {
  public:
   struct Callbacks {
     std::function<void(std::optional<protocol::LaneHello>)> on_hello;
@@ -42,11 +42,11 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
-  // Sends the lane's first frame of `engine` before it is a lane of that engine.
-  void open_early(const Engine& engine, PeerId peer);
-  // Makes this a lane of `engine` until the engine's link_down(peer). `same_machine`: the
-  // other end is on this machine.
-  void join(Engine& engine, PeerId peer, bool same_machine);
+  // Sends the first frame of `user` before this is a lane of it.
+  void open_early(const LaneUser& user, PeerId peer);
+  // Makes this a lane of `user` until its link_down(peer). `same_machine`: the other end is on this
+  // machine.
+  void join(LaneUser& user, PeerId peer, bool same_machine);
   // After this returns, nothing is called back and no borrowed tensor is touched. Any callback may
   // call close(), but must not run the destructor.
   void close();
@@ -88,8 +88,8 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   bool wan_ = false;
   Epoch opened_;  // by open_early()
   std::function<void(const LaneConnection&)> on_chunk_sent_;
-  Engine::Lane* sink_ = nullptr;     // the sink of the engine, after join()
+  LaneSink* sink_ = nullptr;         // of the user, after join()
   std::unique_ptr<net::Lane> lane_;  // null: closed
 };
 
-}  // namespace pccl::ring
+}  // namespace pccl::link

@@ -1,4 +1,4 @@
-#include "csrc/ring/shell/lane_connection.h"
+#include "csrc/link/shell/lane_connection.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
 
-namespace pccl::ring {
+namespace pccl::link {
 
 using net::FrameHeader;
 using net::FrameType;
@@ -56,19 +56,19 @@ void LaneConnection::send_hello(bool answer, const protocol::LaneHello& hello) {
   send(net::hello_frame(answer ? FrameType::kHelloOk : FrameType::kHello, hello));
 }
 
-void LaneConnection::open_early(const Engine& engine, PeerId peer) {
+void LaneConnection::open_early(const LaneUser& user, PeerId peer) {
   PCCL_ASSERT(sink_ == nullptr && !opened_);
-  const auto header = engine.open_frame(peer);
+  const auto header = user.open_frame(peer);
   if (!header) return;
   send(*header);
   opened_ = header->epoch;
 }
 
-void LaneConnection::join(Engine& engine, PeerId peer, bool same_machine) {
+void LaneConnection::join(LaneUser& user, PeerId peer, bool same_machine) {
   PCCL_ASSERT(sink_ == nullptr && lane_ != nullptr);
   same_machine_ = same_machine;
   lane_->set_local(same_machine);
-  sink_ = &engine.lane_up(peer, *this, opened_);
+  sink_ = &user.lane_up(peer, *this, opened_);
 }
 
 void LaneConnection::close() {
@@ -158,4 +158,4 @@ std::span<std::byte> LaneConnection::on_chunk(const FrameHeader& header) {
 void LaneConnection::on_piece(size_t at, size_t bytes) { sink_->on_piece(at, bytes); }
 void LaneConnection::on_chunk_end(bool valid) { sink_->on_chunk_end(valid); }
 
-}  // namespace pccl::ring
+}  // namespace pccl::link

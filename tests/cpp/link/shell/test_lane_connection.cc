@@ -1,25 +1,28 @@
-#include "csrc/ring/shell/lane_connection.h"
+#include "csrc/link/shell/lane_connection.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
+#include "csrc/ring/engine.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/ring/raw_peer.h"
 
-namespace pccl::ring {
+namespace pccl::link::shell_test {
 namespace {
 
 using net::FrameHeader;
 using net::FrameType;
+using ring::kRun;
+using ring::RawPeer;
 
 constexpr PeerId kSelf{1}, kOther{2};
 
 // A LaneConnection on a loop of its own. The other end of its connection is a bare socket. The link
 // joins the engine as soon as a hello has come.
-class ShellLinkTest : public ::testing::Test {
+class LaneConnectionTest : public ::testing::Test {
  protected:
-  ~ShellLinkTest() override { loop_.stop(); }
+  ~LaneConnectionTest() override { loop_.stop(); }
 
   RawPeer connect(bool dialled = false) {
     const auto [mine, theirs] = net::connected_fds();
@@ -53,10 +56,8 @@ class ShellLinkTest : public ::testing::Test {
     return net::eventually(loop_, [&] { return first_frames_ == count; });
   }
 
-  Engine engine_{{.on_transferred = [](Epoch, OpKey, protocol::AbsentRanks) {},
-                  .on_drained = [](Epoch, OpKey) {},
-                  .on_fail_link = [this](PeerId, const std::string& why) { failed_ = why; },
-                  .on_failed = [](Epoch, OpKey, const Status&) {}}};
+  ring::Engine engine_{{.on_event = [](const ring::DataEvent&) {},
+                        .on_fail_link = [this](PeerId, const std::string& why) { failed_ = why; }}};
   std::unique_ptr<LaneConnection> link_;
   int first_frames_ = 0;
   std::optional<protocol::LaneHello> hello_;
@@ -66,7 +67,7 @@ class ShellLinkTest : public ::testing::Test {
   net::Loop loop_{"test"};  // last member, so that its thread ends first
 };
 
-TEST_F(ShellLinkTest, SaysThatTheSystemRefusesACongestionControl) {
+TEST_F(LaneConnectionTest, SaysThatTheSystemRefusesACongestionControl) {
   const RawPeer other = connect();
   const auto tuned = [&](const std::string& congestion) {
     return on(loop_, [&] { return link_->tune(net::PathClass::kLocal, congestion); });
@@ -78,7 +79,7 @@ TEST_F(ShellLinkTest, SaysThatTheSystemRefusesACongestionControl) {
   EXPECT_EQ(tuned(""), "");
 }
 
-TEST_F(ShellLinkTest, PassesOnTheHelloOfTheSideThatHasToSayIt) {
+TEST_F(LaneConnectionTest, PassesOnTheHelloOfTheSideThatHasToSayIt) {
   RawPeer dialler = connect();
   FrameHeader said = RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun);
   said.value = 8;
@@ -95,7 +96,7 @@ TEST_F(ShellLinkTest, PassesOnTheHelloOfTheSideThatHasToSayIt) {
   on(loop_, [&] { return engine_.link_down(kOther), 0; });
 }
 
-TEST_F(ShellLinkTest, PassesOnThatAnotherFrameCame) {
+TEST_F(LaneConnectionTest, PassesOnThatAnotherFrameCame) {
   FrameHeader chunk = RawPeer::hello(FrameType::kChunk, kOther, kSelf, kRun);
   chunk.length = 1000;
   FrameHeader third_kind = RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun);
@@ -110,7 +111,7 @@ TEST_F(ShellLinkTest, PassesOnThatAnotherFrameCame) {
   }
 }
 
-TEST_F(ShellLinkTest, SaysItsHello) {
+TEST_F(LaneConnectionTest, SaysItsHello) {
   RawPeer other = connect(true);
   protocol::LaneHello hello{
       .run_id = kRun, .self = kSelf, .other = kOther, .machine = 7, .serial = 3, .further = true};
@@ -122,7 +123,7 @@ TEST_F(ShellLinkTest, SaysItsHello) {
   EXPECT_EQ(other.hear()->type, FrameType::kHelloOk);
 }
 
-TEST_F(ShellLinkTest, AnswersPingsAndPassesOnPongs) {
+TEST_F(LaneConnectionTest, AnswersPingsAndPassesOnPongs) {
   RawPeer other = connect();
   other.say(RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun));
   FrameHeader ping;
@@ -140,7 +141,7 @@ TEST_F(ShellLinkTest, AnswersPingsAndPassesOnPongs) {
   EXPECT_EQ(on(loop_, [&] { return ended_ + failed_; }), "");
 }
 
-TEST_F(ShellLinkTest, HangsUpOnNoise) {
+TEST_F(LaneConnectionTest, HangsUpOnNoise) {
   RawPeer other = connect();
   other.say(std::vector<std::byte>(200, std::byte{'G'}));
   EXPECT_TRUE(other.hung_up());
@@ -148,7 +149,7 @@ TEST_F(ShellLinkTest, HangsUpOnNoise) {
   EXPECT_EQ(fault_, LinkFault::kAnotherProgram);
 }
 
-TEST_F(ShellLinkTest, ALinkThatBreaksSaysSoOnce) {
+TEST_F(LaneConnectionTest, ALinkThatBreaksSaysSoOnce) {
   {
     RawPeer other = connect();
     other.say(RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun));
@@ -160,7 +161,7 @@ TEST_F(ShellLinkTest, ALinkThatBreaksSaysSoOnce) {
   EXPECT_EQ(on(loop_, [&] { return link_->counters().bytes_sent; }), 0u) << "it is closed";
 }
 
-TEST_F(ShellLinkTest, AClosedLinkIsSilent) {
+TEST_F(LaneConnectionTest, AClosedLinkIsSilent) {
   RawPeer other = connect();
   on(loop_, [&] {
     return link_->close(), link_->send(FrameHeader{}), link_->withdraw(), link_->revoke(), 0;
@@ -171,7 +172,7 @@ TEST_F(ShellLinkTest, AClosedLinkIsSilent) {
 
 // Chunks between processes of one machine carry no checksum. Between machines, a wrong checksum
 // costs the link.
-TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
+TEST_F(LaneConnectionTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
   Epoch epoch;
   for (const uint64_t their_machine : {7, 8, 0}) {
     ended_.clear();
@@ -185,12 +186,14 @@ TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
     EXPECT_EQ(other.hear()->type, FrameType::kOpen);
     std::byte memory[64] = {};
     on(loop_, [&] {
-      engine_.post(
-          {.epoch = epoch,
-           .op = {},
-           .shape = {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {64}},
-           .upstream = kOther},
-          {.spans = {memory}, .dtype = DType::kBytes});
+      engine_.post({.epoch = epoch,
+                    .op = {},
+                    .shape = {.pattern = ring::Pattern::kTransfer,
+                              .rank = 1,
+                              .world = 2,
+                              .block_bytes = {64}},
+                    .upstream = kOther},
+                   {.spans = {memory}, .dtype = DType::kBytes});
       return 0;
     });
     FrameHeader frame;
@@ -215,4 +218,4 @@ TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
 }
 
 }  // namespace
-}  // namespace pccl::ring
+}  // namespace pccl::link::shell_test

@@ -1,0 +1,378 @@
+#include "csrc/link/shell/link_driver.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "csrc/net/address.h"
+#include "csrc/net/descriptors.h"
+#include "csrc/net/keys.h"
+#include "csrc/protocol/limits.h"
+
+namespace pccl::link {
+namespace {
+
+// Room for pending connections of all members at once. Honest peers send their hello within a round
+// trip, so the oldest connection is closed first.
+constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+// All members may share one address, and two of them open all their lanes at once.
+constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * protocol::kLanesMax;
+// Limit of pending connections when the application has few descriptors left. A link that is needed
+// still comes in; pending connections hold no descriptor for long.
+constexpr size_t kPendingWhenScarce = 8;
+
+// Connections that wait for this peer to learn its identity, about a round trip to the master. All
+// members may dial before the master's Welcome arrives.
+constexpr size_t kEarlyMax = protocol::kMembersMax;
+
+// Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
+// descriptors that this process may open; the rest is for the application. The usual 1,024
+// descriptors allow all lanes.
+uint32_t lanes_affordable() {
+  return static_cast<uint32_t>(
+      std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
+}
+
+}  // namespace
+
+LinkDriver::LinkDriver(DriverOptions options, Callbacks callbacks, net::LoopShare& loop,
+                       LaneUser& user)
+    : options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      lanes_max_(lanes_affordable()),
+      loop_(loop),
+      user_(user),
+      core_({.peer_timeout = options_.peer_timeout,
+             .wan_rtt_min = options_.wan_rtt_min,
+             .lanes = options_.lanes,
+             .lanes_max = lanes_max_}),
+      unproven_(kPendingPerNetworkMax),
+      half_proven_(kPendingPerNetworkMax) {
+  if (options_.lanes <= lanes_max_) return;
+  callbacks_.on_warning("PCCL_LANES is " + std::to_string(options_.lanes) +
+                        ", but this process may have " + std::to_string(net::descriptors_max()) +
+                        " files open, so that " + std::to_string(lanes_max_) +
+                        " connections to a neighbour are made: raise it (ulimit -n)");
+}
+
+LinkDriver::~LinkDriver() {
+  for (const auto& [id, lane] : lanes_) lane->close();
+}
+
+// ---- Events ----
+
+void LinkDriver::listen(const std::string& host) {
+  Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
+  for (uint32_t port = options_.port_first; port <= options_.port_last; ++port) {
+    opened = net::Listener::open(
+        loop_.loop(), {host, static_cast<uint16_t>(port)},
+        [this](net::Socket socket) { accepted(std::move(socket)); }, callbacks_.on_warning);
+    if (opened.ok()) break;
+  }
+  if (!opened.ok() && options_.port_last > 0) {
+    const std::string range =
+        std::to_string(options_.port_first) + "-" + std::to_string(options_.port_last);
+    const std::string& why = opened.status().message;
+    opened = Status{Code::kSystem, why + " (of PCCL_PORT_RANGE " + range + " none is free)", {}};
+  }
+  if (!opened.ok()) return callbacks_.on_event(Listening{opened.status()});
+  listener_ = std::move(opened.value());
+  timer_ = std::make_unique<net::Timer>(loop_.loop(), [this] { step(TimePassed{}); });
+  ticks_ = std::make_unique<net::Timer>(loop_.loop(), [this] { on_tick(); });
+  ticks_->arm(monotonic_now() + core_.beat());
+  callbacks_.on_event(Listening{
+      listener_->port(), host.empty() ? net::interface_hosts() : std::vector<std::string>{}});
+}
+
+void LinkDriver::accept_as(PeerId self, uint64_t run_id, uint16_t version,
+                           const std::optional<protocol::AcceptingKey>& accepting) {
+  core_.be({self, run_id, net::machine_id(), version, accepting});
+  identified_ = true;
+  for (net::Socket& socket : std::exchange(early_, {})) accepted(std::move(socket));
+}
+
+void LinkDriver::accepted(net::Socket socket) {
+  if (!identified_) {
+    if (early_.size() < net::pending_max(kEarlyMax)) early_.push_back(std::move(socket));
+    return;
+  }
+  const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
+  const size_t room = scarce ? kPendingWhenScarce : net::pending_max(kPendingMax);
+  core_.secured() ? accept_encrypted(std::move(socket), room)
+                  : accept_plain(std::move(socket), room);
+}
+
+void LinkDriver::accept_plain(net::Socket socket, size_t room) {
+  const ConnectionId id = core_.new_lane();
+  const std::string address = socket.peer_host();
+  add_lane(id, std::move(socket), false);
+  step(Accepted{id, address, room});
+}
+
+// The core gets the connection when the other end has proven its identity.
+void LinkDriver::accept_encrypted(net::Socket socket, size_t room) {
+  const ConnectionId id = core_.new_lane();
+  const std::string address = socket.peer_host();
+  const Instant now = monotonic_now();
+  if (unproven_.full(address) || !handshakes_.take(address, now)) return;
+  accepted_handshakes_[id] = {address};
+  unproven_.add(id.value, address, now);
+  add_lane(id, net::Channel(std::move(socket), acceptor(), now + protocol::kHelloTimeout), false);
+  close_excess(room);
+}
+
+void LinkDriver::close_excess(size_t room) {
+  for (const uint64_t id : unproven_.take_excess(room, monotonic_now())) remove_lane({id});
+}
+
+// A captured ClientHello proves something too, and can be sent from many addresses. So these
+// connections have the same limits as those that have proven nothing.
+void LinkDriver::proven(ConnectionId id) {
+  const auto handshake = accepted_handshakes_.find(id);
+  if (handshake == accepted_handshakes_.end()) return;
+  const Instant now = monotonic_now();
+  unproven_.remove(id.value);
+  handshake->second.proof = ++proofs_;
+  lane_of_proof_[proofs_] = id;
+  half_proven_.add(proofs_, handshake->second.address, now);
+  step(Proven{id, *net::decode_lane_introduction(lanes_.at(id)->identity())});
+  for (const uint64_t proof : half_proven_.take_excess(net::pending_max(kPendingMax), now)) {
+    const Status why{Code::kSystem, "too many handshakes are not complete", {}};
+    step(Failed{lane_of_proof_.at(proof), why, LinkFault::kOther});
+  }
+}
+
+net::Tls LinkDriver::acceptor() const {
+  return net::Tls::accept([this](std::string_view shown) -> std::optional<net::Key> {
+    const auto introduction = net::decode_lane_introduction(shown);
+    const auto key = introduction ? core_.key_of(*introduction) : std::nullopt;
+    return key ? std::optional(net::Key(*key)) : std::nullopt;
+  });
+}
+
+void LinkDriver::dialled(const Connect& connect, net::Socket socket) {
+  if (connect.credential) {
+    dialled_handshakes_[connect.lane] = {*connect.credential, std::move(socket)};
+  } else {
+    add_lane(connect.lane, std::move(socket), true);
+  }
+  step(Connected{connect.lane});
+}
+
+// The hello follows when the handshake is complete. The introduction carries a part of it before.
+void LinkDriver::shake_hands(const SendHello& send) {
+  Dialled& own = dialled_handshakes_.at(send.lane);
+  own.hello = send.hello;
+  const protocol::LaneIntroduction introduction{own.credential.identity, send.hello.serial,
+                                                send.hello.further};
+  Result<net::Tls> tls = net::Tls::dial(net::encode(introduction), net::Key(own.credential.key));
+  if (!tls.ok()) return step(Failed{send.lane, tls.status(), LinkFault::kOther});
+  // The core waits for the answer to the hello, and gives up first.
+  const Instant by = monotonic_now() + 2 * protocol::kHelloTimeout;
+  net::Channel channel(std::move(*own.socket), std::move(tls.value()), by);
+  own.socket.reset();
+  add_lane(send.lane, std::move(channel), true);
+}
+
+void LinkDriver::add_lane(ConnectionId id, net::Channel channel, bool dialled) {
+  lanes_[id] = std::make_unique<LaneConnection>(
+      loop_.loop(), std::move(channel), dialled,
+      LaneConnection::Callbacks{.on_hello =
+                                    [this, id](const std::optional<protocol::LaneHello>& hello) {
+                                      step(HelloReceived{id, hello, lanes_.at(id)->path().least});
+                                    },
+                                .on_pong =
+                                    [this, id](uint64_t number) {
+                                      step(PongReceived{id, number});
+                                    },
+                                .on_failed =
+                                    [this, id](const Status& why, LinkFault fault) {
+                                      step(Failed{id, why, fault});
+                                    },
+                                .on_proven = [this, id] { proven(id); },
+                                .on_established = [this, id] { established(id); }});
+}
+
+void LinkDriver::established(ConnectionId id) {
+  const auto own = dialled_handshakes_.extract(id);
+  if (own) return lanes_.at(id)->send_hello(false, own.mapped().hello);
+  const std::string address = accepted_handshakes_.at(id).address;
+  forget_handshake(id);
+  const auto introduction = net::decode_lane_introduction(lanes_.at(id)->identity());
+  step(Accepted{id, address, net::pending_max(kPendingMax), introduction});
+}
+
+void LinkDriver::forget_handshake(ConnectionId id) {
+  const auto handshake = accepted_handshakes_.extract(id);
+  unproven_.remove(id.value);
+  if (!handshake || handshake.mapped().proof == 0) return;
+  half_proven_.remove(handshake.mapped().proof);
+  lane_of_proof_.erase(handshake.mapped().proof);
+}
+
+void LinkDriver::remove_lane(ConnectionId id) {
+  dialled_handshakes_.erase(id);
+  forget_handshake(id);
+  const auto lane = lanes_.find(id);
+  if (lane == lanes_.end()) return;
+  lane->second->close();
+  if (deferred_.empty()) loop_.post([this] { deferred_.clear(); });
+  deferred_.push_back(std::move(lane->second));
+  lanes_.erase(lane);
+}
+
+// A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
+void LinkDriver::on_tick() {
+  ticks_->arm(monotonic_now() + core_.beat());
+  close_excess(net::pending_max(kPendingMax));
+  Tick tick;
+  for (const auto& [id, lane] : lanes_) {
+    if (lane->take_received()) tick.received.push_back(id);
+    const auto progress = lane->progress();
+    if (progress) tick.progress.push_back({id, progress->segment, progress->arrived});
+  }
+  step(tick);
+}
+
+// ---- Effects ----
+
+void LinkDriver::step(const Event& event) {
+  waiting_.push_back(event);
+  if (stepping_) return;
+  stepping_ = true;
+  while (!waiting_.empty()) {
+    const Event next = std::move(waiting_.front());
+    waiting_.pop_front();
+    Effects effects;
+    core_.step(next, monotonic_now(), effects);
+    for (const Effect& effect : effects)
+      std::visit([this](const auto& what) { perform(what); }, effect);
+    // The core never mentions a lane again that has ended by itself.
+    if (const auto* failed = std::get_if<Failed>(&next)) remove_lane(failed->lane);
+  }
+  stepping_ = false;
+  if (timer_ == nullptr) return;
+  const auto deadline = core_.deadline();
+  deadline ? timer_->arm(*deadline) : timer_->disarm();
+}
+
+void LinkDriver::perform(const Connect& connect) {
+  const auto connected = [this, connect](Result<net::Socket> result) {
+    const auto own = connectors_.extract(connect.lane);  // the Connector lives until this returns
+    if (!result.ok())
+      return step(Refused{connect.lane, result.status().message, own.mapped()->fault()});
+    dialled(connect, std::move(result.value()));
+  };
+  connectors_[connect.lane] = std::make_unique<net::Connector>(
+      loop_.loop(), connect.to, connect.timeout, connected, connect.segment);
+}
+
+void LinkDriver::perform(const SmallerHelped& helped) {
+  callbacks_.on_warning(
+      "large packets did not arrive between " + lanes_.at(helped.lane)->ends() +
+      ", smaller ones do (a router drops them and says nothing): from now on packets carry " +
+      std::to_string(helped.segment) + " bytes at most, which costs some speed");
+}
+
+void LinkDriver::perform(const NarrowPathGone& gone) {
+  callbacks_.on_warning("peer " + text(gone.peer) +
+                        ", at which only small packets arrived, is gone, and so is that limit");
+}
+
+void LinkDriver::perform(const SendHello& send) {
+  if (dialled_handshakes_.contains(send.lane)) return shake_hands(send);
+  LaneConnection& lane = *lanes_.at(send.lane);
+  lane.send_hello(send.answer, send.hello);
+  if (accepted_handshakes_.contains(send.lane)) lane.open_early(user_, send.hello.other);
+}
+
+void LinkDriver::perform(const SendPing& ping) {
+  net::FrameHeader header;
+  header.type = net::FrameType::kPing;
+  header.value = ping.number;
+  lanes_.at(ping.lane)->send(header);
+}
+
+void LinkDriver::perform(const Close& close) {
+  connectors_.erase(close.lane);
+  remove_lane(close.lane);
+}
+
+void LinkDriver::perform(const LaneUp& up) {
+  LaneSet& link = links_[up.peer];
+  LaneConnection& lane = *lanes_.at(up.lane);
+  if (!up.further && (up.wan || !up.same_machine))
+    link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed || !up.wan);
+  link.lanes.push_back(up.lane);
+  carry(link, lane, up);
+  lane.join(user_, up.peer, up.same_machine);
+  if (up.further && link.monitor) user_.set_inactive(up.peer, link.monitor->inactive());
+}
+
+void LinkDriver::perform(const LinkDown& down) {
+  links_.erase(down.peer);
+  user_.link_down(down.peer);
+}
+
+// Lanes on a local path are always active.
+void LinkDriver::carry(LaneSet& link, LaneConnection& lane, const LaneUp& up) {
+  const std::string refusal =
+      lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options_.congestion);
+  if (!refusal.empty()) callbacks_.on_warning(refusal);
+  lane.set_contended(neighbours_.size() > 1);
+  if (!link.monitor) return;
+  link.monitor->add(lane);
+  lane.watch([this, &link, peer = up.peer, wan = up.wan](const LaneConnection& sent) {
+    if (link.monitor->chunk_sent(sent, monotonic_now())) window_over(peer, link, wan);
+  });
+}
+
+void LinkDriver::window_over(PeerId peer, LaneSet& link, bool wan) {
+  const uint64_t rate = link.monitor->rate();
+  if (std::exchange(link.rate, rate) != rate) callbacks_.on_event(RateMeasured{{peer, rate}});
+  if (!wan) return limit_unsent(link);
+  step(LanesLearnt{peer, link.monitor->lanes_wanted()});
+  user_.set_inactive(peer, link.monitor->inactive());
+}
+
+void LinkDriver::limit_unsent(const LaneSet& link) {
+  const uint64_t bytes = link.monitor->unsent_max();
+  if (bytes == 0) return;
+  for (const ConnectionId id : link.lanes) lanes_.at(id)->limit_unsent(bytes);
+}
+
+void LinkDriver::set_neighbours(std::vector<PeerId> neighbours) {
+  neighbours_ = std::move(neighbours);
+  step(NeighboursKnown{neighbours_});
+  for (const PeerId peer : neighbours_) {
+    const auto at = links_.find(peer);
+    if (at == links_.end()) continue;
+    for (const ConnectionId id : at->second.lanes)
+      lanes_.at(id)->set_contended(neighbours_.size() > 1);
+  }
+}
+
+std::vector<LinkCounters> LinkDriver::counters() const {
+  std::vector<LinkCounters> counters;
+  for (const auto& [peer, seen] : core_.links()) {
+    LinkCounters& sum = counters.emplace_back();
+    sum.peer = peer;
+    sum.serial = seen.serial;
+    sum.lanes = static_cast<uint32_t>(seen.lanes.size());
+    const auto& monitor = links_.at(peer).monitor;
+    const protocol::LaneBits inactive = monitor ? monitor->inactive() : 0;
+    sum.lanes_used = sum.lanes - static_cast<uint32_t>(std::popcount(inactive));
+    sum.rtt = seen.rtt;
+    sum.rate = monitor ? monitor->rate() : 0;
+    for (const ConnectionId id : seen.lanes) {
+      const net::Lane::Counters one = lanes_.at(id)->counters();
+      sum.bytes_sent += one.bytes_sent;
+      sum.bytes_received += one.bytes_received;
+      sum.send_calls += one.send_calls;
+      sum.receive_calls += one.receive_calls;
+    }
+  }
+  return counters;
+}
+
+}  // namespace pccl::link
