@@ -103,7 +103,7 @@ Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t
     if (status.ok()) status = check_one(lent.spans, bytes);
   } else if (!row.reduces && !task.parts.empty()) {
     status = arrange_direct(lent, task, order);
-  } else if (row.layout == ring::Layout::kPerRank) {
+  } else if (row.is_per_rank()) {
     status = arrange_blocks(lent.spans, bytes, order);
     if (status.ok() && !in_place) status = check_one(lent.inputs, bytes);
   } else {

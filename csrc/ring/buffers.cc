@@ -31,8 +31,6 @@ void for_each_piece(size_t row, const auto& visit) {
     visit(memory::Stretch{row, first, std::min(kAddedElements, row - first)});
 }
 
-bool travels(const Shape& shape, Travel how) { return row_of(shape.pattern).travel == how; }
-
 // The zeros of absent members, for a chunk or a part. No code writes to them, so they take no
 // memory: all their pages are the same page of zeros.
 alignas(kCacheLine) std::byte zeros[protocol::kChunkBytesMax];
@@ -48,19 +46,19 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
       scratch_(pool),
       undo_(pool) {
   // The schedule's credit depends on `restored`, the saving on `save`.
-  PCCL_ASSERT(!schedule_.overtakes() || shape.restored == memory_.save);
+  PCCL_ASSERT(!schedule_.row().overtakes() || shape.restored == memory_.save);
   check_room(shape);
 }
 
 void OpBuffers::check_room(const Shape& shape) const {
   const auto& [spans, inputs, dtype, reduce, contributors, save, own, absent] = memory_;
-  if (schedule_.scatters()) {
+  if (schedule_.row().scatters()) {
     PCCL_ASSERT(spans.size() == 1 && spans[0].size() == schedule_.block_bytes(0));
     PCCL_ASSERT(inputs.size() == shape.world);
     for (const auto& block : inputs) PCCL_ASSERT(block.size() == spans[0].size());
-  } else if (has_parts() && !in_place()) {
+  } else if (schedule_.row().has_parts() && !in_place()) {
     PCCL_ASSERT(inputs.size() == shape.world);
-    PCCL_ASSERT(spans.size() == (row_of(shape.pattern).reduces ? 1 : shape.world));
+    PCCL_ASSERT(spans.size() == (schedule_.row().reduces ? 1 : shape.world));
   } else if (spans.size() == 1) {
     PCCL_ASSERT(spans[0].size() >= schedule_.total_bytes());
   } else {
@@ -68,12 +66,6 @@ void OpBuffers::check_room(const Shape& shape) const {
     for (uint32_t index = 0; index < schedule_.block_count(); ++index)
       PCCL_ASSERT(spans[index].size() >= schedule_.block_bytes(index));
   }
-}
-
-// Whether its bytes pass directly between the members.
-bool OpBuffers::has_parts() const {
-  return travels(schedule_.shape(), Travel::kContributions) ||
-         travels(schedule_.shape(), Travel::kParts);
 }
 
 bool OpBuffers::in_own_input() const {
@@ -114,30 +106,30 @@ Status OpBuffers::reserve() {
 uint64_t OpBuffers::saved_bytes() const {
   const Shape& shape = schedule_.shape();
   if (!memory_.save) {
-    if (!schedule_.overtakes() || !schedule_.receives()) return 0;
+    if (!schedule_.row().overtakes() || !schedule_.receives()) return 0;
     return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
   }
   if (memory_.absent && shape.world == 1) return memory_.spans[0].size();
-  if (has_parts()) {
+  if (schedule_.row().has_parts()) {
     uint64_t bytes = 0;
     for (const auto& span : memory_.spans) bytes += span.size();
     if (in_place()) return 0;  // the slot of this rank has the old bytes
-    return travels(shape, Travel::kParts) ? memory_.spans[shape.rank].size() : bytes;
+    return schedule_.row().in_parts() ? memory_.spans[shape.rank].size() : bytes;
   }
-  if (schedule_.scatters()) return memory_.spans[0].size();
-  if (schedule_.by_owners()) return shape.world > 1 ? schedule_.total_bytes() : 0;
-  const bool own_block = row_of(shape.pattern).layout == Layout::kPerRank && !in_place();
+  if (schedule_.row().scatters()) return memory_.spans[0].size();
+  if (schedule_.row().by_owners()) return shape.world > 1 ? schedule_.total_bytes() : 0;
+  const bool own_block = schedule_.row().is_per_rank() && !in_place();
   return schedule_.receives() || own_block ? schedule_.total_bytes() : 0;
 }
 
 uint64_t OpBuffers::saved_at(const Chunk& chunk) const {
-  if (schedule_.scatters()) return chunk.offset - schedule_.block_offset(chunk.block);
+  if (schedule_.row().scatters()) return chunk.offset - schedule_.block_offset(chunk.block);
   if (memory_.save) return chunk.offset;
   return chunk.offset % (uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
 }
 
 std::byte* OpBuffers::memory_of(const Chunk& chunk) const {
-  if (schedule_.scatters()) {
+  if (schedule_.row().scatters()) {
     PCCL_DCHECK(chunk.block == schedule_.shape().rank);
     return memory_.spans[0].data() + (chunk.offset - schedule_.block_offset(chunk.block));
   }
@@ -146,7 +138,7 @@ std::byte* OpBuffers::memory_of(const Chunk& chunk) const {
 }
 
 const std::byte* OpBuffers::operand_of(const Chunk& chunk) const {
-  if (!schedule_.scatters()) return memory_of(chunk);
+  if (!schedule_.row().scatters()) return memory_of(chunk);
   return memory_.inputs[chunk.block].data() + (chunk.offset - schedule_.block_offset(chunk.block));
 }
 
@@ -177,8 +169,8 @@ std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
 }
 
 size_t OpBuffers::copy_bytes(const Chunk& sent) const {
-  if (!sent.encoding) return schedule_.overtakes() && !memory_.absent ? sent.bytes : 0;
-  if (schedule_.overtakes()) return size_t{sent.wire_bytes} + sent.bytes;
+  if (!sent.encoding) return schedule_.row().overtakes() && !memory_.absent ? sent.bytes : 0;
+  if (schedule_.row().overtakes()) return size_t{sent.wire_bytes} + sent.bytes;
   return schedule_.is_contribution(sent) ? sent.wire_bytes : 0;
 }
 
@@ -195,7 +187,7 @@ std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
     return made;
   }
   const std::byte* from = contributed(memory_of(sent));
-  if (schedule_.overtakes() && !memory_.absent && undo_.saved(sent.id) > 0) {
+  if (schedule_.row().overtakes() && !memory_.absent && undo_.saved(sent.id) > 0) {
     const std::span<std::byte> old = room.subspan(sent.wire_bytes, sent.bytes);
     old_bytes(old);
     from = old.data();
@@ -251,7 +243,7 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   } else {
     std::byte* const result = memory_of(chunk) + landing.reduced;
     if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, result, piece);
-    const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
+    const bool own_first = schedule_.row().overtakes() && schedule_.shape().rank == 0;
     memory::reduce(reduction(landing.absent), held, result, own_first ? operand : partial,
                    own_first ? partial : operand, elements);
   }
@@ -265,7 +257,7 @@ void OpBuffers::decode(const Landing& landing) {
   std::byte* const to = memory_of(chunk);
   if (saves_) undo_.save(schedule_.index_written(chunk), saved_at(chunk), to, chunk.bytes);
   if (landing.action == Action::kFinish)
-    return schedule_.overtakes() ? add_encoded(landing) : finish_encoded(landing);
+    return schedule_.row().overtakes() ? add_encoded(landing) : finish_encoded(landing);
   memory::dequantize(*chunk.encoding, memory_.dtype, landing.where.data(),
                      memory::whole(chunk.bytes / element_bytes(memory_.dtype)), to);
 }
@@ -350,15 +342,15 @@ void OpBuffers::store_encoded(const Chunk& result, memory::Stretch piece,
 void OpBuffers::begin() {
   const Shape& shape = schedule_.shape();
   if (memory_.absent && shape.world == 1) return zero_alone();
-  if (has_parts() && in_place()) {
+  if (schedule_.row().has_parts() && in_place()) {
     if (schedule_.slot_count() > 0)
       std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
-  } else if (has_parts() && !row_of(shape.pattern).reduces) {
+  } else if (schedule_.row().has_parts() && !schedule_.row().reduces) {
     copy_own(memory_.inputs[shape.rank], memory_.spans[shape.rank], 0);
-  } else if (!in_place() && row_of(shape.pattern).reduces) {
+  } else if (!in_place() && schedule_.row().reduces) {
     if (shape.world == 1) {
       copy_own(memory_.inputs[0], memory_.spans[0], 0);
-    } else if (has_parts() && in_own_input()) {
+    } else if (schedule_.row().has_parts() && in_own_input()) {
       std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
     }
   } else if (!in_place()) {
@@ -404,8 +396,8 @@ std::span<const std::byte> OpBuffers::contribution(uint32_t to, size_t bytes) co
 void OpBuffers::combine(const Chunk& result, uint32_t absent) {
   const memory::Reduction how = reduction(absent);
   if (result.encoding) return combine_encoded(result, how);
-  if (schedule_.by_owners()) return combine_owned(result, how);
-  row_of(schedule_.shape().pattern).reduces ? combine_reduced(how) : combine_parts();
+  if (schedule_.row().by_owners()) return combine_owned(result, how);
+  schedule_.row().reduces ? combine_reduced(how) : combine_parts();
 }
 
 void OpBuffers::combine_parts() {

@@ -103,7 +103,6 @@ class OpBuffers {
   bool in_place() const { return memory_.inputs.empty(); }
   // Reduce-scatter: whether the result is in the block of this rank.
   bool in_own_input() const;
-  bool has_parts() const;
   void check_room(const Shape& shape) const;
   void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);
   // Saves bytes that no chunk of the schedule covers, before they are overwritten. They belong at

@@ -15,20 +15,14 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/transitions.h"
+#include "csrc/ring/announce.h"
 
 namespace pccl::ring {
 namespace {
 
-constexpr uint64_t kProgressSteps = 64;
 // Builds without NDEBUG check the invariants after every step with up to this many operations and
 // messages for operations that are not posted yet.
 [[maybe_unused]] constexpr size_t kObjectsCheckedAlways = 64;
-// Two more round trips for a chunk on a narrow lane: one for the bytes queued on the lane before
-// it, and one for its last bytes.
-constexpr uint64_t kRoundTripsMore = 2;
-// The most lanes for all parts or legs of one operation together.
-constexpr uint32_t kLanesOfParts = 52;
-
 enum class Stage { kPosted, kParked, kInFlight, kDrained };
 
 const char* name_of(Stage stage) {
@@ -49,25 +43,12 @@ const Transitions<Stage, 5> kStageTransitions(
      {Stage::kParked, Stage::kInFlight, "OpStaged", "Unpark"},
      {Stage::kParked, Stage::kDrained, "OpEnded", "Release, OpDrained"},
      {Stage::kInFlight, Stage::kDrained, "OpEnded",
-      "Revoke and Withdraw for each lane that carries it; Restore unless committed; Release or "
+      "Revoke and Withdraw for each lane that carries it; Restore unless "
+      "committed; Release or "
       "Retain, OpDrained"}});
 
 std::string text(OpKey op) {
   return "(tag " + std::to_string(op.tag.value) + ", #" + std::to_string(op.sequence) + ")";
-}
-
-std::string position_text(uint32_t round, uint32_t block, uint32_t slice, uint32_t bytes) {
-  return "round " + std::to_string(round) + ", block " + std::to_string(block) + ", slice " +
-         std::to_string(slice) + ", " + std::to_string(bytes) + " bytes";
-}
-
-protocol::FrameHeader header_of(const Operation& operation, protocol::FrameType type) {
-  protocol::FrameHeader header;
-  header.type = type;
-  header.epoch = operation.task.epoch;
-  header.op = operation.task.op;
-  header.digest = operation.task.digest;
-  return header;
 }
 
 }  // namespace
@@ -88,53 +69,47 @@ void RingCore::step(const Event& event, Effects& effects) {
 
 void RingCore::on(const EpochBegun& event, Effects& effects) {
   PCCL_ASSERT(event.epoch > epoch_);
-  epoch_ = event.epoch;  // no lane is ready from now on: draining an operation sends nothing
+  epoch_ = event.epoch;
+  // No lane is ready from now on: draining an operation sends nothing.
+  for (auto& [peer, link] : links_) link.epoch = epoch_;
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
   while (!parked_.empty()) drain_parked(parked_.begin()->first, effects);
-  duplicates_.clear();
+  operations_.begin_epoch();
   for (auto& [peer, link] : links_) {
     link.unexpected.clear();
-    while (!link.contributions.empty())
-      drop_contribution(peer, link, link.contributions.begin()->first, effects);
-    while (!link.unexpected_chunks.empty())
-      drop_unexpected(peer, link, link.unexpected_chunks.first(), effects);
-    link.eager_budget = {};
-    link.window = Window(Window::kUnrequestedBytes);
-    link.requested = Window(Window::kRequestedBytes);
-    for (uint32_t index = 0; index < link.lanes.size(); ++index) {
-      send_open({peer, index}, link, effects);
-    }
+    link.contributions.begin_epoch(effects);
+    link.eager.begin_epoch(effects);
+    for (uint32_t lane = 0; lane < link.lanes.size(); ++lane) send_open(link, lane, effects);
   }
 }
 
 void RingCore::on(const LaneUp& event, Effects& effects) {
-  Link& link = links_[event.lane.peer];
+  Link& link = links_.try_emplace(event.lane.peer, event.lane.peer).first->second;
   PCCL_ASSERT(event.lane.index == link.lanes.size());
+  link.epoch = epoch_;
   link.lanes.emplace_back().open_sent = event.opened;
   link.same_machine = event.same_machine;
-  if (event.opened != epoch_) send_open(event.lane, link, effects);
+  if (event.opened != epoch_) send_open(link, event.lane.index, effects);
 }
 
 void RingCore::on(const LaneWindow& event, Effects&) {
   Link* const link = find_link(event.lane.peer);
-  if (link == nullptr || event.lane.index >= link->lanes.size()) return;  // a lane that is gone
+  if (link == nullptr || event.lane.index >= link->lanes.size()) return;  // it is gone
   link->lanes[event.lane.index].window = event.bytes;
 }
 
 void RingCore::on(const LinkDown& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
-  while (!link->unexpected_chunks.empty())
-    drop_unexpected(event.peer, *link, link->unexpected_chunks.first(), effects);
+  link->eager.drop_all(effects);
   for (uint32_t index = 0; index < link->lanes.size(); ++index) {
-    const Lane& lane = link->lanes[index];
+    const PeerLink::Lane& lane = link->lanes[index];
     const LaneId id{event.peer, index};
     if (lane.landing.any()) effects.push_back(Revoke{id});
     if (lane.sending.any()) effects.push_back(Withdraw{id});
   }
-  for (const auto& [op, contribution] : link->contributions)
-    effects.push_back(DropUnexpected{event.peer, {op}});
+  link->contributions.lost(effects);
   operations_.each([&](Operation& operation) {
     operation.one_shot.lost(event.peer);
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
@@ -150,20 +125,12 @@ void RingCore::on(const LanesInactive& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
   link->inactive = event.lanes;
-  serve(event.peer, *link, effects);
-}
-
-bool RingCore::is_inactive(const Link& link, uint32_t lane) const {
-  return ((link.inactive >> lane) & 1) != 0;
+  serve(*link, effects);
 }
 
 RingCore::Link* RingCore::find_link(PeerId peer) {
   const auto at = links_.find(peer);
   return at == links_.end() ? nullptr : &at->second;
-}
-
-bool RingCore::ready(const Link& link, const Lane& lane) const {
-  return !link.failed && epoch_ && lane.open_sent == epoch_ && lane.open_received == epoch_;
 }
 
 std::optional<protocol::FrameHeader> RingCore::open_frame(PeerId peer) const {
@@ -175,16 +142,11 @@ std::optional<protocol::FrameHeader> RingCore::open_frame(PeerId peer) const {
   return header;
 }
 
-void RingCore::send_open(LaneId id, Link& link, Effects& effects) {
-  const auto header = open_frame(id.peer);
+void RingCore::send_open(Link& link, uint32_t lane, Effects& effects) {
+  const auto header = open_frame(link.peer);
   if (link.failed || !header) return;
-  link.lanes[id.index].open_sent = header->epoch;
-  effects.push_back(SendFrame{id, *header});
-}
-
-void RingCore::fail(PeerId peer, Link& link, std::string why, Effects& effects) {
-  link.failed = true;
-  effects.push_back(FailLink{peer, std::move(why)});
+  link.lanes[lane].open_sent = header->epoch;
+  effects.push_back(SendFrame{{link.peer, lane}, *header});
 }
 
 // ---- Frames ----
@@ -195,64 +157,62 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
   switch (event.header.type) {
     case protocol::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
     case protocol::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
-    case protocol::FrameType::kWindow: return on_window(event.lane, *link, event.header, effects);
+    case protocol::FrameType::kWindow: return link->contributions.on_window(event.header, effects);
     case protocol::FrameType::kDone: return on_done(event.lane, *link, event.header, effects);
     default:
-      fail(event.lane.peer, *link,
-           "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
-           effects);
+      link->fail(
+          "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
+          effects);
   }
 }
 
 void RingCore::on_open(LaneId id, Link& link, const protocol::FrameHeader& header,
                        Effects& effects) {
-  Lane& lane = link.lanes[id.index];
-  if (header.epoch <= lane.open_received)
-    return fail(
-        id.peer, link,
+  PeerLink::Lane& lane = link.lanes[id.index];
+  if (header.epoch <= lane.open_received) {
+    return link.fail(
         "epoch " + pccl::text(header.epoch) + " opened after " + pccl::text(lane.open_received),
         effects);
+  }
   lane.open_received = header.epoch;
-  if (!ready(link, lane)) return;
+  if (!link.ready(lane)) return;
   for (auto& [key, operation] : operations_) {
     if (Operation* const receiving = operation.from(id.peer)) grant(*receiving, effects);
   }
-  queue_contributions(id.peer, link, effects);
-  serve(id.peer, link, effects);
+  link.contributions.queue_all(operations_, effects);
+  serve(link, effects);
 }
 
 void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& header,
                          Effects& effects) {
   if (header.epoch < epoch_) return;
   const PeerId peer = id.peer;
-  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
-    return fail(peer, link,
-                "credit in epoch " + pccl::text(header.epoch) + " before both sides had opened it",
-                effects);
+  if (!link.ready(link.lanes[id.index]) || header.epoch != epoch_) {
+    return link.fail(
+        "credit in epoch " + pccl::text(header.epoch) + " before both sides had opened it",
+        effects);
   }
   Operation* const operation = operations_.find(header.op);
   const bool asks = header.round == kOneShotRound;
-  if (!asks) link.eager_budget.requested(header.op);
-  if (operation == nullptr && duplicates_.contains(header.op)) return;
+  if (!asks) link.eager.requested(header.op);
+  if (operation == nullptr && operations_.knows(header.op)) return;
   if (operation == nullptr) {
     if (link.unexpected.keep(header.op, header.digest, header.value)) {
       if (header.round == protocol::kPullRound)
         effects.push_back(Requested{epoch_, peer, header.op, header.digest, header.block});
       return;
     }
-    return fail(peer, link,
-                "credit for more than " + std::to_string(protocol::kOpsOpenMax) +
-                    " operations that were not called here",
-                effects);
+    return link.fail("credit for more than " + std::to_string(protocol::kOpsOpenMax) +
+                         " operations that were not called here",
+                     effects);
   }
-  if (asks) return on_requested(peer, link, *operation, header.digest, effects);
+  if (asks) return link.contributions.on_requested(*operation, header.digest, effects);
   // The master reports a mismatch to all members.
   Operation* const sending = operation->to(peer);
   if (header.digest != (sending == nullptr ? operation : sending)->task.digest) return;
   if (sending == nullptr) {
-    return fail(peer, link,
-                "credit for " + text(header.op) + " from a peer that is not downstream of it",
-                effects);
+    return link.fail("credit for " + text(header.op) + " from a peer that is not downstream of it",
+                     effects);
   }
   sending->allowed = std::max(sending->allowed, header.value);
   enqueue(*sending, effects);
@@ -262,10 +222,9 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
 void RingCore::on_done(LaneId id, Link& link, const protocol::FrameHeader& header,
                        Effects& effects) {
   if (header.epoch < epoch_) return;
-  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
-    return fail(id.peer, link,
-                "kDone in epoch " + pccl::text(header.epoch) + " before both sides had opened it",
-                effects);
+  if (!link.ready(link.lanes[id.index]) || header.epoch != epoch_) {
+    return link.fail(
+        "kDone in epoch " + pccl::text(header.epoch) + " before both sides had opened it", effects);
   }
   Operation* const operation = operations_.find(header.op);
   if (operation == nullptr || operation->task.digest != header.digest) return;
@@ -283,10 +242,10 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
   const bool contribution = event.header.round == kOneShotRound;
   if (link != nullptr && !link->failed) {
     PCCL_ASSERT(!link->lanes[event.lane.index].landing.any());
-    std::string why = contribution
-                          ? judge_contribution(event.lane, *link, event.header, landing, effects)
-                          : judge(event.lane, *link, event.header, landing);
-    if (!why.empty()) fail(event.lane.peer, *link, std::move(why), effects);
+    std::string why = contribution ? link->contributions.judge(event.lane.index, event.header,
+                                                               operations_, landing, effects)
+                                   : judge(event.lane, *link, event.header, landing);
+    if (!why.empty()) link->fail(std::move(why), effects);
   }
   if (!landing.any()) {
     effects.push_back(Discard{event.lane});
@@ -313,12 +272,11 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
 std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& header,
                             InFlightChunk& landing) {
   if (header.epoch < epoch_) return {};
-  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
+  if (!link.ready(link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   }
   Operation* found = operations_.find(header.op);
-  if (found == nullptr && !duplicates_.contains(header.op))
-    return judge_unexpected(link, header, landing);
+  if (found == nullptr && !operations_.knows(header.op)) return link.eager.judge(header, landing);
   if (found == nullptr) return {};
   Operation* const receiving = found->from(id.peer);
   if ((receiving == nullptr ? found : receiving)->task.digest != header.digest) return {};
@@ -328,28 +286,9 @@ std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& 
   // Upstream gave up in the middle of a chunk, or its link went down: the rest is discarded.
   if (found->upstream_lost || found->voided) return {};
   uint64_t chunk = 0;
-  std::string why = judge_in_flight(*found, header, chunk);
+  std::string why = found->judge(header, chunk);
   if (why.empty()) landing = {found, chunk};
   return why;
-}
-
-std::string RingCore::judge_in_flight(const Operation& operation,
-                                      const protocol::FrameHeader& header, uint64_t& id) {
-  const Schedule& schedule = operation.schedule;
-  const auto known = schedule.find(header.round, header.block, header.slice);
-  const auto refusal = [&](const std::string& why) {
-    return "chunk of " + text(header.op) + ", " +
-           position_text(header.round, header.block, header.slice, header.length) + ", " + why;
-  };
-  if (!known) return refusal("is none of it");
-  const Chunk chunk = schedule.chunk_received(*known);
-  if (header.length != chunk.wire_bytes)
-    return refusal("has " + std::to_string(chunk.wire_bytes) + " bytes");
-  if (chunk.step >= operation.granted) return refusal("came without credit");
-  if (!operation.progress.expects(*known)) return refusal("came twice");
-  if (!operation.may_be_absent({header.value})) return refusal("tells of absent ranks");
-  id = *known;
-  return {};
 }
 
 void RingCore::on(const ChunkArrived& event, Effects& effects) {
@@ -357,11 +296,15 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
   PCCL_ASSERT(link != nullptr);
   const InFlightChunk landed = std::exchange(link->lanes[event.lane.index].landing, {});
   PCCL_ASSERT(landed.any());
-  if (landed.unexpected && landed.unexpected->index != kUnexpectedContribution)
-    return unexpected_arrived(event.lane, *link, *landed.unexpected, event.valid, effects);
+  if (landed.unexpected && landed.unexpected->index != kUnexpectedContribution) {
+    Operation* const whole = operations_.find(landed.unexpected->op);
+    if (link->eager.arrived(*landed.unexpected, event.valid, whole, effects))
+      take_unexpected(*link, *whole->from(event.lane.peer), landed.unexpected->index, effects);
+    return;
+  }
   if (landed.unexpected || landed.operation->one_shot.active()) {
-    if (event.valid) return contribution_arrived(event.lane, *link, landed, effects);
-    return fail(event.lane.peer, *link, "a contribution that is void", effects);
+    if (event.valid) return link->contributions.arrived(landed, operations_, effects);
+    return link->fail("a contribution that is void", effects);
   }
   Operation& operation = *landed.operation;
   if (!event.valid) {
@@ -389,8 +332,38 @@ void RingCore::on(const ChunkSent& event, Effects& effects) {
   if (gone.operation->is_leg())
     result_left(*gone.operation, gone.operation->schedule.chunk_sent_for(gone.chunk), effects);
   grant(*gone.operation, effects);
-  serve(event.lane.peer, *link, effects);
+  serve(*link, effects);
   announce_if_transferred(*gone.operation, effects);
+}
+
+// A slice of a block of a direct all-reduce, at its owner:
+//   contributions come      each lands in a slot of its sender
+//   the last one is here    Combine; then its results may leave to all others, and the slots of the
+//                           slice are free: that is new credit for all others
+//   a result is held        its slot is free when it has left to all others; only then the credit
+void RingCore::contributed(Operation& leg, const Chunk& chunk, Effects& effects) {
+  Operation& whole = *leg.whole;
+  if (leg.schedule.action(chunk) != Action::kGather) return;
+  if (!whole.owner.arrived(chunk.slice)) return;
+  const uint64_t index = uint64_t{chunk.slice} * whole.task.shape.world + whole.task.shape.rank;
+  effects.push_back(
+      Combine{whole.task.handle, whole.schedule.written(index), whole.absent().count()});
+  for (const auto& part : whole.parts) {
+    if (!part->schedule.sends()) {
+      grant(*part, effects);
+      continue;
+    }
+    part->progress.unlock(part->schedule.result_id(chunk.slice));
+    enqueue(*part, effects);
+  }
+}
+
+void RingCore::result_left(Operation& leg, const Chunk& chunk, Effects& effects) {
+  Operation& whole = *leg.whole;
+  if (leg.schedule.action(chunk) != Action::kStore || !whole.owner.left(chunk.slice)) return;
+  for (const auto& part : whole.parts) {
+    if (!part->schedule.sends()) grant(*part, effects);
+  }
 }
 
 // ---- Operations ----
@@ -425,16 +398,34 @@ void RingCore::on(const OpStaged& event, Effects& effects) {
 
 void RingCore::begin(const Task& task, Effects& effects) {
   Operation& operation = operations_.add(task);
-  duplicates_.add(task.op);
   if (operation.one_shot.active()) {
-    for (auto& [peer, link] : links_) drop_unexpected(peer, link, task.op, effects);
+    for (auto& [peer, link] : links_) link.eager.drop(task.op, effects);
     return begin_one_shot(operation, effects);
   }
-  for (auto& [peer, link] : links_) drop_contribution(peer, link, task.op, effects);
+  for (auto& [peer, link] : links_) link.contributions.drop(task.op, effects);
   if (task.pulled && operations_.pulled() == 1) let_all_run_ahead(effects);
   operation.each([&](Operation& one) { begin_chunks(one, effects); });
-  take_all_unexpected(operation, effects);
+  for (auto& [peer, link] : links_) {
+    for (const uint32_t index : link.eager.posted(operation, effects)) {
+      if (!link.failed) take_unexpected(link, *operation.from(peer), index, effects);
+    }
+  }
   announce_if_transferred(operation, effects);
+}
+
+void RingCore::take_unexpected(Link& link, Operation& operation, uint32_t index, Effects& effects) {
+  if (const auto id = link.eager.take(operation, index, effects))
+    chunk_arrived(operation, *id, effects);
+}
+
+void RingCore::begin_one_shot(Operation& operation, Effects& effects) {
+  for (const OneShot::Other& member : operation.one_shot.members()) {
+    Link* const link = find_link(member.part.peer);
+    if (link == nullptr) continue;  // this peer, or on_open() does it later
+    const uint64_t steps = link->unexpected.take(operation.task.op, member.part.digest_to);
+    link->contributions.begin(operation, steps > 0, effects);
+  }
+  combine_if_here(operation, effects);
 }
 
 void RingCore::begin_chunks(Operation& operation, Effects& effects) {
@@ -443,7 +434,7 @@ void RingCore::begin_chunks(Operation& operation, Effects& effects) {
   if (downstream != nullptr) {
     const bool requested = downstream->unexpected.contains(task.op);
     operation.allowed = downstream->unexpected.take(task.op, task.digest);
-    if (!requested) send_eagerly(operation, *downstream);
+    if (!requested) downstream->eager.allow(operation);
     const bool in_step = downstream->same_machine && operations_.pulled() == 0;
     if (in_step && !task.shape.wan) operation.progress.go_in_step();
   }
@@ -462,11 +453,11 @@ void RingCore::let_all_run_ahead(Effects& effects) {
 }
 
 void RingCore::on(const OpEnded& event, Effects& effects) {
-  duplicates_.add(event.op);
+  operations_.ended(event.op);
   for (auto& [peer, link] : links_) {
     link.unexpected.drop(event.op);
-    drop_contribution(peer, link, event.op, effects);
-    drop_unexpected(peer, link, event.op, effects);
+    link.contributions.drop(event.op, effects);
+    link.eager.drop(event.op, effects);
   }
   if (parked_.contains(event.op)) return drain_parked(event.op, effects);
   Operation* const operation = operations_.find(event.op);
@@ -494,10 +485,9 @@ void RingCore::on(const OpDone& event, Effects& effects) {
   operation->done_here = true;
   for (const PeerId peer : members_) {
     Link* const link = find_link(peer);
-    const auto index = link == nullptr ? std::nullopt : free_lane(*link);
+    const auto index = link == nullptr ? std::nullopt : link->free_lane();
     if (index)
-      effects.push_back(
-          SendFrame{{peer, *index}, header_of(*operation, protocol::FrameType::kDone)});
+      effects.push_back(SendFrame{{peer, *index}, operation->header(protocol::FrameType::kDone)});
   }
   announce_if_agreed(*operation, effects);
 }
@@ -508,10 +498,10 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
   Link* const link = find_link(operation.task.upstream);
   if (link == nullptr) return;
-  if (!operation.credit_lane) operation.credit_lane = free_lane(*link);
+  if (!operation.credit_lane) operation.credit_lane = link->free_lane();
   if (!operation.credit_lane) return;  // on_open() grants it later
   operation.granted = operation.credit();
-  protocol::FrameHeader header = header_of(operation, protocol::FrameType::kCredit);
+  protocol::FrameHeader header = operation.header(protocol::FrameType::kCredit);
   header.value = operation.granted;
   if (operation.task.pulled) {
     header.round = protocol::kPullRound;
@@ -520,76 +510,17 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
 
-// A lane for a small frame. First choice: a ready, active lane without a chunk; second: a ready,
-// active lane; third: any ready lane. The search goes round-robin, because the system may still
-// hold the last frame of a lane.
-std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
-  std::optional<uint32_t> any;
-  const auto lanes = static_cast<uint32_t>(link.lanes.size());
-  for (uint32_t turn = 0; turn < lanes; ++turn) {
-    const uint32_t index = (link.next + turn) % lanes;
-    if (!ready(link, link.lanes[index])) continue;
-    if (link.lanes[index].sending.operation == nullptr && !is_inactive(link, index)) return index;
-    if (!any || (is_inactive(link, *any) && !is_inactive(link, index))) any = index;
-  }
-  return any;
-}
-
-// A lane for the next chunk in the queue: a ready, active lane without a chunk. Call a lane narrow
-// if its window is smaller than a chunk: it needs several round trips for one. A narrow lane is
-// used only if no other lane is free. While a lane that is not narrow is sending, there is one more
-// condition: all lanes together would need longer for the rest of the queue than the narrow lane
-// needs for one chunk. Otherwise the chunk waits.
-std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
-  const uint64_t chunk = link.queue.first().schedule.slot_bytes();
-  const auto lanes = static_cast<uint32_t>(link.lanes.size());
-  std::optional<uint32_t> narrow;
-  uint64_t windows = 0;
-  bool others_under_way = false;
-  const uint32_t most = lanes_for(link.queue.first());
-  const auto sends = [](const Lane& lane) { return lane.sending.operation != nullptr; };
-  if (most < lanes && std::count_if(link.lanes.begin(), link.lanes.end(), sends) >= most)
-    return std::nullopt;
-  const uint32_t first = most < lanes ? 0 : link.next;  // the same lanes again
-  for (uint32_t turn = 0; turn < lanes; ++turn) {
-    const uint32_t index = (first + turn) % lanes;
-    const Lane& lane = link.lanes[index];
-    if (!ready(link, lane) || is_inactive(link, index)) continue;
-    windows += lane.window;
-    const bool is_narrow = lane.window > 0 && lane.window < chunk;
-    if (lane.sending.operation != nullptr) {
-      others_under_way |= !is_narrow;
-    } else if (!is_narrow) {
-      return index;
-    } else if (!narrow || lane.window > link.lanes[*narrow].window) {
-      narrow = index;
-    }
-  }
-  if (!narrow || !others_under_way) return narrow;
-  const uint64_t round_trips = chunk / link.lanes[*narrow].window + kRoundTripsMore;
-  return link.queue.bytes_left() > round_trips * windows ? narrow : std::nullopt;
-}
-
-// The most lanes of a link that carry chunks of this operation at a time. The parts of an exchange,
-// and the legs of a direct all-reduce, leave on all links at once, and share the sending rate of
-// this machine. With all lanes of all links, most connections would have windows that are too small
-// to recover from a loss without a timeout.
-uint32_t RingCore::lanes_for(const Operation& operation) {
-  if (operation.whole == nullptr) return protocol::kLanesMax;
-  return std::max(kLanesOfParts / (operation.whole->task.shape.world - 1), uint32_t{1});
-}
-
 void RingCore::enqueue(Operation& operation, Effects& effects) {
   if (operation.queued || !operation.can_send()) return;
   Link* const link = find_link(operation.task.downstream);
   PCCL_ASSERT(link != nullptr);  // it was up at the post, and downstream_lost records its loss
   link->queue.push(operation);
-  serve(operation.task.downstream, *link, effects);
+  serve(*link, effects);
 }
 
-void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
+void RingCore::serve(Link& link, Effects& effects) {
   while (!link.queue.empty()) {
-    const auto index = lane_for_chunk(link);
+    const auto index = link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
     if (!index) return;
     Operation& operation = link.queue.pop();
     // Since it was queued, another chunk may have arrived. The chunk that it sends next may now be
@@ -600,36 +531,14 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     link.next = *index + 1;
     if (operation.can_send()) link.queue.push(operation);
     const Chunk chunk = operation.schedule.chunk_sent_for(id);
-    protocol::FrameHeader header = header_of(operation, protocol::FrameType::kChunk);
+    protocol::FrameHeader header = operation.header(protocol::FrameType::kChunk);
     header.round = chunk.round;
     header.block = chunk.block;
     header.slice = chunk.slice;
     header.length = chunk.wire_bytes;
     header.value = operation.absent().bits;
-    effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, chunk});
+    effects.push_back(SendChunk{{link.peer, *index}, header, operation.task.handle, chunk});
   }
-}
-
-// Reports progress about 64 times per operation at most: so little work is repeated after a restart
-// of the operation, and the reports cost nothing.
-void RingCore::announce_progress(Operation& operation, Effects& effects) {
-  if (!operation.task.keep) return;
-  const uint64_t finished = operation.finished_elements();
-  const uint64_t news = std::max(operation.task.shape.count / kProgressSteps, uint64_t{1});
-  if (finished < operation.announced_finished + news) return;
-  operation.announced_finished = finished;
-  effects.push_back(
-      OpProgressed{operation.task.epoch, operation.task.op, finished, operation.absent()});
-}
-
-void RingCore::announce_if_transferred(Operation& operation, Effects& effects) {
-  if (operation.whole != nullptr) {
-    if (operation.progress.finished()) announce_if_transferred(*operation.whole, effects);
-    return;
-  }
-  if (operation.announced_transferred || !operation.finished()) return;
-  operation.announced_transferred = true;
-  effects.push_back(OpTransferred{operation.task.epoch, operation.task.op, operation.absent()});
 }
 
 void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
@@ -639,7 +548,10 @@ void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   kStageTransitions.step(Stage::kInFlight, Stage::kDrained);
-  if (operation.one_shot.active()) drain_one_shot(operation, effects);
+  const bool exchanged = operation.one_shot.active();
+  if (exchanged) {
+    for (auto& [peer, link] : links_) link.contributions.drain(operation, effects);
+  }
   std::vector<PeerId> served;
   operation.each([&](Operation& one) {
     stop_chunks(one, effects);
@@ -649,13 +561,12 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
     if (!one.is_leg()) give_back(one, end, effects);
   });
   effects.push_back(OpDrained{operation.task.epoch, operation.task.op});
-  const bool exchanged = operation.one_shot.active();
   operations_.remove(operation.task.op);
   if (exchanged) {  // this operation may have kept others from sending
-    for (auto& [peer, link] : links_) serve_contributions(peer, link, effects);
+    for (auto& [peer, link] : links_) link.contributions.serve(effects);
   }
   for (const PeerId peer : served) {
-    if (Link* const link = find_link(peer)) serve(peer, *link, effects);
+    if (Link* const link = find_link(peer)) serve(*link, effects);
   }
 }
 
@@ -663,21 +574,12 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
 void RingCore::stop_chunks(Operation& operation, Effects& effects) {
   const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);
-  for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
-    InFlightChunk& landing = upstream->lanes[index].landing;
-    if (landing.operation != &operation) continue;
-    landing = {};
-    effects.push_back(Revoke{{task.upstream, index}});
-  }
-  const PeerId next = task.downstream;
-  Link* const downstream = find_link(next);
-  if (downstream != nullptr && operation.queued) downstream->queue.remove(operation);
-  for (uint32_t index = 0; downstream != nullptr && index < downstream->lanes.size(); ++index) {
-    InFlightChunk& sending = downstream->lanes[index].sending;
-    if (sending.operation != &operation) continue;
-    sending = {};
-    effects.push_back(Withdraw{{next, index}});
-  }
+  const auto is_its = [&](const InFlightChunk& landing) { return landing.operation == &operation; };
+  if (upstream != nullptr) upstream->revoke(is_its, effects);
+  Link* const downstream = find_link(task.downstream);
+  if (downstream == nullptr) return;
+  if (operation.queued) downstream->queue.remove(operation);
+  downstream->withdraw(operation, effects);
 }
 
 void RingCore::give_back(const Operation& operation, const OpEnded& end, Effects& effects) {

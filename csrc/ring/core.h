@@ -5,13 +5,13 @@
 // Engine class.
 // Invariants (docs/design.md, sections 2, 6 and 7):
 //  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with
-//      the same digest, or as eager data, which the neighbour keeps in every case (eager.h,
-//      core_eager.cc).
-//  (2) A lane carries one chunk at a time in each direction. A free, active lane takes the next
-//      chunk of the oldest operation that can send. An operation that cannot send does not block
-//      another. The last chunks leave on lanes that need at most one round trip for a chunk
-//      (lane_for_chunk). On a link within one machine, this rank's own part does not run ahead of
-//      the arriving chunks (Progress::go_in_step), unless a pulled transfer is in flight here.
+//      the same digest, or as eager data, which the neighbour keeps in every case
+//      (eager_queue.h).
+//  (2) A free, active lane takes the next chunk of the oldest operation that can send. An operation
+//      that cannot send does not block another. The last chunks leave on lanes that need at most
+//      one round trip for a chunk (PeerLink). On a link within one machine, this rank's own part
+//      does not run ahead of the arriving chunks (Progress::go_in_step), unless a pulled transfer
+//      is in flight here.
 //  (3) Nothing of an epoch leaves on a lane before both ends have sent Open for that epoch on that
 //      lane. Frames of older epochs, and of operations that have ended here, are discarded.
 //  (4) An operation that ends is drained in the same step: its landings are revoked, the chunk
@@ -22,18 +22,16 @@
 //  (6) The contributions of a one-shot operation need no credit. They need room in one of the
 //      link's two windows: one is for unrequested contributions, the other for those that the
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
-//      operation is posted is kept (one_shot.h, core_one_shot.cc).
+//      operation is posted is kept (contributions.h).
 //  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. It
 //      also knows the operations whose eager data counts against the budget of a link. Each kept
 //      message belongs to an operation that the filter does not know, or is still arriving for an
 //      operation that was posted meanwhile. Such an operation has the digest of the kept message.
 //  (8) Every pointer to an operation leads into the table. A lane receives chunks from the upstream
 //      and sends chunks to the downstream of an operation, or receives the other's contribution.
-//  (9) Nothing that may leave is forgotten: on a link with a ready lane, each contribution that is
-//      not sent waits in one queue, and upstream has all the credit that it is owed.
-// (10) A kept message that has not fully arrived is landing on exactly one lane, and each landing
-//      message is kept. The room that kept contributions use in the window is given back when they
-//      are taken or dropped.
+//  (9) Nothing that may leave is forgotten: on a link with a ready lane, upstream has all the
+//      credit that it is owed, and so it is with contributions (contributions.h).
+// (10) Each landing message is kept.
 // (11) An operation whose data is still to be staged is parked. To its neighbours it looks like an
 //      operation that is not posted here yet: none of its data moves, and messages for it are kept.
 //      OpStaged begins it. If it ends before, it is drained like any other.
@@ -47,7 +45,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -56,11 +53,12 @@
 
 #include "csrc/base/ids.h"
 #include "csrc/protocol/frames.h"
+#include "csrc/ring/contributions.h"
 #include "csrc/ring/credits.h"
-#include "csrc/ring/eager.h"
+#include "csrc/ring/eager_queue.h"
 #include "csrc/ring/events.h"
 #include "csrc/ring/op_table.h"
-#include "csrc/ring/schedule.h"
+#include "csrc/ring/peer_link.h"
 
 namespace pccl::ring {
 
@@ -81,42 +79,15 @@ class RingCore {
   void check() const;               // asserts the invariants of the core and of its parts
 
  private:
-  struct InFlightChunk {             // an in-flight chunk on a lane
-    Operation* operation = nullptr;  // null: no chunk of a posted operation
-    uint64_t chunk = 0;
-    // set instead for a message of an operation that is not posted here yet
-    std::optional<UnexpectedId> unexpected{};
-    bool any() const { return operation != nullptr || unexpected; }
-  };
-  struct Lane {
-    Epoch open_sent;      // the last Open sent
-    Epoch open_received;  // the last Open received; may be newer than ours
-    InFlightChunk landing, sending;
-    uint64_t window = 0;  // bytes, see LaneWindow
-  };
-  struct Link {
-    bool failed = false;        // FailLink was emitted: the link is ignored until LinkDown
-    bool same_machine = false;  // the peer is on this machine
-    std::vector<Lane> lanes;
-    protocol::LaneBits inactive = 0;
-    uint32_t next = 0;  // the lane to try first
+  struct Link : PeerLink {
+    explicit Link(PeerId other) : PeerLink(other) {}
+    Link(const Link&) = delete;  // its parts hold references to it
+    Link& operator=(const Link&) = delete;
+
     UnexpectedCredits unexpected;
-    EagerBudget eager_budget;
-    UnexpectedChunks unexpected_chunks;
     SendQueue queue;
-    // One-shot operations: windows for unrequested and for requested contributions, the operations
-    // whose contribution waits to be sent, and the contributions that came before their operation
-    // was posted.
-    struct Contribution {
-      uint64_t digest = 0;
-      uint32_t rank = 0, bytes = 0;
-      bool absent = false;  // its sender
-      bool here = false;
-    };
-    Window window{Window::kUnrequestedBytes};
-    Window requested{Window::kRequestedBytes};
-    std::deque<Operation*> unsent, unsent_requested;
-    std::map<OpKey, Contribution> contributions;
+    EagerQueue eager{*this};
+    Contributions contributions{*this};
   };
 
   void on(const EpochBegun& event, Effects& effects);
@@ -140,76 +111,29 @@ class RingCore {
   // chunk; it stays empty if the chunk is to be discarded.
   std::string judge(LaneId lane, Link& link, const protocol::FrameHeader& header,
                     InFlightChunk& landing);
-  // The same check for a chunk of an operation in flight. If the chunk is valid, `id` becomes its
-  // chunk id.
-  static std::string judge_in_flight(const Operation& operation,
-                                     const protocol::FrameHeader& header, uint64_t& id);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
-
-  // ---- Eager data and the unexpected-message queue: core_eager.cc ----
-  void send_eagerly(Operation& operation, Link& downstream);
-  std::string judge_unexpected(Link& link, const protocol::FrameHeader& header,
-                               InFlightChunk& landing);
-  void unexpected_arrived(LaneId lane, Link& link, UnexpectedId unexpected, bool valid,
-                          Effects& effects);
-  void take_all_unexpected(Operation& whole, Effects& effects);
-  void take_unexpected(PeerId peer, Link& link, Operation& operation, uint32_t index,
-                       Effects& effects);
-  void drop_unexpected(PeerId peer, Link& link, OpKey op, Effects& effects);
-
-  // ---- One-shot operations: core_one_shot.cc ----
-  void begin_one_shot(Operation& operation, Effects& effects);
-  void drain_one_shot(const Operation& operation, Effects& effects);
-  std::string judge_contribution(LaneId lane, Link& link, const protocol::FrameHeader& header,
-                                 InFlightChunk& landing, Effects& effects);
-  void contribution_arrived(LaneId lane, Link& link, const InFlightChunk& landed, Effects& effects);
-  void take_contribution(PeerId peer, Link& link, Operation& operation, Effects& effects);
-  void drop_contribution(PeerId peer, Link& link, OpKey op, Effects& effects);
-  void queue_contributions(PeerId peer, Link& link, Effects& effects);  // all that are not sent yet
-  void serve_contributions(PeerId peer, Link& link, Effects& effects);
-  bool send_contribution(PeerId peer, Link& link, Operation& operation, bool requested,
-                         Effects& effects);
-  void on_requested(PeerId peer, Link& link, Operation& operation, uint64_t digest,
-                    Effects& effects);
-  void on_window(LaneId lane, Link& link, const protocol::FrameHeader& header, Effects& effects);
-  void request(PeerId peer, Link& link, Operation& operation, Effects& effects);
-  void request_all(PeerId peer, Link& link, Effects& effects);
-  void contribution_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,
-                          Effects& effects);
-  void combine_if_here(Operation& operation, Effects& effects);
-
-  // ---- The direct all-reduce: core_direct.cc ----
+  void take_unexpected(Link& link, Operation& operation, uint32_t index, Effects& effects);
+  // A chunk of a leg of a direct all-reduce is here; has left.
   void contributed(Operation& leg, const Chunk& chunk, Effects& effects);
   void result_left(Operation& leg, const Chunk& chunk, Effects& effects);
 
   Link* find_link(PeerId peer);
-  bool ready(const Link& link, const Lane& lane) const;
-  void send_open(LaneId id, Link& link, Effects& effects);
+  void send_open(Link& link, uint32_t lane, Effects& effects);
   void grant(Operation& operation, Effects& effects);
-  bool is_inactive(const Link& link, uint32_t lane) const;
-  std::optional<uint32_t> free_lane(const Link& link) const;
-  std::optional<uint32_t> lane_for_chunk(const Link& link) const;
-  static uint32_t lanes_for(const Operation& operation);
   void enqueue(Operation& operation, Effects& effects);
-  void serve(PeerId peer, Link& link, Effects& effects);
+  void serve(Link& link, Effects& effects);
   void begin(const Task& task, Effects& effects);
+  void begin_one_shot(Operation& operation, Effects& effects);
   void begin_chunks(Operation& operation, Effects& effects);
   void let_all_run_ahead(Effects& effects);
   void drain_parked(OpKey op, Effects& effects);
-  void announce_progress(Operation& operation, Effects& effects);
-  void announce_if_transferred(Operation& operation, Effects& effects);
   void announce_if_agreed(Operation& operation, Effects& effects);
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
   void stop_chunks(Operation& operation, Effects& effects);
   void give_back(const Operation& operation, const OpEnded& end, Effects& effects);
-  void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 
   // ---- Invariants: core_check.cc ----
   const Link* find_link(PeerId peer) const;
-  void check_link(PeerId peer, const Link& link) const;
-  void check_lane(PeerId peer, const Link& link, uint32_t index) const;
-  void check_kept(PeerId peer, const Link& link) const;
-  void check_unsent(PeerId peer, const Link& link) const;
   void check_operation(const Operation& operation) const;
   void check_to_come(const Operation& operation) const;
 
@@ -218,7 +142,6 @@ class RingCore {
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
   std::map<OpKey, Task> parked_;
-  DuplicateFilter duplicates_;  // operations of this epoch
   // steps since the last check, in builds without NDEBUG
   [[maybe_unused]] size_t unchecked_ = 0;
 };

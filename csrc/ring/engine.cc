@@ -223,7 +223,7 @@ Status Engine::Impl::make_buffers(uint64_t handle, const Shape& shape, Memory me
 
 // The parts of an exchange have buffers of their own, and each only its own bytes.
 Status Engine::Impl::make_parts(Task& task, const Memory& memory, Buffers& made) {
-  if (row_of(task.shape.pattern).travel != Travel::kParts) return {};
+  if (!row_of(task.shape.pattern).in_parts()) return {};
   for (uint32_t index = 0; index < task.parts.size(); ++index) {
     Part& part = task.parts[index];
     if (index == task.shape.rank) continue;

@@ -188,8 +188,8 @@ struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
 };
-// Of the Engine. The operation failed only here: kSystem, there is no memory for it. It must be ended like any
-// other, and OpDrained follows.
+// From the Engine. The operation failed only here: there is no memory for it (kSystem). It must be
+// ended like any other, and OpDrained follows.
 struct OpFailed {
   Epoch epoch;
   OpKey op;

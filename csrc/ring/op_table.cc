@@ -6,10 +6,20 @@
 #include "csrc/base/assert.h"
 
 namespace pccl::ring {
+namespace {
+
+std::string text(const protocol::FrameHeader& chunk) {
+  return "chunk of (tag " + std::to_string(chunk.op.tag.value) + ", #" +
+         std::to_string(chunk.op.sequence) + "), round " + std::to_string(chunk.round) +
+         ", block " + std::to_string(chunk.block) + ", slice " + std::to_string(chunk.slice) +
+         ", " + std::to_string(chunk.length) + " bytes, ";
+}
+
+}  // namespace
 
 Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
-  if (schedule.is_one_shot()) {
+  if (schedule.row().is_one_shot()) {
     OneShot contributions(task.parts, task.shape.rank);
     if (!contributions.finished()) one_shot = std::move(contributions);
   }
@@ -18,6 +28,28 @@ Operation::Operation(Task posted, uint64_t age)
   schedule.check();  // it never changes
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
+}
+
+protocol::FrameHeader Operation::header(protocol::FrameType type) const {
+  protocol::FrameHeader header;
+  header.type = type;
+  header.epoch = task.epoch;
+  header.op = task.op;
+  header.digest = task.digest;
+  return header;
+}
+
+std::string Operation::judge(const protocol::FrameHeader& chunk, uint64_t& id) const {
+  const auto known = schedule.find(chunk.round, chunk.block, chunk.slice);
+  if (!known) return text(chunk) + "is none of it";
+  const Chunk expected = schedule.chunk_received(*known);
+  if (chunk.length != expected.wire_bytes)
+    return text(chunk) + "has " + std::to_string(expected.wire_bytes) + " bytes";
+  if (expected.step >= granted) return text(chunk) + "came without credit";
+  if (!progress.expects(*known)) return text(chunk) + "came twice";
+  if (!may_be_absent({chunk.value})) return text(chunk) + "tells of absent ranks";
+  id = *known;
+  return {};
 }
 
 bool Operation::owes_credit() const {
@@ -51,7 +83,7 @@ bool Operation::finished() const {
 // A slice is final when the results of all owners are here. The contributions to this member's own
 // results arrive in the same legs.
 uint64_t Operation::finished_elements() const {
-  if (!schedule.by_owners()) return schedule.finished(progress.received_until());
+  if (!schedule.row().by_owners()) return schedule.finished(progress.received_until());
   uint64_t slices = owner.owns() ? owner.combined() : schedule.slices();
   for (const auto& leg : parts) {
     if (leg->schedule.receives())
@@ -86,11 +118,11 @@ Operation* Operation::to(PeerId peer) {
 Operation& OpTable::add(const Task& task) {
   const auto [at, added] = operations_.try_emplace(task.op, task, ++posted_);
   PCCL_ASSERT(added);
+  known_.add(task.op);
   pulled_ += task.pulled ? 1 : 0;
   Operation& whole = at->second;
-  const Travel travel = row_of(task.shape.pattern).travel;
-  if (travel == Travel::kParts) add_parts(whole);
-  if (travel == Travel::kOwners) add_legs(whole);
+  if (whole.schedule.row().in_parts()) add_parts(whole);
+  if (whole.schedule.row().by_owners()) add_legs(whole);
   return whole;
 }
 
@@ -156,9 +188,10 @@ bool OpTable::holds(const Operation* operation) const {
 }
 
 void OpTable::check() const {
+  known_.check();
   size_t pulled = 0;
   for (const auto& [key, operation] : operations_) {
-    PCCL_ASSERT(operation.task.op == key);
+    PCCL_ASSERT(operation.task.op == key && knows(key));
     pulled += operation.task.pulled ? 1 : 0;
     operation.each([this](const Operation& one) {
       PCCL_ASSERT(one.serial >= 1 && one.serial <= posted_);
@@ -178,7 +211,7 @@ void Operation::check() const {
   PCCL_ASSERT(announced_transferred == (whole == nullptr && finished()));
   PCCL_ASSERT(combined == (one_shot.active() && one_shot.all_here()));
   for (const auto& part : parts) {  // (7)
-    const bool contributes = part->schedule.receives() && part->schedule.contributes();
+    const bool contributes = part->schedule.receives() && part->task.shape.contributes();
     if (!contributes || owner.combined() == 0) continue;
     const auto last =
         part->schedule.find(0, task.shape.rank, static_cast<uint32_t>(owner.combined() - 1));

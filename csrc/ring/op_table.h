@@ -22,10 +22,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/ids.h"
+#include "csrc/protocol/frames.h"
 #include "csrc/ring/one_shot.h"
 #include "csrc/ring/owner.h"
 #include "csrc/ring/progress.h"
@@ -41,6 +43,9 @@ struct Operation {
 
   // True if some chunk may leave now, given its data and the credit.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
+  protocol::FrameHeader header(protocol::FrameType type) const;
+  // Why a chunk with this header breaks a rule; empty if it breaks none: `id` becomes its chunk id.
+  std::string judge(const protocol::FrameHeader& chunk, uint64_t& id) const;
   uint64_t bytes_left() const { return progress.chunks_left() * schedule.slot_bytes(); }
   // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
@@ -74,7 +79,7 @@ struct Operation {
   // result is here only when all are known.
   protocol::AbsentRanks absent() const { return is_leg() ? whole->known_absent : known_absent; }
   bool may_be_absent(protocol::AbsentRanks ranks) const {
-    return ranks.fit(row_of(task.shape.pattern).reduces ? task.shape.world : 0);
+    return ranks.fit(schedule.row().reduces ? task.shape.world : 0);
   }
   void note_absent(protocol::AbsentRanks others) {
     (is_leg() ? whole->known_absent : known_absent).add(others);
@@ -113,6 +118,10 @@ class OpTable {
   Operation& add(const Task& task);
   // Null if the operation was never posted here, or has ended.
   Operation* find(OpKey op);
+  // Whether the operation was posted in this epoch, or has ended without being posted.
+  bool knows(OpKey op) const { return known_.contains(op); }
+  void ended(OpKey op) { known_.add(op); }
+  void begin_epoch() { known_.clear(); }  // REQUIRES: it is empty
   void remove(OpKey op);
   size_t size() const { return operations_.size(); }
   size_t pulled() const { return pulled_; }  // pulled transfers among them
@@ -137,6 +146,7 @@ class OpTable {
   void add_legs(Operation& whole);
 
   std::map<OpKey, Operation> operations_;
+  DuplicateFilter known_;  // of this epoch; has all operations in the table
   uint64_t posted_ = 0;
   size_t pulled_ = 0;
 };

@@ -1,5 +1,5 @@
 // patterns: one row per pattern, with all properties that the schedule and the buffers depend on.
-// These read the properties in the row and never test for a pattern. A new pattern is a new row.
+// These ask the row and never test for a pattern. A new pattern is a new row.
 //
 //  - All-reduce: 2(N-1) rounds. Round q sends block (rank - q) modulo N, and receives block
 //    (rank - 1 - q) modulo N.
@@ -26,7 +26,7 @@
 //    member sends the owner its part of that share; the owner adds the contributions in rank order.
 //    In round 1 it sends the result to all. So each byte makes two hops, and the bits depend on
 //    neither the ring nor the shares. The data from one member to another one is a leg: an
-//    operation of its own in the ring (op_table.h, core_direct.cc).
+//    operation of its own in the ring (op_table.h, core.cc).
 #pragma once
 
 #include <array>
@@ -73,6 +73,26 @@ struct PatternRow {
   bool reduces;  // arriving data is combined with local data
   bool gathers;  // kRing, kOwners: final bytes go to all
   bool eager;    // on wan paths, chunks may leave before downstream has granted credit
+
+  constexpr bool in_ring() const { return travel == Travel::kRing; }
+  constexpr bool in_chain() const { return travel == Travel::kChain; }
+  constexpr bool by_owners() const { return travel == Travel::kOwners; }
+  constexpr bool in_parts() const { return travel == Travel::kParts; }
+  // Its bytes travel as contributions (one_shot.h): it has no chunks.
+  constexpr bool is_one_shot() const { return travel == Travel::kContributions; }
+  // The memory has a part for each member: contributions and parts.
+  constexpr bool has_parts() const { return is_one_shot() || in_parts(); }
+  // Passing data is reduced on its way.
+  constexpr bool adds_on() const { return in_chain() && reduces; }
+  // A landing chunk may overwrite a chunk that has not been sent yet.
+  constexpr bool overtakes() const { return travel == Travel::kBothWays; }
+  // kReduceScatter: the result is one block, apart from the tensor. Its chunks are the chunks of
+  // this rank's block.
+  constexpr bool scatters() const { return in_ring() && reduces && !gathers; }
+  constexpr bool is_sliced() const { return layout == Layout::kSliced; }
+  constexpr bool is_shared() const { return layout == Layout::kShared; }
+  constexpr bool is_per_rank() const { return layout == Layout::kPerRank; }
+  constexpr bool is_listed() const { return layout == Layout::kListed; }
 };
 
 inline constexpr std::array<PatternRow, 11> kPatterns{{

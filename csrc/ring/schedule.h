@@ -33,34 +33,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "csrc/ring/chunk.h"
-#include "csrc/ring/cut.h"
-#include "csrc/ring/shape.h"
+#include "csrc/ring/sizes.h"
 
 namespace pccl::ring {
 
 class Schedule {
  public:
-  static constexpr uint32_t kDepth = 4;  // depth() of a ring on local paths
+  static constexpr uint32_t kDepth = Sizes::kDepth;
 
-  explicit Schedule(Shape shape);
-  const Shape& shape() const { return shape_; }
-  // Its bytes travel as contributions (one_shot.h): it has no chunks.
-  bool is_one_shot() const { return row_.travel == Travel::kContributions; }
+  explicit Schedule(Shape shape) : sizes_(std::move(shape)) {}
+  const Shape& shape() const { return sizes_.shape; }
+  const PatternRow& row() const { return sizes_.row; }
 
-  // All blocks, laid end to end. REQUIRES for the last three: not kSliced and not kShared, whose
-  // tensor is in one piece.
-  uint64_t total_bytes() const { return total_bytes_; }
-  uint32_t block_count() const;
-  uint64_t block_bytes(uint32_t block) const;
-  uint64_t block_offset(uint32_t block) const;
-  uint32_t chunk_bytes() const;
+  // See Sizes.
+  uint64_t total_bytes() const { return sizes_.total_bytes; }
+  uint32_t block_count() const { return sizes_.block_count(); }
+  uint64_t block_bytes(uint32_t block) const { return sizes_.block_bytes(block); }
+  uint64_t block_offset(uint32_t block) const { return sizes_.block_offset(block); }
+  uint32_t chunk_bytes() const { return sizes_.chunk_bytes; }
   // The maximum bytes of a chunk on the wire, which are also the bytes of a slot.
-  uint32_t slot_bytes() const { return slot_bytes_; }
-  uint64_t step_count() const;
-  uint32_t depth() const { return depth_; }  // steps of scratch: how far upstream may run ahead
+  uint32_t slot_bytes() const { return sizes_.slot_bytes; }
+  uint64_t step_count() const { return sizes_.step_count(); }
+  uint32_t depth() const { return sizes_.depth; }  // how far upstream may run ahead, in steps
 
   // sends() is false if nothing leaves this rank (last rank of a broadcast, destination of a
   // transfer, world 1, no elements). receives() does the same for arriving chunks.
@@ -76,7 +73,7 @@ class Schedule {
     uint32_t position = 0;
     bool at_end = false;
   };
-  uint64_t chunk_count() const { return rounds_ * slices_; }
+  uint64_t chunk_count() const { return sizes_.rounds * sizes_.slices; }
   Cursor first() const { return {0, 0, chunk_count() == 0}; }
   void advance(Cursor& cursor) const;
   uint64_t id(const Cursor& cursor) const;
@@ -101,23 +98,18 @@ class Schedule {
   // Around a ring, in codes: whether the sum with a received chunk waits in scratch until it is
   // sent. The last chunk that a rank receives of a slice goes no further.
   bool passes_codes(const Chunk& received) const {
-    return recodes() && received.round + 1u < rounds_;
+    return sizes_.recodes() && received.round + 1u < sizes_.rounds;
   }
   // Whether a sent chunk is this rank's own contribution to a reduction.
   bool is_contribution(const Chunk& sent) const {
-    return row_.reduces && (adds_on() ? shape_.rank == 0 : sent.round == 0);
+    return row().reduces && (row().adds_on() ? shape().rank == 0 : sent.round == 0);
   }
-  // kReduceScatter: the result is one block, apart from the tensor. Its chunks are the chunks of
-  // this rank's block.
-  bool scatters() const { return in_ring() && row_.reduces && !row_.gathers; }
   // Whether the results of this owner wait in scratch until all others have them: codes are sent,
   // and the tensor has the decoded values.
-  bool holds_results() const { return owns() && result_encoding_; }
-  // Whether a landing chunk may overwrite a chunk that has not been sent yet.
-  bool overtakes() const { return row_.travel == Travel::kBothWays; }
+  bool holds_results() const { return owns() && sizes_.result_encoding; }
   // The number of contributions that a received chunk holds, if it is reduced.
   int held(const Chunk& received) const {
-    return adds_on() ? static_cast<int>(shape_.rank) : received.round + 1;
+    return row().adds_on() ? static_cast<int>(shape().rank) : received.round + 1;
   }
   // Scratch: slots of slot_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
@@ -131,25 +123,25 @@ class Schedule {
 
   // The chunks that are written to the memory of the operation, in an order that depends on the
   // shape alone. They are the received chunks, by their ids, in all patterns but the direct one.
-  uint64_t written_count() const { return by_owners() ? slices_ * shape_.world : chunk_count(); }
+  uint64_t written_count() const {
+    return row().by_owners() ? slices() * shape().world : chunk_count();
+  }
   Chunk written(uint64_t index) const;
   uint64_t index_written(const Chunk& chunk) const {
-    return by_owners() ? uint64_t{chunk.slice} * shape_.world + chunk.block : chunk.id;
+    return row().by_owners() ? uint64_t{chunk.slice} * shape().world + chunk.block : chunk.id;
   }
 
   // The credit to grant: steps that upstream may have sent. All chunks before `sent` have left this
   // rank, and all chunks before `received` have arrived. REQUIRES: no leg.
   uint64_t credit(const Cursor& sent, const Cursor& received) const;
 
-  // ---- The direct pattern (schedule_direct.cc) ----
-  bool by_owners() const { return row_.travel == Travel::kOwners; }
-  uint64_t slices() const { return slices_; }
-  // Whether a leg has these rounds: its end owns a share, or its start does.
-  bool contributes() const { return shape_.leg && shape_.shares[shape_.leg->to] > 0; }
-  bool returns() const { return shape_.leg && shape_.shares[shape_.leg->from] > 0; }
-  bool owns() const { return by_owners() && shape_.world > 1 && shape_.shares[shape_.rank] > 0; }
-  // The id of the chunk of a leg that carries results. REQUIRES: returns().
-  uint64_t result_id(uint64_t slice) const { return slice * rounds_ + rounds_ - 1; }
+  // ---- The direct pattern ----
+  uint64_t slices() const { return sizes_.slices; }
+  bool owns() const {
+    return row().by_owners() && shape().world > 1 && shape().shares[shape().rank] > 0;
+  }
+  // The id of the chunk of a leg that carries results. REQUIRES: Shape::returns().
+  uint64_t result_id(uint64_t slice) const { return (slice + 1) * sizes_.rounds - 1; }
   // The slot of another rank's contribution to this slice. REQUIRES: owns().
   uint32_t slot_from(uint32_t rank, uint64_t slice) const;
   // The slot of this member's result in this slice. REQUIRES: holds_results().
@@ -173,51 +165,16 @@ class Schedule {
   // `received` have arrived. REQUIRES: kAllReduce, kPairwise, or kTransfer of one block; for
   // kDirect see elements_in().
   uint64_t finished(const Cursor& received) const;
-  void check() const;  // asserts that the sizes agree with each other
+  void check() const { sizes_.check(); }
 
  private:
-  // Software-pipelined rounds. Otherwise there is one round, with chunks in a row.
-  bool in_ring() const { return row_.travel == Travel::kRing; }
-  bool is_sliced() const { return row_.layout == Layout::kSliced; }
-  bool is_listed() const { return row_.layout == Layout::kListed; }
-  bool is_shared() const { return row_.layout == Layout::kShared; }
-  bool in_chain() const { return row_.travel == Travel::kChain; }
-  bool adds_on() const { return in_chain() && row_.reduces; }  // passing data is reduced on its way
-  // Around the ring, with codes in place of elements: kAllReduce.
-  bool recodes() const { return in_ring() && encoding_ && shape_.world > 1; }
-  uint32_t reducing_rounds() const;  // kRing: they come first, then those that gather
-  void lay_out();
-  void cut();
-  void choose_depth();
-  uint32_t depth_with(uint64_t scratch) const;
   uint32_t block_of(uint64_t id) const;
   Chunk chunk(uint64_t id, uint32_t block) const;
   Chunk chunk_of_leg(uint64_t id) const;
   void encode(Chunk& chunk, const memory::Encoding& encoding) const;
   uint32_t slots_of_slices() const;
-  uint32_t slots_per_slice() const;
-  uint32_t slot_bytes_of(uint32_t chunk_bytes) const;
-  uint32_t slots_per_step() const;
-  uint32_t slots_of_rounds() const;
 
-  Shape shape_;
-  PatternRow row_;
-  uint64_t block_stride_ = 0;                    // kPerRank, kWhole: bytes of a block
-  uint64_t total_bytes_ = 0;                     // bytes of all blocks
-  memory::Encoding encoding_, result_encoding_;  // of contributions, and of results
-  uint32_t grain_bytes_ = 64;                    // every chunk but the last has a multiple
-  uint32_t chunk_bytes_ = 64;                    // in memory
-  uint32_t slot_bytes_ = 64;
-  uint32_t last_chunk_bytes_ = 64;  // kSliced: bytes of a chunk in the last slice
-  uint32_t depth_ = kDepth;
-  uint32_t standard_depth_ = kDepth;  // without Shape::scratch_bytes: all members have that much
-  uint64_t rounds_ = 0;               // 0: nothing is sent at all
-  uint64_t slices_ = 0;               // kListed: chunks of all blocks
-  Cut cut_;                           // kShared
-  uint32_t round_ = 0;                // of a leg: the first round that it has
-  // kListed: the byte offset of each block, and the step of its first chunk.
-  std::vector<uint64_t> block_offsets_;
-  std::vector<uint64_t> first_steps_;  // one entry per block, and the end
+  Sizes sizes_;
 };
 
 }  // namespace pccl::ring

@@ -43,6 +43,10 @@ struct Shape {
     uint32_t from = 0, to = 0;
   };
   std::optional<Leg> leg = {};
+  // Whether a leg carries contributions, because its end owns a share; and results, because its
+  // start does.
+  bool contributes() const { return leg && shares[leg->to] > 0; }
+  bool returns() const { return leg && shares[leg->from] > 0; }
   // The inputs of the random bits, only if `format` is stochastic. The bits are the same in each
   // attempt, and do not depend on the owner of a result.
   struct Random {

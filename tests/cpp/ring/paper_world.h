@@ -113,7 +113,7 @@ class PaperWorld {
       Ranks& slot = me.slots[me.schedule.slot_sent(chunk)];
       EXPECT_NE(slot, 0u) << "sent from an empty slot";
       leaving.symbol = std::exchange(slot, 0);
-    } else if (me.schedule.overtakes()) {
+    } else if (me.schedule.row().overtakes()) {
       leaving.symbol = own(rank, chunk.block);  // the data from before anything landed
     } else {
       leaving.symbol = at(rank, chunk);
@@ -151,7 +151,7 @@ class PaperWorld {
         EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
         tensor |= symbol;
         EXPECT_EQ(tensor, all());
-        if (me.schedule.overtakes() && !shape_.restored) keep(me, chunk);
+        if (me.schedule.row().overtakes() && !shape_.restored) keep(me, chunk);
         pass_on(me, chunk, tensor);
         break;
       case Action::kStore:

@@ -60,10 +60,10 @@ class Group {
   std::vector<std::unique_ptr<Member>> members_;
 };
 
-class Sizes : public ::testing::TestWithParam<uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(DataPlane, Sizes, ::testing::Values(2u, 4u));
+class GroupSizes : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(DataPlane, GroupSizes, ::testing::Values(2u, 4u));
 
-TEST_P(Sizes, AllReduceOverLoopback) {
+TEST_P(GroupSizes, AllReduceOverLoopback) {
   Group group(GetParam());
   constexpr size_t kCount = (64u << 20) / 4;
   std::vector<std::vector<float>> tensors(GetParam(), std::vector<float>(kCount));

@@ -1,4 +1,4 @@
-// RingCore with eager data, both sent and received.
+// RingCore with eager data, both sent and received: EagerQueue.
 #include "tests/cpp/ring/core_test.h"
 #include "tests/cpp/ring/parts.h"
 

@@ -1,0 +1,19 @@
+// announce: the effects by which an operation reports its progress and its end on this peer. Each
+// is a function of one operation alone.
+#pragma once
+
+#include "csrc/ring/events.h"
+#include "csrc/ring/op_table.h"
+
+namespace pccl::ring {
+
+// Reports progress about 64 times per operation at most: so little work is repeated after a restart
+// of the operation, and the reports cost nothing.
+void announce_progress(Operation& operation, Effects& effects);
+// Does nothing if some chunk or contribution is not sent or received yet. A part or leg announces
+// the whole operation.
+void announce_if_transferred(Operation& operation, Effects& effects);
+// One-shot: combines the contributions once all are here. REQUIRES: it has contributions.
+void combine_if_here(Operation& operation, Effects& effects);
+
+}  // namespace pccl::ring

@@ -1,0 +1,61 @@
+// EagerQueue: the eager data of one link in both directions: the budget of this peer, and the
+// chunks that arrived before their operation was posted here (eager.h). Each link has one; RingCore
+// owns it. States of a chunk whose operation is not posted here yet:
+//   arriving       its header is here        LandUnexpected                            landing
+//   landing        all bytes are here        -                                         kept
+//   kept           OpPosted                  TakeUnexpected, as if it arrived now      gone
+//   both           OpEnded, LinkDown, or     DropUnexpected                            gone
+//                  another digest at the post
+// Invariant: a kept chunk that has not fully arrived is landing on exactly one lane.
+// Failure: the other end breaks a rule: the link fails.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/ids.h"
+#include "csrc/protocol/frames.h"
+#include "csrc/ring/eager.h"
+#include "csrc/ring/events.h"
+#include "csrc/ring/op_table.h"
+#include "csrc/ring/peer_link.h"
+
+namespace pccl::ring {
+
+class EagerQueue {
+ public:
+  explicit EagerQueue(PeerLink& link) : link_(link) {}  // REQUIRES: the link outlives this
+  void begin_epoch(Effects& effects);
+
+  // ---- Sending ----
+  // For an operation whose credit has not come.
+  void allow(Operation& operation);
+  void requested(OpKey op) { budget_.requested(op); }  // the other end has posted the operation
+
+  // ---- Receiving ----
+  // Why a chunk of an operation that is not posted here breaks a rule; empty if it breaks none.
+  // `landing` becomes its landing; it stays empty if the chunk is to be discarded.
+  std::string judge(const protocol::FrameHeader& header, InFlightChunk& landing);
+  // A chunk of the queue is here. True: take() must follow, because its operation was posted
+  // meanwhile. `whole`: that operation, or null.
+  bool arrived(const UnexpectedId& chunk, bool valid, Operation* whole, Effects& effects);
+  // The operation was posted. Returns the chunks that are here, for take().
+  std::vector<uint32_t> posted(Operation& whole, Effects& effects);
+  // Uses a kept chunk as a chunk of its operation. Returns its chunk id; nothing if it was dropped.
+  std::optional<uint64_t> take(Operation& operation, uint32_t index, Effects& effects);
+  void drop(OpKey op, Effects& effects);  // all chunks of the operation
+  void drop_all(Effects& effects);
+
+  size_t kept() const;
+  // Asserts the invariants. Returns the number of kept chunks that are landing.
+  long check(const OpTable& operations) const;
+
+ private:
+  PeerLink& link_;
+  EagerBudget budget_;
+  UnexpectedChunks chunks_;
+};
+
+}  // namespace pccl::ring

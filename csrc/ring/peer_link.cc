@@ -1,0 +1,134 @@
+#include "csrc/ring/peer_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::ring {
+namespace {
+
+// Two more round trips for a chunk on a narrow lane: one for the bytes queued on the lane before
+// it, and one for its last bytes.
+constexpr uint64_t kRoundTripsMore = 2;
+// The most lanes for all parts or legs of one operation together.
+constexpr uint32_t kLanesOfParts = 52;
+
+// The most lanes of a link that carry chunks of this operation at a time. The parts of an exchange,
+// and the legs of a direct all-reduce, leave on all links at once, and share the sending rate of
+// this machine. With all lanes of all links, most connections would have windows that are too small
+// to recover from a loss without a timeout.
+uint32_t lanes_for(const Operation& operation) {
+  if (operation.whole == nullptr) return protocol::kLanesMax;
+  return std::max(kLanesOfParts / (operation.whole->task.shape.world - 1), uint32_t{1});
+}
+
+}  // namespace
+
+// First choice: a ready, active lane without a chunk; second: a ready, active lane; third: any
+// ready lane. The search goes round-robin, because the system may still hold the last frame of a
+// lane.
+std::optional<uint32_t> PeerLink::free_lane() const {
+  std::optional<uint32_t> any;
+  const auto count = static_cast<uint32_t>(lanes.size());
+  for (uint32_t turn = 0; turn < count; ++turn) {
+    const uint32_t index = (next + turn) % count;
+    if (!ready(lanes[index])) continue;
+    if (lanes[index].sending.operation == nullptr && !is_inactive(index)) return index;
+    if (!any || (is_inactive(*any) && !is_inactive(index))) any = index;
+  }
+  return any;
+}
+
+// A ready, active lane without a chunk. Call a lane narrow if its window is smaller than a chunk:
+// it needs several round trips for one. A narrow lane is used only if no other lane is free. While
+// a lane that is not narrow is sending, there is one more condition: all lanes together would need
+// longer for the rest of the queue than the narrow lane needs for one chunk. Otherwise the chunk
+// waits.
+std::optional<uint32_t> PeerLink::lane_for_chunk(const Operation& operation,
+                                                 uint64_t bytes_left) const {
+  const uint64_t chunk = operation.schedule.slot_bytes();
+  const auto count = static_cast<uint32_t>(lanes.size());
+  std::optional<uint32_t> narrow;
+  uint64_t windows = 0;
+  bool others_under_way = false;
+  const uint32_t most = lanes_for(operation);
+  const auto sends = [](const Lane& lane) { return lane.sending.operation != nullptr; };
+  if (most < count && std::count_if(lanes.begin(), lanes.end(), sends) >= most) return std::nullopt;
+  const uint32_t first = most < count ? 0 : next;  // the same lanes again
+  for (uint32_t turn = 0; turn < count; ++turn) {
+    const uint32_t index = (first + turn) % count;
+    const Lane& lane = lanes[index];
+    if (!ready(lane) || is_inactive(index)) continue;
+    windows += lane.window;
+    const bool is_narrow = lane.window > 0 && lane.window < chunk;
+    if (lane.sending.operation != nullptr) {
+      others_under_way |= !is_narrow;
+    } else if (!is_narrow) {
+      return index;
+    } else if (!narrow || lane.window > lanes[*narrow].window) {
+      narrow = index;
+    }
+  }
+  if (!narrow || !others_under_way) return narrow;
+  const uint64_t round_trips = chunk / lanes[*narrow].window + kRoundTripsMore;
+  return bytes_left > round_trips * windows ? narrow : std::nullopt;
+}
+
+void PeerLink::fail(std::string why, Effects& effects) {
+  failed = true;
+  effects.push_back(FailLink{peer, std::move(why)});
+}
+
+void PeerLink::withdraw(const Operation& operation, Effects& effects) {
+  for (uint32_t index = 0; index < lanes.size(); ++index) {
+    InFlightChunk& sending = lanes[index].sending;
+    if (sending.operation != &operation) continue;
+    sending = {};
+    effects.push_back(Withdraw{{peer, index}});
+  }
+}
+
+long PeerLink::landing_lanes(const UnexpectedId& message) const {
+  return std::count_if(lanes.begin(), lanes.end(),
+                       [&](const Lane& lane) { return lane.landing.unexpected == message; });
+}
+
+void PeerLink::check(const OpTable& operations) const {
+  PCCL_ASSERT(!lanes.empty() && lanes.size() <= protocol::kLanesMax);
+  for (uint32_t index = 0; index < lanes.size(); ++index) {
+    const Lane& lane = lanes[index];
+    const bool open = lane.open_sent == epoch && lane.open_received >= epoch;
+    PCCL_ASSERT(lane.open_sent <= epoch);
+    const InFlightChunk& sending = lane.sending;
+    PCCL_ASSERT(!sending.unexpected);
+    if (sending.operation != nullptr) {
+      PCCL_ASSERT(operations.holds(sending.operation) && open);
+      PCCL_ASSERT(sending.operation->task.downstream == peer &&
+                  !sending.operation->downstream_lost);
+      PCCL_ASSERT(sending.operation->progress.may_be_leaving(sending.chunk));
+    }
+    const InFlightChunk& landing = lane.landing;
+    if (!landing.any()) continue;
+    PCCL_ASSERT(open);
+    for (uint32_t other = 0; other < index; ++other) {
+      const InFlightChunk& there = lanes[other].landing;
+      PCCL_ASSERT(landing.unexpected
+                      ? there.unexpected != landing.unexpected
+                      : there.operation != landing.operation || there.chunk != landing.chunk);
+    }
+    PCCL_ASSERT(!landing.unexpected || landing.operation == nullptr);
+    if (landing.unexpected) continue;  // its queue looks for it
+    PCCL_ASSERT(operations.holds(landing.operation));
+    const Operation& operation = *landing.operation;
+    if (!operation.one_shot.active()) {
+      PCCL_ASSERT(operation.task.upstream == peer && !operation.upstream_lost);
+      PCCL_ASSERT(operation.progress.is_arriving(landing.chunk));
+    } else {
+      PCCL_ASSERT(operation.one_shot.rank_of(peer) == landing.chunk);
+      PCCL_ASSERT(operation.one_shot.members()[landing.chunk].coming);
+    }
+  }
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,73 @@
+// PeerLink: the lanes of one link, with the chunks in flight on them, and the choice of the lane
+// for the next frame. Plain data that belongs to RingCore. RingCore and its parts change it.
+// Invariants:
+//  (1) A lane carries one chunk at a time in each direction.
+//  (2) No chunk and no kept message lands on two lanes.
+//  (3) Chunks are in flight only on a lane on which both ends have opened this epoch. The other end
+//      may have opened a later one since.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/ids.h"
+#include "csrc/ring/events.h"
+#include "csrc/ring/op_table.h"
+
+namespace pccl::ring {
+
+struct InFlightChunk {             // an in-flight chunk on a lane
+  Operation* operation = nullptr;  // null: no chunk of a posted operation
+  uint64_t chunk = 0;
+  // set instead for a message of an operation that is not posted here yet
+  std::optional<UnexpectedId> unexpected{};
+  bool any() const { return operation != nullptr || unexpected; }
+};
+
+struct PeerLink {
+  struct Lane {
+    Epoch open_sent;      // the last Open sent
+    Epoch open_received;  // the last Open received; may be newer than ours
+    InFlightChunk landing, sending;
+    uint64_t window = 0;  // bytes, see LaneWindow
+  };
+
+  explicit PeerLink(PeerId other) : peer(other) {}
+
+  bool ready(const Lane& lane) const {
+    return !failed && epoch && lane.open_sent == epoch && lane.open_received == epoch;
+  }
+  bool is_inactive(uint32_t lane) const { return ((inactive >> lane) & 1) != 0; }
+  // A lane for a small frame; nothing if no lane is ready.
+  std::optional<uint32_t> free_lane() const;
+  // A lane for the next chunk of `operation`. `bytes_left`: that all operations have still to send
+  // on this link.
+  std::optional<uint32_t> lane_for_chunk(const Operation& operation, uint64_t bytes_left) const;
+  void fail(std::string why, Effects& effects);
+  // Revokes the landings for which `test` is true.
+  void revoke(auto&& test, Effects& effects) {
+    for (uint32_t index = 0; index < lanes.size(); ++index) {
+      InFlightChunk& landing = lanes[index].landing;
+      if (!landing.any() || !test(landing)) continue;
+      landing = {};
+      effects.push_back(Revoke{{peer, index}});
+    }
+  }
+  void withdraw(const Operation& operation,
+                Effects& effects);  // its chunks that are being sent
+  // Number of lanes on which this kept message is landing.
+  long landing_lanes(const UnexpectedId& message) const;
+  void check(const OpTable& operations) const;  // asserts the invariants
+
+  const PeerId peer;
+  Epoch epoch;                // the present one of this peer
+  bool failed = false;        // FailLink was emitted: the link is ignored until LinkDown
+  bool same_machine = false;  // the peer is on this machine
+  std::vector<Lane> lanes;
+  protocol::LaneBits inactive = 0;
+  uint32_t next = 0;  // the lane to try first
+};
+
+}  // namespace pccl::ring
