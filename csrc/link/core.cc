@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/base/transitions.h"
-#include "csrc/link/lane_controller.h"
+#include "csrc/link/hello_check.h"
 
 namespace pccl::link {
 
@@ -13,33 +12,10 @@ using protocol::LinkState;
 
 namespace {
 
-const Transitions<LinkCore::Phase, 5> kTransitions(
-    "a lane", text,
-    {{LinkCore::Phase::kConnecting, LinkCore::Phase::kHandshaking,
-      "Connected; Accepted, and the lane is pending", "SendHello if dialled"},
-     {LinkCore::Phase::kConnecting, LinkCore::Phase::kGone,
-      "Refused; Forget, or a Dial that voids it; another connection of the peer is up; its link is "
-      "down",
-      "ReportLink unreachable after the last address, and a retry; Close"},
-     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kUp,
-      "HelloReceived, a valid one; for a crossing connection: our own attempts have failed",
-      "SendHello if accepted and not answered yet, LaneUp, ReportLink up if it is the first"},
-     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kGone,
-      "HelloReceived, an invalid one; none in time; Failed; Forget, or a Dial that voids it; "
-      "another connection of the peer is up; its link is down; too many are pending",
-      "Close unless failed, ReportLink unreachable after the last address, and a retry"},
-     {LinkCore::Phase::kUp, LinkCore::Phase::kGone,
-      "Failed; silence; Suspected; Forget, or a Dial that voids it; no answer, and the peer dials "
-      "again; too many peers are not named",
-      "LinkDown, Close for all lanes, ReportLink down unless a Dial voids it"}});
-
 // Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 // A private address that really is close by answers within this time.
 constexpr Duration kAttemptDelay = std::chrono::milliseconds(250);
-
-// The lanes of links that are not between neighbours: all together, in lanes_max of a link.
-constexpr size_t kNeighboursOfAll = 4;
 
 constexpr const char* kGivenUp =
     "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
@@ -52,18 +28,6 @@ uint32_t microseconds(Duration rtt) {
 }
 
 }  // namespace
-
-const char* text(LinkCore::Phase phase) {
-  switch (phase) {
-    case LinkCore::Phase::kConnecting: return "connecting";
-    case LinkCore::Phase::kHandshaking: return "handshaking";
-    case LinkCore::Phase::kUp: return "up";
-    case LinkCore::Phase::kGone: return "gone";
-  }
-  return "unknown";
-}
-
-void LinkCore::enter(Lane& lane, Phase next) { lane.phase = kTransitions.step(lane.phase, next); }
 
 void LinkCore::step(const Event& event, Instant now, Effects& effects) {
   PCCL_ASSERT(effects_ == nullptr && now_ <= now);
@@ -85,14 +49,7 @@ void LinkCore::be(const Identity& identity) {
 }
 
 std::optional<protocol::Key> LinkCore::key_of(const protocol::LaneIntroduction& shown) const {
-  return is_used(shown) ? std::nullopt : key_of(shown.identity);
-}
-
-// Whether the dialler has completed a proof for this connection or for a later one: its serial
-// numbers only grow.
-bool LinkCore::is_used(const protocol::LaneIntroduction& shown) const {
-  const auto completed = completed_.find(shown.identity.dialler);
-  return !shown.further && completed != completed_.end() && shown.serial <= completed->second;
+  return serials_.is_used(shown) ? std::nullopt : key_of(shown.identity);
 }
 
 // A link that is up keeps its credential, so that it can get further lanes after restarts of the
@@ -163,7 +120,7 @@ void LinkCore::begin_round(PeerId peer) {
                          : inner                 ? kAttemptDelay
                                                  : connect_timeout();
   dial.more_at = now_ + alone;
-  if (!given_up(peer)) return attempt(peer, dial);
+  if (!narrow_.given_up(peer)) return attempt(peer, dial);
   dial.begun = dial.tried.size();
   dial.why = kGivenUp;
   dial.fault = LinkFault::kOnlySmallPackets;
@@ -242,7 +199,7 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   PCCL_ASSERT(parts > 0);
   const Duration whole = connect_timeout();
   const bool all_of_it = further == 0 || (dial.begun == 1 && knows_first(peer, dial));
-  emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, segment(peer),
+  emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, narrow_.segment(peer),
                lane.credential});
 }
 
@@ -251,27 +208,20 @@ void LinkCore::on(const Connected& event) {
   if (at == lanes_.end()) return;  // closed in the meantime
   Lane& lane = at->second;
   PCCL_ASSERT(lane.dialled && lane.further == (lane.serial > 0));
-  enter(lane, Phase::kHandshaking);
-  if (!lane.further) {
-    // The numbers of other peers follow only our own count: the claims of one peer about its own
-    // connections must not use up the numbers of all.
-    const bool higher = outranks(lane.peer);
-    lane.serial = protocol::next_serial(last_serial(lane.peer), higher);
-    serials_ = protocol::next_serial(serials_, higher);
-    given_[lane.peer] = lane.serial;
-  }
+  lane.enter(Phase::kHandshaking);
+  if (!lane.further)
+    lane.serial = serials_.next(lane.peer, dead_serial(lane.peer), outranks(lane.peer));
   lane.hello_by = now_ + protocol::kHelloTimeout;
-  emit(SendHello{event.lane, false, hello(lane.peer, lane.serial, lane.further)});
+  emit(SendHello{event.lane, false, hello_of(identity_, lane.peer, lane.serial, lane.further)});
 }
 
-// The last serial number that is known of this peer's connections, or of our own.
-uint32_t LinkCore::last_serial(PeerId peer) const {
-  uint32_t last = serials_;
+// Connections of the peer with a serial number up to this one are dead.
+uint32_t LinkCore::dead_serial(PeerId peer) const {
   const auto dial = dialling_.find(peer);
-  if (dial != dialling_.end()) last = std::max(last, dial->second.dead_serial);
-  const auto given = given_.find(peer);
-  return given == given_.end() ? last : std::max(last, given->second);
+  return dial == dialling_.end() ? 0 : dial->second.dead_serial;
 }
+
+uint32_t LinkCore::last_serial(PeerId peer) const { return serials_.last(peer, dead_serial(peer)); }
 
 // The connection is gone already.
 void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
@@ -313,11 +263,9 @@ void LinkCore::on(const Forget& event) {
   end_dial(event.peer);
   lost(event.peer, "it was to be forgotten");
   reached_.erase(event.peer);
-  given_.erase(event.peer);
-  completed_.erase(event.peer);
+  serials_.forget(event.peer);
   named_.erase(event.peer);
-  const auto narrow = narrow_.extract(event.peer);
-  if (!narrow.empty() && narrow.mapped().announced()) emit(NarrowPathGone{event.peer});
+  if (narrow_.forget(event.peer)) emit(NarrowPathGone{event.peer});
   limit_accepted();
 }
 
@@ -329,6 +277,120 @@ void LinkCore::end_dial(PeerId peer) {
   if (dial.crossing) close(*dial.crossing);
   dialling_.erase(peer);
   stop_exploring(peer);
+}
+
+// ---- Connections from other processes, and hellos ----
+
+// The dialler learns the answer a round trip sooner than it would after Accepted. While we dial the
+// same peer, it has to wait: each side could take the connection of the other.
+void LinkCore::on(const Proven& event) {
+  PCCL_ASSERT(keys_.required());
+  const auto& [identity, serial, further] = event.shown;
+  const PeerId peer = identity.dialler;
+  if (serials_.is_used(event.shown) ||
+      !Serials::refusal(serial, last_serial(peer), !outranks(peer)).empty())
+    return;
+  const Choice choice = choose(event.lane, peer, serial, further);
+  const bool joins = choice == Choice::kJoin && !dialling_.contains(peer);
+  if (!joins && choice != Choice::kJoinFurther) return;
+  answered_early_[event.lane] = event.shown;
+  emit(SendHello{event.lane, true, hello_of(identity_, peer, serial, further)});
+}
+
+void LinkCore::on(const Accepted& event) {
+  PCCL_ASSERT(event.proven.has_value() == keys_.required());
+  std::optional<protocol::LaneCredential> credential;
+  if (event.proven) {
+    const std::optional<protocol::Key> key = key_of(event.proven->identity);
+    if (!key) {  // refused since the handshake began
+      answered_early_.erase(event.lane);
+      return emit(Close{event.lane});
+    }
+    credential = {event.proven->identity, *key};
+  }
+  while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
+  const auto [at, fresh] = lanes_.try_emplace(event.lane);
+  PCCL_ASSERT(fresh && event.lane.value <= lanes_made_);
+  Lane& lane = at->second;
+  lane.enter(Phase::kHandshaking);
+  lane.address = event.address;
+  lane.credential = credential;
+  if (event.proven) {
+    lane.serial = event.proven->serial;
+    lane.further = event.proven->further;
+  }
+  lane.hello_by = now_ + protocol::kHelloTimeout;
+  pending_.push_back(event.lane);
+}
+
+// A refused connection is closed without an answer, so that an unknown process learns nothing from
+// us.
+void LinkCore::on(const HelloReceived& event) {
+  const auto at = lanes_.find(event.lane);
+  if (at == lanes_.end() || at->second.phase != Phase::kHandshaking) return;
+  const bool again = !at->second.is_silent();
+  const uint32_t last = event.hello ? last_serial(event.hello->self) : 0;
+  const std::string why = again ? "it speaks before it was answered"
+                                : refusal(identity_, at->second, event.hello, last);
+  if (why.empty()) return on_valid_hello(event.lane, *event.hello, event.rtt);
+  emit(Close{event.lane});
+  ended(event.lane, at->second.address + ": " + why, LinkFault::kAnotherPeer);
+}
+
+void LinkCore::on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt) {
+  Lane& lane = lanes_.at(id);
+  PCCL_ASSERT(lane.is_silent() && hello.self && hello.self != identity_.self && hello.serial > 0);
+  PCCL_ASSERT(!lane.dialled || (lane.peer == hello.self && lane.serial == hello.serial));
+  lane.same_machine = hello.machine == identity_.machine && identity_.machine != 0;
+  lane.rtt = rtt;
+  lane.peer = hello.self;
+  lane.serial = hello.serial;
+  lane.further = hello.further;
+  if (!lane.dialled && lane.credential && !lane.further) serials_.completed(lane.peer, lane.serial);
+  if (!lane.dialled) return on_hello_of_pending(id);
+  lane.further ? join_further(id) : join(id);
+}
+
+// If both sides dial each other at the same time, the connection from the higher id stays, if it
+// gets established. The lower id answers it immediately. The higher id waits for the outcome of its
+// own attempts.
+LinkCore::Choice LinkCore::choose(ConnectionId id, PeerId peer, uint32_t serial,
+                                  bool further) const {
+  const auto link = links_.find(peer);
+  if (further) {
+    if (link == links_.end() || link->second.serial != serial) return Choice::kRefuse;
+    const auto comes = [&](const auto& answered) {
+      return answered.first != id && answered.second.identity.dialler == peer &&
+             answered.second.further;
+    };
+    const auto coming = std::count_if(answered_early_.begin(), answered_early_.end(), comes);
+    const size_t lanes = link->second.lanes.size() + static_cast<size_t>(coming);
+    return lanes < options_.lanes_max ? Choice::kJoinFurther : Choice::kRefuse;
+  }
+  if (link != links_.end()) return Choice::kCheckLink;
+  if (narrow_.given_up(peer)) return Choice::kRefuse;
+  const auto dial = dialling_.find(peer);
+  if (dial == dialling_.end()) return Choice::kJoin;
+  if (serial <= dial->second.dead_serial) return Choice::kRefuse;
+  return is_handshaking(dial->second) && outranks(peer) ? Choice::kWait : Choice::kJoin;
+}
+
+void LinkCore::on_hello_of_pending(ConnectionId id) {
+  const size_t erased = std::erase(pending_, id);
+  PCCL_ASSERT(erased == 1);
+  const Lane& lane = lanes_.at(id);
+  const PeerId peer = lane.peer;
+  switch (choose(id, peer, lane.serial, lane.further)) {
+    case Choice::kRefuse: return close(id);
+    case Choice::kCheckLink: close(id); return check_liveness(peer);
+    case Choice::kJoin: return join(id);
+    case Choice::kJoinFurther: return join_further(id);
+    case Choice::kWait: break;
+  }
+  if (answered_early_.contains(id)) return join(id);  // the link is up at the other end
+  Dialling& dial = dialling_.at(peer);
+  if (dial.crossing) close(*dial.crossing);
+  dial.crossing = id;
 }
 
 // ---- Links ----
@@ -379,10 +441,10 @@ void LinkCore::join_further(ConnectionId id) {
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   PCCL_ASSERT(link.lanes.back() == id && lane.further == (link.lanes.size() > 1));
-  enter(lane, Phase::kUp);
+  lane.enter(Phase::kUp);
   lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
   if (!lane.dialled && answered_early_.erase(id) == 0)
-    emit(SendHello{id, true, hello(lane.peer, lane.serial, lane.further)});
+    emit(SendHello{id, true, hello_of(identity_, lane.peer, lane.serial, lane.further)});
   const bool wan = link.rtt >= options_.wan_rtt_min;
   emit(LaneUp{.lane = id,
               .peer = lane.peer,
@@ -391,7 +453,7 @@ void LinkCore::up(ConnectionId id, const Link& link) {
               .same_machine = lane.same_machine,
               .rtt = link.rtt,
               .wan = wan,
-              .lanes_at_first = lanes_at_first(lane.peer, link.rtt),
+              .lanes_at_first = counts_.at_first(lane.peer, link.rtt),
               .lanes_fixed = options_.lanes > 0});
 }
 
@@ -428,8 +490,8 @@ void LinkCore::close(ConnectionId lane) {
 void LinkCore::forget_lane(ConnectionId id) {
   const auto at = lanes_.find(id);
   PCCL_ASSERT(at != lanes_.end());
-  kTransitions.step(at->second.phase, Phase::kGone);
   PCCL_ASSERT(at->second.phase != Phase::kUp || !links_.contains(at->second.peer));
+  at->second.enter(Phase::kGone);
   if (!at->second.dialled) std::erase(pending_, id);
   answered_early_.erase(id);
   const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
@@ -442,29 +504,25 @@ void LinkCore::forget_lane(ConnectionId id) {
 // ---- Further lanes ----
 
 void LinkCore::on(const NeighboursKnown& event) {
-  neighbours_ = event.peers;
-  for (const PeerId peer : neighbours_) name(peer);
-  for (const PeerId peer : neighbours_) add_lanes(peer);
+  counts_.set_neighbours(event.peers);
+  for (const PeerId peer : event.peers) name(peer);
+  for (const PeerId peer : event.peers) add_lanes(peer);
 }
 
-// The links to all peers together get as many lanes in this way as those to four neighbours.
 void LinkCore::on(const LanesWanted& event) {
   const auto at = links_.find(event.peer);
   if (at == links_.end()) return;
-  const Duration rtt = at->second.rtt;
-  const auto share = static_cast<uint32_t>(
-      std::max(kNeighboursOfAll * options_.lanes_max / links_.size(), size_t{1}));
-  const uint32_t wanted = event.measured ? share : lanes_at_first(event.peer, rtt);
-  open_lanes(event.peer, at->second, std::min({wanted, lanes_open(rtt), share}));
+  open_lanes(event.peer, at->second,
+             counts_.wanted(event.peer, at->second.rtt, event.measured, links_.size()));
 }
 
 // If the peer is a neighbour.
 void LinkCore::add_lanes(PeerId peer) {
   const auto at = links_.find(peer);
-  const bool is_neighbour =
-      std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
+  const std::vector<PeerId>& all = counts_.neighbours();
+  const bool is_neighbour = std::find(all.begin(), all.end(), peer) != all.end();
   if (at == links_.end() || !is_neighbour) return;
-  open_lanes(peer, at->second, lanes_open(at->second.rtt));
+  open_lanes(peer, at->second, counts_.open(at->second.rtt));
 }
 
 // Opens all missing lanes together, if we have dialled the link.
@@ -481,23 +539,9 @@ void LinkCore::open_lanes(PeerId peer, Link& link, size_t wanted) {
     lane.address = text(*link.dialled);
     lane.credential = link.credential;
     link.opening.insert(id);
-    emit(Connect{id, peer, *link.dialled, connect_timeout(), segment(peer), link.credential});
+    emit(Connect{id, peer, *link.dialled, connect_timeout(), narrow_.segment(peer),
+                 link.credential});
   }
-}
-
-uint32_t LinkCore::lanes_open(Duration rtt) const {
-  // The process can afford lanes_max for each of two neighbours; more neighbours share them.
-  const size_t neighbours = std::max<size_t>(neighbours_.size(), 2);
-  const auto most =
-      static_cast<uint32_t>(std::max(size_t{2} * options_.lanes_max / neighbours, size_t{1}));
-  if (options_.lanes > 0) return std::min(options_.lanes, most);
-  return rtt < options_.wan_rtt_min ? 1 : most;
-}
-
-uint32_t LinkCore::lanes_at_first(PeerId peer, Duration rtt) const {
-  if (options_.lanes > 0) return options_.lanes;
-  const auto known = learnt_.find(peer);
-  return known != learnt_.end() ? known->second : LaneController::first(rtt);
 }
 
 // ---- Whether a link is alive ----
@@ -552,9 +596,7 @@ void LinkCore::see(const Progress& progress) {
   Lane& lane = at->second;
   lane.progress = progress;
   lane.stuck_beats = progress.arrived ? 0 : lane.stuck_beats + 1;
-  const auto narrow = narrow_.find(lane.peer);
-  if (!progress.arrived || narrow == narrow_.end()) return;
-  if (narrow->second.arrived(progress.segment))
+  if (progress.arrived && narrow_.arrived(lane.peer, progress.segment))
     emit(SmallerHelped{progress.lane, progress.segment});
 }
 
@@ -572,20 +614,12 @@ void LinkCore::weigh_progress(PeerId peer, const Link& link) {
     if (lane.stuck_beats >= enough) stuck = std::max(stuck, lane.progress->segment);
   }
   if (stuck == 0) return;
-  narrow_[peer].ended_without_progress(stuck);
+  narrow_.ended_without_progress(peer, stuck);
   limit_accepted();
 }
 
-// TCP accepts no limit for an established connection, and a listener does not know who will
-// connect. So the listener has the limit of the narrowest path. The other end learns this limit
-// while its connection is being made, and obeys it too.
 void LinkCore::limit_accepted() {
-  uint32_t least = 0;
-  for (const auto& [peer, controller] : narrow_) {
-    const uint32_t one = controller.segment();
-    if (one > 0) least = least == 0 ? one : std::min(least, one);
-  }
-  if (std::exchange(accepted_segment_, least) != least) emit(LimitAccepted{least});
+  if (const auto segment = narrow_.news()) emit(LimitAccepted{*segment});
 }
 
 // ---- Time ----
@@ -593,7 +627,7 @@ void LinkCore::limit_accepted() {
 void LinkCore::on(const TimePassed&) {
   std::vector<ConnectionId> late;
   for (const auto& [id, lane] : lanes_) {
-    if (is_silent(lane) && lane.hello_by <= now_) late.push_back(id);
+    if (lane.is_silent() && lane.hello_by <= now_) late.push_back(id);
   }
   for (const ConnectionId id : late) {
     const std::string address = lanes_.at(id).address;
@@ -628,7 +662,7 @@ std::optional<Instant> LinkCore::deadline() const {
   std::optional<Instant> first;
   const auto also = [&first](Instant at) { first = first ? std::min(*first, at) : at; };
   for (const auto& [id, lane] : lanes_) {
-    if (is_silent(lane)) also(lane.hello_by);
+    if (lane.is_silent()) also(lane.hello_by);
   }
   for (const auto& [peer, dial] : dialling_) {
     if (dial.retry) also(*dial.retry);

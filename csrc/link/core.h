@@ -41,7 +41,7 @@
 //   - If both sides dial at the same time, the peer with the higher id answers the other's
 //     connection only after its own attempts have failed.
 //   - If a path drops large packets, the next connections to that peer have smaller segments. If
-//     those do not help, the peer counts as unreachable (segment_choice.h).
+//     those do not help, the peer counts as unreachable (narrow_paths.h).
 //
 // A peer can have several addresses. The likeliest address is tried first and alone: the one that
 // worked before, otherwise the first that the master names. The other addresses are tried if the
@@ -62,14 +62,16 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/link/events.h"
-#include "csrc/link/segment_choice.h"
-#include "csrc/protocol/keepalive_timer.h"
+#include "csrc/link/lane_counts.h"
+#include "csrc/link/lane_state.h"
+#include "csrc/link/narrow_paths.h"
+#include "csrc/link/serials.h"
 
 namespace pccl::link {
 
 class LinkCore {
  public:
-  explicit LinkCore(Options options) : options_(options) {}
+  explicit LinkCore(const Options& options) : options_(options), counts_(options) {}
   void be(const Identity& identity);  // REQUIRES: no event yet
   bool secured() const { return keys_.required(); }
   // The key of a dialler that shows this; nullopt if it is refused. For the handshake of a lane
@@ -83,9 +85,6 @@ class LinkCore {
   Duration tick() const { return protocol::tick_of(options_.peer_timeout); }
   // time between two Ticks
   Duration beat() const { return protocol::beat_of(options_.peer_timeout); }
-
-  // The states of a lane. core.cc has the table of transitions.
-  enum class Phase : uint8_t { kConnecting, kHandshaking, kUp, kGone };
 
   // The credential of the link that is up; nullopt if there is none.
   std::optional<protocol::LaneCredential> credential_of(PeerId peer) const {
@@ -121,24 +120,9 @@ class LinkCore {
   // check takes this many ticks at most.
   static constexpr int kClosedRoundsMax = protocol::LivenessCheck::kLooks + 1;
 
-  struct Lane {
-    Phase phase = Phase::kConnecting;
-    bool dialled = false;
-    PeerId peer;                // none: a pending connection whose hello has not come
-    uint32_t serial = 0;        // of a pending connection: as the dialler has proven it; 0: unknown
-    bool further = false;       // likewise
-    bool same_machine = false;  // the other end is on this machine
-    Duration rtt{0};
-    Endpoint at;          // the address that was dialled
-    std::string address;  // of the other end, for people
-    Instant hello_by;
-    protocol::KeepaliveTimer keepalive{protocol::kTicksPerLinkTimeout};
-    uint64_t last_pong = 0;
-    std::optional<protocol::LaneCredential>
-        credential;                    // to dial with; of an accepted lane: proven
-    std::optional<Progress> progress;  // latest Progress event of this lane
-    int stuck_beats = 0;               // beats in a row without an arrived large packet
-  };
+  using Lane = LaneState;
+  using Phase = LaneState::Phase;
+
   // The dialling of one peer, in rounds. Each round tries all its addresses in order.
   struct Dialling {
     std::vector<Endpoint> at;     // addresses as Dial gave them
@@ -190,10 +174,7 @@ class LinkCore {
   void on(const Suspected& event) { lost(event.peer, event.why); }
   void on(const NeighboursKnown& event);
   void on(const LanesWanted& event);
-  void on(const LanesLearnt& event) {
-    PCCL_ASSERT(event.lanes > 0);
-    learnt_[event.peer] = event.lanes;
-  }
+  void on(const LanesLearnt& event) { counts_.learnt(event.peer, event.lanes); }
   void on(const TimePassed&);
 
   template <typename E>
@@ -201,7 +182,6 @@ class LinkCore {
     PCCL_DCHECK(effects_ != nullptr);  // only within a step
     effects_->emplace_back(std::move(effect));
   }
-  static void enter(Lane& lane, Phase next);  // REQUIRES: the table in core.cc allows it
   void begin_round(PeerId peer);
   void go_on(PeerId peer);
   bool may_explore(PeerId peer, const Dialling& dial);
@@ -213,6 +193,7 @@ class LinkCore {
   bool is_handshaking(const Dialling& dial) const;
   bool knows_first(PeerId peer, const Dialling& dial) const;
   bool tries_known(PeerId peer, const Dialling& dial) const;
+  uint32_t dead_serial(PeerId peer) const;
   uint32_t last_serial(PeerId peer) const;
   void name(PeerId peer) {
     named_.insert(peer);
@@ -226,12 +207,8 @@ class LinkCore {
   Duration connect_timeout() const {
     return std::min(options_.peer_timeout / 2, protocol::kConnectTimeoutMax);
   }
-  bool is_silent(const Lane& lane) const;
   bool outranks(PeerId peer) const { return identity_.self > peer; }
-  protocol::LaneHello hello(PeerId other, uint32_t serial, bool further) const;
-  std::string refusal(const Lane& lane, const std::optional<protocol::LaneHello>& hello) const;
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
-  std::string wrong_serial(PeerId peer, uint32_t serial, bool dialled) const;
   void on_hello_of_pending(ConnectionId id);
   // The fate of a connection of a peer that has dialled us.
   enum class Choice : uint8_t {
@@ -247,8 +224,6 @@ class LinkCore {
   void up(ConnectionId id, const Link& link);
   void add_lanes(PeerId peer);
   void open_lanes(PeerId peer, Link& link, size_t wanted);
-  uint32_t lanes_open(Duration rtt) const;
-  uint32_t lanes_at_first(PeerId peer, Duration rtt) const;
   void report_up(PeerId peer, const Link& link);
   void drop(PeerId peer);
   void lost(PeerId peer, const std::string& why);
@@ -259,14 +234,6 @@ class LinkCore {
   void see(const Progress& progress);
   void weigh_progress(PeerId peer, const Link& link);
   void limit_accepted();
-  uint32_t segment(PeerId peer) const {
-    const auto at = narrow_.find(peer);
-    return at == narrow_.end() ? 0 : at->second.segment();
-  }
-  bool given_up(PeerId peer) const {
-    const auto at = narrow_.find(peer);
-    return at != narrow_.end() && at->second.given_up();
-  }
   Duration check_interval() const;
   void check(PeerId peer, const Link& link) const;
   void check_keys(PeerId peer, const Link& link) const;
@@ -274,7 +241,6 @@ class LinkCore {
   void check_pending() const;
   void check_answered() const;
   std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
-  bool is_used(const protocol::LaneIntroduction& shown) const;
   void check_choices() const;
   void check_closed(const Effects& effects, size_t first) const;  // Close of this step
 
@@ -284,10 +250,9 @@ class LinkCore {
   Effects* effects_ = nullptr;  // effects of the current step
   Instant now_;                 // time of the current step
   uint64_t lanes_made_ = 0;
-  uint32_t serials_ = 0;              // grows with each connection that we have made
-  std::map<PeerId, uint32_t> given_;  // last serial number given to a connection to this peer
-  std::set<PeerId> named_;            // peers that were to be dialled, or are neighbours
-  std::deque<PeerId> unnamed_;        // other peers with a link, oldest first
+  Serials serials_;
+  std::set<PeerId> named_;      // peers that were to be dialled, or are neighbours
+  std::deque<PeerId> unnamed_;  // other peers with a link, oldest first
   uint64_t checks_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;
@@ -298,17 +263,9 @@ class LinkCore {
   std::deque<ConnectionId> pending_;  // pending connections, oldest first
   // Answered after their Proven. They are not up, and perhaps not accepted yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
-  // The highest serial number of a first lane whose peer has completed its proof and has sent a
-  // valid hello.
-  std::map<PeerId, uint32_t> completed_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
-  std::vector<PeerId> neighbours_;
-  std::map<PeerId, uint32_t> learnt_;       // number of lanes that pays
-  std::map<PeerId, SegmentChoice> narrow_;  // peers with a link that ended without progress
-  uint32_t accepted_segment_ = 0;           // latest LimitAccepted
+  LaneCounts counts_;
+  NarrowPaths narrow_;
 };
-
-using pccl::text;  // for durations and peers; the one below would hide it
-const char* text(LinkCore::Phase phase);
 
 }  // namespace pccl::link

@@ -132,14 +132,7 @@ void LinkCore::check_choices() const {
     PCCL_ASSERT(links_.contains(peer));
     PCCL_ASSERT(checking.state.number() > 0 && checking.state.number() <= checks_made_);
   }
-  uint32_t least = 0;
-  for (const auto& [peer, choice] : narrow_) {
-    choice.check();
-    if (choice.segment() > 0) {
-      least = least == 0 ? choice.segment() : std::min(least, choice.segment());
-    }
-  }
-  PCCL_ASSERT(least == accepted_segment_);
+  narrow_.check();
 }
 
 }  // namespace pccl::link

@@ -1,0 +1,19 @@
+// hello_check: the hello of this peer, and why it refuses the hello of the other end. Pure
+// functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/link/events.h"
+#include "csrc/link/lane_state.h"
+
+namespace pccl::link {
+
+protocol::LaneHello hello_of(const Identity& self, PeerId other, uint32_t serial, bool further);
+// What is wrong with a hello on this lane; empty if nothing is. `last_serial`: of the peer that the
+// hello names, see Serials.
+std::string refusal(const Identity& self, const LaneState& lane,
+                    const std::optional<protocol::LaneHello>& hello, uint32_t last_serial);
+
+}  // namespace pccl::link

@@ -1,0 +1,33 @@
+// LaneCounts: how many lanes a link opens, and how many of them it uses at first. It is pure, and
+// LinkCore owns it. `lanes_max` of the options bounds the lanes of all links together, because each
+// lane takes a descriptor of the process.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "csrc/link/events.h"
+
+namespace pccl::link {
+
+class LaneCounts {
+ public:
+  explicit LaneCounts(const Options& options) : options_(options) {}
+  void set_neighbours(std::vector<PeerId> peers) { neighbours_ = std::move(peers); }
+  void learnt(PeerId peer, uint32_t lanes);  // the number that pays on links to this peer
+  const std::vector<PeerId>& neighbours() const { return neighbours_; }
+
+  // Of a link to a neighbour, 1 of any other link; see LanesWanted for the last one. `links`: the
+  // number of links that are up.
+  uint32_t open(Duration rtt) const;
+  uint32_t at_first(PeerId peer, Duration rtt) const;
+  uint32_t wanted(PeerId peer, Duration rtt, bool measured, size_t links) const;
+
+ private:
+  const Options options_;
+  std::vector<PeerId> neighbours_;
+  std::map<PeerId, uint32_t> learnt_;
+};
+
+}  // namespace pccl::link

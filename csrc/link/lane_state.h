@@ -1,0 +1,41 @@
+// LaneState: one connection of LinkCore, or an attempt to make one, with the table of its phases.
+// Plain data.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/link/events.h"
+#include "csrc/protocol/keepalive_timer.h"
+
+namespace pccl::link {
+
+struct LaneState {
+  enum class Phase : uint8_t { kConnecting, kHandshaking, kUp, kGone };
+
+  void enter(Phase next);  // REQUIRES: the table in lane_state.cc allows it
+  // Its hello is still to come.
+  bool is_silent() const { return phase == Phase::kHandshaking && (dialled || !peer); }
+
+  Phase phase = Phase::kConnecting;
+  bool dialled = false;
+  PeerId peer;                // none: a pending connection whose hello has not come
+  uint32_t serial = 0;        // of a pending connection: as the dialler has proven it; 0: unknown
+  bool further = false;       // likewise
+  bool same_machine = false;  // the other end is on this machine
+  Duration rtt{0};
+  Endpoint at;          // the address that was dialled
+  std::string address;  // of the other end, for people
+  Instant hello_by;
+  protocol::KeepaliveTimer keepalive{protocol::kTicksPerLinkTimeout};
+  uint64_t last_pong = 0;
+  // To dial with; of an accepted lane: proven.
+  std::optional<protocol::LaneCredential> credential;
+  std::optional<Progress> progress;  // latest Progress event of this lane
+  int stuck_beats = 0;               // beats in a row without an arrived large packet
+};
+
+using pccl::text;  // for durations and peers; the one below would hide it
+const char* text(LaneState::Phase phase);
+
+}  // namespace pccl::link
