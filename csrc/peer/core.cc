@@ -16,7 +16,7 @@
 #include "csrc/peer/membership.h"
 #include "csrc/peer/operation.h"
 #include "csrc/peer/registration.h"
-#include "csrc/peer/state_sync.h"
+#include "csrc/peer/state/state_sync.h"
 #include "csrc/peer/token_choice.h"
 
 namespace pccl::peer {

@@ -15,7 +15,7 @@
 
 #include "csrc/base/mutex.h"
 #include "csrc/base/reusable.h"
-#include "csrc/peer/shell/state_spans.h"
+#include "csrc/peer/shell/state/state_spans.h"
 #include "csrc/torch/borrowed_tensors.h"
 
 namespace pccl::torch_layer {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "csrc/net/descriptors.h"
-#include "csrc/peer/shell/background_sync.h"
+#include "csrc/peer/shell/state/background_sync.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/timeout.h"
 

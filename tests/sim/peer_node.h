@@ -12,7 +12,7 @@
 
 #include "csrc/peer/core.h"
 #include "csrc/peer/outbox.h"
-#include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/state/shared_entries.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/device.h"
 #include "tests/sim/sim_links.h"

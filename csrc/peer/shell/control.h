@@ -28,7 +28,7 @@
 #include "csrc/peer/core.h"
 #include "csrc/peer/outbox.h"
 #include "csrc/peer/shell/peer.h"
-#include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/state/shared_entries.h"
 #include "csrc/peer/shell/token_file.h"
 #include "csrc/peer/shell/waiter.h"
 #include "csrc/protocol/codec.h"

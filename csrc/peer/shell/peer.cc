@@ -16,8 +16,8 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
-#include "csrc/peer/shell/background_sync.h"
 #include "csrc/peer/shell/control.h"
+#include "csrc/peer/shell/state/background_sync.h"
 #include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::peer {

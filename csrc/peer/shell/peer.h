@@ -25,7 +25,7 @@
 #include "csrc/memory/device.h"
 #include "csrc/net/socket.h"
 #include "csrc/peer/events.h"
-#include "csrc/peer/shell/state_spans.h"
+#include "csrc/peer/shell/state/state_spans.h"
 #include "csrc/peer/shell/token_file.h"
 #include "csrc/ring/data_event.h"
 #include "csrc/ring/lent_memory.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "csrc/memory/state_hash.h"
-#include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/state/shared_entries.h"
 #include "tests/cpp/peer/shell/device_memory.h"
 
 namespace pccl::cuda {

@@ -1,4 +1,4 @@
-#include "csrc/peer/state_sync.h"
+#include "csrc/peer/state/state_sync.h"
 
 #include <numeric>
 

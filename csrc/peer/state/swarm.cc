@@ -4,7 +4,7 @@
 //   under way           verified                                  here
 //   under way           refused                                   absent
 
-#include "csrc/peer/swarm.h"
+#include "csrc/peer/state/swarm.h"
 
 #include <algorithm>
 #include <bit>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/peer/shell/state_spans.h"
+#include "csrc/peer/shell/state/state_spans.h"
 
 namespace pccl::peer {
 

@@ -1,4 +1,4 @@
-#include "csrc/peer/shell/pinned_pieces.h"
+#include "csrc/peer/shell/state/pinned_pieces.h"
 
 #include <gtest/gtest.h>
 

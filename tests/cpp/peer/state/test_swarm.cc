@@ -1,4 +1,4 @@
-#include "csrc/peer/swarm.h"
+#include "csrc/peer/state/swarm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/peer/shell/state_spans.h"
+#include "csrc/peer/shell/state/state_spans.h"
 
 #include <gtest/gtest.h>
 

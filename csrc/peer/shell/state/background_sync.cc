@@ -1,4 +1,4 @@
-#include "csrc/peer/shell/background_sync.h"
+#include "csrc/peer/shell/state/background_sync.h"
 
 #include <algorithm>
 #include <system_error>

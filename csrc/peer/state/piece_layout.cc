@@ -1,4 +1,4 @@
-#include "csrc/peer/piece_layout.h"
+#include "csrc/peer/state/piece_layout.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/state/shared_entries.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/peer/shell/bound_entries.h"
+#include "csrc/peer/shell/state/bound_entries.h"
 
 #include <new>
 #include <string>

@@ -27,8 +27,8 @@
 
 #include "csrc/base/status.h"
 #include "csrc/peer/joint.h"
-#include "csrc/peer/piece_layout.h"
-#include "csrc/peer/swarm.h"
+#include "csrc/peer/state/piece_layout.h"
+#include "csrc/peer/state/swarm.h"
 
 namespace pccl::peer {
 

@@ -1,10 +1,10 @@
-#include "csrc/peer/shell/background_sync.h"
+#include "csrc/peer/shell/state/background_sync.h"
 
 #include <future>
 #include <new>
 #include <thread>
 
-#include "csrc/peer/shell/state_spans.h"
+#include "csrc/peer/shell/state/state_spans.h"
 #include "tests/cpp/peer/shell/device_memory.h"
 #include "tests/cpp/peer/world.h"
 

@@ -5,7 +5,7 @@
 //   piece wrong   -> from a source: Fetched with the reason; else that receiver is asked no more
 // A peer that has a piece sends it on request. A request for a piece that is not here yet waits.
 
-#include "csrc/peer/state_sync.h"
+#include "csrc/peer/state/state_sync.h"
 
 #include <algorithm>
 #include <array>

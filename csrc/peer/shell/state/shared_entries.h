@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "csrc/base/result.h"
-#include "csrc/peer/piece_layout.h"
-#include "csrc/peer/shell/bound_entries.h"
 #include "csrc/peer/shell/peer.h"
+#include "csrc/peer/shell/state/bound_entries.h"
+#include "csrc/peer/state/piece_layout.h"
 
 namespace pccl::peer {
 

@@ -3,7 +3,7 @@
 // Failure: the device fails, or does not finish. The other piece may then be under way; the
 // destructor waits for it.
 
-#include "csrc/peer/shell/pinned_pieces.h"
+#include "csrc/peer/shell/state/pinned_pieces.h"
 
 #include <algorithm>
 #include <thread>

@@ -8,7 +8,7 @@
 //   - A device fails to copy out: the transfer fails, for all members.
 //   - A device fails to copy in: the call has succeeded for all others.
 
-#include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/state/shared_entries.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@
 
 #include "csrc/base/little_endian.h"
 #include "csrc/memory/state_hash.h"
-#include "csrc/peer/shell/pinned_pieces.h"
+#include "csrc/peer/shell/state/pinned_pieces.h"
 #include "csrc/protocol/state.h"
 
 namespace pccl::peer {
