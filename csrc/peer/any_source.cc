@@ -21,16 +21,18 @@ Status AnySource::check_room(const OpRequest& request) const {
           {}};
 }
 
-void AnySource::call(OpRequest request, Epoch members, bool held) {
+void AnySource::call(const OpRequest& request, bool held) {
   PCCL_ASSERT(request.kind == protocol::OpKind::kRecv && request.root == kAnySource);
   PCCL_ASSERT(receives_.empty() || receives_.rbegin()->first < request.handle);
-  const Handle handle = request.handle;
+  const Epoch members = membership_.seen_since();
+  if (Status status = held ? Status{} : over(request, members); !status.ok())
+    return context_.emit(FinishOp{request.handle, std::move(status), {}, {}, {}});
   tag_bytes_ += request.tag.size();
   Tag& tag = tags_[request.tag];
-  tag.receives.insert(handle);
+  tag.receives.insert(request.handle);
   if (held) ++tag.held;
-  Receive& receive = receives_[handle];
-  receive.request = std::move(request);
+  Receive& receive = receives_[request.handle];
+  receive.request = request;
   receive.members = members;
   receive.held = held;
   if (!held) start(receive);
@@ -47,6 +49,7 @@ void AnySource::start(Receive& receive) {
 }
 
 void AnySource::open_posting() {
+  end_if([this](const Receive& receive) { return over(receive.request, receive.members); });
   for (auto& [handle, receive] : receives_) {
     if (!std::exchange(receive.held, false)) continue;
     --tags_.at(receive.request.tag).held;
@@ -83,7 +86,7 @@ AnySource::Receive AnySource::take(const std::string& name) {
   return remove(handle);
 }
 
-// The tag is forgotten here or in end(), and not before: an answer may be on its way.
+// The tag is forgotten by the caller, and not before: an answer may be on its way.
 AnySource::Receive AnySource::remove(Handle handle) {
   const auto at = receives_.find(handle);
   Receive receive = std::move(at->second);
@@ -113,7 +116,51 @@ void AnySource::ask_again() {
   }
 }
 
-void AnySource::end(const Over& over) {
+Status AnySource::check(const protocol::SendBegun& answer) const {
+  const PeerId sender = answer.sender;
+  const bool fits = !sender || (sender != membership_.self() && membership_.rank_of(sender));
+  if (fits && answer.epoch == membership_.epoch() && !membership_.ended()) return {};
+  return violation("SendBegun " + (sender ? "of " + pccl::text(sender) : "without a sender") +
+                   " in epoch " + text(answer.epoch));
+}
+
+void AnySource::no_sender(const std::string& tag) {
+  end_if([&](const Receive& receive) -> Status {
+    if (receive.held || receive.request.tag != tag) return {};
+    return {
+        Code::kPeerLost,
+        any_source_name(receive.request) +
+            ": every other rank has left the group (destroy_process_group), so no send can come",
+        {}};
+  });
+}
+
+// The expected sender of a receive may be among the members that have left.
+Status AnySource::over(const OpRequest& request, Epoch members) const {
+  const Status& broken = membership_.broken();
+  const std::string name = any_source_name(request);
+  if (!broken.ok()) return {broken.code, name + ": " + broken.message, broken.peer};
+  if (members == membership_.members_since()) return {};
+  return {Code::kMembershipChanged,
+          name +
+              ": the membership has changed since it was called, and it had found no send: look at "
+              "the new ranks and call it again",
+          {}};
+}
+
+void AnySource::end_changed() {
+  end_if([this](const Receive& receive) {
+    return receive.held ? Status{} : over(receive.request, receive.members);
+  });
+}
+
+void AnySource::end(const Status& why) {
+  end_if([&why](const Receive& receive) {
+    return Status{why.code, any_source_name(receive.request) + ": " + why.message, why.peer};
+  });
+}
+
+void AnySource::end_if(const std::function<Status(const Receive&)>& over) {
   std::vector<std::pair<Handle, Status>> ended;
   for (const auto& [handle, receive] : receives_) {
     const Status status = over(receive);

@@ -41,8 +41,8 @@ class AnySource {
 
   // kInvalidState if it would be under one tag too many.
   Status check_room(const OpRequest& request) const;
-  void call(OpRequest request, Epoch members,
-            bool held);                              // REQUIRES: check() and check_room() were ok
+  // REQUIRES: check() and check_room() were ok
+  void call(const OpRequest& request, bool held);
   void open_posting();                               // held receives are held no longer
   bool staged(Handle handle, const Status& status);  // false: unknown
 
@@ -52,9 +52,13 @@ class AnySource {
   void answered(const std::string& tag);  // a SendBegun was handled, whether it was taken or not
   void ask_again();                       // a new connection to the master, or a new epoch
 
-  // If `over` returns an error for a receive, ends that receive with the error.
-  using Over = std::function<Status(const Receive&)>;
-  void end(const Over& over);
+  // kProtocol if the master does not answer a question of this epoch.
+  Status check(const protocol::SendBegun& answer) const;
+  // Every other member of the fixed world has left, and none of their sends is open any more.
+  void no_sender(const std::string& tag);
+  // Ends those whose group is broken, or has changed since their call.
+  void end_changed();
+  void end(const Status& why);  // this peer is out of the run
   void on_time();
   std::optional<Instant> deadline() const;
 
@@ -69,6 +73,10 @@ class AnySource {
     uint32_t asked = 0;  // sends that the master has been asked for, and has not named
   };
   void start(Receive& receive);
+  // The error of a receive that was called by these members and found no send; ok if it may wait.
+  Status over(const OpRequest& request, Epoch members) const;
+  // If `over` returns an error for a receive, ends that receive with the error.
+  void end_if(const std::function<Status(const Receive&)>& over);
   void ask(const std::string& tag, Tag& about);
   Receive remove(Handle handle);
 

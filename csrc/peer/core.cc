@@ -14,7 +14,7 @@
 #include "csrc/peer/link_probe.h"
 #include "csrc/peer/master_search.h"
 #include "csrc/peer/membership.h"
-#include "csrc/peer/operation.h"
+#include "csrc/peer/operations.h"
 #include "csrc/peer/registration.h"
 #include "csrc/peer/state/state_sync.h"
 #include "csrc/peer/token_choice.h"

@@ -1,7 +1,6 @@
 #include "csrc/peer/operation.h"
 
-#include <algorithm>
-
+#include "csrc/base/assert.h"
 #include "csrc/base/transitions.h"
 #include "csrc/peer/request.h"
 
@@ -11,7 +10,7 @@ using protocol::OpKind;
 
 namespace {
 
-using OperationState = Operations::State;
+using OperationState = Operation::State;
 
 const char* name_of(OperationState state) {
   switch (state) {
@@ -64,562 +63,75 @@ const Transitions<OperationState, 13> kOperationTransitions(
       "aborted by Verdicts, EpochEnd or the end of this peer; it is a send whose other end is gone",
       "EndOp, and FinishOp once drained"}});
 
-// The master leaves texts out if very many verdicts come together.
-Status outcome_of(const protocol::Verdict& verdict) {
-  const bool unexplained = verdict.code != Code::kOk && verdict.text.empty();
-  return {verdict.code,
-          unexplained ? "it ended with too many others to explain each" : verdict.text,
-          {}};
-}
-
-protocol::OpState reported(bool done) {
-  return done ? protocol::OpState::kDone : protocol::OpState::kNotDone;
-}
-
 }  // namespace
 
-void Operations::enter(Op& op, State next) const {
-  if (op.state != next) op.state = kOperationTransitions.step(op.state, next);
-  if (next == State::kDone) op.done_at = context_.now;
+void Operation::enter(State next) {
+  if (state != next) state = kOperationTransitions.step(state, next);
 }
 
-// ---- Calls ----
+void Operation::begin(const Membership& membership) {
+  PCCL_ASSERT(!membership.frozen() && !begun && !started && !returned);
+  enter(State::kRunning);
+  begun = true;
+  finished = info.start;
+  absent_ranks = {};
+  info.world_size = membership.world_size();
+}
 
-void Operations::call(const OpRequest& request, bool fetches) {
-  PCCL_ASSERT(membership_.phase() == Phase::kMember);
-  Status refused = peer::check(request, membership_);
-  if (refused.ok() && request.keep && !context_.options.restore) {
-    refused = {Code::kInvalidArgument,
-               "on_loss=\"keep\" needs tensors that are restored, and PCCL_RESTORE is off: a part "
-               "that is not kept would be lost",
-               {}};
+protocol::OpReport Operation::report(OpKey key) const {
+  const bool done = state == State::kDone;
+  const auto reported = done ? protocol::OpState::kDone : protocol::OpState::kNotDone;
+  if (!info.keep) return {key, reported};
+  return {key, reported, done ? info.count : begun ? finished : info.start};
+}
+
+void Operation::add_part(uint64_t end, const Membership& membership) {
+  PCCL_ASSERT(end <= info.count && (parts.empty() || parts.back().end <= end));
+  Part part{end, present(absent_ranks, membership)};
+  const bool same = !parts.empty() && parts.back().contributors == part.contributors;
+  if (same) parts.pop_back();
+  parts.push_back(std::move(part));
+}
+
+bool Operation::repeat_later(uint64_t kept, const Membership& membership, bool restores) {
+  PCCL_ASSERT(!returned && info.start <= kept && kept <= info.count);
+  PCCL_ASSERT(started || kept == info.start);
+  const bool overwrites = info.kind == OpKind::kAllReduce ||
+                          (info.kind == OpKind::kReduce && info.root == membership.self());
+  const bool spoiled = started && overwrites && !restores;
+  if (started) ended_in = membership.epoch();
+  if (kept > info.start) add_part(kept, membership);
+  info.start = kept;
+  begun = started = false;
+  if (state == State::kRunning) enter(State::kFrozen);  // without a freeze request
+  enter(State::kRestart);
+  return spoiled;
+}
+
+void Operation::check(const Membership& membership) const {
+  const bool barrier = info.kind == OpKind::kBarrier;
+  switch (state) {
+    case State::kRunning:
+      PCCL_ASSERT(begun && !membership.frozen());
+      PCCL_ASSERT(started != request.has_value());
+      break;
+    case State::kDone:
+      PCCL_ASSERT(begun && started != barrier);
+      PCCL_ASSERT(!barrier || !membership.frozen());
+      break;
+    case State::kFrozen: PCCL_ASSERT(membership.frozen() || (begun && request)); break;
+    case State::kRestart: PCCL_ASSERT(!begun); break;
+    case State::kCalled:
+    case State::kSettled: PCCL_ASSERT(false);  // only within a step
   }
-  const bool from_any = request.kind == OpKind::kRecv && request.root == kAnySource;
-  if (refused.ok()) refused = check_room(request);
-  if (refused.ok() && from_any) refused = any_source_.check_room(request);
-  if (refused.ok() && fetches) refused = check_absent(request, membership_);
-  if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
-  if (from_any) return call_any_source(request);
-  tag_bytes_ += protocol::carried_bytes(request);
-  CalledOp call{request.handle, info_of(request, membership_), request.timeout,
-                membership_.seen_since(), request.parked};
-  call.absent = fetches && can_be_absent_from(call.info);
-  if (closed_) {
-    PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
-    held_.push_back(std::move(call));
-  } else {
-    release(std::move(call));
-  }
-}
-
-void Operations::staged(Handle handle, const Status& status) {
-  if (any_source_.staged(handle, status)) return;
-  for (CalledOp& call : held_) {
-    if (call.handle != handle) continue;
-    call.parked = false;
-    call.unfit = status;
-    return;
-  }
-  const auto at = parked_.find(handle);
-  if (at == parked_.end()) return;
-  const OpKey key = at->second;
-  Op& op = open_.at(key);
-  PCCL_ASSERT(op.parked && op.handle == handle);
-  if (!status.ok()) return request_abort(key, op, status.code, unfit(op.info, key, status));
-  parked_.erase(at);
-  op.parked = false;
-  if (op.started) context_.emit(UnparkOp{key});
-}
-
-std::string Operations::unfit(const protocol::OpInfo& info, OpKey key, const Status& why) const {
-  return name(info, key, membership_) + " failed on rank " +
-         std::to_string(membership_.topology().rank) + ": " + why.message;
-}
-
-Status Operations::check_room(const OpRequest& request) const {
-  if (open_.size() + held_.size() + any_source_.size() >= protocol::kOpsOpenMax) {
-    return {Code::kInvalidState,
-            std::to_string(protocol::kOpsOpenMax) +
-                " operations of this process are in flight, the most there can be: wait for some "
-                "of them",
-            {}};
-  }
-  const size_t tag_bytes = tag_bytes_ + any_source_.tag_bytes();
-  if (tag_bytes + protocol::carried_bytes(request) > protocol::kCarriedBytesMax) {
-    return {Code::kInvalidState,
-            "the tags and the sizes of parts of the operations in flight have " +
-                std::to_string(tag_bytes) + " bytes together, at most " +
-                std::to_string(protocol::kCarriedBytesMax) +
-                " are allowed: wait for some of them, or use shorter tags",
-            {}};
-  }
-  return {};
-}
-
-void Operations::open_posting() {
-  PCCL_ASSERT(closed_);
-  closed_ = false;
-  std::deque<CalledOp> calls;
-  calls.swap(held_);
-  for (CalledOp& call : calls) release(std::move(call));
-  end_any_source();
-  any_source_.open_posting();
-}
-
-void Operations::release(CalledOp call) {
-  const bool broken = !membership_.broken().ok();
-  PCCL_ASSERT(call.members <= membership_.members_since());
-  if (broken || call.members == membership_.members_since()) return post(std::move(call));
-  const Status changed = check_after_change(call.info, membership_);
-  if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
-  uncount_tag(call.info);  // the other peer is gone: no other member counts this operation
-  context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
-}
-
-void Operations::post(CalledOp call, const Status& refused) {
-  PCCL_ASSERT(generation_ == membership_.generation());
-  call.info.world_size = membership_.world_size();
-  OpKey key{tag_of(call.info), 0};
-  key.sequence = next_[key.tag]++;
-  const auto early = verdicts_.take_early(key);
-  const bool broken = !membership_.broken().ok();
-  if (early || broken) {
-    if (!broken && !membership_.frozen()) {
-      context_.send(protocol::Begin{membership_.epoch(), key, call.info});
-    }
-    context_.emit(EndOp{key});
-    uncount_tag(call.info);
-    const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
-    return context_.emit(
-        FinishOp{call.handle, outcome, membership_.epoch(), key, {}, early.has_value()});
-  }
-  const auto [at, fresh] = open_.try_emplace(key);
-  PCCL_ASSERT(fresh && !draining_.contains({membership_.epoch(), key}));
-  Op& op = at->second;
-  op.handle = call.handle;
-  op.info = std::move(call.info);
-  op.timeout = call.timeout;
-  op.parked = call.parked;
-  op.absent = call.absent;
-  if (op.parked) parked_.emplace(op.handle, key);
-  if ((op.deadline = call.deadline)) deadlines_.emplace(*op.deadline, key);
-  if (!refused.ok()) {
-    op.request = abort_request(key, refused.code, refused.message);
-  } else if (!call.unfit.ok()) {
-    op.request = abort_request(key, call.unfit.code, unfit(op.info, key, call.unfit));
-  }
-  if (membership_.frozen()) {
-    return enter(op, State::kFrozen);
-  }
-  begin(key, op);
-}
-
-void Operations::begin(OpKey key, Op& op) {
-  PCCL_ASSERT(!membership_.frozen() && !op.begun && !op.started && !op.returned);
-  op.begun = true;
-  enter(op, State::kRunning);
-  op.finished = op.info.start;
-  op.absent_ranks = {};
-  op.info.world_size = membership_.world_size();
-  context_.send(protocol::Begin{membership_.epoch(), key, op.info});
-  if (!op.request) {
-    Status unfit = check_format(op.info, membership_);
-    if (unfit.ok()) return start(key, op);
-    op.request = abort_request(key, unfit.code, std::move(unfit.message));
-  }
-  op.request->epoch = membership_.epoch();
-  context_.send(*op.request);
-}
-
-void Operations::start(OpKey key, Op& op) {
-  PCCL_ASSERT(op.begun && !op.started && !op.request);
-  if (op.timeout > Duration{0} && !op.deadline) {
-    op.deadline = context_.after(op.timeout);
-    deadlines_.emplace(*op.deadline, key);
-  }
-  if (op.info.kind == OpKind::kBarrier) {
-    enter(op, State::kDone);
-    return context_.send(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
-  }
-  op.started = true;
-  ring::Task task = task_of(op.info, key, op.handle, membership_);
-  task.parked = op.parked;
-  if (op.absent) task.absent = absence_from(op.info, membership_);
-  std::vector<uint32_t> order = order_of(task, membership_);
-  open_lanes(task);
-  context_.emit(StartOp{op.handle,
-                        std::move(task),
-                        op.info.dtype,
-                        op.info.reduce,
-                        static_cast<int>(membership_.world_size()),
-                        {},
-                        op.info.start,
-                        std::move(order)});
-}
-
-// Once for each link in an epoch: a link that breaks ends the epoch.
-void Operations::open_lanes(const ring::Task& task) {
-  if (std::exchange(lanes_epoch_, membership_.epoch()) != membership_.epoch()) with_lanes_.clear();
-  for (const PeerId peer : wide_legs(task, membership_)) {
-    if (with_lanes_.insert(peer).second) context_.emit(OpenLanes{peer});
-  }
-}
-
-// ---- From the ring ----
-
-Operations::Op* Operations::find(Epoch epoch, OpKey key) {
-  const auto at = open_.find(key);
-  return epoch == membership_.epoch() && at != open_.end() ? &at->second : nullptr;
-}
-
-bool Operations::sends(const Op& op) const {
-  return op.info.kind == OpKind::kSend && op.info.root == membership_.self();
-}
-bool Operations::receives(const Op& op) const {
-  return op.info.kind == OpKind::kSend && op.info.receiver == membership_.self();
-}
-
-bool Operations::transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absent) {
-  if (draining_.contains({epoch, key})) return true;
-  Op* const op = find(epoch, key);
-  if (op == nullptr) return false;
-  if (op->state == State::kFrozen) return true;
-  PCCL_ASSERT(op->state == State::kRunning && op->started);
-  enter(*op, State::kDone);
-  op->absent_ranks = absent;
-  if (sends(*op)) return true;  // its receiver sends Done
-  context_.send(protocol::Done{epoch, key, verdicts_.seen()});
-  if (receives(*op)) {
-    hand_back(key, *op);
-  } else if (membership_.topology().wan && protocol::agreed_among_members(op->info)) {
-    context_.emit(SayDone{key});
-  }
-  return true;
-}
-
-// A returned operation stays open until its verdict comes. If many are open, the master is away or
-// far behind. The next operations then wait for their verdicts.
-void Operations::agreed(Epoch epoch, OpKey key) {
-  Op* const op = find(epoch, key);
-  if (op == nullptr || op->state != State::kDone || op->returned) return;
-  if (open_.size() <= protocol::kOpsOpenMax / 2 && tag_bytes_ <= protocol::kCarriedBytesMax / 2)
-    hand_back(key, *op);
-}
-
-void Operations::progressed(Epoch epoch, OpKey key, uint64_t finished,
-                            protocol::AbsentRanks absent) {
-  Op* const op = find(epoch, key);
-  if (op == nullptr || op->state != State::kRunning) return;
-  PCCL_DCHECK(op->info.keep && finished <= op->info.count - op->info.start);
-  PCCL_DCHECK(op->finished <= op->info.start + finished);
-  op->finished = op->info.start + finished;
-  op->absent_ranks = absent;
-}
-
-bool Operations::drained(Epoch epoch, OpKey key) {
-  const auto at = draining_.find({epoch, key});
-  if (at == draining_.end()) return false;
-  if (--at->second.left > 0) return true;
-  const Draining draining = std::move(at->second);
-  draining_.erase(at);
-  if (draining.again) {
-    PCCL_ASSERT(open_.at(key).state == State::kRestart && open_.at(key).ended_in == epoch);
-    restart(key);
-  } else {
-    context_.emit(FinishOp{draining.handle, draining.outcome, epoch, key, {}});
-  }
-  return true;
-}
-
-bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
-  if (draining_.contains({epoch, key})) return true;
-  Op* const op = find(epoch, key);
-  if (op == nullptr) return false;
-  if (op->state == State::kFrozen) return true;
-  PCCL_ASSERT(!why.ok() && op->started);
-  request_abort(key, *op, why.code, unfit(op->info, key, why));
-  return true;
-}
-
-// ---- Outcomes ----
-
-void Operations::hand_back(OpKey key, Op& op) {
-  PCCL_ASSERT(op.state == State::kDone && !op.returned);
-  op.returned = true;
-  end_deadline(key, op);
-  if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
-  if (op.info.keep) add_part(op, op.info.count);
-  if (op.info.kind != OpKind::kSend) context_.took_part(protocol::Standing::kCompared);
-  FinishOp result{op.handle, {}, membership_.epoch(), key, std::move(op.parts)};
-  if (receives(op)) result.source = membership_.seen_rank_of(op.info.root);
-  result.committing = context_.now - op.done_at;
-  context_.emit(std::move(result));
-}
-
-Operations::Open::iterator Operations::finish(Open::iterator at) {
-  auto& [key, op] = *at;
-  PCCL_ASSERT(op.state == State::kDone || (sends(op) && op.started));
-  if (op.returned) return remove(at);
-  if (op.started && op.state != State::kDone) {  // a send: the receiver knows the outcome first
-    context_.emit(EndOp{key, Ending::kCommitted});
-    drain(membership_.epoch(), key, {op.handle, {}});
-  } else {
-    hand_back(key, op);
-  }
-  return remove(at);
-}
-
-Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) {
-  const auto& [key, op] = *at;
-  PCCL_ASSERT(!outcome.ok());
-  if (op.returned) return remove(at);
-  context_.emit(EndOp{key});
-  const auto draining = draining_.find({op.ended_in, key});
-  // the part that earlier epochs have finished is put back, too
-  const int kept = op.info.start > 0 ? 1 : 0;
-  if (op.state == State::kRestart && draining != draining_.end()) {
-    PCCL_ASSERT(draining->second.again && !op.started);
-    draining->second = {op.handle, std::move(outcome), false, draining->second.left + kept};
-  } else if (op.started || kept > 0) {
-    const Epoch epoch = op.started ? membership_.epoch() : op.ended_in;
-    drain(epoch, key, {op.handle, std::move(outcome)});
-  } else {
-    context_.emit(FinishOp{op.handle, std::move(outcome), membership_.epoch(), key, {}});
-  }
-  return remove(at);
-}
-
-Operations::Open::iterator Operations::remove(Open::iterator at) {
-  auto& [key, op] = *at;
-  enter(op, State::kSettled);
-  end_deadline(key, op);
-  uncount_tag(op.info);
-  if (op.parked) parked_.erase(op.handle);
-  return open_.erase(at);
-}
-
-protocol::StateReport Operations::freeze() {
-  PCCL_ASSERT(membership_.frozen());
-  protocol::StateReport report{membership_.epoch(), {}};
-  for (auto& [key, op] : open_) {
-    // No survivor knows whether the lost members had reached a barrier.
-    if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) enter(op, State::kFrozen);
-    // If an operation has not begun again, its kept part stays kept.
-    if (op.begun || op.info.start > 0) report.ops.push_back(this->report(key, op));
-  }
-  return report;
-}
-
-protocol::OpReport Operations::report(OpKey key, const Op& op) const {
-  const bool done = op.state == State::kDone;
-  if (!op.info.keep) return {key, reported(done)};
-  return {key, reported(done), done ? op.info.count : op.begun ? op.finished : op.info.start};
-}
-
-Status Operations::on_verdicts(const protocol::Verdicts& verdicts) {
-  if (verdicts.epoch != membership_.epoch() || membership_.ended()) {
-    return violation("verdicts of epoch " + text(verdicts.epoch));
-  }
-  Status status = verdicts_.check(verdicts);
-  if (!status.ok()) return status;
-  for (const protocol::Verdict& verdict : verdicts.verdicts) {
-    status = settle(verdict);
-    if (!status.ok()) return status;
-    verdicts_.add(verdict);
-  }
-  PCCL_ASSERT(verdicts_.seen() == verdicts.first_index + verdicts.verdicts.size());
-  verdicts_.forget(verdicts.stable_index);
-  return {};
-}
-
-Status Operations::settle(const protocol::Verdict& verdict) {
-  const bool committed = verdict.outcome == protocol::Outcome::kCommitted;
-  const auto refuse = [&](const std::string& why) {
-    return violation("verdict of #" + std::to_string(verdict.op.sequence) + " " + why);
-  };
-  if (committed != (verdict.code == Code::kOk)) return refuse("contradicts itself");
-  const auto at = open_.find(verdict.op);
-  if (at != open_.end()) {
-    const Op& op = at->second;
-    if (committed && op.state != State::kDone && !(sends(op) && op.started)) {
-      return refuse("is to commit, but it is not done here");
-    }
-    if (!committed && op.returned && !receives(op)) {
-      return refuse("is to abort, but all members had reported that they are done");
-    }
-    if (op.state == State::kRestart) {  // the master counts the members that received the verdict
-      context_.send(protocol::Begin{membership_.epoch(), verdict.op, op.info});
-    }
-    committed ? finish(at) : abort(at, outcome_of(verdict));
-    return {};
-  }
-  const bool between_others = verdict.receiver && verdict.receiver != membership_.self() &&
-                              verdict.sender != membership_.self();
-  const auto next = next_.find(verdict.op.tag);
-  const bool was_called = next != next_.end() && verdict.op.sequence < next->second;
-  if (between_others || was_called) return {};
-  if (committed) return refuse("is to commit, but it was not called here");
-  if (!verdicts_.keep_early(verdict)) return refuse("is one too many of those not called here");
-  context_.emit(EndOp{verdict.op});
-  return {};
-}
-
-Status Operations::check(const protocol::EpochEnd& end) const {
-  const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
-  for (const auto& [key, op] : open_) {
-    const bool commits = committed.contains(key);
-    const bool may_commit = op.state == State::kDone || (sends(op) && op.started);
-    const bool may_abort = !op.returned || receives(op);
-    if (commits ? may_commit : may_abort) continue;
-    return violation("the end of epoch " + text(end.epoch) + " is " +
-                     (commits ? "to commit " : "not to commit ") + text(op.info, key) +
-                     (commits ? ", but it is not done here"
-                              : ", but all members had reported that they are done"));
-  }
-  if (!end.kept.empty() && end.continuation == protocol::Continuation::kNothing)
-    return violation("the end of epoch " + text(end.epoch) +
-                     " keeps operations and continues none");
-  for (const protocol::Kept& kept : end.kept) {
-    const Status status = check(kept);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-Status Operations::check(const protocol::Kept& kept) const {
-  const auto at = open_.find(kept.op);
-  if (at != open_.end() && at->second.info.keep) {
-    const uint64_t most = report(at->first, at->second).finished;
-    if (kept.finished >= at->second.info.start && kept.finished <= most) return {};
-  }
-  return violation("the end of epoch " + text(membership_.epoch()) + " keeps " +
-                   std::to_string(kept.finished) + " elements of #" +
-                   std::to_string(kept.op.sequence) + ", which this peer has not reported");
-}
-
-// The lists are complete. An operation on neither list is aborted, or begins again from its start.
-void Operations::on_epoch_end(const protocol::EpochEnd& end) {
-  PCCL_ASSERT(membership_.ended() && end.epoch == membership_.epoch() && check(end).ok());
-  const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
-  std::map<OpKey, uint64_t> kept;
-  for (const protocol::Kept& one : end.kept) kept.emplace(one.op, one.finished);
-  for (auto at = open_.begin(); at != open_.end();) {
-    const auto continuation = kept.find(at->first);
-    if (committed.contains(at->first)) {
-      at = finish(at);
-    } else if (at->second.returned) {  // a receive: it succeeded, whatever the others make of it
-      at = remove(at);
-    } else if (continuation != kept.end()) {
-      repeat_later(at->first, at->second, continuation->second);
-      ++at;
-    } else if (end.continuation == protocol::Continuation::kEverything) {
-      repeat_later(at->first, at->second, at->second.info.start);
-      ++at;
-    } else {
-      at = abort(at, lost(at->second.info, at->first));
-    }
-  }
-  end_any_source();
-}
-
-void Operations::begin_generation() {
-  end_any_source();
-  PCCL_ASSERT(settled() && deadlines_.empty());
-  PCCL_ASSERT(generation_ < membership_.generation());
-  next_.clear();
-  generation_ = membership_.generation();
-  verdicts_.begin_generation();
-  verdicts_epoch_ = membership_.epoch();
-}
-
-void Operations::end(const Status& why) {
-  const auto outcome = [&](const std::string& what) {
-    return Status{why.code, what + ": " + why.message, why.peer};
-  };
-  for (auto at = open_.begin(); at != open_.end();) {
-    at = abort(at, outcome(name(at->second.info, at->first, membership_)));
-  }
-  any_source_.end(
-      [&](const AnySource::Receive& receive) { return outcome(any_source_name(receive.request)); });
-  for (const CalledOp& call : held_) {
-    context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
-    uncount_tag(call.info);
-  }
-  held_.clear();
-  PCCL_ASSERT(open_.empty() && tag_bytes_ == 0 && deadlines_.empty());
-}
-
-Status Operations::lost(const protocol::OpInfo& info, OpKey key) const {
-  const Status& broken = membership_.broken();
-  PCCL_ASSERT(!broken.ok());
-  return {broken.code, name(info, key, membership_) + ": " + broken.message, broken.peer};
-}
-
-// ---- Time, reconnection ----
-
-void Operations::on_time() {
-  any_source_.on_time();
-  while (!deadlines_.empty() && deadlines_.begin()->first <= context_.now) {
-    const OpKey key = deadlines_.begin()->second;
-    deadlines_.erase(deadlines_.begin());
-    Op& op = open_.at(key);
-    PCCL_ASSERT(op.deadline && *op.deadline <= context_.now);
-    op.deadline.reset();
-    request_abort(key, op, Code::kOperationTimeout,
-                  name(op.info, key, membership_) + " reached its timeout of " + text(op.timeout) +
-                      " on rank " + std::to_string(membership_.topology().rank) + " (" +
-                      (context_.options.name.empty() ? "" : context_.options.name + ", ") +
-                      "peer " + text(membership_.self()) + ")");
-  }
-}
-
-std::optional<Instant> Operations::deadline() const {
-  const std::optional<Instant> first = any_source_.deadline();
-  if (deadlines_.empty()) return first;
-  return first ? std::min(*first, deadlines_.begin()->first) : deadlines_.begin()->first;
-}
-
-protocol::AbortRequest Operations::abort_request(OpKey key, Code code, std::string text) const {
-  PCCL_ASSERT(code != Code::kOk);
-  return {membership_.epoch(), key, code, std::move(text)};
-}
-
-void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
-  PCCL_ASSERT(!op.returned);
-  if (op.request) return;  // one reason is enough
-  op.request = abort_request(key, code, std::move(text));
-  // A frozen operation gets its outcome at the end of the epoch, or requests the abort after it.
-  if (!op.begun || membership_.frozen()) return;
-  // after the request it must not become done
-  if (op.state == State::kRunning) enter(op, State::kFrozen);
-  context_.send(*op.request);
-}
-
-// An abort proposal changes nothing if the operation is done here, or has requested its abort
-// before.
-Status Operations::on_abort_proposal(const protocol::AbortProposal& what) {
-  if (what.code == Code::kOk) return violation("AbortProposal without a reason");
-  Op* const op = find(what.epoch, what.op);
-  if (op != nullptr && op->state == State::kRunning)
-    request_abort(what.op, *op, what.code, what.text);
-  return {};
-}
-
-void Operations::describe(protocol::Resume& resume) const {
-  for (const auto& [key, op] : open_) {
-    if (!op.begun) continue;
-    resume.ops.push_back({key, reported(op.state == State::kDone), 0});
-    resume.infos.push_back(op.info);
-  }
-  verdicts_.describe(resume);
-}
-
-void Operations::repeat_requests() {
-  if (membership_.frozen()) return;
-  for (const auto& [key, op] : open_) {
-    if (op.request && op.begun) context_.send(*op.request);
-  }
-  any_source_.ask_again();
+  PCCL_ASSERT(begun || !started);
+  PCCL_ASSERT(!membership.ended() || !begun);
+  PCCL_ASSERT(!returned || (state == State::kDone && !deadline));
+  PCCL_ASSERT(!begun || info.world_size == membership.world_size());
+  PCCL_ASSERT(info.start == 0 || (info.keep && info.kind == OpKind::kAllReduce));
+  PCCL_ASSERT(info.start <= info.count);
+  PCCL_ASSERT(returned || info.start == (parts.empty() ? 0 : parts.back().end));
+  PCCL_ASSERT(!begun || (info.start <= finished && finished <= info.count));
 }
 
 }  // namespace pccl::peer

@@ -51,7 +51,7 @@ bool PcclBackend::Call::overwrites_operand() const {
 }
 
 // Staged bytes are a copy already. But an operation that begins again needs its operand. Without
-// restoring, an all-reduce or a reduce then fails (Operations::repeat_later()); a reduce-scatter
+// restoring, an all-reduce or a reduce then fails (Operation::repeat_later()); a reduce-scatter
 // saves the part of this rank all the same, which is small.
 bool PcclBackend::Call::needs_saving(bool restore) const {
   if (!save) return false;

@@ -1,6 +1,6 @@
 // Operations that begin again when their generation goes on in another epoch.
 
-#include "csrc/peer/operation.h"
+#include "csrc/peer/operations.h"
 #include "tests/cpp/peer/transcript.h"
 
 namespace pccl::peer {
@@ -8,7 +8,7 @@ namespace {
 
 using protocol::OpKind;
 
-const std::string kReduce = "all_reduce(sum, float32, 8 elements, world size 3)";
+const std::string kOfThree = "all_reduce(sum, float32, 8 elements, world size 3)";
 
 TEST(Reconfiguration, AnUnfinishedOperationBeginsAgainOnceItIsDrained) {
   Transcript t;
@@ -27,13 +27,13 @@ TEST(Reconfiguration, AnUnfinishedOperationBeginsAgainOnceItIsDrained) {
   EXPECT_EQ(t.reconfigure(2),
             "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2 begins: this process is rank 1 of 3\n"
             "tell Begin #1 " +
-                kReduce +
+                kOfThree +
                 "\nstart call 6 as #1: 1 of 3, from 1.1, to 1.3\n"
                 "tell Begin #3 " +
-                kReduce + "\nstart call 8 as #3: 1 of 3, from 1.1, to 1.3\n");
+                kOfThree + "\nstart call 8 as #3: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(2)}), "") << "of the epoch that is over";
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(2)}),
-            "tell Begin #2 " + kReduce + "\nstart call 7 as #2: 1 of 3, from 1.1, to 1.3\n");
+            "tell Begin #2 " + kOfThree + "\nstart call 7 as #2: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(2), t.key(1)}), "tell Done #1\n");
   EXPECT_EQ(t.decide(2, 0, {t.committed(t.key(1))}), "end #1 committed\nfinish call 6: ok\n");
   EXPECT_EQ(t.call(t.all_reduce(9)).substr(0, 14), "tell Begin #4 ") << "numbers go on";

@@ -1,6 +1,6 @@
 // Operations that members on wan paths agree on among themselves (PROTOCOL.md, section 3).
 
-#include "csrc/peer/operation.h"
+#include "csrc/peer/operations.h"
 #include "tests/cpp/peer/transcript.h"
 
 namespace pccl::peer {
@@ -8,7 +8,7 @@ namespace {
 
 using protocol::OpKind;
 
-TEST(OperationAgreed, FarAwayItCommitsWhenAllSayThatItIsDone) {
+TEST(OperationsAgreed, FarAwayItCommitsWhenAllSayThatItIsDone) {
   Transcript t;
   t.become_far_member();
   t.call(t.all_reduce(5));
@@ -19,7 +19,7 @@ TEST(OperationAgreed, FarAwayItCommitsWhenAllSayThatItIsDone) {
   EXPECT_EQ(t.on(OpAgreed{epoch_id(1), t.key(0)}), "") << "it is over";
 }
 
-TEST(OperationAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsDone) {
+TEST(OperationsAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsDone) {
   Transcript t;
   t.become_far_member();
   t.call(t.all_reduce(5, "", std::chrono::milliseconds(1500)));
@@ -31,7 +31,7 @@ TEST(OperationAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsDone) {
   EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 
-TEST(OperationAgreed, AnAgreedOperationCannotBeAborted) {
+TEST(OperationsAgreed, AnAgreedOperationCannotBeAborted) {
   const auto after = [](auto then) {
     Transcript t;
     t.become_far_member();
@@ -51,7 +51,7 @@ TEST(OperationAgreed, AnAgreedOperationCannotBeAborted) {
       std::string::npos);
 }
 
-TEST(OperationAgreed, OnlyWhatAllHaveCalledBeforeOneIsDoneIsAgreedOn) {
+TEST(OperationsAgreed, OnlyWhatAllHaveCalledBeforeOneIsDoneIsAgreedOn) {
   Transcript t;
   t.become_far_member();
   t.call(t.kind(5, OpKind::kBroadcast, 0));
@@ -64,7 +64,7 @@ TEST(OperationAgreed, OnlyWhatAllHaveCalledBeforeOneIsDoneIsAgreedOn) {
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(2)}), "tell Done #2\n");
 }
 
-TEST(OperationAgreed, WhileManyWaitForTheirVerdictsNoneIsReturnedBeforeIt) {
+TEST(OperationsAgreed, WhileManyWaitForTheirVerdictsNoneIsReturnedBeforeIt) {
   Transcript t;
   t.become_far_member();
   std::string last;
@@ -77,7 +77,7 @@ TEST(OperationAgreed, WhileManyWaitForTheirVerdictsNoneIsReturnedBeforeIt) {
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(protocol::kOpsOpenMax / 2))}).substr(0, 3), "end");
 }
 
-TEST(OperationAgreed, AWithheldOperationIsNeverDone) {
+TEST(OperationsAgreed, AWithheldOperationIsNeverDone) {
   Transcript t;
   t.become_far_member();
   t.call(t.all_reduce(5));

@@ -1,4 +1,4 @@
-#include "csrc/peer/operation.h"
+#include "csrc/peer/operations.h"
 
 #include "tests/cpp/peer/transcript.h"
 
@@ -24,8 +24,8 @@ std::string begun(uint32_t sender, uint32_t sequence) {
          std::to_string(sender) + " to peer 1.2, world size 3)\n";
 }
 
-struct OperationAnySourceTest : testing::Test {
-  OperationAnySourceTest() { t.become_member(); }
+struct OperationsAnySourceTest : testing::Test {
+  OperationsAnySourceTest() { t.become_member(); }
   std::string receive(Handle handle, double timeout = 0) {
     OpRequest request = t.kind(handle, OpKind::kRecv, kAnySource);
     request.timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout));
@@ -41,26 +41,26 @@ struct OperationAnySourceTest : testing::Test {
   Transcript t;
 };
 
-TEST_F(OperationAnySourceTest, ItTakesTheSendAndKnowsItsSender) {
+TEST_F(OperationsAnySourceTest, ItTakesTheSendAndKnowsItsSender) {
   EXPECT_EQ(receive(5), kAsk);
   EXPECT_EQ(hear_of(3, 0), begun(3, 0) + "start call 5 as ?#0: 1 of 2, from 1.3\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), key_of(3, 0)}),
             "tell Done ?#0\nend ?#0 committed\nfinish call 5: ok, from rank 2\n");
 }
 
-TEST_F(OperationAnySourceTest, AReceiveThatNamesItsSourceTakesTheSendFirst) {
+TEST_F(OperationsAnySourceTest, AReceiveThatNamesItsSourceTakesTheSendFirst) {
   receive(5);
   t.call(t.kind(6, OpKind::kRecv, 2));
   EXPECT_EQ(hear_of(3, 0), kAsk);
   EXPECT_EQ(hear_of(3, 1), begun(3, 1) + "start call 5 as ?#1: 1 of 2, from 1.3\n");
 }
 
-TEST_F(OperationAnySourceTest, ItTakesAnOlderSendThatIsOpen) {
+TEST_F(OperationsAnySourceTest, ItTakesAnOlderSendThatIsOpen) {
   receive(5);
   EXPECT_EQ(hear_of(3, 4), begun(3, 0) + "start call 5 as ?#0: 1 of 2, from 1.3\n");
 }
 
-TEST_F(OperationAnySourceTest, ASendThatHasEndedIsPassedOver) {
+TEST_F(OperationsAnySourceTest, ASendThatHasEndedIsPassedOver) {
   receive(5);
   t.decide(1, 0, {t.aborted(key_of(3, 0), Code::kOperationTimeout, "late")});
   const std::string passed =
@@ -69,7 +69,7 @@ TEST_F(OperationAnySourceTest, ASendThatHasEndedIsPassedOver) {
   EXPECT_EQ(hear_of(3, 1), passed + begun(3, 1) + "start call 5 as ?#1: 1 of 2, from 1.3\n");
 }
 
-TEST_F(OperationAnySourceTest, ItsTimeoutCountsFromTheCall) {
+TEST_F(OperationsAnySourceTest, ItsTimeoutCountsFromTheCall) {
   receive(5, 4);
   t.wait(3);
   hear_of(3, 0);
@@ -79,14 +79,14 @@ TEST_F(OperationAnySourceTest, ItsTimeoutCountsFromTheCall) {
   EXPECT_NE(said.find("reached its timeout of 4 s"), std::string::npos) << said;
 }
 
-TEST_F(OperationAnySourceTest, ALossBreaksIt) {
+TEST_F(OperationsAnySourceTest, ALossBreaksIt) {
   receive(5);
   const std::string said = lose(3);
   EXPECT_NE(said.find("finish call 5: peer lost: " + kName + ": "), std::string::npos) << said;
   EXPECT_EQ(receive(6).substr(0, 25), "finish call 6: peer lost:");
 }
 
-TEST_F(OperationAnySourceTest, ItAsksAgainInTheNextEpochOfTheGeneration) {
+TEST_F(OperationsAnySourceTest, ItAsksAgainInTheNextEpochOfTheGeneration) {
   receive(5);
   t.hear(protocol::FreezeRequest{epoch_id(1), {}});
   EXPECT_EQ(hear_of(3, 0), "") << "nothing is taken while an epoch ends";
@@ -97,7 +97,7 @@ TEST_F(OperationAnySourceTest, ItAsksAgainInTheNextEpochOfTheGeneration) {
   EXPECT_NE(hear_of(3, 0, 2).find("start call 5"), std::string::npos);
 }
 
-TEST_F(OperationAnySourceTest, AVoteDoesNotStopTheOnesBefore) {
+TEST_F(OperationsAnySourceTest, AVoteDoesNotStopTheOnesBefore) {
   receive(5);
   t.joint(6, JointKind::kUpdateTopology);
   EXPECT_EQ(receive(7), "") << "it is held";
@@ -109,7 +109,7 @@ TEST_F(OperationAnySourceTest, AVoteDoesNotStopTheOnesBefore) {
   EXPECT_NE(said.find(kAsk), std::string::npos) << said;
 }
 
-TEST_F(OperationAnySourceTest, UpdateTopologyEndsThoseThatHaveNoSend) {
+TEST_F(OperationsAnySourceTest, UpdateTopologyEndsThoseThatHaveNoSend) {
   receive(5);
   t.joint(6, JointKind::kUpdateTopology);
   receive(7);
@@ -123,7 +123,7 @@ TEST_F(OperationAnySourceTest, UpdateTopologyEndsThoseThatHaveNoSend) {
   EXPECT_EQ(receive(8), "tell AwaitSend 1 under '' in 1.2\n");
 }
 
-TEST_F(OperationAnySourceTest, ALossWithinTheGenerationEndsIt) {
+TEST_F(OperationsAnySourceTest, ALossWithinTheGenerationEndsIt) {
   receive(5);
   t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
   t.go_on(1);
@@ -138,7 +138,7 @@ TEST_F(OperationAnySourceTest, ALossWithinTheGenerationEndsIt) {
   EXPECT_EQ(receive(7), "tell AwaitSend 1 under '' in 1.2\n");
 }
 
-TEST_F(OperationAnySourceTest, LeavingEndsIt) {
+TEST_F(OperationsAnySourceTest, LeavingEndsIt) {
   receive(5);
   t.joint(6, JointKind::kUpdateTopology);
   receive(7);
@@ -147,12 +147,12 @@ TEST_F(OperationAnySourceTest, LeavingEndsIt) {
   EXPECT_NE(said.find("finish call 7: invalid state: " + kName), std::string::npos) << said;
 }
 
-TEST_F(OperationAnySourceTest, ASendOfNoMemberBreaksTheProtocol) {
+TEST_F(OperationsAnySourceTest, ASendOfNoMemberBreaksTheProtocol) {
   receive(5);
   EXPECT_NE(hear_of(9, 0).find("broke the protocol: SendBegun of 1.9"), std::string::npos);
 }
 
-TEST_F(OperationAnySourceTest, ItCountsAmongTheOperationsInFlight) {
+TEST_F(OperationsAnySourceTest, ItCountsAmongTheOperationsInFlight) {
   for (Handle handle = 0; handle < protocol::kOpsOpenMax; ++handle) receive(100 + handle);
   EXPECT_EQ(receive(70'000).substr(0, 37), "finish call 70000: invalid state: 655");
   EXPECT_EQ(t.call(t.all_reduce(70'001)).substr(0, 33), "finish call 70001: invalid state:");

@@ -1,6 +1,6 @@
 // Operations whose data is still to be staged: they take their number at the call.
 
-#include "csrc/peer/operation.h"
+#include "csrc/peer/operations.h"
 
 #include "tests/cpp/peer/transcript.h"
 

@@ -7,7 +7,7 @@
 namespace pccl::peer {
 namespace {
 
-TEST(OperationCheck, HoldsInEachStateOfAnOperation) {
+TEST(OperationsCheck, HoldsInEachStateOfAnOperation) {
   Transcript t;
   t.become_member();
   OpRequest request;
