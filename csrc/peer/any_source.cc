@@ -24,7 +24,7 @@ Status AnySource::check_room(const OpRequest& request) const {
 void AnySource::call(const OpRequest& request, bool held) {
   PCCL_ASSERT(request.kind == protocol::OpKind::kRecv && request.root == kAnySource);
   PCCL_ASSERT(receives_.empty() || receives_.rbegin()->first < request.handle);
-  const Epoch members = membership_.seen_since();
+  const Epoch members = membership_.seen().since();
   if (Status status = held ? Status{} : over(request, members); !status.ok())
     return context_.emit(FinishOp{request.handle, std::move(status), {}, {}, {}});
   tag_bytes_ += request.tag.size();

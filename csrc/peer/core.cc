@@ -55,7 +55,9 @@ struct PeerCore::Impl {
   void on(const JointGivenUp& event);
   void on(const JointConcluded& event) { sync.concluded(event.handle); }
   void on(const LeaveCalled& event);
-  void on(const TopologySeen& event) { membership.look(event.epoch); }
+  void on(const TopologyAsked&) {
+    if (!operations.in_flight()) membership.show_members();
+  }
   void on(const MasterConnected& event);
   void on(const MasterClosed& event);
   void on(const MasterSent& event);
@@ -499,16 +501,11 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
   result.status = status;
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {
-      result.topology = membership.topology();
-      // the members have not changed since then
-      result.topology->epoch = membership.members_since();
-      result.topology->joined.clear();
-      result.topology->left = membership.left_unseen();
-      membership.look(membership.members_since());
+      result.topology = membership.seen().show_with_routes(membership.topology());
     }
     result.pending = answer.pending;
     result.plan = answer.plan;
-    if (answer.plan) result.topology = membership.with_present_routes();
+    if (answer.plan) result.topology = membership.seen().with_routes(membership.topology());
     context.took_part(standing_after(answer.kind));
     if (answer.kind == JointKind::kSyncSharedState) {
       result.revision = answer.revision;

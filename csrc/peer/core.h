@@ -8,7 +8,7 @@
 //   connection   the connection to the master
 //   token_choice   which token it shows there
 //   master_search  the time without a connection
-//   membership   phases, epochs, links
+//   membership   phases, epochs, links; the topology that the application sees
 //   joining      the wait for the master and for the admission
 //   operation    the life of each collective
 //   joint        the joint call under way

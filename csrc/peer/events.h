@@ -66,7 +66,7 @@ struct Options {
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with
-// policy retry, when the application looks after a loss.
+// policy retry, when the application asks after a loss.
 struct Topology {
   Epoch epoch;
   Epoch generation;  // operation numbers start at zero in it
@@ -141,10 +141,8 @@ struct JointConcluded {
 struct JointGivenUp {  // the application cannot continue it; ignored if unknown or finished
   Handle handle;
 };
-// From here on, calls count ranks as in this epoch, which a Reconfigured has announced.
-struct TopologySeen {
-  Epoch epoch;
-};
+// The application asks for its rank or for the size of the group. See SeenTopology.
+struct TopologyAsked {};
 struct LeaveCalled {};
 // ---- from the connection to the master ----
 struct MasterConnected {
@@ -189,7 +187,7 @@ using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCal
                            MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
                            OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
                            PieceRequested, PieceChecked, TimePassed, JointAwaited, JointConcluded,
-                           JointGivenUp, TopologySeen, TokenRead, RateMeasured, LinkSampled>;
+                           JointGivenUp, TopologyAsked, TokenRead, RateMeasured, LinkSampled>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
@@ -326,9 +324,13 @@ struct FinishJoint {  // ends a join or a joint call
   std::vector<uint32_t> install;
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
-// An epoch has begun after a loss without update_topology (policy retry). The application sees this
-// topology when it looks.
+// An epoch has begun after a loss without update_topology (policy retry). The application may see
+// this topology once it asks.
 struct Reconfigured {
+  Topology topology;
+};
+// The answer to TopologyAsked if there is news: ranks in later calls are ranks of this topology.
+struct ShowTopology {
   Topology topology;
 };
 // The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
@@ -342,10 +344,11 @@ struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith,
-                            DialPeer, ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp,
-                            SayDone, CheckPiece, SyncProgress, ReturnPiece, FinishOp, FinishJoint,
-                            Reconfigured, Gone, Log, ForgetTokens, OpenLanes, SampleLink>;
+using Effect =
+    std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
+                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp, SayDone, CheckPiece,
+                 SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
+                 Log, ForgetTokens, OpenLanes, SampleLink>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -200,8 +200,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
   PCCL_ASSERT(phase_ == Phase::kRegistered || phase_ == Phase::kMember);
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
-  PCCL_ASSERT(members_since_ < start.epoch);
-  const std::vector<PeerId> unseen = left_unseen();  // lost with an epoch that continued
+  const std::vector<PeerId> unseen = seen_.left();  // lost with an epoch that continued
   topology_ = {start.epoch,
                start.generation,
                0,
@@ -222,12 +221,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
   }
   const bool reconfigures = start.generation != start.epoch;
   PCCL_ASSERT(!reconfigures || continues_);
-  if (!reconfigures || !start.left.empty()) {
-    members_since_ = start.epoch;
-    unseen_[start.epoch] = topology_;
-  }
-  if (!reconfigures) look(start.epoch);
-  PCCL_ASSERT(reconfigures || (seen_since_ == start.epoch && unseen_.empty()));
+  if (!reconfigures || !start.left.empty()) seen_.change(topology_);
+  if (!reconfigures) seen_.show();
   frozen_ = ended_ = continues_ = needs_reconfiguration_ = false;
   if (!reconfigures) broken_ = {};
   forget_non_members();
@@ -276,30 +271,9 @@ uint64_t Membership::scratch_bytes(uint32_t slots) const {
   return static_cast<uint64_t>(std::min(per_hop * slots, most));
 }
 
-void Membership::look(Epoch epoch) {
-  const auto at = unseen_.find(epoch);
-  if (at == unseen_.end()) return;
-  PCCL_ASSERT(epoch > seen_since_ && epoch <= members_since_ && at->second.epoch == epoch);
-  seen_ = at->second;
-  seen_since_ = epoch;
-  unseen_.erase(unseen_.begin(), std::next(at));
-}
-
-std::optional<Topology> Membership::with_present_routes() const {
-  if (seen_since_ != members_since_) return std::nullopt;
-  Topology present = topology_;
-  present.epoch = seen_.epoch;
-  present.joined = seen_.joined;
-  present.left = seen_.left;
-  return present;
-}
-
-std::vector<PeerId> Membership::left_unseen() const {
-  std::vector<PeerId> left;
-  for (const protocol::Member& member : seen_.members) {
-    if (!rank_of(member.peer)) left.push_back(member.peer);
-  }
-  return left;
+void Membership::show_members() {
+  if (context_.options.policy != protocol::LossPolicy::kRetry) return;
+  if (const Topology* const shown = seen_.show()) context_.emit(ShowTopology{*shown});
 }
 
 Status Membership::freeze(const protocol::FreezeRequest& ask) {
@@ -348,13 +322,6 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
 void Membership::be_dismissed() {
   PCCL_ASSERT(phase_ == Phase::kMember && ended_ && !continues_ && !broken_.ok());
   broken_ = farewell();
-}
-
-int32_t Membership::seen_rank_of(PeerId peer) const {
-  const auto& members = seen_.members;
-  const auto at = std::find_if(members.begin(), members.end(),
-                               [peer](const protocol::Member& one) { return one.peer == peer; });
-  return at == members.end() ? -1 : static_cast<int32_t>(at - members.begin());
 }
 
 std::optional<uint32_t> Membership::rank_of(PeerId peer) const {
@@ -526,13 +493,7 @@ void Membership::check_epoch() const {
   PCCL_ASSERT(now.shares.empty() || protocol::are_shares(now.shares, world));
   PCCL_ASSERT(now.direct.from < now.direct.to);
   PCCL_ASSERT(now.generation && now.generation <= now.epoch);
-  PCCL_ASSERT(now.generation <= seen_since_ && seen_since_ <= members_since_);
-  PCCL_ASSERT(members_since_ <= now.epoch && seen_.epoch == seen_since_);
-  PCCL_ASSERT(unseen_.empty() == (seen_since_ == members_since_));
-  PCCL_ASSERT(seen_.rank < seen_.members.size() && seen_.members[seen_.rank].peer == self());
-  if (unseen_.empty()) return;
-  PCCL_ASSERT(unseen_.begin()->first > seen_since_);
-  PCCL_ASSERT(unseen_.rbegin()->first == members_since_);
+  seen_.check(self(), now);
 }
 
 }  // namespace pccl::peer

@@ -5,9 +5,7 @@
 //   2. The ring is a permutation of the ranks.
 //   3. Epochs only grow. An epoch belongs to a generation that is not later than itself.
 //   4. A member has an epoch, and a peer that was not welcomed has no id.
-//   5. The application sees an epoch of this generation, with this peer in it. The epochs with
-//      other members that it has not seen yet are later ones, and the last of them has the present
-//      members.
+//   5. The application sees an epoch of this generation. See SeenTopology.
 //   6. An epoch that has ended is frozen. Only an epoch that has ended can continue in the next.
 //      An epoch that was frozen and has not ended needs reconfiguration.
 //   7. An epoch that has ended and does not continue leaves the group broken: by a loss, or because
@@ -24,6 +22,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/peer/context.h"
+#include "csrc/peer/seen_topology.h"
 
 namespace pccl::peer {
 
@@ -80,13 +79,12 @@ class Membership {
   Epoch epoch() const { return topology_.epoch; }
   Epoch generation() const { return topology_.generation; }
   const Topology& topology() const { return topology_; }
-  // The topology that the application knows. Ranks in its calls refer to it.
-  const Topology& seen() const { return seen_; }
-  // The same with the ring and the shares of the present epoch; nothing if the members have changed
-  // since the application looked.
-  std::optional<Topology> with_present_routes() const;
-  void look(Epoch epoch);
-  std::vector<PeerId> left_unseen() const;
+  // The topology that the application sees. Ranks in its calls refer to it.
+  const SeenTopology& seen() const { return seen_; }
+  SeenTopology& seen() { return seen_; }
+  // Policy retry: the application sees the latest members from now on. Under another policy it sees
+  // them when update_topology returns. REQUIRES: no operation is in flight
+  void show_members();
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }  // from Ask to the next begin()
   bool ended() const { return ended_; }    // from EpochEnd to the next begin()
@@ -98,11 +96,8 @@ class Membership {
   const Status& broken() const { return broken_; }
 
   std::optional<uint32_t> rank_of(PeerId peer) const;
-  int32_t seen_rank_of(PeerId peer) const;  // as the application sees it; -1: none
-  // The first epoch with the present members, and the first epoch with the members that the
-  // application sees.
-  Epoch members_since() const { return members_since_; }
-  Epoch seen_since() const { return seen_since_; }
+  // The first epoch with the present members.
+  Epoch members_since() const { return seen_.latest_since(); }
   // The ring index of a rank, and the peer at a ring index (modulo the world size).
   uint32_t ring_index_of(uint32_t rank) const;
   PeerId peer_at(uint32_t ring_index) const;
@@ -137,9 +132,8 @@ class Membership {
   Context& context_;
   Phase phase_ = Phase::kIdle;
   protocol::Welcome welcome_;
-  Topology topology_, seen_;
-  std::map<Epoch, Topology> unseen_;  // epochs with other members, not seen by the application yet
-  Epoch members_since_, seen_since_;
+  Topology topology_;
+  SeenTopology seen_;
   bool frozen_ = false;
   bool ended_ = false;
   bool continues_ = false;

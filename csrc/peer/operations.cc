@@ -40,7 +40,7 @@ void Operations::call(const OpRequest& request, bool fetches) {
   if (from_any) return any_source_.call(request, closed_);
   tag_bytes_ += protocol::carried_bytes(request);
   CalledOp call{request.handle, info_of(request, membership_), request.timeout,
-                membership_.seen_since(), request.parked};
+                membership_.seen().since(), request.parked};
   call.absent = fetches && can_be_absent_from(call.info);
   if (closed_) {
     PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
@@ -232,7 +232,7 @@ void Operations::take_send(const protocol::SendBegun& send) {
   info.dtype = receive.request.dtype;
   info.count = receive.request.count;
   tag_bytes_ += protocol::carried_bytes(info);
-  post({receive.request.handle, info, receive.request.timeout, membership_.seen_since(),
+  post({receive.request.handle, info, receive.request.timeout, membership_.seen().since(),
         receive.request.parked, receive.unfit, receive.deadline});
 }
 
@@ -310,7 +310,7 @@ void Operations::hand_back(OpKey key, Operation& op) {
   if (op.info.keep) op.add_part(op.info.count, membership_);
   if (op.info.kind != OpKind::kSend) context_.took_part(protocol::Standing::kCompared);
   FinishOp result{op.handle, {}, membership_.epoch(), key, std::move(op.parts)};
-  if (op.receives(membership_.self())) result.source = membership_.seen_rank_of(op.info.root);
+  if (op.receives(membership_.self())) result.source = membership_.seen().rank_of(op.info.root);
   result.committing = context_.now - op.done_at;
   context_.emit(std::move(result));
 }
@@ -562,6 +562,15 @@ void Operations::restart(OpKey key) {
 
 bool Operations::reconfigured() const {
   return std::all_of(open_.begin(), open_.end(), [](const auto& at) { return at.second.begun; });
+}
+
+bool Operations::in_flight() const {
+  if (held_.size() + any_source_.size() > 0) return true;
+  const auto& drains = drains_.all();
+  return std::any_of(open_.begin(), open_.end(),
+                     [](const auto& at) { return !at.second.returned; }) ||
+         std::any_of(drains.begin(), drains.end(),
+                     [](const auto& at) { return at.second.outcome.has_value(); });
 }
 
 // ---- Time, reconnection ----

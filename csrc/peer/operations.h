@@ -98,6 +98,8 @@ class Operations {
   void repeat_requests();  // after Resumed
 
   bool posting_closed() const { return closed_; }
+  // Whether some operation has yet to finish for the application.
+  bool in_flight() const;
   // Whether this peer is done with some operation that has no outcome yet.
   bool any_done() const {
     return std::any_of(open_.begin(), open_.end(),

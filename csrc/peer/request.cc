@@ -200,7 +200,7 @@ Status check(const OpRequest& request, const Membership& membership) {
     const Status quantizable = check_quantizable(request.format, request.dtype, request.reduce);
     if (!quantizable.ok()) return invalid(quantizable.message);
   }
-  const auto world = static_cast<uint32_t>(membership.seen().members.size());
+  const auto world = static_cast<uint32_t>(membership.seen().topology().members.size());
   if (addresses_ranks(request.kind) &&
       request.count > protocol::kTensorBytesMax / element_bytes(request.dtype) / world) {
     return invalid(std::to_string(world) + " parts of " + std::to_string(request.count) +
@@ -221,7 +221,7 @@ Status check(const OpRequest& request, const Membership& membership) {
     return invalid("there is no rank " + std::to_string(request.root) + ": the world size is " +
                    std::to_string(world));
   }
-  const bool self = static_cast<uint32_t>(request.root) == membership.seen().rank;
+  const bool self = static_cast<uint32_t>(request.root) == membership.seen().topology().rank;
   if (self && is_transfer(request.kind)) {
     return invalid("rank " + std::to_string(request.root) + " is this process itself");
   }
@@ -244,7 +244,8 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   if (request.kind == OpKind::kAllReduce) info.keep = request.keep;
   if (request.kind == OpKind::kAllReduce) info.format = request.format;
   if (!names_a_rank(request.kind)) return info;
-  const PeerId other = membership.seen().members[static_cast<uint32_t>(request.root)].peer;
+  const PeerId other =
+      membership.seen().topology().members[static_cast<uint32_t>(request.root)].peer;
   info.root = request.kind == OpKind::kSend ? membership.self() : other;
   if (request.kind == OpKind::kSend) info.receiver = other;
   if (request.kind == OpKind::kRecv) info.receiver = membership.self();

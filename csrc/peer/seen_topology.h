@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/peer/context.h"
+#include "csrc/peer/events.h"
 
 namespace pccl::peer {
 

@@ -118,8 +118,10 @@ void PeerNode::step(const peer::Event& event) {
     count_message();
     dismissed_ |= std::holds_alternative<protocol::Farewell>(sent->message);
   }
-  if (const auto* called = std::get_if<peer::OpCalled>(&event))
+  if (const auto* called = std::get_if<peer::OpCalled>(&event)) {
+    in_flight_.insert(called->request.handle);
     app_->on_called(called->request.handle, fetches_);
+  }
   if (std::holds_alternative<peer::JointConcluded>(event)) fetches_ = false;
   world_.stepping = this;
   core_.step(event, clock(), effects);
@@ -255,7 +257,17 @@ void PeerNode::apply(peer::SayDone& effect) {
   data([this, op = effect.op] { engine_.done(op); });
 }
 
+void PeerNode::ask_topology() {
+  to_control_.post(late(), [this] { run([this] { step(peer::TopologyAsked{}); }); });
+}
+
+void PeerNode::apply(peer::ShowTopology& effect) {
+  if (!in_flight_.empty()) world_.on_violation(name_ + ": its rank changed under an operation");
+  app_->on_shown(effect.topology);
+}
+
 void PeerNode::apply(peer::FinishOp& effect) {
+  in_flight_.erase(effect.handle);
   if (device_ == nullptr || !device_->finish(effect)) app_->on_op(effect);
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "csrc/peer/core.h"
@@ -58,6 +59,9 @@ class PeerNode {
   // The application waits for the sync that goes on in the background: see App::on_decided. What it
   // fetched is installed now, or when it ends.
   void wait_for_sync();
+  // The application asks for its rank. App::on_shown() is called if it has changed. It draws no
+  // random number for its delay.
+  void ask_topology();
 
   void kill(const std::string& why);
   void leave();
@@ -102,6 +106,7 @@ class PeerNode {
   void apply(peer::FinishOp& effect);
   void apply(peer::FinishJoint& effect);
   void apply(peer::Reconfigured& effect) { app_->on_reconfigured(effect.topology); }
+  void apply(peer::ShowTopology& effect);
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);
   void arm();
@@ -133,6 +138,7 @@ class PeerNode {
   std::shared_ptr<peer::SharedEntries> shared_;  // of the last shared-state call with a plan
   peer::Handle shared_call_ = 0;                 // that call
   bool fetches_ = false;                         // the shared state, and it is not installed yet
+  std::set<peer::Handle> in_flight_;             // operations that the core has not finished
   peer::Handle decided_call_ = 0;                // the last one for which all have voted
   bool background_ = false;                      // it goes on in the background
   std::optional<peer::FinishJoint> unclaimed_;   // its end, for which nobody has waited yet

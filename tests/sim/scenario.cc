@@ -45,7 +45,9 @@ class AddressPublisher : public App {
   bool busy() const { return (!joint_.empty() && !apart_) || !open_.empty(); }
 
   void on_op(const peer::FinishOp& result) override;
-  void on_reconfigured(const peer::Topology& topology) override;
+  void on_reconfigured(const peer::Topology&) override;
+  void on_shown(const peer::Topology& topology) override { topology_ = topology; }
+  void show_rank();
   void on_joint(const peer::FinishJoint& result) override;
   void on_gone(const Status& status) override {
     joint_.clear();
@@ -152,10 +154,13 @@ void AddressPublisher::show_state() {
                            : "its state is mixed");
 }
 
-// Confirms the new topology at once.
-void AddressPublisher::on_reconfigured(const peer::Topology& topology) {
-  topology_ = topology;
-  node_.call(peer::TopologySeen{topology.epoch});
+// It asks at once, and each time that its operations have ended.
+void AddressPublisher::on_reconfigured(const peer::Topology&) { node_.call(peer::TopologyAsked{}); }
+
+void AddressPublisher::show_rank() {
+  node_.world().note(node_.name(), "it sees rank " + std::to_string(topology_.rank) + " of " +
+                                       std::to_string(topology_.members.size()) + ", epoch " +
+                                       text(topology_.epoch));
 }
 
 void AddressPublisher::on_op(const peer::FinishOp& result) {
@@ -173,6 +178,7 @@ void AddressPublisher::on_op(const peer::FinishOp& result) {
             std::to_string(part.contributors.size()) + " peers";
   }
   node_.world().note(node_.name(), line);
+  if (open_.empty()) node_.ask_topology();
 }
 
 void AddressPublisher::on_joint(const peer::FinishJoint& result) {
@@ -427,6 +433,10 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "settle") return settle();
   if (verb == "state") {
     for (AddressPublisher* publisher : whom(with)) publisher->show_state();
+    return;
+  }
+  if (verb == "rank") {
+    for (AddressPublisher* publisher : whom(with)) publisher->show_rank();
     return;
   }
   if (verb == "wait") {

@@ -24,6 +24,7 @@
 //   optimize_topology [budget=MS] [max_bytes=N] [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [missing=1] [room=N] [on=a,b]
 //   state [on=a,b]                         says what its shared state is filled with
+//   rank [on=a,b]                          shows its rank and the world size as it sees them
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
 //       stop and go pause and resume a process; end: as the process that hosts it ends
 //   hang NAME                              its thread lends and checks no pieces from now on

@@ -49,6 +49,7 @@ class App {
   virtual void on_op(const peer::FinishOp& result) = 0;
   virtual void on_joint(const peer::FinishJoint& result) = 0;
   virtual void on_reconfigured(const peer::Topology&) {}
+  virtual void on_shown(const peer::Topology&) {}  // ranks in its calls are ranks of this one
   virtual void on_gone(const Status& status) = 0;
   // Memory of the operation.
   virtual ring::Memory memory(peer::Handle handle) = 0;

@@ -130,7 +130,15 @@ void Control::await(const std::shared_ptr<WaitingCall>& call) { push(Awaited{cal
 
 void Control::concluded(Handle call) { push(Event{JointConcluded{call}}); }
 
-void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
+std::optional<Topology> Control::ask_topology() {
+  if (on_loop()) return std::nullopt;
+  std::promise<std::optional<Topology>> answer;
+  const bool accepted = push(std::function<void()>([&] {
+    step(TopologyAsked{});
+    answer.set_value(std::exchange(shown_, {}));
+  }));
+  return accepted ? answer.get_future().get() : std::nullopt;
+}
 
 void Control::take(Posted& posted) {
   operations_[posted.request.handle] = {std::move(posted.memory), std::move(posted.completion),

@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <variant>
@@ -78,7 +79,9 @@ class Control {
   void give_up(const std::shared_ptr<WaitingCall>& call);
   void await(const std::shared_ptr<WaitingCall>& call);  // see JointAwaited
   void concluded(Handle call);                           // see JointConcluded
-  void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
+  // The topology that the application sees from now on; nothing if that has not changed, or not yet
+  // (see SeenTopology), or inside a completion. Otherwise it waits for the loop.
+  std::optional<Topology> ask_topology();
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
   // `at_most` has passed. Then ends its part of the loop and fails all open calls. REQUIRES: called
@@ -155,6 +158,7 @@ class Control {
   void apply(FinishOp& effect);
   void apply(FinishJoint& effect);
   void apply(Reconfigured& effect);
+  void apply(ShowTopology& effect) { shown_ = std::move(effect.topology); }
   void apply(Gone& effect);
   void apply(Log& effect);
 
@@ -213,7 +217,8 @@ class Control {
   std::vector<std::byte> out_;  // encoded, within flush()
   std::vector<Item> taken_;
   Effects effects_;
-  Topology topology_;  // of the epoch; the application sees it when its call returns
+  Topology topology_;              // of the epoch; the application sees it when its call returns
+  std::optional<Topology> shown_;  // within ask_topology()
   PeerId self_;
   bool gone_ = false;
   bool lingers_ = false;  // Gone::lingers

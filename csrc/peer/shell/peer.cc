@@ -91,9 +91,8 @@ Status under_way(const char* what) {
 struct Peer::Impl {
   Impl(net::Endpoint master, Options options, link::DriverOptions data, TokenSource token,
        const std::shared_ptr<ring::PeerThread>& thread)
-      : retries(options.policy == protocol::LossPolicy::kRetry),
-        control(std::move(master), std::move(options), std::move(data), std::move(token), thread,
-                [this](const Topology& changed) { on_reconfigured(changed); }) {}
+      : control(std::move(master), std::move(options), std::move(data), std::move(token), thread,
+                [this](const Topology& changed) { changed_in = changed.epoch.value; }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
@@ -114,23 +113,19 @@ struct Peer::Impl {
   Result<JointResult> conclude(FinishJoint end, SharedEntries* entries);
   Result<JointResult> outcome_of(FinishJoint end, SharedEntries* entries);
   void see(const Topology& topology);
-  void on_reconfigured(const Topology& topology);
   void look();
 
   const pid_t owner = getpid();
   const unsigned fork_count = net::fork_count();
-  const bool retries;  // policy retry
   std::atomic<uint32_t> rank{0}, world_size{0};
   mutable Mutex topology_mutex;
   std::shared_ptr<const Topology> topology PCCL_GUARDED_BY(topology_mutex) =
       std::make_shared<Topology>();
   // The plan after the last optimize_topology.
   std::optional<protocol::TopologyPlan> plan PCCL_GUARDED_BY(topology_mutex);
-  // Policy retry: the topology after a loss. The application gets it when it looks while none of
-  // its operations is in flight.
-  std::atomic<bool> news{false};
-  std::optional<Topology> reconfigured PCCL_GUARDED_BY(topology_mutex);
-  std::atomic<int64_t> in_flight{0};
+  // Policy retry: the epoch of the last change of the members, and the epoch that the application
+  // sees. While they differ, it asks the core.
+  std::atomic<uint64_t> changed_in{0}, seen_in{0};
 
   Mutex background_mutex;
   // Not waited for yet.
@@ -150,32 +145,17 @@ Status Peer::Impl::check_caller(const char* what) const {
 }
 
 void Peer::Impl::see(const Topology& seen) {
+  const Lock lock(topology_mutex);
+  if (seen.epoch < topology->epoch) return;  // another thread has asked later
   rank = seen.rank;
   world_size = static_cast<uint32_t>(seen.members.size());
-  const Lock lock(topology_mutex);
   topology = std::make_shared<Topology>(seen);
-  if (reconfigured && reconfigured->epoch <= seen.epoch) reconfigured.reset();
-  news = reconfigured.has_value();
+  seen_in = seen.epoch.value;
 }
 
-void Peer::Impl::on_reconfigured(const Topology& changed) {
-  const Lock lock(topology_mutex);
-  reconfigured = changed;
-  news = true;
-}
-
-// Rank and world size must not change while calls are under way.
 void Peer::Impl::look() {
-  if (!news || in_flight > 0) return;
-  std::optional<Topology> changed;
-  {
-    const Lock lock(topology_mutex);
-    changed.swap(reconfigured);
-    news = false;
-  }
-  if (!changed) return;
-  control.seen(changed->epoch);
-  see(*changed);
+  if (changed_in <= seen_in) return;
+  if (const std::optional<Topology> shown = control.ask_topology()) see(*shown);
 }
 
 Peer::Peer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -236,13 +216,6 @@ Handle Peer::post(OpRequest request, ring::Memory memory, Completion completion)
   if (impl_->forked()) {
     completion(impl_->forked_status());
     return 0;
-  }
-  if (impl_->retries) {
-    ++impl_->in_flight;
-    completion = [impl = impl_.get(), completion = std::move(completion)](OpResult result) {
-      --impl->in_flight;
-      completion(std::move(result));
-    };
   }
   return impl_->control.post(std::move(request), std::move(memory), std::move(completion));
 }

@@ -106,7 +106,7 @@ class Peer {
 
   // The topology that the application sees. It is constant until update_topology() returns. With
   // policy retry, it may also change in rank() and world_size(), after a loss and while no
-  // operation is in flight.
+  // operation is in flight. They then wait for the loop.
   uint32_t rank() const;
   uint32_t world_size() const;
   std::shared_ptr<const Topology> topology() const;

@@ -38,7 +38,7 @@ struct OperationsAnySourceTest : testing::Test {
     t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(peer), ""}}});
     return t.lose(1, peer);
   }
-  Transcript t;
+  Transcript t{Transcript::retrying()};
 };
 
 TEST_F(OperationsAnySourceTest, ItTakesTheSendAndKnowsItsSender) {
@@ -133,8 +133,8 @@ TEST_F(OperationsAnySourceTest, ALossWithinTheGenerationEndsIt) {
   const std::string said = t.hear(start);
   EXPECT_NE(said.find("finish call 5: membership changed: " + kName), std::string::npos) << said;
   EXPECT_NE(receive(6).find("finish call 6: membership changed: "), std::string::npos)
-      << "the application has not looked";
-  t.on(TopologySeen{epoch_id(2)});
+      << "the application has not asked";
+  t.on(TopologyAsked{});
   EXPECT_EQ(receive(7), "tell AwaitSend 1 under '' in 1.2\n");
 }
 

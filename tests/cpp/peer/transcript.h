@@ -36,6 +36,12 @@ class Transcript {
     return options;
   }
 
+  static Options retrying() {
+    Options options = default_options();
+    options.policy = protocol::LossPolicy::kRetry;
+    return options;
+  }
+
   // Steps the core and returns its effects, one per line.
   std::string on(const Event& event) {
     Effects effects;
@@ -210,6 +216,10 @@ class Transcript {
   static std::string line(const Reconfigured& what) {
     return "reconfigured in epoch " + text(what.topology.epoch) + ": rank " +
            std::to_string(what.topology.rank) + " of " +
+           std::to_string(what.topology.members.size());
+  }
+  static std::string line(const ShowTopology& what) {
+    return "show rank " + std::to_string(what.topology.rank) + " of " +
            std::to_string(what.topology.members.size());
   }
   static std::string piece_text(uint32_t what) {

@@ -460,6 +460,37 @@ TEST(Shell, ANewcomerIsAdmitted) {
   });
 }
 
+// Rank 0 leaves while rank 1 waits for rank 2 in an all-reduce.
+TEST(Shell, UnderPolicyRetryARankChangesOnceItsOperationsHaveEnded) {
+  World world;
+  std::vector<std::unique_ptr<Peer>> peers(3);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Options wanted = World::options(2);
+      wanted.founders = 3;
+      wanted.rank = rank;
+      wanted.policy = protocol::LossPolicy::kRetry;
+      peers[static_cast<size_t>(rank)] = std::move(world.join(wanted).value());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> ones(1000, 1.0f), twos(1000, 2.0f);
+  const Outcome first = all_reduce(*peers[1], ones);
+  peers[0].reset();
+  const Instant until = monotonic_now() + kLong;
+  while (peers[2]->world_size() != 2 && monotonic_now() < until) std::this_thread::yield();
+  EXPECT_EQ(peers[2]->rank(), 1u) << "it has no operation in flight";
+  EXPECT_EQ(peers[1]->rank(), 1u);
+  EXPECT_EQ(peers[1]->world_size(), 3u);
+  const Outcome second = all_reduce(*peers[2], twos);
+  EXPECT_EQ(first.wait(), Status{});
+  EXPECT_EQ(second.wait(), Status{});
+  EXPECT_EQ(peers[1]->rank(), 0u);
+  EXPECT_EQ(peers[1]->world_size(), 2u);
+  EXPECT_EQ(ones, std::vector<float>(1000, 3.0f));
+}
+
 TEST(Shell, AJointCallTimesOutForAll) {
   World world(2);
   const Status status = world.peer(0).update_topology(milliseconds(100), {}).status();
