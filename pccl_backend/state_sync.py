@@ -93,9 +93,7 @@ class StateSync:
         >>> sync.wait()
     """
 
-    def __init__(
-        self, handle: _C.SyncHandle, state: SharedState, progress: Progress | None
-    ) -> None:
+    def __init__(self, handle: _C.SyncCall, state: SharedState, progress: Progress | None) -> None:
         self._handle = handle
         self._progress = progress
         self._state: SharedState | None = state

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,6 @@
 namespace pccl::torch_layer {
 
 class BoundState;
-class SyncHandle;
 
 // Is called for each piece of a shared state that was fetched. False: a Python exception is pending
 // in this thread.
@@ -102,9 +102,10 @@ class PcclBackend : public c10d::Backend {
   // returns false, a Python exception is pending: the call then ends as by an interrupt.
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                       BoundState& tensors, const TellProgress& tell = {});
-  // Returns when all members have voted. The tensors are lent until wait() of the handle returns.
-  std::shared_ptr<SyncHandle> begin_sync(uint64_t revision, protocol::SyncStrategy strategy,
-                                         BoundState& tensors);
+  // Returns when all members have voted. The tensors are lent until wait_for_sync() returns. If the
+  // call is dropped before, the transfers continue, and nothing is written.
+  std::shared_ptr<peer::SyncCall> begin_sync(uint64_t revision, protocol::SyncStrategy strategy,
+                                             BoundState& tensors);
   peer::Info info();
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;
@@ -133,5 +134,13 @@ class PcclBackend : public c10d::Backend {
   std::atomic<uint64_t> posted_{0};
   bool serves_cuda_ = true;
 };
+
+// Returns or raises when the transfers are over, and writes the data that this peer lacked. Raises
+// SharedStateError, and writes nothing, if a tensor was written meanwhile; OperationTimeoutError
+// after `seconds` (none: the limit of the group only), and KeyboardInterrupt on Ctrl-C; both end
+// nothing. `tell` is called at most every 100 ms, if more data has arrived; it may be empty.
+// REQUIRES: the caller does not hold the GIL.
+peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seconds,
+                                const TellProgress& tell);
 
 }  // namespace pccl::torch_layer

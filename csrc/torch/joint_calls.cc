@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "csrc/net/descriptors.h"
+#include "csrc/peer/shell/state/sync_call.h"
 #include "csrc/torch/backend.h"
 #include "csrc/torch/borrowed_state.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/sync_handle.h"
+#include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
 peer::JointResult PcclBackend::finish_joint(Result<peer::JointResult> result,
@@ -65,30 +67,71 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
     stop = stop || !tell(progress);
   };
   auto result = session_->peer().sync_shared_state(
-      revision, strategy, state->spans(), timeout_.load(),
+      {revision, strategy, state->spans(), timeout_.load()},
       [&] { return stop = stop || interrupted(); }, tell ? on_progress : peer::OnProgress{});
   peer::JointResult outcome = finish_joint(std::move(result), stop);
   if (outcome.bytes_received > 0) state->copy_back();
   return outcome;
 }
 
-std::shared_ptr<SyncHandle> PcclBackend::begin_sync(uint64_t revision,
-                                                    protocol::SyncStrategy strategy,
-                                                    BoundState& tensors) {
+std::shared_ptr<peer::SyncCall> PcclBackend::begin_sync(uint64_t revision,
+                                                        protocol::SyncStrategy strategy,
+                                                        BoundState& tensors) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   const LeaveCapturesAlone guard;
   const std::shared_ptr<BorrowedState> state = tensors.lend();
   state->watch();
-  const auto around = [](const std::function<void()>& work) {
+  peer::InBackground background;
+  background.keeps = state;
+  background.around = [](const std::function<void()>& work) {
     const LeaveCapturesAlone guard_of_thread;
     work();
   };
+  background.may_install = [state] { return state->unwritten(); };
+  background.installed = [state] { state->copy_back(); };
   bool stop = false;
-  auto begun = session_->peer().begin_sync(revision, strategy, state->spans(), {state, around},
-                                           timeout_.load(), [&] { return stop = interrupted(); });
+  auto begun =
+      session_->peer().begin_sync({revision, strategy, state->spans(), timeout_.load()},
+                                  std::move(background), [&] { return stop = interrupted(); });
   if (stop) raise_interrupt();
   if (!begun.ok()) raise(begun.status());
-  return std::make_shared<SyncHandle>(session_, state, std::move(begun.value()));
+  // It is dropped with the GIL, and before the peer whose loop it uses.
+  peer::SyncCall* const call = begun.value().get();
+  return {call, [sync = std::move(begun.value()), session = session_,
+                 forks = forks_](peer::SyncCall*) mutable {
+            if (forks != net::fork_count()) return;
+            const ReleaseGil no_gil;
+            sync->abandon();
+            sync.reset();
+            session.reset();
+          }};
+}
+
+peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seconds,
+                                const TellProgress& tell) {
+  const auto limit =
+      seconds ? Duration(checked_timeout(std::chrono::duration<double>(*seconds))) : kForever;
+  const auto raised_by_tell = [&] {
+    const auto progress = tell ? sync.take_progress() : std::nullopt;
+    return progress && !tell(*progress);
+  };
+  const Instant until = monotonic_now() + limit;
+  bool stop = false;
+  const auto stopped = [&] { return stop = raised_by_tell() || interrupted(); };
+  // The last progress is reported before the end, so that an exception leaves the end to the next
+  // wait.
+  if (sync.wait_for_end(until, stopped)) stop = raised_by_tell();
+  if (stop) raise_interrupt();
+  const auto outcome = sync.wait(until, stopped);
+  if (!outcome) {
+    raise({Code::kOperationTimeout,
+           "wait() of sync_shared_state ended after its timeout of " + text(limit) +
+               ", but the transfers go on and the tensors stay lent: wait again, or give the group "
+               "a timeout, which ends the call on all ranks",
+           {}});
+  }
+  if (!outcome->ok()) raise(outcome->status());
+  return outcome->value();
 }
 
 peer::Info PcclBackend::info() {

@@ -8,6 +8,7 @@
 
 #include "csrc/memory/state_hash.h"
 #include "csrc/net/library_check.h"
+#include "csrc/peer/shell/state/sync_call.h"
 #include "csrc/torch/answers.h"
 #include "csrc/torch/borrowed_state.h"
 #include "csrc/torch/call_options.h"
@@ -19,7 +20,6 @@
 #include "csrc/torch/process_group.h"
 #include "csrc/torch/quantized.h"
 #include "csrc/torch/record.h"
-#include "csrc/torch/sync_handle.h"
 #include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
@@ -80,19 +80,19 @@ py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy, Bo
   return state_answer(result);
 }
 
-std::shared_ptr<SyncHandle> begin_sync(PcclGroup& group, uint64_t revision, int strategy,
-                                       BoundState& tensors) {
+std::shared_ptr<peer::SyncCall> begin_sync(PcclGroup& group, uint64_t revision, int strategy,
+                                           BoundState& tensors) {
   const py::gil_scoped_release no_gil;
   return group.backend().begin_sync(revision, static_cast<protocol::SyncStrategy>(strategy),
                                     tensors);
 }
 
-py::dict wait_for_sync(SyncHandle& handle, std::optional<double> timeout,
-                       const std::optional<py::function>& progress) {
+py::dict wait_for(peer::SyncCall& sync, std::optional<double> timeout,
+                  const std::optional<py::function>& progress) {
   peer::JointResult result;
   {
     const py::gil_scoped_release no_gil;
-    result = handle.wait(timeout, told_to(progress));
+    result = wait_for_sync(sync, timeout, told_to(progress));
   }
   return state_answer(result);
 }
@@ -190,13 +190,14 @@ void bind_shared_state(py::module_& m) {
                  peer::StateSpans::MayAdd{added_bytes_max, std::move(other_names)});
            }),
            py::arg("tensors"), py::kw_only(), py::arg("added_bytes_max"), py::arg("other_names"));
-  py::class_<SyncHandle, std::shared_ptr<SyncHandle>>(m, "SyncHandle")
-      .def("wait", &wait_for_sync, py::arg("timeout"), py::arg("progress"))
-      .def("is_completed", &SyncHandle::is_completed)
-      .def("is_concluded", &SyncHandle::is_concluded)
-      .def_property_readonly("receives", &SyncHandle::receives)
-      .def_property_readonly("revision", &SyncHandle::revision)
-      .def_property_readonly("hash", &SyncHandle::hash);
+  using peer::SyncCall;
+  py::class_<SyncCall, std::shared_ptr<SyncCall>>(m, "SyncCall")
+      .def("wait", &wait_for, py::arg("timeout"), py::arg("progress"))
+      .def("is_completed", &SyncCall::ended)
+      .def("is_concluded", &SyncCall::concluded)
+      .def_property_readonly("receives", &SyncCall::receives)
+      .def_property_readonly("revision", [](const SyncCall& sync) { return sync.elected().first; })
+      .def_property_readonly("hash", [](const SyncCall& sync) { return sync.elected().second; });
 }
 
 void bind_hosted_run(py::module_& m) {

@@ -17,7 +17,7 @@
 #include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/control.h"
-#include "csrc/peer/shell/state/background_sync.h"
+#include "csrc/peer/shell/state/sync_call.h"
 #include "csrc/ring/shell/peer_thread.h"
 
 namespace pccl::peer {
@@ -105,13 +105,11 @@ struct Peer::Impl {
   }
   // The error if this thread cannot make a joint call; otherwise ok.
   Status check_joint(const char* what);
-  Status begin(JointCalled event, const std::shared_ptr<Control::WaitingCall>& call);
-  Status begin_in_background(const std::shared_ptr<BackgroundSync>& sync, JointCalled event,
-                             const std::shared_ptr<Control::WaitingCall>& call);
-  Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
-                            const Interrupted& interrupted, const OnProgress& on_progress = {});
-  Result<JointResult> conclude(FinishJoint end, SharedEntries* entries);
-  Result<JointResult> outcome_of(FinishJoint end, SharedEntries* entries);
+  Result<JointResult> joint(JointCalled event, const Interrupted& interrupted);
+  Result<JointResult> outcome_of(FinishJoint end);
+  std::shared_ptr<SyncCall> sync_call(SyncRequest request, InBackground how, bool in_place,
+                                      const Interrupted& interrupted);
+  Status start_in_background(const std::shared_ptr<SyncCall>& sync);
   void see(const Topology& topology);
   void look();
 
@@ -129,7 +127,7 @@ struct Peer::Impl {
 
   Mutex background_mutex;
   // Not waited for yet.
-  std::shared_ptr<BackgroundSync> background PCCL_GUARDED_BY(background_mutex);
+  std::shared_ptr<SyncCall> background PCCL_GUARDED_BY(background_mutex);
 
   SharedMutex life;  // shared by users of the loop, exclusive for its end
   bool ended PCCL_GUARDED_BY(life) = false;
@@ -228,70 +226,31 @@ Status Peer::Impl::check_joint(const char* what) {
   Status status = check_caller(what);
   if (!status.ok()) return status;
   const Lock lock(background_mutex);
-  if (background == nullptr) return {};
-  if (background->abandoned() && background->ended()) {
-    background.reset();
-    return {};
-  }
-  return under_way(what);
+  if (background != nullptr && background->concluded()) background.reset();
+  return background == nullptr ? Status{} : under_way(what);
 }
 
-Status Peer::Impl::begin(JointCalled event, const std::shared_ptr<Control::WaitingCall>& call) {
+Result<JointResult> Peer::Impl::joint(JointCalled event, const Interrupted& interrupted) {
   const char* const what = text(event.kind);
-  if (control.joint(std::move(event), call)) return {};
-  return {Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
-}
-
-Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
-                                      const Interrupted& interrupted,
-                                      const OnProgress& on_progress) {
-  const char* const what = text(event.kind);
+  if (Status status = check_joint(what); !status.ok()) return status;
   const auto call = std::make_shared<Control::WaitingCall>();
-  call->entries = std::move(entries);
-  call->on_progress = on_progress;
-  if (Status status = begin(std::move(event), call); !status.ok()) return status;
-  std::optional<FinishJoint> result;
-  const Status failure = caught([&] { result = call->waiter.wait(interrupted); });
-  if (!failure.ok()) {
-    control.give_up(call);
-    const FinishJoint end = call->waiter.end();  // until then the tensors are borrowed
-    if (call->entries != nullptr) control.concluded(end.handle);
-    return failure;
-  }
-  if (!result) {
-    control.give_up(call);
-    // Tensors are borrowed until the master has answered, and the application may not touch them
-    // before. Without tensors, the call still waits a while, so as not to miss a new topology.
-    int periods = 0;
-    const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
-    result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);
-    if (result && result->topology) see(*result->topology);
-    if (result && call->entries != nullptr) control.concluded(result->handle);
-    return interrupted_status(what);
-  }
-  return conclude(std::move(*result), call->entries.get());
+  if (!control.joint(std::move(event), call))
+    return Status{Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
+  std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  if (result) return outcome_of(std::move(*result));
+  control.give_up(call);
+  // The call still waits a while, so as not to miss a new topology.
+  int periods = 0;
+  const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
+  result = call->waiter.wait(enough);
+  if (result && result->topology) see(*result->topology);
+  return interrupted_status(what);
 }
 
-// `entries`: null except for sync_shared_state.
-Result<JointResult> Peer::Impl::conclude(FinishJoint end, SharedEntries* entries) {
-  const Handle call = end.handle;
-  Result<JointResult> outcome = outcome_of(std::move(end), entries);
-  if (entries != nullptr) control.concluded(call);
-  return outcome;
-}
-
-Result<JointResult> Peer::Impl::outcome_of(FinishJoint end, SharedEntries* entries) {
+Result<JointResult> Peer::Impl::outcome_of(FinishJoint end) {
   if (!end.status.ok()) return end.status;
   JointResult out;
   out.pending = end.pending;
-  out.revision = end.revision;
-  out.state_hash = end.state_hash;
-  if (entries != nullptr) {
-    if (Status status = entries->install(end.install); !status.ok()) return status;
-    out.bytes_sent = entries->bytes_sent();
-    out.bytes_received = entries->bytes_received();
-    if (!end.install.empty()) out.added = entries->take_added();
-  }
   if (end.topology) see(*end.topology);
   if (end.plan) {
     const Lock lock(topology_mutex);
@@ -303,27 +262,20 @@ Result<JointResult> Peer::Impl::outcome_of(FinishJoint end, SharedEntries* entri
 }
 
 Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
-  const Status status = impl_->check_joint("update_topology");
-  if (!status.ok()) return status;
-  return impl_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr, interrupted);
+  return impl_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, interrupted);
 }
 
 Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {
-  const Status status = impl_->check_joint("are_peers_pending");
-  if (!status.ok()) return status;
-  return impl_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
-                      interrupted);
+  return impl_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, interrupted);
 }
 
 Result<JointResult> Peer::optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes,
                                             Duration timeout, const Interrupted& interrupted) {
-  const Status status = impl_->check_joint("optimize_topology");
-  if (!status.ok()) return status;
   JointCalled event{0, protocol::JointKind::kOptimizeTopology, {}, timeout};
   if (timeout > Duration{0}) event.timeout += budget;
   event.budget_ms = static_cast<uint32_t>(budget.count());
   event.max_bytes = max_bytes;
-  return impl_->joint(std::move(event), nullptr, interrupted);
+  return impl_->joint(std::move(event), interrupted);
 }
 
 // ---- Shared state ----
@@ -346,113 +298,64 @@ Status check_strategy(const StateSpans& entries, protocol::SyncStrategy strategy
   return {Code::kInvalidArgument, "shared state: only receive_only may add entries", {}};
 }
 
-// The call may have ended before the transfer failed: if no other member may send a state, or by a
-// timeout. `failure`: of a device of this peer; ok if none has failed.
-Result<JointResult> with_failure(Result<JointResult> result, const Status& failure) {
-  if (failure.ok()) return result;
-  if (result.ok()) return failure;
-  Status error = result.status();
-  if (error.message.find(failure.message) == std::string::npos)
-    error.message += "; this peer could not offer its state: " + failure.message;
-  return error;
-}
-
 }  // namespace
+
+// Hashes the entries. A call that is to be made is not dropped then, even if it was interrupted:
+// the others wait for it.
+std::shared_ptr<SyncCall> Peer::Impl::sync_call(SyncRequest request, InBackground how,
+                                                bool in_place, const Interrupted& interrupted) {
+  SharedEntries::Options options;
+  options.timeout = request.timeout;
+  options.in_place = in_place;
+  auto entries = SharedEntries::make(std::move(request.entries), options, interrupted);
+  JointCalled event = call_of(*entries, request.revision, request.strategy, request.timeout);
+  return std::make_shared<SyncCall>(control, std::move(event), std::move(entries), std::move(how),
+                                    [this] { return check_caller("wait"); });
+}
 
 Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                             std::vector<StateSpan> entries, Duration timeout,
                                             const Interrupted& interrupted) {
   Result<std::shared_ptr<StateSpans>> spans = StateSpans::make(std::move(entries));
   if (!spans.ok()) return spans.status();
-  return sync_shared_state(revision, strategy, std::move(spans.value()), timeout, interrupted, {});
+  return sync_shared_state({revision, strategy, std::move(spans.value()), timeout}, interrupted);
 }
 
-Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                            std::shared_ptr<StateSpans> entries, Duration timeout,
-                                            const Interrupted& interrupted,
+Result<JointResult> Peer::sync_shared_state(SyncRequest request, const Interrupted& interrupted,
                                             const OnProgress& on_progress) {
   Status status = impl_->check_joint("sync_shared_state");
-  if (status.ok()) status = check_strategy(*entries, strategy);
+  if (status.ok()) status = check_strategy(*request.entries, request.strategy);
   if (!status.ok()) return status;
   bool stop = false;  // it stays true: the others wait for this peer's call, which is then given up
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
-  SharedEntries::Options options;
-  options.timeout = timeout;
-  options.in_place = strategy == protocol::SyncStrategy::kReceiveOnly;
-  const auto shared = SharedEntries::make(std::move(entries), options, stopped);
-  Result<JointResult> result =
-      impl_->joint(call_of(*shared, revision, strategy, timeout), shared, stopped, on_progress);
-  const Status failure = shared->failure();
-  shared->release();
-  return stop ? result : with_failure(std::move(result), failure);
+  const bool in_place = request.strategy == protocol::SyncStrategy::kReceiveOnly;
+  return impl_->sync_call(std::move(request), {}, in_place, stopped)->run(stopped, on_progress);
 }
 
-Result<std::shared_ptr<BackgroundSync>> Peer::begin_sync(uint64_t revision,
-                                                         protocol::SyncStrategy strategy,
-                                                         std::shared_ptr<StateSpans> entries,
-                                                         InBackground background, Duration timeout,
-                                                         const Interrupted& interrupted) {
+Result<std::shared_ptr<SyncCall>> Peer::begin_sync(SyncRequest request, InBackground background,
+                                                   const Interrupted& interrupted) {
   Status status = impl_->check_joint("sync_shared_state");
-  if (status.ok()) status = check_strategy(*entries, strategy);
+  if (status.ok()) status = check_strategy(*request.entries, request.strategy);
   if (!status.ok()) return status;
-  SharedEntries::Options options;
-  options.timeout = timeout;
   bool stop = false;
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
-  const auto call = std::make_shared<Control::WaitingCall>();
-  call->entries = SharedEntries::make(std::move(entries), options, stopped);
-  const auto conclude = [impl = impl_.get(), shared = call->entries](FinishJoint end) {
-    Result<JointResult> result = impl->conclude(std::move(end), shared.get());
-    const Status failure = shared->failure();
-    shared->release();
-    return with_failure(std::move(result), failure);
-  };
-  const auto give_up = [impl = impl_.get(), call] { impl->control.give_up(call); };
-  const auto await = [impl = impl_.get(), call] { impl->control.await(call); };
-  const auto sync =
-      std::make_shared<BackgroundSync>(call, std::move(background), give_up, await, conclude);
-  JointCalled event = call_of(*call->entries, revision, strategy, timeout);
-  event.background = true;
-  if (Status begun = impl_->begin_in_background(sync, std::move(event), call); !begun.ok())
-    return begun;
-  if (!sync->wait_for_votes(stopped)) {
-    impl_->control.give_up(call);
-    const Status why = interrupted_status("sync_shared_state");
-    wait_for(*sync, monotonic_now() + kForever, {}, [&why] { return why; });
-    return why;
+  const auto sync = impl_->sync_call(std::move(request), std::move(background), false, stopped);
+  if (status = impl_->start_in_background(sync); !status.ok()) return status;
+  const bool voted = sync->wait_for_votes(stopped);
+  if (voted && !sync->failed()) return sync;
+  if (!voted) {
+    sync->give_up();
+    sync->abandon(interrupted_status("sync_shared_state"));
   }
-  if (!sync->failed()) return sync;
-  const auto outcome = wait_for(*sync, monotonic_now() + kForever, {}, {});
-  return outcome->status();
+  return sync->wait(monotonic_now() + kForever, {})->status();
 }
 
-// The thread starts first: it carries out the transfers.
-Status Peer::Impl::begin_in_background(const std::shared_ptr<BackgroundSync>& sync,
-                                       JointCalled event,
-                                       const std::shared_ptr<Control::WaitingCall>& call) {
+Status Peer::Impl::start_in_background(const std::shared_ptr<SyncCall>& sync) {
   const Lock lock(background_mutex);
   if (background != nullptr) return under_way("sync_shared_state");
-  if (Status status = sync->start(); !status.ok()) return status;
-  if (Status status = begin(std::move(event), call); !status.ok()) {
-    FinishJoint end;
-    end.status = status;
-    call->waiter.finish(std::move(end));
-    return status;
-  }
-  background = sync;
-  return {};
-}
-
-std::optional<Result<JointResult>> Peer::wait_for(BackgroundSync& sync, Instant until,
-                                                  const Interrupted& interrupted,
-                                                  const std::function<Status()>& may_install) {
-  Status status = impl_->check_caller("wait");
-  if (!status.ok()) return Result<JointResult>(status);
-  if (!sync.wait(until, interrupted)) return std::nullopt;
-  Result<JointResult> outcome = sync.conclude(may_install);
-  const Lock lock(impl_->background_mutex);
-  if (impl_->background.get() == &sync) impl_->background.reset();
-  return outcome;
+  Status status = sync->start();
+  if (status.ok()) background = sync;
+  return status;
 }
 
 void Peer::leave(Duration at_most) {
@@ -460,7 +363,7 @@ void Peer::leave(Duration at_most) {
   const ExclusiveLock lock(impl_->life);
   if (!impl_->ended) impl_->control.end(at_most);
   impl_->ended = true;
-  std::shared_ptr<BackgroundSync> background;
+  std::shared_ptr<SyncCall> background;
   {
     const Lock of(impl_->background_mutex);
     background = impl_->background;

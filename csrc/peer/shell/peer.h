@@ -62,13 +62,22 @@ struct JointResult {
 // Is called for each piece that was verified; see SyncProgress.
 using OnProgress = std::function<void(const SyncProgress&)>;
 
-// How a sync_shared_state continues in the background.
+struct SyncRequest {
+  uint64_t revision = 0;
+  protocol::SyncStrategy strategy = protocol::SyncStrategy::kEnforcePopular;
+  std::shared_ptr<StateSpans> entries;
+  Duration timeout{0};
+};
+// How a sync_shared_state continues in the background. Functions may be empty.
 struct InBackground {
   std::shared_ptr<void> keeps = {};  // lives while the memory of the entries is lent
-  // The thread calls it once, and its work is done inside; may be empty.
+  // The thread calls it once, and its work is done inside.
   std::function<void(const std::function<void()>& work)> around = {};
+  // Is asked before an entry is overwritten; its error is then the outcome.
+  std::function<Status()> may_install = {};
+  std::function<void()> installed = {};  // fetched data is in the entries
 };
-class BackgroundSync;
+class SyncCall;
 
 struct OpRecord {    // one of the latest operations, for run_info
   std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
@@ -135,27 +144,16 @@ class Peer {
   // only, and the content of its entries on that device is undefined.
   // The calling thread calls `on_progress`, which may be empty. kInvalidArgument if the entries
   // cannot be offered; see StateSpans. Entries may be added only with kReceiveOnly.
-  Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
-                                        std::shared_ptr<StateSpans> entries, Duration timeout,
-                                        const Interrupted& interrupted,
+  Result<JointResult> sync_shared_state(SyncRequest request, const Interrupted& interrupted,
                                         const OnProgress& on_progress = {});
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         std::vector<StateSpan> entries, Duration timeout,
                                         const Interrupted& interrupted);
   // The same, but returns when all members have voted. The transfers continue in the background;
-  // see background_sync.h. Until wait_for() has returned an outcome, every joint call fails with
+  // see sync_call.h. Until its wait() has returned an outcome, every joint call fails with
   // kInvalidState.
-  Result<std::shared_ptr<BackgroundSync>> begin_sync(uint64_t revision,
-                                                     protocol::SyncStrategy strategy,
-                                                     std::shared_ptr<StateSpans> entries,
-                                                     InBackground background, Duration timeout,
-                                                     const Interrupted& interrupted);
-  // The outcome; nothing at `until`, or if `interrupted` has returned true: the call then
-  // continues. Stale entries are overwritten here. `may_install`: is asked before that; its error
-  // is then the outcome.
-  std::optional<Result<JointResult>> wait_for(BackgroundSync& sync, Instant until,
-                                              const Interrupted& interrupted,
-                                              const std::function<Status()>& may_install);
+  Result<std::shared_ptr<SyncCall>> begin_sync(SyncRequest request, InBackground background,
+                                               const Interrupted& interrupted);
 
   // Sends the master a good-bye, fails open calls with kInvalidState, and ends its part of the
   // loop. Idempotent.

@@ -1,5 +1,6 @@
-#include "csrc/peer/shell/state/background_sync.h"
+#include "csrc/peer/shell/state/sync_call.h"
 
+#include <atomic>
 #include <future>
 #include <new>
 #include <thread>
@@ -17,29 +18,29 @@ using std::chrono::seconds;
 
 constexpr Duration kPatience = seconds(20);
 
-using Background = std::shared_ptr<BackgroundSync>;
+using Background = std::shared_ptr<SyncCall>;
 
 std::vector<StateSpan> entries_of(std::vector<float>& weights) {
   return {{"weights", DType::kFloat32, {static_cast<int64_t>(weights.size())}, bytes_of(weights)}};
 }
 
-Result<Background> begin(Peer& peer, std::vector<float>& weights, uint64_t revision = 0,
+Result<Background> begin(Peer& peer, std::vector<StateSpan> entries, InBackground how = {},
                          const Interrupted& interrupted = {}) {
-  return peer.begin_sync(revision, SyncStrategy::kEnforcePopular,
-                         StateSpans::make(entries_of(weights)).value(), {}, kPatience, interrupted);
+  return peer.begin_sync(
+      {0, SyncStrategy::kEnforcePopular, StateSpans::make(std::move(entries)).value(), kPatience},
+      std::move(how), interrupted);
 }
 
-Result<JointResult> wait(Peer& peer, const Background& sync,
-                         const std::function<Status()>& may_install = {}) {
-  const auto outcome = peer.wait_for(*sync, monotonic_now() + kPatience, {}, may_install);
+Result<JointResult> wait(const Background& sync) {
+  const auto outcome = sync->wait(monotonic_now() + kPatience, {});
   return outcome ? *outcome : Result<JointResult>(Status{Code::kSystem, "no outcome", {}});
 }
 
-TEST(BackgroundSync, CollectivesGoOnAndTheStateIsWrittenByWait) {
+TEST(SyncCall, CollectivesGoOnAndTheStateIsWrittenByWait) {
   World world(3);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(2'000'000, rank == 2 ? 7.0f : 5.0f);
-    const Result<Background> sync = begin(peer, weights);
+    const Result<Background> sync = begin(peer, entries_of(weights));
     ASSERT_TRUE(sync.ok()) << sync.status().message;
     EXPECT_EQ(sync.value()->receives(), rank == 2);
     const auto elected = sync.value()->elected();
@@ -48,30 +49,32 @@ TEST(BackgroundSync, CollectivesGoOnAndTheStateIsWrittenByWait) {
     const Status joint = peer.are_peers_pending(kPatience, {}).status();
     EXPECT_EQ(joint.code, Code::kInvalidState);
     EXPECT_NE(joint.message.find("first wait() for what it returned"), std::string::npos);
-    EXPECT_EQ(begin(peer, weights).status().code, Code::kInvalidState);
-    EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+    EXPECT_EQ(begin(peer, entries_of(weights)).status().code, Code::kInvalidState);
+    EXPECT_TRUE(sync.value()->wait_for_end(monotonic_now() + kPatience, {}));
     EXPECT_EQ(weights[0], rank == 2 ? 7.0f : 5.0f) << "nobody has waited yet";
-    const Result<JointResult> outcome = wait(peer, sync.value());
+    const Result<JointResult> outcome = wait(sync.value());
     ASSERT_TRUE(outcome.ok()) << outcome.status().message;
     EXPECT_EQ(weights, std::vector<float>(2'000'000, 5.0f));
     EXPECT_EQ(outcome.value().bytes_received, rank == 2 ? 8'000'000u : 0u);
     EXPECT_EQ(elected, std::pair(outcome.value().revision, outcome.value().state_hash));
-    EXPECT_EQ(wait(peer, sync.value()).value().state_hash, outcome.value().state_hash)
+    EXPECT_EQ(wait(sync.value()).value().state_hash, outcome.value().state_hash)
         << "a second wait gives the same";
     EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok());
   });
 }
 
-TEST(BackgroundSync, APeerThatMayNotWriteKeepsItsState) {
+TEST(SyncCall, APeerThatMayNotWriteKeepsItsState) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000, static_cast<float>(rank));
-    const Result<Background> sync = begin(peer, weights);
-    ASSERT_TRUE(sync.ok());
     const Status written{Code::kSharedState, "it was written", {}};
-    const auto may_install = [&] { return rank == 1 ? written : Status{}; };
-    const Result<JointResult> outcome = wait(peer, sync.value(), may_install);
-    EXPECT_EQ(outcome.ok() ? Status{} : outcome.status(), may_install());
+    InBackground how;
+    how.may_install = [&] { return rank == 1 ? written : Status{}; };
+    how.installed = [] { ADD_FAILURE() << "nothing was written"; };
+    const Result<Background> sync = begin(peer, entries_of(weights), how);
+    ASSERT_TRUE(sync.ok());
+    const Result<JointResult> outcome = wait(sync.value());
+    EXPECT_EQ(outcome.ok() ? Status{} : outcome.status(), how.may_install());
     EXPECT_EQ(weights[0], static_cast<float>(rank));
     const auto again = peer.sync_shared_state(0, SyncStrategy::kEnforcePopular, entries_of(weights),
                                               kPatience, {});
@@ -81,7 +84,7 @@ TEST(BackgroundSync, APeerThatMayNotWriteKeepsItsState) {
 }
 
 // The source has to wait for its device, which the test holds up.
-TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
+TEST(SyncCall, AWaitMayEndBeforeTheTransfers) {
   World world(2);
   std::promise<void> go_on;
   const auto slow = [&, first = true](const memory::DeviceCopy& copy,
@@ -98,39 +101,35 @@ TEST(BackgroundSync, AWaitMayEndBeforeTheTransfers) {
         std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
     const std::vector<StateSpan> entries{
         {"weights", DType::kUint8, {100000}, {}, &device, weights}};
-    const Result<Background> sync = peer.begin_sync(
-        0, SyncStrategy::kEnforcePopular, StateSpans::make(entries).value(), {}, kPatience, {});
+    const Result<Background> sync = begin(peer, entries);
     ASSERT_TRUE(sync.ok());
     if (rank == 1) {
       EXPECT_FALSE(sync.value()->ended());
-      EXPECT_FALSE(peer.wait_for(*sync.value(), monotonic_now(), {}, {}).has_value());
+      EXPECT_FALSE(sync.value()->wait(monotonic_now(), {}).has_value());
       EXPECT_FALSE(
-          peer.wait_for(*sync.value(), monotonic_now() + kPatience, [] { return true; }, {})
-              .has_value());
+          sync.value()->wait(monotonic_now() + kPatience, [] { return true; }).has_value());
       go_on.set_value();
     }
-    EXPECT_TRUE(wait(peer, sync.value()).ok());
+    EXPECT_TRUE(wait(sync.value()).ok());
     EXPECT_EQ(weights->bytes[99999], std::byte{1});
   });
 }
 
 // Rank 0 drops it after its end.
-TEST(BackgroundSync, AnAbandonedSyncEndsByItselfAndKeepsNothing) {
+TEST(SyncCall, AnAbandonedSyncEndsByItselfAndKeepsNothing) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000, static_cast<float>(rank));
     auto memory = std::make_shared<int>();
     const std::weak_ptr<int> kept = memory;
-    const Result<Background> sync = peer.begin_sync(0, SyncStrategy::kEnforcePopular,
-                                                    StateSpans::make(entries_of(weights)).value(),
-                                                    {std::move(memory)}, kPatience, {});
+    const Result<Background> sync = begin(peer, entries_of(weights), {std::move(memory)});
     ASSERT_TRUE(sync.ok());
     if (rank == 0) {
-      EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+      EXPECT_TRUE(sync.value()->wait_for_end(monotonic_now() + kPatience, {}));
     }
     EXPECT_FALSE(kept.expired());
     sync.value()->abandon();
-    EXPECT_TRUE(sync.value()->wait(monotonic_now() + kPatience, {}));
+    EXPECT_TRUE(sync.value()->wait_for_end(monotonic_now() + kPatience, {}));
     const Instant until = monotonic_now() + kPatience;
     while (!kept.expired() && monotonic_now() < until) std::this_thread::yield();
     EXPECT_TRUE(kept.expired()) << "before any other call";
@@ -139,7 +138,29 @@ TEST(BackgroundSync, AnAbandonedSyncEndsByItselfAndKeepsNothing) {
   });
 }
 
-TEST(BackgroundSync, ASourceWithoutMemoryFailsTheCallForAll) {
+TEST(SyncCall, SeveralThreadsThatWaitGetOneOutcome) {
+  World world(2);
+  world.each([](Peer& peer, uint32_t rank) {
+    std::vector<float> weights(1000, static_cast<float>(rank));
+    std::atomic<int> asked{0}, installed{0};
+    InBackground how;
+    how.may_install = [&] {
+      ++asked;
+      return Status{};
+    };
+    how.installed = [&] { ++installed; };
+    const Result<Background> sync = begin(peer, entries_of(weights), how);
+    ASSERT_TRUE(sync.ok());
+    const auto waits = [&] { EXPECT_TRUE(wait(sync.value()).ok()); };
+    std::thread other(waits);
+    waits();
+    other.join();
+    EXPECT_EQ(asked, 1);
+    EXPECT_EQ(installed, rank == 1 ? 1 : 0) << "only data that was fetched is written";
+  });
+}
+
+TEST(SyncCall, ASourceWithoutMemoryFailsTheCallForAll) {
   World world(2);
   const auto no_memory = [first = true](const memory::DeviceCopy& copy,
                                         memory::FakeDevice::Direction direction) mutable {
@@ -153,9 +174,8 @@ TEST(BackgroundSync, ASourceWithoutMemoryFailsTheCallForAll) {
         std::vector<std::byte>(100000, static_cast<std::byte>(rank + 1)));
     const std::vector<StateSpan> entries{
         {"weights", DType::kUint8, {100000}, {}, &device, weights}};
-    const Result<Background> sync = peer.begin_sync(
-        0, SyncStrategy::kEnforcePopular, StateSpans::make(entries).value(), {}, kPatience, {});
-    const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
+    const Result<Background> sync = begin(peer, entries);
+    const Result<JointResult> outcome = sync.ok() ? wait(sync.value()) : sync.status();
     ASSERT_FALSE(outcome.ok());
     EXPECT_NE(outcome.status().message.find("no memory left"), std::string::npos)
         << outcome.status().message;
@@ -163,16 +183,14 @@ TEST(BackgroundSync, ASourceWithoutMemoryFailsTheCallForAll) {
   });
 }
 
-TEST(BackgroundSync, AThreadThatThrowsGivesTheCallUp) {
+TEST(SyncCall, AThreadThatThrowsGivesTheCallUp) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000, static_cast<float>(rank));
     InBackground how;
     if (rank == 0) how.around = [](const auto&) { throw std::bad_alloc(); };
-    const Result<Background> sync =
-        peer.begin_sync(0, SyncStrategy::kEnforcePopular,
-                        StateSpans::make(entries_of(weights)).value(), how, kPatience, {});
-    const Result<JointResult> outcome = sync.ok() ? wait(peer, sync.value()) : sync.status();
+    const Result<Background> sync = begin(peer, entries_of(weights), how);
+    const Result<JointResult> outcome = sync.ok() ? wait(sync.value()) : sync.status();
     ASSERT_FALSE(outcome.ok());
     const Code code = outcome.status().code;  // of the others: its plan may have come before
     EXPECT_TRUE(rank == 0 ? code == Code::kSystem
@@ -182,37 +200,37 @@ TEST(BackgroundSync, AThreadThatThrowsGivesTheCallUp) {
   });
 }
 
-TEST(BackgroundSync, ALeavingPeerEndsItsThread) {
+TEST(SyncCall, ALeavingPeerEndsItsThread) {
   World world(2);
   std::vector<std::vector<float>> weights(2, std::vector<float>(1000, 1.0f));
   std::vector<Background> syncs(2);
   world.each([&](Peer& peer, uint32_t rank) {
-    const Result<Background> sync = begin(peer, weights[rank]);
+    const Result<Background> sync = begin(peer, entries_of(weights[rank]));
     ASSERT_TRUE(sync.ok());
     syncs[rank] = sync.value();
   });
   world.peer(1).leave(seconds(2));
   EXPECT_TRUE(syncs[1]->ended());
-  const Result<JointResult> own = wait(world.peer(1), syncs[1]);
+  const Result<JointResult> own = wait(syncs[1]);
   EXPECT_TRUE(own.ok() || own.status().code == Code::kInvalidState) << "either may come first";
-  EXPECT_TRUE(wait(world.peer(0), syncs[0]).ok()) << "all had voted, and nobody was stale";
+  EXPECT_TRUE(wait(syncs[0]).ok()) << "all had voted, and nobody was stale";
 }
 
-TEST(BackgroundSync, ErrorsOfTheVoteComeFromTheCall) {
+TEST(SyncCall, ErrorsOfTheVoteComeFromTheCall) {
   World world(2);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> weights(1000 + rank);
-    EXPECT_EQ(begin(peer, weights).status().code, Code::kSharedState);
+    EXPECT_EQ(begin(peer, entries_of(weights)).status().code, Code::kSharedState);
     EXPECT_TRUE(peer.are_peers_pending(kPatience, {}).ok()) << "nothing is under way";
   });
 }
 
-TEST(BackgroundSync, ItCanBeInterruptedBeforeAllHaveVoted) {
+TEST(SyncCall, ItCanBeInterruptedBeforeAllHaveVoted) {
   World world(2);
   std::vector<float> weights(1000);
-  const Status status = begin(world.peer(0), weights, 0, [] { return true; }).status();
+  const Status status = begin(world.peer(0), entries_of(weights), {}, [] { return true; }).status();
   EXPECT_EQ(status.message, "sync_shared_state was interrupted");
-  EXPECT_EQ(begin(world.peer(1), weights).status().code, Code::kOperationTimeout);
+  EXPECT_EQ(begin(world.peer(1), entries_of(weights)).status().code, Code::kOperationTimeout);
 }
 
 }  // namespace
