@@ -301,6 +301,22 @@ def test_deep_chain_is_found() -> None:
     assert not list(rules.includes_are_shallow(chain[1:]))
 
 
+def test_class_in_two_files_is_found() -> None:
+    def file(path: str, name: str) -> Source:
+        return source(path, f"namespace pccl {{\nvoid {name}() {{ work(); }}\n}}\n")
+
+    core = file("csrc/ring/core.cc", "Core::begin")
+    assert list(rules.classes_have_one_file([core, file("csrc/ring/core_late.cc", "Core::end")]))
+    for path, name in (
+        ("csrc/ring/core_check.cc", "Core::end"),
+        ("csrc/ring/late.cc", "Late::end"),
+        ("csrc/ring/late.cc", "end"),
+        ("csrc/link/core.cc", "Core::end"),
+        ("tests/cpp/ring/world.cc", "Core::end"),
+    ):
+        assert not list(rules.classes_have_one_file([core, file(path, name)])), path
+
+
 def test_copied_limit_is_found() -> None:
     limits = [
         source("csrc/protocol/limits.h", "inline constexpr size_t kStateKeysMax = large(65536);\n"),
@@ -339,6 +355,7 @@ def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _, _ in CASES} | {
         rules.no_include_cycle,
         rules.package_layers,
+        rules.classes_have_one_file,
         rules.limits_stand_once,
         rules.includes_are_shallow,
     }

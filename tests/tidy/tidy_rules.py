@@ -298,6 +298,23 @@ def functions_fit(sources: Iterable[Source]) -> Iterator[str]:
                 )
 
 
+def classes_have_one_file(sources: Iterable[Source]) -> Iterator[str]:
+    """One .cc defines the methods of a class; a file X_check.cc may have those that verify it."""
+    files: dict[tuple[str, str], set[str]] = {}
+    for source in sources:
+        if source.suffix != ".cc" or not source.path.startswith(("csrc/", "master/")):
+            continue
+        if source.folder == "csrc/torch" or source.stem.endswith("_check"):  # torch: by collective
+            continue
+        for function in source.functions:
+            owner, _, method = function.name.rpartition("::")
+            if owner and method:
+                files.setdefault((_layer(source) or "", owner), set()).add(source.path)
+    for (_, owner), paths in files.items():
+        if len(paths) > 1:
+            yield f"{' and '.join(sorted(paths))}: both define {owner}: which two ideas is it?"
+
+
 def sources_have_tests(sources: Iterable[Source]) -> Iterator[str]:
     sources = list(sources)
     paths = {source.path for source in sources}
@@ -563,6 +580,7 @@ ALL = (
     lines_fit,
     files_fit,
     functions_fit,
+    classes_have_one_file,
     sources_have_tests,
     command_line_is_light,
     limits_stand_once,
