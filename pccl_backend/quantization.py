@@ -34,18 +34,18 @@ ROUNDINGS = ("nearest", "stochastic")
 
 @dataclass(frozen=True)
 class MinMax:
-    """8 or 4 bits an element. Neighbours share a step, from the least to the greatest of them.
+    """8 or 4 bits an element. Neighbours share a scale, from the least to the greatest of them.
 
-    An element is off by half a step at most, and zero stays zero. A block with an infinity or a
+    An element is off by half a scale at most, and zero stays zero. A block with an infinity or a
     NaN, or whose sum overflows, becomes NaN as a whole.
 
     Attributes:
         bits: of an element as its member sends it: 8, or 4.
-        block: elements that share a step: a power of two from 32 to 1024. None: 256 for 8 bits, 64
+        block: elements that share a scale: a power of two from 32 to 1024. None: 256 for 8 bits, 64
             for 4.
         rounding: "nearest", or "stochastic": up or down at random, so that the mean of many sums of
-            the same tensors has no bias. An element is then off by a step at most. It is for means
-            over many rounds without error feedback, which is better and goes with "nearest".
+            the same tensors has no bias. An element is then off by a scale at most. It is for means
+            over many steps without error feedback, which is better and goes with "nearest".
         result_bits: of an element of the result: 8, or 16 (bfloat16).
 
     Raises:

@@ -12,7 +12,7 @@ struct WireFormat {
   static constexpr uint16_t kBlockMin = 32, kBlockMax = 1024, kResultBlock = 256;
 
   uint8_t bits = 0;         // of an element of a contribution: 8, 4, or 16 (bfloat16); 0: as it is
-  uint16_t block = 0;       // elements that share a step, a power of two; 0 unless bits are 8 or 4
+  uint16_t block = 0;       // elements that share a scale, a power of two; 0 unless bits are 8 or 4
   uint8_t result_bits = 0;  // of an element of the result: 8 or 16 (bfloat16); 0: as it is
   // Codes are rounded at random (csrc/memory/quantize.h), not to nearest. False if bits are 16.
   bool stochastic = false;

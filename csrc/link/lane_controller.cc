@@ -10,18 +10,18 @@
 namespace pccl::link {
 namespace {
 
-// A window is a few round trips. A connection reaches its full rate within two windows.
-constexpr uint32_t kWindowsToSettle = 2;
-constexpr uint32_t kWindowsToJudge = 2;
-constexpr uint32_t kWindowsToCompare = 3;
+// An interval is a few round trips. A connection reaches its full rate within two intervals.
+constexpr uint32_t kIntervalsToSettle = 2;
+constexpr uint32_t kIntervalsToJudge = 2;
+constexpr uint32_t kIntervalsToCompare = 3;
 // Back-off after the first heavy loss: all connections reached their full rate at the same time and
-// lost much, and need this many windows to recover.
-constexpr uint32_t kWindowsToRecover = 8;
+// lost much, and need this many intervals to recover.
+constexpr uint32_t kIntervalsToRecover = 8;
 constexpr uint32_t kBackOffMax = 256;
 // With fewer lanes, each loss costs a large part of the bytes in flight.
 constexpr uint32_t kFewest = 4;
-// The queue may be in the other direction, and may not last for ever. After this many windows, more
-// lanes are tried nevertheless.
+// The queue may be in the other direction, and may not last for ever. After this many intervals,
+// more lanes are tried nevertheless.
 constexpr uint32_t kQueuedForLong = 64;
 // RTT for each lane at the start. In all measurements, one flow with the buffers of a stock host
 // carried a tenth of the capacity of a path across an ocean. It carries more on a shorter path,
@@ -31,7 +31,7 @@ constexpr Duration kRttPerLane = std::chrono::milliseconds(4);
 constexpr uint32_t kMostAtFirst = 16;
 // Flows that share a path commonly differ by a factor of about two.
 constexpr uint64_t kSlowFactor = 4;
-constexpr uint8_t kSlowWindows = 2;
+constexpr uint8_t kSlowIntervals = 2;
 constexpr uint16_t kLeftOutFor = 64;
 
 }  // namespace
@@ -40,7 +40,7 @@ uint32_t LaneController::first(Duration rtt) {
   return static_cast<uint32_t>(std::clamp<int64_t>(rtt / kRttPerLane, kFewest, kMostAtFirst));
 }
 
-void LaneController::window(std::span<const uint64_t> rates, CongestionSignal signal) {
+void LaneController::interval(std::span<const uint64_t> rates, CongestionSignal signal) {
   PCCL_ASSERT(!rates.empty() && rates.size() <= protocol::kLanesMax);
   const auto up = static_cast<uint32_t>(rates.size());
   uint64_t rate = 0;
@@ -49,7 +49,7 @@ void LaneController::window(std::span<const uint64_t> rates, CongestionSignal si
   leave_out_slow(rates);
   if (fixed_) return choose(up);
   if (signal.lossy && !std::exchange(has_lost_, true))
-    more_.left = std::max(more_.left, kWindowsToRecover);
+    more_.left = std::max(more_.left, kIntervalsToRecover);
   if (slow_ == slow_before) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
     const bool go_on = trial_.instead_of == 0 || (judge(rate, signal) && signal.free());
@@ -63,7 +63,7 @@ void LaneController::window(std::span<const uint64_t> rates, CongestionSignal si
 // The lanes do not limit the link. That half of them carry as much needs no trial.
 void LaneController::idle_in_a_deep_queue(uint32_t up) {
   if (fixed_) return;
-  if (trial_.instead_of > 0) take_back_trial(false);  // no window would ever judge it
+  if (trial_.instead_of > 0) take_back_trial(false);  // no interval would ever judge it
   PCCL_ASSERT(up > 0);
   const uint32_t used = std::min(wanted_, up);
   if (used <= kFewest) return choose(up);
@@ -83,13 +83,13 @@ bool LaneController::held_by_buffers(uint32_t up) {
   return true;
 }
 
-bool LaneController::settled(uint32_t lane) const { return used_for_[lane] >= kWindowsToSettle; }
+bool LaneController::settled(uint32_t lane) const { return used_for_[lane] >= kIntervalsToSettle; }
 
 void LaneController::leave_out_slow(std::span<const uint64_t> rates) {
   sorted_.clear();
   for (uint32_t lane = 0; lane < rates.size(); ++lane) {
     if (is_inactive(lane)) continue;
-    if (used_for_[lane] < kWindowsToSettle) ++used_for_[lane];
+    if (used_for_[lane] < kIntervalsToSettle) ++used_for_[lane];
     if (settled(lane)) sorted_.push_back(rates[lane]);
   }
   if (sorted_.empty()) return;
@@ -100,14 +100,14 @@ void LaneController::leave_out_slow(std::span<const uint64_t> rates) {
     if ((slow_ & bit) != 0) {
       if (++left_out_for_[lane] < kLeftOutFor) continue;
       slow_ &= ~bit;
-      // one slow window is enough to exclude the lane again
-      slow_windows_[lane] = kSlowWindows - 1;
+      // one slow interval is enough to exclude the lane again
+      slow_intervals_[lane] = kSlowIntervals - 1;
       continue;
     }
     if (is_inactive(lane) || !settled(lane)) continue;
     if (rates[lane] * kSlowFactor >= middle) {
-      slow_windows_[lane] = 0;
-    } else if (++slow_windows_[lane] >= kSlowWindows) {
+      slow_intervals_[lane] = 0;
+    } else if (++slow_intervals_[lane] >= kSlowIntervals) {
       slow_ |= bit;
       left_out_for_[lane] = 0;
     }
@@ -117,16 +117,16 @@ void LaneController::leave_out_slow(std::span<const uint64_t> rates) {
 bool LaneController::judge(uint64_t rate, CongestionSignal signal) {
   PCCL_ASSERT(trial_.instead_of > 0 && trial_.instead_of != wanted_);
   const bool was_for_more = wanted_ > trial_.instead_of;
-  const uint32_t windows = ++trial_.windows;
+  const uint32_t intervals = ++trial_.intervals;
   // The result is clear, even if the lanes have not reached their full rate yet.
   const bool given_up = was_for_more ? signal.lossy && rate < trial_.rate_before
-                                     : windows > 1 && rate * 10 < trial_.rate_before * 9;
+                                     : intervals > 1 && rate * 10 < trial_.rate_before * 9;
   const bool clear =
-      was_for_more && signal.free() && windows > 1 && rate * 4 > trial_.rate_before * 5;
-  if (windows <= kWindowsToSettle && !clear && !given_up) return false;
+      was_for_more && signal.free() && intervals > 1 && rate * 4 > trial_.rate_before * 5;
+  if (intervals <= kIntervalsToSettle && !clear && !given_up) return false;
   trial_.rates += rate;
-  if (windows < kWindowsToSettle + kWindowsToJudge && !clear && !given_up) return false;
-  const uint64_t now = trial_.rates / kWindowsToJudge;
+  if (intervals < kIntervalsToSettle + kIntervalsToJudge && !clear && !given_up) return false;
+  const uint64_t now = trial_.rates / kIntervalsToJudge;
   // More lanes must bring more than 5 %; fewer lanes may cost less than 3 %.
   const bool pays = clear || (was_for_more ? now * 20 > trial_.rate_before * 21
                                            : now * 100 > trial_.rate_before * 97);
@@ -157,7 +157,7 @@ void LaneController::consider(uint64_t rate, uint32_t usable, CongestionSignal s
   has_queued_ |= signal.queued;
   without_queue_ = signal.queued ? 0 : without_queue_ + 1;
   remember(rate);
-  const uint32_t needed = signal.free() && !has_queued_ ? 1 : kWindowsToCompare;
+  const uint32_t needed = signal.free() && !has_queued_ ? 1 : kIntervalsToCompare;
   if (recent_.size() < needed) return;
   const bool free = without_queue_ >= needed;  // not only because of a trial of the other side
   if ((free || without_more_ >= kQueuedForLong) && more_.left == 0 && used < usable) {
@@ -165,17 +165,17 @@ void LaneController::consider(uint64_t rate, uint32_t usable, CongestionSignal s
     const uint32_t further = free ? used : std::max(used / 4, 1u);
     begin(std::min(used + further, usable), sum / recent_.size());
   } else if (signal.queued && fewer_.left == 0 && used > kFewest) {
-    // The best window is the standard. Otherwise the link would lose a lane whenever chance favours
-    // fewer lanes.
+    // The best interval is the standard. Otherwise the link would lose a lane whenever chance
+    // favours fewer lanes.
     begin(std::max(used - used / 4, kFewest), *std::max_element(recent_.begin(), recent_.end()));
   }
 }
 
-// If the lanes gained speed, earlier windows are no basis for a comparison.
+// If the lanes gained speed, earlier intervals are no basis for a comparison.
 void LaneController::remember(uint64_t rate) {
   if (!recent_.empty() && rate * 4 > recent_.back() * 5) recent_.clear();
   recent_.push_back(rate);
-  if (recent_.size() > kWindowsToCompare) recent_.erase(recent_.begin());
+  if (recent_.size() > kIntervalsToCompare) recent_.erase(recent_.begin());
 }
 
 void LaneController::begin(uint32_t wanted, uint64_t rate) {
@@ -204,12 +204,12 @@ void LaneController::check() const {
   PCCL_ASSERT(wanted_ > 0 && wanted() > 0);
   PCCL_ASSERT((slow_ & ~inactive_) == 0);
   for (uint32_t lane = 0; lane < protocol::kLanesMax; ++lane) {
-    PCCL_ASSERT(used_for_[lane] <= kWindowsToSettle);
+    PCCL_ASSERT(used_for_[lane] <= kIntervalsToSettle);
     PCCL_ASSERT(used_for_[lane] == 0 || !is_inactive(lane));
   }
   PCCL_ASSERT(trial_.instead_of == 0 || (!fixed_ && trial_.instead_of != wanted_));
-  PCCL_ASSERT(trial_.windows < kWindowsToSettle + kWindowsToJudge);
-  PCCL_ASSERT(recent_.size() <= kWindowsToCompare);
+  PCCL_ASSERT(trial_.intervals < kIntervalsToSettle + kIntervalsToJudge);
+  PCCL_ASSERT(recent_.size() <= kIntervalsToCompare);
   PCCL_ASSERT(more_.after <= kBackOffMax && fewer_.after <= kBackOffMax);
 }
 

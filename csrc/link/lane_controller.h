@@ -1,6 +1,6 @@
 // LaneController is the lane controller: it decides which lanes of a link carry chunks in one
 // direction. It is pure. PathMonitor owns it and feeds it on the peer loop: its input is the rate
-// of each lane, in windows of time during which every active lane always had data to send.
+// of each lane, in intervals of time during which every active lane always had data to send.
 // Rules:
 //   1. If nothing queues on the path, more lanes are tried. If something queues, fewer lanes are
 //      tried. A change that pays is kept.
@@ -11,7 +11,7 @@
 //      waits for all chunks.
 //   5. A rejected trial is repeated after a growing back-off, because networks change.
 // Invariants:
-//   1. An excluded lane is inactive. An inactive lane has not been in use for any window.
+//   1. An excluded lane is inactive. An inactive lane has not been in use for any interval.
 //   2. A trial changes the number of lanes. If that number is fixed, there is no trial.
 //   3. A change of the number of lanes begins a new comparison.
 #pragma once
@@ -45,8 +45,8 @@ class LaneController {
   };
   // `rates`: bytes per second of each lane that is up. The rate of an inactive lane does not
   // matter.
-  void window(std::span<const uint64_t> rates, CongestionSignal signal);
-  // In a few windows in a row, some active lane had nothing to send at times, and the data of the
+  void interval(std::span<const uint64_t> rates, CongestionSignal signal);
+  // In a few intervals in a row, some active lane had nothing to send at times, and the data of the
   // others stood in a deep queue. Halves the number of active lanes.
   void idle_in_a_deep_queue(uint32_t up);
   // The buffers of the active lanes limit them, and almost nothing is queued. Doubles the number of
@@ -69,10 +69,10 @@ class LaneController {
   struct Trial {
     uint32_t instead_of = 0;  // 0: no trial
     uint64_t rate_before = 0;
-    uint32_t windows = 0;
-    uint64_t rates = 0;  // sum over the windows that count
+    uint32_t intervals = 0;
+    uint64_t rates = 0;  // sum over the intervals that count
   };
-  // Back-off: windows until the same change is tried again. It grows after each rejected trial.
+  // Back-off: intervals until the same change is tried again. It grows after each rejected trial.
   struct BackOff {
     uint32_t left, after;
   };
@@ -90,15 +90,16 @@ class LaneController {
   const bool fixed_;
   uint32_t wanted_;
   protocol::LaneBits inactive_ = 0;
-  protocol::LaneBits slow_ = 0;                          // excluded lanes
-  std::array<uint8_t, protocol::kLanesMax> used_for_{};  // windows in use, at most kWindowsToSettle
-  std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // slow windows in a row
-  std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows since the exclusion
+  protocol::LaneBits slow_ = 0;  // excluded lanes
+  // Intervals in use, at most kIntervalsToSettle.
+  std::array<uint8_t, protocol::kLanesMax> used_for_{};
+  std::array<uint8_t, protocol::kLanesMax> slow_intervals_{};  // slow intervals in a row
+  std::array<uint16_t, protocol::kLanesMax> left_out_for_{};   // intervals since the exclusion
   Trial trial_;
-  std::vector<uint64_t> recent_;  // rates of the latest windows since the last trial
+  std::vector<uint64_t> recent_;  // rates of the latest intervals since the last trial
   BackOff more_{1, 4}, fewer_{48, 48};
-  uint32_t without_more_ = 0;                   // windows since the last trial of more lanes
-  uint32_t without_queue_ = 0;                  // windows in a row
+  uint32_t without_more_ = 0;                   // intervals since the last trial of more lanes
+  uint32_t without_queue_ = 0;                  // intervals in a row
   bool has_queued_ = false, has_lost_ = false;  // once or more; has_lost_: heavily
   std::vector<uint64_t> sorted_;
 };

@@ -10,12 +10,12 @@
 namespace pccl::link {
 namespace {
 
-constexpr int kRoundTripsPerWindow = 4;
-constexpr Duration kWindowMin = std::chrono::milliseconds(100);
+constexpr int kRoundTripsPerInterval = 4;
+constexpr Duration kIntervalMin = std::chrono::milliseconds(100);
 // An RTT varies by this much even if nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
-// Windows in a row with an idle lane. A single one may be the end of a call.
-constexpr int kIdleWindows = 3;
+// Intervals in a row with an idle lane. A single one may be the end of a call.
+constexpr int kIdleIntervals = 3;
 // A queue is deep if its delay exceeds the RTT by this factor. Half of such a queue still keeps the
 // path busy.
 constexpr int kDeep = 2;
@@ -23,8 +23,8 @@ constexpr int kDeep = 2;
 // twice as many lanes.
 constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
-// A rate is known after this many windows. One alone may be an exception.
-constexpr size_t kWindowsForRate = 3;
+// A rate is known after this many intervals. One alone may be an exception.
+constexpr size_t kIntervalsForRate = 3;
 // A sender that shares its core is woken up much sooner.
 constexpr Duration kUnsentTime = std::chrono::milliseconds(20);
 constexpr uint64_t kUnsentMin = 16u << 10;
@@ -33,14 +33,14 @@ constexpr uint64_t kUnsentMin = 16u << 10;
 
 PathMonitor::PathMonitor(Duration rtt, uint32_t lanes, bool fixed)
     : rtt_(rtt),
-      window_length_(std::max(kRoundTripsPerWindow * rtt, kWindowMin)),
+      interval_length_(std::max(kRoundTripsPerInterval * rtt, kIntervalMin)),
       controller_(lanes, fixed) {}
 
 void PathMonitor::add(Carrier& lane) {
   PCCL_ASSERT(std::find(lanes_.begin(), lanes_.end(), &lane) == lanes_.end());
   lanes_.push_back(&lane);
   controller_.set_up(static_cast<uint32_t>(lanes_.size()));
-  window_.reset();
+  interval_.reset();
 }
 
 bool PathMonitor::used(const Carrier& lane) const {
@@ -58,34 +58,34 @@ bool PathMonitor::chunk_sent(const Carrier& lane, Instant now) {
 
 bool PathMonitor::chunk_left(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
-  PCCL_DCHECK(now >= sampled_at_ && now >= idle_at_ && (!window_ || now >= window_->at));
+  PCCL_DCHECK(now >= sampled_at_ && now >= idle_at_ && (!interval_ || now >= interval_->at));
   if (buffers_hold(now) && controller_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
-    window_.reset();
+    interval_.reset();
     return true;
   }
   if (lane.idle()) {
-    window_.reset();
+    interval_.reset();
     return lane_idle(now);
   }
-  if (!window_) window_ = sample(now, true);
-  if (now - window_->at < window_length_) return false;
-  const Sample before = *std::exchange(window_, std::nullopt);
+  if (!interval_) interval_ = sample(now, true);
+  if (now - interval_->at < interval_length_) return false;
+  const Sample before = *std::exchange(interval_, std::nullopt);
   const bool all_busy = std::none_of(lanes_.begin(), lanes_.end(), [this](const Carrier* one) {
     return used(*one) && one->idle();
   });
   if (!all_busy) return false;
-  window_ = sample(now, false);
+  interval_ = sample(now, false);
   if (before.finding_speed) return false;
-  window_over(before, *window_);
-  idle_windows_ = 0;
+  interval_over(before, *interval_);
+  idle_intervals_ = 0;
   return true;
 }
 
 // Returns true if the buffers of the active lanes were the limit for most of the time that they had
-// data to send, and the queue is shallow. It needs `window_length_` of such time for each active
+// data to send, and the queue is shallow. It needs `interval_length_` of such time for each active
 // lane; several calls may add up to it. Inactive lanes add nothing.
 bool PathMonitor::buffers_hold(Instant now) {
-  if (now - sampled_at_ < window_length_) return false;
+  if (now - sampled_at_ < interval_length_) return false;
   sampled_at_ = now;
   const Sample now_sample = sample(now, false);
   Duration busy = -busy_before_, held = -held_before_;
@@ -95,18 +95,18 @@ bool PathMonitor::buffers_hold(Instant now) {
   }
   const int in_use = static_cast<int>(lanes_.size()) - std::popcount(controller_.inactive());
   PCCL_ASSERT(in_use > 0);
-  if (busy < in_use * window_length_) return false;
+  if (busy < in_use * interval_length_) return false;
   busy_before_ += busy;
   held_before_ += held;
   return held * 2 > busy && queue(now_sample) * kShallow < rtt_;
 }
 
 bool PathMonitor::lane_idle(Instant now) {
-  if (now - idle_at_ < window_length_) return false;
-  idle_windows_ = now - idle_at_ < 2 * window_length_ ? idle_windows_ + 1 : 0;
+  if (now - idle_at_ < interval_length_) return false;
+  idle_intervals_ = now - idle_at_ < 2 * interval_length_ ? idle_intervals_ + 1 : 0;
   idle_at_ = now;
-  if (idle_windows_ < kIdleWindows) return false;
-  idle_windows_ = 0;
+  if (idle_intervals_ < kIdleIntervals) return false;
+  idle_intervals_ = 0;
   const Sample now_sample = sample(now, false);
   if (queue(now_sample) > kDeep * std::max(rtt_, kJitter) && can_grow(now_sample))
     controller_.idle_in_a_deep_queue(static_cast<uint32_t>(lanes_.size()));
@@ -120,7 +120,7 @@ PathMonitor::Sample PathMonitor::sample(Instant now, bool finding_speed) const {
 }
 
 // Counts the segments that have arrived. Sent segments may still be in flight, or stand in a queue.
-void PathMonitor::window_over(const Sample& before, const Sample& after) {
+void PathMonitor::interval_over(const Sample& before, const Sample& after) {
   PCCL_ASSERT(after.at > before.at);
   PCCL_ASSERT(before.paths.size() == lanes_.size() && after.paths.size() == lanes_.size());
   const double seconds = to_seconds(after.at - before.at);
@@ -134,7 +134,7 @@ void PathMonitor::window_over(const Sample& before, const Sample& after) {
   const LaneController::CongestionSignal signal{
       .queued = queue(after) > std::max(rtt_ / 8, kJitter), .lossy = loses(before, after)};
   note_rate(before, after, std::accumulate(rates.begin(), rates.end(), uint64_t{0}));
-  controller_.window(rates, signal);
+  controller_.interval(rates, signal);
 }
 
 // If the buffers were the limit for most of the time, the network can carry more.
@@ -145,7 +145,7 @@ void PathMonitor::note_rate(const Sample& before, const Sample& after, uint64_t 
     held += after.paths[index].held - before.paths[index].held;
   }
   if (rate == 0 || held * 2 > busy) return;
-  if (rates_.size() == kWindowsForRate) rates_.erase(rates_.begin());
+  if (rates_.size() == kIntervalsForRate) rates_.erase(rates_.begin());
   rates_.push_back(rate);
   highest_rate_ = std::max(highest_rate_, this->rate());
 }
@@ -158,7 +158,7 @@ uint64_t PathMonitor::unsent_max() const {
 }
 
 uint64_t PathMonitor::rate() const {
-  if (rates_.size() < kWindowsForRate) return 0;
+  if (rates_.size() < kIntervalsForRate) return 0;
   std::vector<uint64_t> sorted = rates_;
   std::sort(sorted.begin(), sorted.end());
   return sorted[sorted.size() / 2];
@@ -208,9 +208,9 @@ void PathMonitor::check() const {
   controller_.check();
   const auto up = static_cast<int>(lanes_.size());
   PCCL_ASSERT(lanes_.empty() || std::popcount(controller_.inactive()) < up);
-  PCCL_ASSERT(!window_ || window_->paths.size() == lanes_.size());
-  PCCL_ASSERT(idle_windows_ < kIdleWindows);
-  PCCL_ASSERT(rates_.size() <= kWindowsForRate);
+  PCCL_ASSERT(!interval_ || interval_->paths.size() == lanes_.size());
+  PCCL_ASSERT(idle_intervals_ < kIdleIntervals);
+  PCCL_ASSERT(rates_.size() <= kIntervalsForRate);
 }
 
 }  // namespace pccl::link

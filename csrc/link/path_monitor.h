@@ -2,12 +2,12 @@
 // and feeds the lane controller (LaneController), which decides which lanes are inactive. It
 // belongs to the peer loop.
 //
-// It cuts the time that only the network limits us into windows of a few round trips. It needs no
-// window to find that the buffers of the lanes are the limit: the system counts that time for each
-// lane. On a link to another machine without a wan path it finds the rate alone.
+// It cuts the time that only the network limits us into intervals of a few round trips. It needs
+// no interval to find that the buffers of the lanes are the limit: the system counts that time for
+// each lane. On a link to another machine without a wan path it finds the rate alone.
 // Invariants:
 // 1. At least one lane is active.
-// 2. A window has a sample of every lane: it ends when a lane comes up.
+// 2. An interval has a sample of every lane: it ends when a lane comes up.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class PathMonitor {
 
   // REQUIRES: `lane` outlives this, and was not added before.
   void add(Carrier& lane);
-  // A chunk has left on this lane, and another may have begun. True: a window is over, and
+  // A chunk has left on this lane, and another may have begun. True: an interval is over, and
   // inactive() may have changed.
   bool chunk_sent(const Carrier& lane, Instant now);
   // One bit for each inactive lane, in the order of add().
@@ -45,7 +45,7 @@ class PathMonitor {
   // Number of active lanes for the next link to the same peer.
   uint32_t lanes_wanted() const { return controller_.wanted(); }
   // Bytes per second that arrive at the other end while only the network limits the lanes: the
-  // median of the last windows without a limit by a buffer. 0: not known yet.
+  // median of the last intervals without a limit by a buffer. 0: not known yet.
   uint64_t rate() const;
   // Upper bound for unsent bytes in a lane's socket: small enough for urgent data, large enough to
   // bridge the sender's wake-up. 0: not known yet.
@@ -58,7 +58,7 @@ class PathMonitor {
   struct Sample {
     Instant at;
     std::vector<PathInfo> paths;  // one for each lane
-    bool finding_speed = false;   // the window that begins here does not count
+    bool finding_speed = false;   // the interval that begins here does not count
   };
 
   bool chunk_left(const Carrier& lane, Instant now);
@@ -66,23 +66,23 @@ class PathMonitor {
   bool lane_idle(Instant now);
   bool buffers_hold(Instant now);
   Sample sample(Instant now, bool finding_speed) const;
-  void window_over(const Sample& before, const Sample& after);
+  void interval_over(const Sample& before, const Sample& after);
   void note_rate(const Sample& before, const Sample& after, uint64_t rate);
   Duration queue(const Sample& sample) const;
   bool can_grow(const Sample& sample) const;  // most of the active lanes
   static bool loses(const Sample& before, const Sample& after);
 
   const Duration rtt_;
-  const Duration window_length_;
+  const Duration interval_length_;
   LaneController controller_;
   std::vector<Carrier*> lanes_;
   // Its first sample. Since then all active lanes have always had something to send.
-  std::optional<Sample> window_;
+  std::optional<Sample> interval_;
   Instant sampled_at_;                        // time of the last check of buffers
   Duration busy_before_{0}, held_before_{0};  // of all lanes, at the last answer
   Instant idle_at_;                           // when an idle lane was last counted
-  int idle_windows_ = 0;                      // in a row
-  std::vector<uint64_t> rates_;               // of the last windows, kWindowsForRate at most
+  int idle_intervals_ = 0;                    // in a row
+  std::vector<uint64_t> rates_;               // of the last intervals, kIntervalsForRate at most
   uint64_t highest_rate_ = 0;                 // that rate() has had
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 using namespace vector;
 
-constexpr uint16_t kNanStep = 0x7fc0;
+constexpr uint16_t kNanScale = 0x7fc0;
 // A float whose last place is 1. Adding it rounds a number below 2^22 to an integer, to even.
 constexpr float kRounder = 0x1.8p23f;
 constexpr int32_t kRounderBits = 0x4b400000;
@@ -31,12 +31,13 @@ constexpr size_t kFloatsMax = Quantization::kBlockMax;
 constexpr size_t kPadding = 32;
 using Buffer = float[kFloatsMax + kPadding];
 
-struct Scale {
-  uint16_t step = 0;  // bfloat16
+// A code stands for (code - zero) * scale.
+struct Affine {
+  uint16_t scale = 0;  // bfloat16
   uint8_t zero = 0;
 };
 
-float step_of(Scale scale) { return std::bit_cast<float>(uint32_t{scale.step} << 16); }
+float scale_of(Affine affine) { return std::bit_cast<float>(uint32_t{affine.scale} << 16); }
 
 // ---- Elements as floats -------------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ PCCL_INLINE T greatest(const Vector<T, kBytes>& v) {
 // `x` has floats, in whole vectors. The zero point of a block that is rounded at random is rounded
 // up: then no code is below 0.
 template <size_t kBytes, bool kRandom>
-PCCL_INLINE Scale scale_of(const std::byte* x, size_t elements, int levels) {
+PCCL_INLINE Affine affine_of(const std::byte* x, size_t elements, int levels) {
   using Floats = Vector<float, kBytes>;
   using Signed = Vector<int32_t, kBytes>;
   Floats low{}, high{};
@@ -132,17 +133,17 @@ PCCL_INLINE Scale scale_of(const std::byte* x, size_t elements, int levels) {
     const Signed magnitude = (Signed)v & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
-  if (greatest<int32_t, kBytes>(largest) >= 0x7f800000) return {kNanStep, 0};
+  if (greatest<int32_t, kBytes>(largest) >= 0x7f800000) return {kNanScale, 0};
   const float lo = -greatest<float, kBytes>(-low), hi = greatest<float, kBytes>(high);
   const float part = 1.0f / static_cast<float>(levels);
   const auto bits = std::bit_cast<uint32_t>(hi * part - lo * part);
-  const Scale scale{static_cast<uint16_t>((bits + 0xffffu) >> 16), 0};
-  if (step_of(scale) < 0x1p-126f) return {};
-  const float exact = -lo * (1.0f / step_of(scale));
+  const Affine affine{static_cast<uint16_t>((bits + 0xffffu) >> 16), 0};
+  if (scale_of(affine) < 0x1p-126f) return {};
+  const float exact = -lo * (1.0f / scale_of(affine));
   const float zero = exact + kRounder;
   int32_t code = std::bit_cast<int32_t>(zero) - kRounderBits;
   if (kRandom && zero - kRounder < exact) ++code;
-  return {scale.step, static_cast<uint8_t>(code)};
+  return {affine.scale, static_cast<uint8_t>(code)};
 }
 
 // The random numbers of a block. An element that is at bit k * kBits of a word takes 16 of the 64
@@ -174,11 +175,11 @@ PCCL_INLINE void to_shift(const Block<kBytes>& bits, Vector<float, kBytes>& shif
 // The output for a block: its codes, the numbers that they decode to, or both.
 enum class Makes { kCodes, kNumbers, kBoth };
 
-// The factor of codes. If the step is not finite, all products are the positive quiet
-// NaN, whatever step was sent.
-float factor_of(Scale scale) {
-  return (scale.step & 0x7f80) == 0x7f80 ? std::bit_cast<float>(uint32_t{kNanStep} << 16)
-                                         : step_of(scale);
+// The factor of codes. If the scale is not finite, all products are the positive quiet
+// NaN, whatever scale was sent.
+float factor_of(Affine affine) {
+  return (affine.scale & 0x7f80) == 0x7f80 ? std::bit_cast<float>(uint32_t{kNanScale} << 16)
+                                           : scale_of(affine);
 }
 
 // Numbers of the vector at word `at` that are elements of a block, and the first one of them is
@@ -193,14 +194,14 @@ PCCL_INLINE size_t count_of(size_t element, size_t at, size_t words, size_t elem
 // one of words. Calls put(element, count, vector) with the decoded values of the codes. `x` has
 // floats.
 template <size_t kBytes, int kBits, bool kWhole, bool kRandom, Makes kMakes>
-PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words, Scale scale,
+PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words, Affine affine,
                               const Draws& draws, std::byte* codes, auto& put) {
   using Floats = Vector<float, kBytes>;
   using Signed = Vector<int32_t, kBytes>;
   constexpr int32_t kMost = (1 << kBits) - 1;
-  const bool plain = scale.step != 0 && scale.step != kNanStep;  // infinity * 0 is no number
-  const float factor = factor_of(scale), inverse = plain ? 1.0f / factor : 0.0f;
-  const int32_t offset = kRounderBits - scale.zero;
+  const bool plain = affine.scale != 0 && affine.scale != kNanScale;  // infinity * 0 is no number
+  const float factor = factor_of(affine), inverse = plain ? 1.0f / factor : 0.0f;
+  const int32_t offset = kRounderBits - affine.zero;
   for (size_t at = 0; at < words; at += kBytes / 4) {
     Block<kBytes> word{}, early{}, late{};  // random bits
 #pragma GCC unroll 8
@@ -221,7 +222,7 @@ PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words,
       if constexpr (kRandom) code = code < kMost ? code : Signed{} + kMost;
       if constexpr (kMakes != Makes::kNumbers) word |= (Block<kBytes>)code << (kBits * k);
       if constexpr (kMakes == Makes::kCodes) continue;
-      v = __builtin_convertvector(code - int32_t{scale.zero}, Floats) * factor;
+      v = __builtin_convertvector(code - int32_t{affine.zero}, Floats) * factor;
       put(element, count_of<kBytes, kWhole>(element, at, words, elements), v);
     }
     const size_t here = kWhole ? kBytes : (words - at) * 4;
@@ -230,11 +231,11 @@ PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words,
 }
 
 template <size_t kBytes, int kBits, bool kWhole>
-PCCL_INLINE void decode_block(const std::byte* from, size_t elements, size_t words, Scale scale,
+PCCL_INLINE void decode_block(const std::byte* from, size_t elements, size_t words, Affine affine,
                               auto& put) {
   using Floats = Vector<float, kBytes>;
   using Signed = Vector<int32_t, kBytes>;
-  const float factor = factor_of(scale);
+  const float factor = factor_of(affine);
   for (size_t at = 0; at < words; at += kBytes / 4) {
     Block<kBytes> word{};
     copy<kBytes>(&word, from + 4 * at, kWhole ? kBytes : (words - at) * 4);
@@ -242,7 +243,7 @@ PCCL_INLINE void decode_block(const std::byte* from, size_t elements, size_t wor
     for (int k = 0; k < 32 / kBits; ++k) {
       const size_t element = static_cast<size_t>(k) * words + at;
       const auto code = (Signed)((word >> (kBits * k)) & ((1u << kBits) - 1));
-      Floats v = __builtin_convertvector(code - int32_t{scale.zero}, Floats) * factor;
+      Floats v = __builtin_convertvector(code - int32_t{affine.zero}, Floats) * factor;
       put(element, count_of<kBytes, kWhole>(element, at, words, elements), v);
     }
   }
@@ -305,14 +306,14 @@ size_t blocks_of(const Quantization& how, size_t elements) {
 // The places of the three parts of a block on the wire.
 template <typename Byte>
 struct Place {
-  Byte *step, *zero, *codes;
+  Byte *scale, *zero, *codes;
   Place(const Quantization& how, Stretch stretch, Byte* row)
-      : step(row + 2 * (stretch.first / how.block)),
+      : scale(row + 2 * (stretch.first / how.block)),
         zero(row + 2 * blocks_of(how, stretch.row) + stretch.first / how.block),
         codes(row + 3 * blocks_of(how, stretch.row) +
               4 * words_of(how, how.block) * (stretch.first / how.block)) {}
   void next(size_t bytes) {
-    step += 2;
+    scale += 2;
     ++zero;
     codes += bytes;
   }
@@ -346,20 +347,20 @@ PCCL_INLINE void encode(const Input& input, auto& sink) {
       std::fill_n(buffer + here, kPadding, 0.0f);
       x = none;
     }
-    const Scale scale = scale_of<kBytes, kRandom>(x, here, (1 << kBits) - 2);
+    const Affine affine = affine_of<kBytes, kRandom>(x, here, (1 << kBits) - 2);
     draws.word = (rounding.first + stretch.first + at) / how.block * words_of(how, how.block);
     if constexpr (kMakes != Makes::kCodes) sink.begin(at, here);
     if (whole) {
-      encode_block<kBytes, kBits, true, kRandom, kMakes>(x, here, words, scale, draws, place.codes,
+      encode_block<kBytes, kBits, true, kRandom, kMakes>(x, here, words, affine, draws, place.codes,
                                                          sink);
     } else {
-      encode_block<16, kBits, false, kRandom, kMakes>(x, here, words, scale, draws, place.codes,
+      encode_block<16, kBits, false, kRandom, kMakes>(x, here, words, affine, draws, place.codes,
                                                       sink);
     }
     if constexpr (kMakes != Makes::kCodes) sink.end();
     if constexpr (kMakes == Makes::kNumbers) continue;
-    std::memcpy(place.step, &scale.step, 2);
-    std::memcpy(place.zero, &scale.zero, 1);
+    std::memcpy(place.scale, &affine.scale, 2);
+    std::memcpy(place.zero, &affine.zero, 1);
     place.next(4 * words);
   }
 }
@@ -371,14 +372,14 @@ PCCL_INLINE void decode(const Quantization& how, const std::byte* row, Stretch s
   for (size_t at = 0; at < stretch.count; at += how.block) {
     const size_t here = std::min<size_t>(how.block, stretch.count - at);
     const size_t words = words_of(how, here);
-    Scale scale;
-    std::memcpy(&scale.step, place.step, 2);
-    std::memcpy(&scale.zero, place.zero, 1);
+    Affine affine;
+    std::memcpy(&affine.scale, place.scale, 2);
+    std::memcpy(&affine.zero, place.zero, 1);
     sink.begin(at, here);
     if (here == how.block && words % (kBytes / 4) == 0) {
-      decode_block<kBytes, kBits, true>(place.codes, here, words, scale, sink);
+      decode_block<kBytes, kBits, true>(place.codes, here, words, affine, sink);
     } else {
-      decode_block<16, kBits, false>(place.codes, here, words, scale, sink);
+      decode_block<16, kBits, false>(place.codes, here, words, affine, sink);
     }
     sink.end();
     place.next(4 * words);

@@ -1,33 +1,33 @@
 // quantize: floats as 8 or 4 bits. Elements are cut into blocks of neighbours, counted from the
-// start of the tensor, and each block has a step and a zero point of its own:
+// start of the tensor, and each block has a scale and a zero point of its own:
 //
 //   lo = min(0, least element), hi = max(0, greatest element), L = 2^bits - 2
-//   step = hi * (1 / L) - lo * (1 / L), rounded up to a bfloat16;  zero = rint(-lo / step)
-//   code = rint(element / step) + zero;  decoded = (code - zero) * step
+//   scale = hi * (1 / L) - lo * (1 / L), rounded up to a bfloat16;  zero = rint(-lo / scale)
+//   code = rint(element / scale) + zero;  decoded = (code - zero) * scale
 //
 // An element that is 0 decodes to 0. No code is out of range: rint(a) + rint(b) <= a + b + 1, and
-// (hi - lo) / step exceeds L by less than 1 part in 2^20. With 16 bits an element is a bfloat16,
+// (hi - lo) / scale exceeds L by less than 1 part in 2^20. With 16 bits an element is a bfloat16,
 // and there are no blocks.
 //
-// Instead of rint(element / step), which rounds to nearest, the rounding may be at random: to the
-// integer below or above, with a mean that is element / step. `zero` is then rounded up, and codes
+// Instead of rint(element / scale), which rounds to nearest, the rounding may be at random: to the
+// integer below or above, with a mean that is element / scale. `zero` is then rounded up, and codes
 // above the greatest one become that (at most 1 in 2^15, and only at the upper end of a block).
 //
-// On the wire, n elements are the steps of their blocks (2 bytes each, little-endian), the zero
+// On the wire, n elements are the scales of their blocks (2 bytes each, little-endian), the zero
 // points (1 byte each), and the codes, block by block. The codes of a block of m elements are
 // w = ceil(m * bits / 32) words of 32 bits, little-endian: element k * w + i is in word i, at bit
 // k * bits. Bits without an element hold the code
 // of 0.
 //
 // Invariant: the same bits, always, as in csrc/memory/kernels.h: codes depend only on the elements
-// of a block. A product (code - zero) * step has at most 16 significant bits, so it is exact.
-// Special values: a block with an infinity or a NaN decodes to NaN as a whole. If the step would be
-// below the smallest normal float (2^-126), all elements decode to 0. -0 decodes to 0. A number
+// of a block. A product (code - zero) * scale has at most 16 significant bits, so it is exact.
+// Special values: a block with an infinity or a NaN decodes to NaN as a whole. If the scale would
+// be below the smallest normal float (2^-126), all elements decode to 0. -0 decodes to 0. A number
 // less than 1 part in 128 below the largest float may decode to an infinity.
 //
 // Plain functions over memory of any alignment. They allocate nothing and may be called from any
-// thread. The error of an element is at most (1 + 2^-14) * step / 2, and step is at most
-// (hi - lo) / L * (1 + 2^-7), or (hi - lo) if there is no step. Rounded at random, the error is at
+// thread. The error of an element is at most (1 + 2^-14) * scale / 2, and scale is at most
+// (hi - lo) / L * (1 + 2^-7), or (hi - lo) if there is no scale. Rounded at random, the error is at
 // most twice as large.
 #pragma once
 

@@ -3,8 +3,8 @@
 DiLoCo does not share frozen parameters, nor buffers with `buffers="own"`. If the peers train
 adapters on different bases, the mean of the adapters is useless, and no error shows it. Therefore
 each peer hashes each such tensor before it joins. One number that represents all hashes of a peer
-travels with each round. If the numbers of the peers differ, the peers exchange their hashes once,
-and each logs a warning that names the tensors and the peers.
+travels with each outer step. If the numbers of the peers differ, the peers exchange their hashes
+once, and each logs a warning that names the tensors and the peers.
 
 The hashes travel in a table of a fixed size, because the peers may have different tensors. Each
 tensor adds its hash to one slot of the first half, chosen by its name, and to one slot of the
@@ -39,7 +39,7 @@ SHOWN_MAX = 4  # names in a warning
 class Bases:
     """The hashes of the tensors that this peer does not share.
 
-    If the processes of a host have only parts of them, this peer compares nothing: other hosts may
+    If the processes of a host have only shards of them, this peer compares nothing: other hosts may
     be cut differently.
 
     Args:
@@ -77,7 +77,7 @@ class Bases:
         """Return whether the peers compare their hashes now: the same result on all peers.
 
         Args:
-            numbers: the numbers of all members in a round.
+            numbers: the numbers of all members in an outer step.
         """
         sure = {number for _, number in numbers if number}
         if len(sure) < 2 or list(self._compared) == list(numbers):

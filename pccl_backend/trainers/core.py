@@ -4,16 +4,16 @@ The trainer asks `next` for an action, carries it out, and reports its end: `did
 or `call_failed`. If an action raised without a report, `next` returns the same action again.
 So a call of the trainer that raised continues where it stopped.
 
-A *round* averages one fragment of the model and moves it: one outer step. With overlap 0 a round
-is finished within one boundary (and measured again at each POST). Otherwise it is in flight while
+An *outer step* averages one fragment of the model and moves it. With overlap 0 an outer step is
+finished within one boundary (and measured again at each POST). Otherwise it is in flight while
 inner steps are taken:
 
     blocking     POST  AWAIT  APPLY  LOAD  UPDATE  SYNC
     overlapped   [AWAIT  APPLY  LOAD]  TURN  UPDATE  SYNC  POST     ... AWAIT  APPLY  LOAD
 
-TURN measures the next fragment to send. If the round in flight concerns the same fragment, TURN
-also applies and loads that round: the new pseudo-gradient must be measured before the round changes
-the parameters ("send before receive at the same step").
+TURN measures the next fragment to send. If the outer step in flight concerns the same fragment,
+TURN also applies and loads that outer step: the new pseudo-gradient must be measured before the
+outer step changes the parameters ("send before receive at the same step").
 
 After a meeting that has admitted a newcomer, the SYNC of a boundary continues in the background:
 the newcomer fetches the state while the others continue. The shared tensors are lent meanwhile, so
@@ -22,13 +22,13 @@ the others SETTLE before they write these tensors or meet again:
     blocking     ... UPDATE  SYNC     POST  SETTLE  AWAIT  APPLY ...
     overlapped   TURN  UPDATE  SYNC  POST     SETTLE  AWAIT  APPLY  LOAD
 
-No round is in flight during UPDATE and SYNC. Therefore the shared state is complete at each SYNC,
-and a newcomer joins with one SYNC. The shared state contains the members' next step
+No outer step is in flight during UPDATE and SYNC. Therefore the shared state is complete at each
+SYNC, and a newcomer joins with one SYNC. The shared state contains the members' next step
 (`Progress.then`): in an overlapped run, and after a loss, they POST at once, and so does the
 newcomer, with weight 0. If the others continued while it fetched the state, it is `late`: it takes
 fewer inner steps, so that they do not wait for it at the next boundary.
 
-A failed round is posted again after UPDATE and SYNC (a *repair*).
+A failed outer step is posted again after UPDATE and SYNC (a *repair*).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Core:
         progress: the shared progress; `then` and `position` are as of the last SYNC.
         delta: the content of the pseudo-gradient's buffer.
         steps: inner steps since the last boundary.
-        attempts: number of times that the round was posted.
-        blank: whether this peer was admitted in the middle of this round.
+        attempts: number of times that the outer step was posted.
+        blank: whether this peer was admitted in the middle of this outer step.
         met: whether a meeting has ended whose result no call has returned.
         started: whether this peer holds the same state as the others.
         lent: whether a SYNC continues in the background.
@@ -96,12 +96,12 @@ class Core:
 
     @property
     def fragment(self) -> int:
-        """The fragment of the round in flight, or of the next round."""
-        return self.progress.rounds % self._fragments
+        """The fragment of the outer step in flight, or of the next outer step."""
+        return self.progress.outer_steps % self._fragments
 
     @property
     def fused(self) -> bool:
-        """Whether TURN applies the round that has landed."""
+        """Whether TURN applies the outer step that has landed."""
         return self.delta is Delta.MEAN and self._fragments == 1
 
     @property
@@ -137,7 +137,7 @@ class Core:
         return Action.SETTLE if self.lent and action not in (None, Action.POST) else action
 
     def _of_the_flight(self) -> Action | None:
-        """Return the action that ends the round in flight, if this call ends it."""
+        """Return the action that ends the outer step in flight, if this call ends it."""
         match self.delta:
             case Delta.FLYING if self._lands:
                 return Action.AWAIT
@@ -150,7 +150,7 @@ class Core:
                 return None
 
     def _of_the_boundary(self) -> Action | None:
-        """Return the action that advances the boundary, or posts a failed round again."""
+        """Return the action that advances the boundary, or posts a failed outer step again."""
         if self._boundary is Boundary.BEGUN and self._steps_on:
             turns = not self.blocking and self.delta is Delta.FREE
             return Action.TURN if turns else Action.POST
@@ -158,7 +158,7 @@ class Core:
 
     @property
     def _lands(self) -> bool:
-        """Whether the call ends the round in flight."""
+        """Whether the call ends the outer step in flight."""
         if self._goal is Goal.START:
             return self._boundary is Boundary.BEGUN
         return self._boundary is not Boundary.DONE
@@ -204,7 +204,7 @@ class Core:
         """Inner steps from the last boundary to the next one."""
         assert self._every is not None
         flies = self.delta in (Delta.FLYING, Delta.OWN, Delta.MEAN)
-        place = (self.progress.rounds + (flies and not self.blocking)) % self._fragments
+        place = (self.progress.outer_steps + (flies and not self.blocking)) % self._fragments
         return (place + 1) * self._every // self._fragments - place * self._every // self._fragments
 
     def did(self, action: Action) -> None:
@@ -255,8 +255,8 @@ class Core:
         self.attempts += 1
 
     def _count(self, inner_steps: int) -> None:
-        rounds, steps = self.progress.rounds + 1, self.progress.inner_steps + inner_steps
-        self.progress = replace(self.progress, rounds=rounds, inner_steps=steps)
+        outer_steps, steps = self.progress.outer_steps + 1, self.progress.inner_steps + inner_steps
+        self.progress = replace(self.progress, outer_steps=outer_steps, inner_steps=steps)
 
     def offer(self) -> tuple[int, Progress]:
         """Return revision and progress to share in the next SYNC.
@@ -270,7 +270,9 @@ class Core:
     def _offered_progress(self) -> Progress:
         then, position = Then.STEPS, 0
         if not self.started:
-            return self.progress  # unchanged if no round was applied since this peer was a member
+            return (
+                self.progress
+            )  # unchanged if no outer step was applied since this peer was a member
         if self.delta is Delta.OWN:
             overdue = self._boundary is Boundary.BEGUN
             then = Then.POST_NOW if self.may_go_on else Then.POST
@@ -281,7 +283,7 @@ class Core:
             then = Then.FINISH
         elif self.may_go_on:
             then = Then.STEPS_NOW
-        return Progress(self.progress.rounds, then, position, self.progress.inner_steps)
+        return Progress(self.progress.outer_steps, then, position, self.progress.inner_steps)
 
     def resume(self, revision: int, progress: Progress) -> None:
         """Begin with an agreed state of a run. The members take inner steps next."""
@@ -311,7 +313,7 @@ class Core:
             self._come_in(agreed)
 
     def _come_in(self, agreed: Progress) -> None:
-        """Put a newcomer into the same place of the round as the others."""
+        """Put a newcomer into the same place of the outer step as the others."""
         self.started = True
         self.steps = 0
         self.late = agreed.then in (Then.STEPS_NOW, Then.POST_NOW)
@@ -356,7 +358,7 @@ class Core:
             self._boundary = Boundary.NONE
 
     def leave(self) -> None:
-        """This peer is out of the run: drop the unfinished round, and keep the counters."""
+        """This peer is out of the run: drop the unfinished outer step, and keep the counters."""
         self._goal = self._meeting = None
         self._boundary = Boundary.NONE
         self._repair = self._repaired = self._whole = self.met = self.started = False

@@ -1,14 +1,14 @@
 """DDP: average the gradients at each optimizer step, with peers that come and go.
 
-Before an optimizer steps, a *round* averages the new gradients of all optimizers of the trainer.
-After all optimizers with a new gradient have stepped, the peers meet: newcomers are admitted, lost
-peers removed, and all hold the same bits of parameters, optimizer state and buffers. A newcomer
-receives all of these from the others.
+Before an optimizer steps, an *outer step* averages the new gradients of all optimizers of the
+trainer. After all optimizers with a new gradient have stepped, the peers meet: newcomers are
+admitted, lost peers removed, and all hold the same bits of parameters, optimizer state and buffers.
+A newcomer receives all of these from the others.
 
 So optimizers that step after one backward (Muon for the matrices, AdamW for the rest) have one
-round and one meeting. Two optimizers with a backward each (a GAN) have a round each. If the second
-backward has given both a gradient, the peers cannot know whether both step; then they meet at the
-beginning of the next round.
+outer step and one meeting. Two optimizers with a backward each (a GAN) have an outer step each. If
+the second backward has given both a gradient, the peers cannot know whether both step; then they
+meet at the beginning of the next outer step.
 
 If a peer is lost while the gradients travel, the survivors meet and average them again. A newcomer
 that is admitted at that moment contributes no gradient, takes the same step as the others, and
@@ -54,9 +54,9 @@ class DDP(Trainer):
     """Data-parallel training of one model in one peer group. Use it from one thread.
 
     Put the training loop into its `with` block. All peers take the same steps. A peer that came
-    back has missed some, so end the loop by `revision`, the number of rounds that the run has had,
-    and not by a count of your own. A GAN has two rounds in an iteration. The optimizers' settings
-    belong to each peer: compute a learning rate's schedule from `revision`.
+    back has missed some, so end the loop by `revision`, the number of outer steps that the run has
+    had, and not by a count of your own. A GAN has two outer steps in an iteration. The optimizers'
+    settings belong to each peer: compute a learning rate's schedule from `revision`.
 
     Gradients accumulate over several backwards as usual. An optimizer may be given a closure that
     it evaluates once. A parameter without a gradient on all peers keeps `grad = None`. If only some
@@ -137,7 +137,7 @@ class DDP(Trainer):
 
     @property
     def revision(self) -> int:
-        """Number of rounds that the run has had, over all peers' lives."""
+        """Number of outer steps that the run has had, over all peers' lives."""
         if self._made is None:
             return 0
         copies = self._made.copies
@@ -176,8 +176,8 @@ class DDP(Trainer):
         if gradients.given and self._asked == covers and not self._backward.changed():
             return
         self._require_all_stepped()
-        stale = not self._end_round()
-        self._round(Step.of_set(covers, len(self._optimizers)), stale=stale)
+        stale = not self._end_outer_step()
+        self._outer_step(Step.of_set(covers, len(self._optimizers)), stale=stale)
         self._asked = covers
 
     def start(self, *, strategy: Strategy = "enforce_popular") -> SyncInfo:
@@ -188,14 +188,14 @@ class DDP(Trainer):
     start.__doc__ = Trainer.start.__doc__
 
     def meet(self) -> tuple[Topology, SyncInfo]:
-        self._end_taken_round()
+        self._end_taken_outer_step()
         return super().meet()
 
     meet.__doc__ = Trainer.meet.__doc__
 
     def finish(self) -> None:
         """Meet, if the peers have stepped since the last meeting. The block does it at its end."""
-        self._end_taken_round()
+        self._end_taken_outer_step()
         super().finish()
 
     # --- The hooks --------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class DDP(Trainer):
         return (arguments[0], once, *arguments[2:]), options
 
     def _evaluated_once(self, index: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure that evaluates the given one, then runs a round."""
+        """Return a closure that evaluates the given one, then runs an outer step."""
         self._unevaluated = True
 
         def once() -> Any:
@@ -260,7 +260,7 @@ class DDP(Trainer):
         return once
 
     def _average_for(self, index: int) -> None:
-        """Make the mean gradients for an optimizer's step, unless the last round has made them."""
+        """Make the mean gradients for an optimizer's step, unless they are made already."""
         own, gradients = 1 << index, self._gradients
         with self._held():
             looks = len(self._optimizers) > 1 or gradients.given
@@ -279,9 +279,9 @@ class DDP(Trainer):
                     self._require_mean(index)
                     return
             self._require_all_stepped()
-            stale = not self._end_round()
+            stale = not self._end_outer_step()
             scale = _take_scale(self._optimizers[index])
-            self._round(Step.of_one(index, covers=changed, scale=scale), stale=stale)
+            self._outer_step(Step.of_one(index, covers=changed, scale=scale), stale=stale)
 
     def _after(self, index: int, *_: object) -> None:
         """An optimizer has stepped: meet, if it was the last one with new gradients."""
@@ -302,11 +302,11 @@ class DDP(Trainer):
         if gradients.doubtful:  # a GradScaler may have skipped earlier ones because of an infinity
             left &= -1 << index
         if not left & ~gradients.stepped:
-            self._end_round()
+            self._end_outer_step()
 
-    # --- The round --------------------------------------------------------------------------------
+    # --- The outer step ---------------------------------------------------------------------------
 
-    def _round(self, step: Step, *, stale: bool) -> None:
+    def _outer_step(self, step: Step, *, stale: bool) -> None:
         """Average the gradients, once the others are at this step, too.
 
         Args:
@@ -326,7 +326,7 @@ class DDP(Trainer):
                 waits, gradients.counts = theirs != 0 and not gradients.counts, False
                 if gradients.is_own_step or (stale and theirs == 0):
                     break
-                stale = not self._meet_after_round() or stale
+                stale = not self._meet_after_outer_step() or stale
             self._placed = self._member
             for parameter in gradients.give(own=True):
                 self._backward.averaged(parameter)
@@ -340,16 +340,16 @@ class DDP(Trainer):
         new = self._engine().received and self._placed != self._member
         return len(self._optimizers) == 1 or not new
 
-    def _meet_after_round(self) -> bool:
-        """Finish the round. Return False if this peer was removed and came back."""
+    def _meet_after_outer_step(self) -> bool:
+        """Finish the outer step. Return False if this peer was removed and came back."""
         engine = self._engine()
         if not self._run(Goal.STEP):
             return False
         self._observer.stepped(self, self._end_step(engine))
         return True
 
-    def _end_round(self) -> bool:
-        """Meet, if the last round is open. Return whether its gradients are still valid.
+    def _end_outer_step(self) -> bool:
+        """Meet, if the last outer step is open. Return whether its gradients are still valid.
 
         They are invalid if they belong to older parameters: this peer came back, or it has received
         a step of the others that it had skipped because of an infinity.
@@ -358,18 +358,18 @@ class DDP(Trainer):
         if self._gradients.given or engine.core.closing:
             doubtful = self._gradients.doubtful
             with self._held():
-                stays = self._meet_after_round()
+                stays = self._meet_after_outer_step()
             info = self._engine().info
             stays = stays and not (doubtful and info is not None and info.rx_bytes > 0)
         self._asked = 0
         return stays
 
-    def _end_taken_round(self) -> None:
+    def _end_taken_outer_step(self) -> None:
         """Meet, if the program has stepped since the last meeting."""
         if self._made is None or self._made.info is None:
             return
         if self._gradients.stepped or self._made.core.closing:
-            self._end_round()
+            self._end_outer_step()
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:

@@ -349,7 +349,7 @@ class DiLoCo(Trainer):
         """A `with` block that gives the model the global parameters, for evaluation. Not joint.
 
         It keeps a copy of the local parameters, and restores them at its end. In a host, each
-        process sets its own part of the model to the global parameters.
+        process sets its own shard of the model to the global parameters.
 
         Example:
             >>> with outer.global_parameters():

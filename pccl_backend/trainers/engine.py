@@ -103,7 +103,7 @@ class Engine:
         info: result of the last sync_shared_state; None before the first one.
         joined, left: names of the peers that joined and left since the trainer last cleared them.
         waited_s, reduce_s: see OuterStep.
-        attempts: number of times that the last round was posted.
+        attempts: number of times that the last outer step was posted.
         late_s: duration of the first sync in seconds; see Core.late.
         received: whether the first sync brought this peer the others' state.
     """
@@ -204,13 +204,13 @@ class Engine:
             raise
 
     def leave(self) -> None:
-        """End the round in flight, and begin again as a newcomer with the present model."""
+        """End the outer step in flight, and begin again as a newcomer with the present model."""
         self.core.end_call()
         try:
             while self.core.delta in (Delta.FLYING, Delta.MEAN, Delta.APPLIED):
                 self.core.want(Goal.RECEIVE)
                 action = self.core.next()
-                assert action is not None, "the round is in flight"
+                assert action is not None, "the outer step is in flight"
                 self._carry_out(action)
             self.settle()
         except pccl.PcclError:
@@ -311,7 +311,7 @@ class Engine:
         try:
             return self._exchange.gather(bases.table(), counts=counts, group=self.group)
         except pccl.PcclError:
-            return None  # a peer was lost: the others compare in their next round
+            return None  # a peer was lost: the others compare in their next outer step
 
     def _warn_of_bases(self, comparison: Gathering) -> None:
         assert self._bases is not None, "there is something to compare"
@@ -323,7 +323,7 @@ class Engine:
             log.warning("%s", text)
 
     def _repeat_without(self, outcome: Outcome) -> None:
-        """Drop a round with unlike messages. All peers meet and send again, or raise."""
+        """Drop an outer step with unlike messages. All peers meet and send again, or raise."""
         text = self.copies.difference(outcome)
         goes_on = self.copies.follows(outcome)
         self.copies.failed()

@@ -1,4 +1,4 @@
-"""Exchange: the all-reduce of one round, with the weights that travel in it.
+"""Exchange: the all-reduce of one outer step, with the weights that travel in it.
 
 The mean of pseudo-gradients is ``sum(w * delta) / sum(w)``. Each peer scales its own by its weight,
 and the all-reduce adds. Four rows travel before the pseudo-gradient, with one slot for each rank:
@@ -46,7 +46,7 @@ HEAD = 1 << 10  # elements that a message keeps free before its body, for the ro
 
 
 class Message(Protocol):
-    """The data of a round.
+    """The data of an outer step.
 
     Attributes:
         counters: int64; the peers take the greatest value of each element; may be empty.
@@ -66,7 +66,7 @@ class Message(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """This peer's contribution to a round, without its tensor.
+    """This peer's contribution to an outer step, without its tensor.
 
     Attributes:
         weight: its weight in the mean; 0 if it does not count.
@@ -81,7 +81,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a round; equal on all peers.
+    """The result of an outer step; equal on all peers.
 
     Attributes:
         contributors: number of peers whose pseudo-gradients count.
@@ -242,7 +242,7 @@ class Exchange:
     def gather(
         self, row: torch.Tensor, *, counts: bool, group: dist.ProcessGroup | None
     ) -> Gathering:
-        """Begin to send a row to all peers of the last round. Its all-reduces must have ended."""
+        """Begin to send a row to all peers of the last outer step, whose all-reduces have ended."""
         with quantize(None):
             return Gathering(
                 row,

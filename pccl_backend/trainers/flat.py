@@ -11,7 +11,7 @@ of the first fragment. They travel as a difference, too, so an unchanged buffer 
 Integer and bool buffers have a flat tensor of their own.
 
 If several processes of a host share the model, each has such buffers over the same memory. Each
-process writes its own parts of the model (shards.py).
+process writes its own shards of the model (shards.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pccl_backend.trainers.exchange import HEAD
 from pccl_backend.trainers.layout import Layout, difference
 from pccl_backend.trainers.pieces import Piece, cut
 from pccl_backend.trainers.settings import Settings
-from pccl_backend.trainers.shards import part_of
+from pccl_backend.trainers.shards import shard_of
 
 __all__ = ["Buffers", "Make", "Plan"]
 
@@ -88,7 +88,7 @@ class Buffers:
         self._kept, self.counters = tensors["kept"], tensors["counters"]
         self._leads = leads
         self._parts = {
-            piece.name: part_of(layout.tensor(piece.name), leads=leads) for piece in self.pieces()
+            piece.name: shard_of(layout.tensor(piece.name), leads=leads) for piece in self.pieces()
         }
         self._remembered: list[torch.Tensor] = []
         self._scratch: torch.Tensor | None = None
@@ -279,18 +279,18 @@ class Buffers:
         return self._layout.local(piece.name)
 
     def _global(self, piece: Piece) -> torch.Tensor:
-        return self._part(piece, self.global_[piece.start : piece.stop])
+        return self._shard(piece, self.global_[piece.start : piece.stop])
 
     def _delta_piece(self, fragment: int, piece: Piece) -> torch.Tensor:
         start = self.spans[fragment][0]
-        return self._part(piece, self.delta(fragment)[piece.start - start : piece.stop - start])
+        return self._shard(piece, self.delta(fragment)[piece.start - start : piece.stop - start])
 
     def _kept_piece(self, fragment: int, piece: Piece) -> torch.Tensor:
         start = self.spans[fragment][0]
-        return self._part(piece, self._kept[piece.start - start : piece.stop - start])
+        return self._shard(piece, self._kept[piece.start - start : piece.stop - start])
 
-    def _part(self, piece: Piece, flat: torch.Tensor) -> torch.Tensor:
-        """Return this process's part of one whole parameter or buffer."""
+    def _shard(self, piece: Piece, flat: torch.Tensor) -> torch.Tensor:
+        """Return this process's shard of one whole parameter or buffer."""
         return self._parts[piece.name].of(flat.view(piece.shape))
 
     def _written(self, fragment: int) -> list[Piece]:

@@ -1,7 +1,7 @@
-"""Gradients: the message of DDP in a round, and the model itself as shared state.
+"""Gradients: the message of DDP in an outer step, and the model itself as shared state.
 
-A round serves one step of this peer's loop. The step has a number, which shows whether peers are at
-different steps. The message consists of
+An outer step serves one step of this peer's loop. The step has a number, which shows whether peers
+are at different steps. The message consists of
 
 - the gradients of all optimizers, with zeros where the step needs none;
 - the changes of the model's float buffers;
@@ -13,9 +13,9 @@ different steps. The message consists of
 
 A peer whose loop is not at this step contributes nothing (weight 0): a newcomer within a step, a
 peer that came back, a peer with a gradient that is not finite. It takes the mean of the others. If
-the round was not for its own next step, it takes their steps here, in `apply`. The others might
-have stepped differently, so its state is then in doubt: in the next sync it receives the tensors
-that differ.
+the outer step was not for its own next step, it takes their steps here, in `apply`. The others
+might have stepped differently, so its state is then in doubt: in the next sync it receives the
+tensors that differ.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ NUMBER_MAX = (1 << 24) - 1  # a float32 holds it exactly
 
 @dataclass(frozen=True)
 class Step:
-    """The step that a round serves.
+    """The step that an outer step serves.
 
     Attributes:
         number: of the optimizer that steps, from 1; above their count, of a set of optimizers.
         covers: the optimizers with new gradients, as a sum of 1 << index; includes the stepping
             one.
         scale: the factor of a GradScaler in the gradients; None: they are unscaled.
-        scaled: the optimizers whose gradients keep the factor after the round.
+        scaled: the optimizers whose gradients keep the factor after the outer step.
         steps: the optimizers that are certain to step. If another optimizer has an infinity, only
             its own gradients are dropped.
     """
@@ -79,8 +79,8 @@ class Gradients:
         unsure: whether the others may be at another step, because this peer is new.
         given: whether the parameters have the mean gradients, and the peers have not met since.
         stepped: optimizers that have stepped since; like `expected` a sum of 1 << index.
-        expected: optimizers that received a gradient in the last round.
-        sick: whether this peer's gradients of the last round were not finite.
+        expected: optimizers that received a gradient in the last outer step.
+        sick: whether this peer's gradients of the last outer step were not finite.
         steps_itself: whether this class calls the optimizers, not the program.
         doubtful: the number of contributors that must still be members, so that at least one of
             them has taken the step; 0 if this peer has taken it.
@@ -196,7 +196,7 @@ class Gradients:
         return f"{names}: another step than {theirs}; its gradients do not count in this one"
 
     def follows(self, outcome: Outcome) -> bool:
-        """Return whether this peer can send again, after a round that no peer uses.
+        """Return whether this peer can send again, after an outer step that no peer uses.
 
         A newcomer then sends nothing until the others are at the step of its loop.
         """
@@ -336,7 +336,7 @@ class Gradients:
 
     @property
     def is_own_step(self) -> bool:
-        """Whether the round that has landed is for the step of this peer's loop."""
+        """Whether the outer step that has landed is for the step of this peer's loop."""
         theirs = self.outcome.setting
         if theirs == self.step.number:
             return True
@@ -376,7 +376,7 @@ class Gradients:
         self.given, self.stepped = True, 0
 
     def are_means(self, index: int, *, changed: Callable[[torch.Tensor], bool]) -> bool:
-        """Return whether an optimizer's gradients still are the means of the last round.
+        """Return whether an optimizer's gradients still are the means of the last outer step.
 
         A changed factor shows in a few elements, so only the smallest gradients are compared.
 
@@ -459,7 +459,7 @@ class Gradients:
     failed = hold = interrupted
 
     def restart(self) -> None:
-        """Drop the means of the last round, because this peer is out of the run."""
+        """Drop the means of the last outer step, because this peer is out of the run."""
         self.given, self.doubtful = False, 0
 
 

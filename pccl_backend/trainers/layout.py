@@ -59,7 +59,7 @@ class Slot(NamedTuple):
     """A parameter or buffer, as it was at the start."""
 
     shape: torch.Size
-    local: torch.Size  # of the part in this process
+    local: torch.Size  # of the shard in this process
     dtype: torch.dtype
 
     @staticmethod
@@ -68,8 +68,8 @@ class Slot(NamedTuple):
         return Slot(tensor.shape, local, tensor.dtype)
 
     def __str__(self) -> str:
-        part = f", of which {tuple(self.local)} is here" if self.local != self.shape else ""
-        return f"{self.dtype} of shape {tuple(self.shape)}{part}"
+        shard = f", of which {tuple(self.local)} is here" if self.local != self.shape else ""
+        return f"{self.dtype} of shape {tuple(self.shape)}{shard}"
 
 
 class Layout:
@@ -172,7 +172,7 @@ class Layout:
         return found
 
     def local(self, name: str) -> torch.Tensor:
-        """Return this process's part of the tensor, to read or to write."""
+        """Return this process's shard of the tensor, to read or to write."""
         return reals(local_of(self.tensor(name)))
 
     def read_counters(self, *, out: torch.Tensor) -> None:
@@ -192,7 +192,7 @@ class Layout:
             self._signed(name).copy_(view)
 
     def _signed(self, name: str) -> torch.Tensor:
-        """Return this process's part of a counter; uint64 is viewed as int64."""
+        """Return this process's shard of a counter; uint64 is viewed as int64."""
         local = self.local(name)
         return local.view(torch.int64) if local.dtype is torch.uint64 else local
 

@@ -47,12 +47,14 @@ class Nesterov:
     def adopt(self) -> None:
         """Do nothing: the sync has written the momentum in place."""
 
-    def apply(self, theirs: torch.Tensor, step: torch.Tensor, *, start: int, rounds: int) -> None:
+    def apply(
+        self, theirs: torch.Tensor, step: torch.Tensor, *, start: int, outer_steps: int
+    ) -> None:
         """Move the elements of `theirs`, which begin at `start`; `step` is overwritten.
 
         Nothing is allocated after the first change, so the method does not fail halfway.
         """
-        lr = self._lr(rounds) if callable(self._lr) else self._lr
+        lr = self._lr(outer_steps) if callable(self._lr) else self._lr
         scratch = torch.empty(min(CHUNK, len(theirs)), dtype=theirs.dtype, device="cpu")
         momentum = self.momentum[start : start + len(theirs)]
         flats = theirs, momentum, step

@@ -29,7 +29,7 @@ class Replica:
 
     Attributes:
         message: the buffers: a part of them travels.
-        outcome: the result of the last round that has landed.
+        outcome: the result of the last outer step that has landed.
         inner_steps: inner steps that this peer has taken.
     """
 
@@ -43,7 +43,9 @@ class Replica:
         buffers.fill()
         self._rule = self._make_rule()
         self._learned = False  # whether the buffer holds the learning of the local copy
-        self._kept = False  # carry: whether the local copy was kept when the last round was sent
+        self._kept = (
+            False  # carry: whether the local copy was kept when the last outer step was sent
+        )
         # Steps and amount at the last send of each fragment, and at the last measurement.
         self._sent = [(0, 0.0)] * settings.fragments
         self._measured_at = (0, 0.0)
@@ -80,7 +82,7 @@ class Replica:
         `outer_lr` may be a function of the number of outer steps. So call this once all peers have
         agreed on this number.
         """
-        return self._settings.shown(self._core.progress.rounds)
+        return self._settings.shown(self._core.progress.outer_steps)
 
     def number(self) -> int:
         """Return a number from 1 to 2**24 - 1 that represents these settings."""
@@ -106,13 +108,13 @@ class Replica:
         self._learned = False
 
     def measure(self) -> Share:
-        """Measure the pseudo-gradient since the last round, for a blocking trainer."""
+        """Measure the pseudo-gradient since the last outer step, for a blocking trainer."""
         self._learned = False
         self.message.measure(self._core.fragment)
         return self._weigh(self._core.fragment)
 
     def turn(self) -> Share:
-        """Measure the next fragment to send; if the landed round is of this one, apply it, too."""
+        """Measure the next fragment to send. Apply the landed outer step if it is of this one."""
         fragment, alpha = self._core.fragment, self._settings.alpha
         if self._core.fused:
             self._swap(fragment)
@@ -127,7 +129,7 @@ class Replica:
         return self._weigh(fragment)
 
     def landed(self, outcome: Outcome) -> None:
-        """Take note of the result of a round that has landed."""
+        """Take note of the result of an outer step that has landed."""
         self.outcome = outcome
         if self._residuals is not None:
             self._residuals.landed(self._core.fragment, quantized=outcome.quantized)
@@ -139,7 +141,7 @@ class Replica:
 
     def load(self) -> None:
         """Bring the moved globals into the local copy."""
-        fragment = (self._core.progress.rounds - 1) % self._settings.fragments
+        fragment = (self._core.progress.outer_steps - 1) % self._settings.fragments
         if self._core.blocking:
             if self._interrupted:
                 self.message.measure_since(fragment)
@@ -178,7 +180,7 @@ class Replica:
             self._learned = True
 
     def adopt(self) -> Share | None:
-        """Continue from the received globals; return a newcomer's share of the round."""
+        """Continue from the received globals; return a newcomer's share of the outer step."""
         share = None
         self.take()
         if self._learned:
@@ -233,8 +235,8 @@ class Replica:
             start, stop = moved[0].start, moved[-1].stop
             step = delta[start - first : stop - first]
             if isinstance(self._rule, Nesterov):
-                rounds = self._core.progress.rounds
-                self._rule.apply(theirs[start:stop], step, start=start, rounds=rounds)
+                outer_steps = self._core.progress.outer_steps
+                self._rule.apply(theirs[start:stop], step, start=start, outer_steps=outer_steps)
             else:
                 self._rule.apply_fragment(fragment, step)
         for piece in pieces:

@@ -1,7 +1,7 @@
 """Residuals: the rounding errors of each fragment, for the error feedback of a trainer.
 
-A failed round may be measured again, with another pseudo-gradient. Therefore the rounding error of
-a round counts only once the round has landed.
+A failed outer step may be measured again, with another pseudo-gradient. Therefore the rounding
+error of an outer step counts only once the outer step has landed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Residuals:
         self._format = format
         self._spans = spans
         self._lost = torch.zeros(spans[-1][1], device="cpu")
-        self._pending: torch.Tensor | None = None  # of the round under way
+        self._pending: torch.Tensor | None = None  # of the outer step under way
 
     @property
     def lost(self) -> torch.Tensor:
@@ -40,11 +40,11 @@ class Residuals:
         self._pending = loss_of(delta, self._format)
 
     def drop(self) -> None:
-        """Forget this round: it is measured again, or sends nothing of this peer."""
+        """Forget this outer step: it is measured again, or sends nothing of this peer."""
         self._pending = None
 
     def landed(self, fragment: int, *, quantized: bool) -> None:
-        """Count the rounding error of a landed round. Without quantization it is zero."""
+        """Count the rounding error of a landed outer step. Without quantization it is zero."""
         if self._pending is not None:
             self._of(fragment).copy_(self._pending if quantized else torch.zeros((), device="cpu"))
         self._pending = None

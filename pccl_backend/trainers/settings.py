@@ -81,16 +81,16 @@ class Settings:
         if self.error_feedback and self.quantize is not None:
             check_feedback(self.quantize)
 
-    def shown(self, rounds: int) -> str:
+    def shown(self, outer_steps: int) -> str:
         """Return a text with the settings that must be equal on all peers.
 
         Args:
-            rounds: outer steps so far, for a learning rate that is a function of them.
+            outer_steps: outer steps so far, for a learning rate that is a function of them.
         """
         if self.outer_optimizer is not None:
             rule = "an outer_optimizer"
         else:
-            rate = self.outer_lr(rounds) if callable(self.outer_lr) else self.outer_lr
+            rate = self.outer_lr(outer_steps) if callable(self.outer_lr) else self.outer_lr
             rule = f"outer_lr={rate:g}, outer_momentum={self.outer_momentum:g}"
         alpha = self.alpha
         mix = self.mix if alpha is None or self.mix == "delay" else f"{alpha:g}"

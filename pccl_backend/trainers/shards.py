@@ -1,4 +1,4 @@
-"""Shards: the part of each parameter in this process, if the processes of a host share the model.
+"""Shards: the elements of each parameter in this process, if a host's processes share the model.
 
 FSDP2 cuts a parameter into shards, one for each process of a host. The outer state has the names
 and shapes of the whole model. Therefore hosts may have different numbers of processes, and a
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 __all__ = [
-    "Part",
+    "Shard",
     "check_whole",
     "is_dtensor",
     "local_of",
-    "part_of",
     "reshard",
+    "shard_of",
 ]
 
 
@@ -38,32 +38,32 @@ def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The part of a whole tensor that this process has.
+class Shard:
+    """The elements of a whole tensor that this process has.
 
     Attributes:
         slices: one for each dimension.
-        writes: whether this process writes the part into the memory of the host. If several
-            processes have the same part, only the first of them writes it.
+        writes: whether this process writes the shard into the memory of the host. If several
+            processes have the same shard, only the first of them writes it.
     """
 
     slices: tuple[slice, ...]
     writes: bool
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return this part of a tensor of the whole shape, as a view."""
+        """Return this shard of a tensor of the whole shape, as a view."""
         return whole[self.slices]
 
 
-def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
-    """Return this process's part of a parameter or buffer of the model.
+def shard_of(tensor: torch.Tensor, *, leads: bool) -> Shard:
+    """Return this process's shard of a parameter or buffer of the model.
 
     Args:
         tensor: the parameter or buffer.
         leads: whether this process is the first of its host, which writes the uncut tensors.
     """
     if not is_dtensor(tensor):
-        return Part((slice(None),) * tensor.dim(), writes=leads)
+        return Shard((slice(None),) * tensor.dim(), writes=leads)
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     mesh: Any = tensor.device_mesh
@@ -72,15 +72,15 @@ def part_of(tensor: torch.Tensor, *, leads: bool) -> Part:
     place = mesh.get_coordinate()
     assert place is not None, "the trainer has seen this process in the mesh"
     copies = [at for at, how in zip(place, tensor.placements, strict=True) if how.is_replicate()]
-    return Part(slices, writes=not any(copies))
+    return Shard(slices, writes=not any(copies))
 
 
 def reshard(model: torch.nn.Module) -> None:
-    """Replace the whole parameters that a model has within a pass by its parts.
+    """Replace the whole parameters that a model has within a pass by its shards.
 
     FSDP2 leaves the root of a model whole after a forward pass, until a backward pass. The whole
     parameters are copies: writes to them are lost, and the next pass would not see writes to the
-    parts.
+    shards.
     """
     if (fsdp := sys.modules.get("torch.distributed.fsdp")) is None:
         return
@@ -90,7 +90,7 @@ def reshard(model: torch.nn.Module) -> None:
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this process's part of a parameter or buffer, to read or to write."""
+    """Return this process's shard of a parameter or buffer, to read or to write."""
     tensor = tensor.detach()
     if not is_dtensor(tensor):
         return tensor

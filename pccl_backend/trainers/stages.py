@@ -11,7 +11,9 @@ __all__ = ["Action", "Boundary", "Delta", "Goal", "Progress", "Then"]
 class Action(Enum):
     """An action of the trainer."""
 
-    TURN = auto()  # measure the next pseudo-gradient, and apply and load the round that has landed
+    TURN = (
+        auto()
+    )  # measure the next pseudo-gradient, and apply and load the outer step that has landed
     POST = auto()  # begin the all-reduce; a blocking trainer measures first
     AWAIT = auto()  # wait for the all-reduce
     APPLY = auto()  # move the global parameters
@@ -26,8 +28,8 @@ class Goal(Enum):
 
     START = auto()  # become a member with the same state as the others
     STEP = auto()  # pass a boundary
-    RECEIVE = auto()  # finish the round in flight
-    MEET = auto()  # finish the round in flight, then meet
+    RECEIVE = auto()  # finish the outer step in flight
+    MEET = auto()  # finish the outer step in flight, then meet
 
 
 class Delta(Enum):
@@ -46,7 +48,7 @@ class Boundary(Enum):
     NONE = auto()  # inner steps are next
     BEGUN = auto()
     TURNED = auto()  # overlapped: the next pseudo-gradient is measured; meet, then post
-    LOADED = auto()  # blocking: the round is finished; meet
+    LOADED = auto()  # blocking: the outer step is finished; meet
     DONE = auto()  # finished, but no call has returned its result yet
 
 
@@ -65,23 +67,23 @@ class Progress:
     """The core's part of the shared state.
 
     Attributes:
-        rounds: number of outer steps.
+        outer_steps: number of outer steps.
         then: the members' next step, for a newcomer.
         position: inner steps that the members have taken since the last boundary.
         inner_steps: inner steps that a peer has taken since the run began, on average.
     """
 
-    rounds: int = 0
+    outer_steps: int = 0
     then: Then = Then.STEPS
     position: int = 0
     inner_steps: int = 0
 
     def values(self) -> list[int]:
         """Return the four numbers that are shared."""
-        return [self.rounds, self.then.value, self.position, self.inner_steps]
+        return [self.outer_steps, self.then.value, self.position, self.inner_steps]
 
     @staticmethod
     def of(values: list[int]) -> Progress:
         """Return the progress from the numbers of `values`."""
-        rounds, then, position, inner_steps = values
-        return Progress(rounds, Then(then), position, inner_steps)
+        outer_steps, then, position, inner_steps = values
+        return Progress(outer_steps, Then(then), position, inner_steps)

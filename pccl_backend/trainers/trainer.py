@@ -125,7 +125,7 @@ class Trainer:
     @property
     def revision(self) -> int:
         """Number of outer steps that the global parameters have had, over all peers' lives."""
-        return 0 if self._made is None else self._made.core.progress.rounds
+        return 0 if self._made is None else self._made.core.progress.outer_steps
 
     @together
     def start(self, *, strategy: Strategy = "enforce_popular") -> SyncInfo:
@@ -165,7 +165,8 @@ class Trainer:
                 outer.meet()
 
         If the call raised, call it again. After a `step` that raised, `meet` first ends the step's
-        all-reduce if it has begun. It also ends a round that travels while inner steps are taken.
+        all-reduce if it has begun. It also ends an outer step that travels while inner steps are
+        taken.
 
         Raises:
             InvalidStateError: start() comes first, also after joining the run again.

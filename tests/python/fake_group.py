@@ -307,7 +307,7 @@ class Peer:
         yield from self._until_done(Goal.START)
         goal: Goal | None = Goal.STEP
         # All decide alike only at a boundary: a round in flight lands at each peer's own time.
-        while goal is not Goal.STEP or self.core.progress.rounds < rounds:
+        while goal is not Goal.STEP or self.core.progress.outer_steps < rounds:
             goal = self._inner_step()
             if goal is not None:
                 yield from self._until_done(goal)
@@ -380,7 +380,7 @@ class Peer:
     def _end_call(self, goal: Goal) -> None:
         stepped = goal is Goal.STEP
         self.core.end_call()
-        sent = self.core.progress.rounds + (self.core.delta is Delta.FLYING)
+        sent = self.core.progress.outer_steps + (self.core.delta is Delta.FLYING)
         if goal is not Goal.START:
             assert sent == self.sent + stepped, "each call of step is one round"
         self.sent = sent
@@ -419,7 +419,7 @@ class Peer:
         fused = self.core.fused
         if fused:
             self._apply()
-        fragment = (self.core.progress.rounds + fused) % self._fragments
+        fragment = (self.core.progress.outer_steps + fused) % self._fragments
         self.delta = frozenset(self.learned[fragment])
         self.learned[fragment] = set()
         self.core.turned(inner_steps=0 if fused else None)
@@ -460,10 +460,10 @@ class Peer:
         assert self._lent is None, "what is lent was written"
         assert not self.mean & self.theta[fragment], "a token was applied twice"
         self.theta[fragment] |= self.mean
-        self.applied.append(self.core.progress.rounds)
+        self.applied.append(self.core.progress.outer_steps)
 
     def _load(self) -> None:
-        fragment = (self.core.progress.rounds - 1) % self._fragments
+        fragment = (self.core.progress.outer_steps - 1) % self._fragments
         if self.core.blocking:
             self.learned[fragment] -= self.delta
         elif not self._carry:

@@ -96,7 +96,7 @@ def test_a_blocking_trainer_waits() -> None:
     peer = started(every=2)
     peer.steps(5)
     assert peer.story() == f". . {BLOCKING} . . {BLOCKING} ."
-    assert peer.core.progress == Progress(rounds=2, inner_steps=10)
+    assert peer.core.progress == Progress(outer_steps=2, inner_steps=10)
     assert peer.core.attempts == 1, "of the second one"
 
 
@@ -104,7 +104,7 @@ def test_an_average_travels_for_so_many_inner_steps() -> None:
     peer = started(overlap=2, every=4)
     peer.steps(11)
     assert peer.story() == f". . . . {SENDS} . . {RECEIVES} . . {SENDS} . . {RECEIVES} ."
-    assert peer.core.progress.rounds == 2
+    assert peer.core.progress.outer_steps == 2
     assert peer.core.attempts == 1, "of the second one"
 
 
@@ -117,7 +117,7 @@ def test_what_arrives_at_a_boundary_is_applied_after_the_next_is_measured(overla
     assert peer.core.progress == Progress(1, Then.POST, 0, 5)
     peer.call(Goal.MEET)
     assert peer.story() == f"AWAIT APPLY LOAD {MEETS} |"
-    assert peer.core.progress.rounds == 2
+    assert peer.core.progress.outer_steps == 2
 
 
 def test_a_trainer_without_a_fixed_overlap_receives_what_has_landed() -> None:
@@ -397,7 +397,7 @@ def test_a_newcomer_does_what_the_others_do(overlap: int, then: Then, story: str
     assert peer.core.started
     if then is not Then.FINISH:
         assert peer.core.steps == (1 if then is Then.POST else 0)
-        assert peer.core.progress.rounds == 7
+        assert peer.core.progress.outer_steps == 7
 
 
 def test_a_newcomer_in_the_middle_of_a_round_is_blank() -> None:

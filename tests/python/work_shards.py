@@ -8,7 +8,7 @@ import world
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 
-from pccl_backend.trainers.shards import local_of, part_of
+from pccl_backend.trainers.shards import local_of, shard_of
 
 SHAPES = [(7, 5), (2, 3), (1,), (), (4, 0), (8, 6, 5)]
 
@@ -35,12 +35,12 @@ def cut(tensor: torch.Tensor, mesh: DeviceMesh, ways: list[Placement]) -> torch.
 
 
 def check(tensor: torch.Tensor, mine: torch.Tensor) -> None:
-    part = part_of(mine, leads=dist.get_rank() == 0)
+    shard = shard_of(mine, leads=dist.get_rank() == 0)
     local = local_of(mine)
-    assert torch.equal(part.of(tensor), local), (part, mine)
+    assert torch.equal(shard.of(tensor), local), (shard, mine)
     written = torch.zeros(tensor.shape)
-    if part.writes:
-        part.of(written).add_(1)
+    if shard.writes:
+        shard.of(written).add_(1)
     dist.all_reduce(written)
     assert (written == 1).all(), "each element has one writer"
     local.fill_(7.0)

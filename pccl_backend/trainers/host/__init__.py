@@ -3,7 +3,7 @@
 A peer may be one process, or a host of several processes with one model cut between them (FSDP2).
 Then the outer state lies in memory that all of them map. One process, the *leader*, has the core
 that decides, and alone communicates with the other hosts. It accesses the model by *orders*: each
-process measures or loads its own part, and answers when it is done. So every order is a barrier of
+process measures or loads its own shard, and answers when it is done. So every order is a barrier of
 the host, and its work is complete before the next one:
 
     leader      measure ┐          ┌ all-reduce  outer step  load ┐

@@ -1,4 +1,4 @@
-"""HostBuffers: the buffers of a leader, with access to the model's parts in all processes."""
+"""HostBuffers: the buffers of a leader, with access to the model's shards in all processes."""
 
 from __future__ import annotations
 

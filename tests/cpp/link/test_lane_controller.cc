@@ -18,10 +18,10 @@ struct Path {
   uint32_t slow_lane = 99;
   double noise = 0.05;
   std::vector<int> used_for =
-      // Windows in which each lane has been active. A lane is slow in its first window.
+      // Intervals in which each lane has been active. A lane is slow in its first interval.
       std::vector<int>(protocol::kLanesMax, 0);
 
-  // Runs one window; returns the bytes per second that the active lanes carry.
+  // Runs one interval; returns the bytes per second that the active lanes carry.
   uint64_t carry(LaneController& controller, std::mt19937_64& random) {
     std::uniform_real_distribution<double> chance(1 - noise, 1 + noise);
     uint32_t used = 0;
@@ -37,7 +37,7 @@ struct Path {
       rates[lane] = static_cast<uint64_t>(static_cast<double>(share) * chance(random));
       sum += rates[lane];
     }
-    controller.window(rates, {.queued = used * of_a_lane > capacity});
+    controller.interval(rates, {.queued = used * of_a_lane > capacity});
     controller.check();
     return sum;
   }
@@ -64,19 +64,19 @@ TEST(LaneController, UsesMoreLanesWhileTheyPay) {
     std::mt19937_64 random(seed);
     LaneController controller(2);
     Path lossy{.capacity = 1500 * kMegabit, .of_a_lane = 60 * kMegabit};
-    for (int window = 0; window < 50; ++window) lossy.carry(controller, random);
+    for (int interval = 0; interval < 50; ++interval) lossy.carry(controller, random);
     uint64_t sum = 0;  // includes trials of fewer lanes
-    for (int window = 0; window < 50; ++window) sum += lossy.carry(controller, random);
+    for (int interval = 0; interval < 50; ++interval) sum += lossy.carry(controller, random);
     EXPECT_GT(sum / 50, 1350 * kMegabit) << "seed " << seed;
   }
 }
 
-// Doubling takes two windows, because new lanes are slow in their first window.
+// Doubling takes two intervals, because new lanes are slow in their first interval.
 TEST(LaneController, UsesMoreAtOnceWhereTheWayIsFree) {
   std::mt19937_64 random(6);
   LaneController controller(8);
   Path wide{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit};
-  for (int window = 0; window < 2 + 3 * 2; ++window) wide.carry(controller, random);
+  for (int interval = 0; interval < 2 + 3 * 2; ++interval) wide.carry(controller, random);
   EXPECT_EQ(used(controller, protocol::kLanesMax), protocol::kLanesMax);
   EXPECT_EQ(controller.wanted(), protocol::kLanesMax);
 }
@@ -85,27 +85,27 @@ TEST(LaneController, UsesMoreAtOnceWhereTheWayIsFree) {
 TEST(LaneController, WaitsWhenMuchWasLost) {
   LaneController controller(8);
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
-  controller.window(rates, {.lossy = true});
-  for (int window = 0; window < 7; ++window) {
+  controller.interval(rates, {.lossy = true});
+  for (int interval = 0; interval < 7; ++interval) {
     EXPECT_EQ(used(controller, protocol::kLanesMax), 8u);
-    controller.window(rates, {});
+    controller.interval(rates, {});
   }
   EXPECT_EQ(used(controller, protocol::kLanesMax), 16u);
   LaneController lossy(8);  // a path that always loses packets does not block trials for ever
-  for (int window = 0; window < 9; ++window) lossy.window(rates, {.lossy = true});
+  for (int interval = 0; interval < 9; ++interval) lossy.interval(rates, {.lossy = true});
   EXPECT_EQ(used(lossy, protocol::kLanesMax), 16u);
 }
 
-// After a path has queued once, a single window without a queue may only mean that the other side
+// After a path has queued once, a single interval without a queue may only mean that the other side
 // tries fewer lanes.
-TEST(LaneController, WaitsForSeveralWindowsWithoutAQueueOnceThereWasOne) {
+TEST(LaneController, WaitsForSeveralIntervalsWithoutAQueueOnceThereWasOne) {
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
   LaneController controller(8);
-  for (int window = 0; window < 5; ++window) controller.window(rates, {.queued = true});
-  for (int window = 0; window < 2; ++window) controller.window(rates, {});
+  for (int interval = 0; interval < 5; ++interval) controller.interval(rates, {.queued = true});
+  for (int interval = 0; interval < 2; ++interval) controller.interval(rates, {});
   EXPECT_EQ(used(controller, protocol::kLanesMax), 8u);
-  controller.window(rates, {.queued = true});
-  for (int window = 0; window < 3; ++window) controller.window(rates, {});
+  controller.interval(rates, {.queued = true});
+  for (int interval = 0; interval < 3; ++interval) controller.interval(rates, {});
   EXPECT_EQ(used(controller, protocol::kLanesMax), 16u);
 }
 
@@ -114,14 +114,14 @@ TEST(LaneController, SoonGivesUpWhatBringsLess) {
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
   const std::vector<uint64_t> half(protocol::kLanesMax, 5 * kMegabit);
   LaneController fewer(8);
-  for (int window = 0; window < 48; ++window) fewer.window(rates, {.queued = true});
+  for (int interval = 0; interval < 48; ++interval) fewer.interval(rates, {.queued = true});
   EXPECT_EQ(used(fewer, protocol::kLanesMax), 6u);
-  for (int window = 0; window < 2; ++window) fewer.window(half, {.queued = true});
+  for (int interval = 0; interval < 2; ++interval) fewer.interval(half, {.queued = true});
   EXPECT_EQ(used(fewer, protocol::kLanesMax), 8u);
   LaneController more(8);
-  more.window(rates, {});
+  more.interval(rates, {});
   EXPECT_EQ(used(more, protocol::kLanesMax), 16u);
-  more.window(std::vector<uint64_t>(protocol::kLanesMax, 4 * kMegabit), {.lossy = true});
+  more.interval(std::vector<uint64_t>(protocol::kLanesMax, 4 * kMegabit), {.lossy = true});
   EXPECT_EQ(used(more, protocol::kLanesMax), 8u);
 }
 
@@ -131,7 +131,7 @@ TEST(LaneController, UsesFewerLanesWhereFewerDo) {
     LaneController controller(20);
     Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
     uint64_t sum = 0;
-    for (int window = 0; window < 400; ++window) sum += clean.carry(controller, random);
+    for (int interval = 0; interval < 400; ++interval) sum += clean.carry(controller, random);
     EXPECT_LE(controller.wanted(), 8u) << "seed " << seed;
     EXPECT_GE(controller.wanted(), 4u) << "seed " << seed;
     EXPECT_GT(sum / 400, 940 * kMegabit) << "trying costs next to nothing";
@@ -150,12 +150,12 @@ TEST(LaneController, HalvesThemInADeepQueueWhereSomeAreIdle) {
   }
 }
 
-// No window would ever end the trial.
+// No interval would ever end the trial.
 TEST(LaneController, EndsATrialWhereSomeAreIdleInADeepQueue) {
   const std::vector<uint64_t> rates(32, 10 * kMegabit);
   for (const uint32_t first : {8u, 4u}) {
     LaneController controller(first);
-    controller.window(rates, {});
+    controller.interval(rates, {});
     EXPECT_EQ(used(controller, 32), 2 * first);
     controller.idle_in_a_deep_queue(32);
     EXPECT_EQ(used(controller, 32), 4u);
@@ -163,7 +163,7 @@ TEST(LaneController, EndsATrialWhereSomeAreIdleInADeepQueue) {
   }
 }
 
-// No window is needed to know that the buffers limit the lanes.
+// No interval is needed to know that the buffers limit the lanes.
 TEST(LaneController, DoublesThemWhereTheirBuffersHoldThem) {
   LaneController controller(6), fixed(6, true);
   for (LaneController* each : {&controller, &fixed}) each->set_up(20);
@@ -181,12 +181,12 @@ TEST(LaneController, DoublesThemWhereTheirBuffersHoldThem) {
 TEST(LaneController, EndsATrialWhereTheirBuffersHoldThem) {
   const std::vector<uint64_t> rates(64, 10 * kMegabit);
   LaneController more(8), fewer(8);
-  more.window(rates, {});
+  more.interval(rates, {});
   EXPECT_EQ(used(more, 64), 16u);
   EXPECT_TRUE(more.held_by_buffers(64));
   EXPECT_EQ(used(more, 64), 32u);
   EXPECT_EQ(more.wanted(), 32u);
-  for (int window = 0; window < 48; ++window) fewer.window(rates, {.queued = true});
+  for (int interval = 0; interval < 48; ++interval) fewer.interval(rates, {.queued = true});
   EXPECT_EQ(used(fewer, 64), 6u);
   EXPECT_TRUE(fewer.held_by_buffers(64));
   EXPECT_EQ(used(fewer, 64), 16u);
@@ -196,22 +196,22 @@ TEST(LaneController, LeavesOutALaneThatIsMuchSlower) {
   std::mt19937_64 random(1);
   LaneController controller(8);
   Path path{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8, .slow_lane = 3};
-  for (int window = 0; window < 3; ++window) {
+  for (int interval = 0; interval < 3; ++interval) {
     EXPECT_FALSE(controller.is_inactive(3));
     path.carry(controller, random);
   }
   EXPECT_TRUE(controller.is_inactive(3));
   EXPECT_EQ(used(controller, 8), 7u);
-  // Windows in which the slow lane was active. It is tried rarely, in case it is fast now.
+  // Intervals in which the slow lane was active. It is tried rarely, in case it is fast now.
   int tried = 0;
-  for (int window = 0; window < 640; ++window) {
+  for (int interval = 0; interval < 640; ++interval) {
     path.carry(controller, random);
     tried += controller.is_inactive(3) ? 0 : 1;
   }
   EXPECT_GE(tried, 5);
   EXPECT_LE(tried, 20);
   Path mended{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
-  for (int window = 0; window < 130; ++window) mended.carry(controller, random);
+  for (int interval = 0; interval < 130; ++interval) mended.carry(controller, random);
   EXPECT_FALSE(controller.is_inactive(3));
 }
 
@@ -219,13 +219,13 @@ TEST(LaneController, AFixedNumberStaysButForASlowOne) {
   std::mt19937_64 random(2);
   LaneController controller(8, true);
   Path path{.capacity = 100'000 * kMegabit, .of_a_lane = 100 * kMegabit, .slow_lane = 3};
-  for (int window = 0; window < 40; ++window) path.carry(controller, random);
+  for (int interval = 0; interval < 40; ++interval) path.carry(controller, random);
   EXPECT_TRUE(controller.is_inactive(3));
   EXPECT_EQ(used(controller, protocol::kLanesMax), 8u)
       << "one that was open, and would have rested, takes its place";
   Path crowded{.capacity = 100 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
   LaneController all(8, true);
-  for (int window = 0; window < 100; ++window) {
+  for (int interval = 0; interval < 100; ++interval) {
     crowded.carry(all, random);
     EXPECT_EQ(used(all, 8), 8u);
   }
@@ -235,7 +235,7 @@ TEST(LaneController, LeavesOutASlowOneOfTheLast) {
   std::mt19937_64 random(4);
   LaneController controller(protocol::kLanesMax);
   Path path{.capacity = 100'000 * kMegabit, .of_a_lane = 100 * kMegabit, .slow_lane = 60};
-  for (int window = 0; window < 10; ++window) path.carry(controller, random);
+  for (int interval = 0; interval < 10; ++interval) path.carry(controller, random);
   EXPECT_TRUE(controller.is_inactive(60));
   EXPECT_EQ(used(controller, protocol::kLanesMax), protocol::kLanesMax - 1);
 }
@@ -249,13 +249,13 @@ TEST(LaneController, ChanceDoesNotTakeItsLanes) {
     LaneController controller(20);
     std::vector<uint64_t> rates(protocol::kLanesMax, 0);
     uint64_t lanes_used = 0;
-    for (int window = 0; window < 400; ++window) {
+    for (int interval = 0; interval < 400; ++interval) {
       const auto rate = static_cast<uint64_t>(50e6 * swing(random));
       for (uint32_t lane = 0; lane < rates.size(); ++lane) {
         rates[lane] = controller.is_inactive(lane) ? 0 : rate;
         lanes_used += controller.is_inactive(lane) ? 0 : 1;
       }
-      controller.window(rates, {.queued = true});
+      controller.interval(rates, {.queued = true});
     }
     share += static_cast<double>(lanes_used) / 400 / 20 / 50;
   }
@@ -271,7 +271,7 @@ TEST(LaneController, OneIsAlwaysInUse) {
               .lanes = lanes,
               .slow_lane = lanes / 2,
               .noise = 0.95};
-    for (int window = 0; window < 500; ++window) wild.carry(controller, random);
+    for (int interval = 0; interval < 500; ++interval) wild.carry(controller, random);
   }
 }
 
@@ -280,11 +280,11 @@ TEST(LaneController, TriesInVainEverMoreRarely) {
   std::mt19937_64 random(5);
   LaneController controller(4);
   int tried = 0;
-  for (int window = 0; window < 1000; ++window) {
+  for (int interval = 0; interval < 1000; ++interval) {
     std::vector<uint64_t> rates(8, 0);
     for (uint32_t lane = 0; lane < 8; ++lane)
       rates[lane] = controller.is_inactive(lane) ? 0 : 100 * kMegabit / used(controller, 8);
-    controller.window(rates, {});
+    controller.interval(rates, {});
     tried += used(controller, 8) > 4 ? 1 : 0;
   }
   EXPECT_GT(tried, 10);
@@ -299,9 +299,9 @@ TEST(LaneController, FollowsANetworkThatChanges) {
   LaneController controller(4);
   Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
   Path lossy{.capacity = 1000 * kMegabit, .of_a_lane = 40 * kMegabit};
-  for (int window = 0; window < 200; ++window) clean.carry(controller, random);
+  for (int interval = 0; interval < 200; ++interval) clean.carry(controller, random);
   uint64_t last = 0;
-  for (int window = 0; window < 600; ++window) last = lossy.carry(controller, random);
+  for (int interval = 0; interval < 600; ++interval) last = lossy.carry(controller, random);
   EXPECT_GT(last, 850 * kMegabit);
   EXPECT_GE(controller.wanted(), 22u);
   LaneController next(controller.wanted());

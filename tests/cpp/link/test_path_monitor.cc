@@ -44,9 +44,9 @@ struct Link {
     for (FakeLane& lane : lanes) traffic.add(lane);
   }
   int used() const { return static_cast<int>(lanes.size()) - std::popcount(traffic.inactive()); }
-  // Every active lane sends one chunk per turn. Returns the number of windows that ended.
+  // Every active lane sends one chunk per turn. Returns the number of intervals that ended.
   int carry(Duration time, uint64_t bytes = 1 << 20) {
-    int windows = 0;
+    int intervals = 0;
     for (const Instant until = now + time; now < until; now = now + kTurn) {
       for (size_t index = 0; index < lanes.size(); ++index) {
         if (((traffic.inactive() >> index) & 1) != 0) continue;
@@ -54,11 +54,11 @@ struct Link {
         lanes[index].busy += kTurn;
         lanes[index].held += kTurn * lanes[index].held_percent / 100;
         if (lanes[index].is_carrying) lanes[index].arrived += static_cast<uint32_t>(bytes >> 10);
-        windows += traffic.chunk_sent(lanes[index], now) ? 1 : 0;
+        intervals += traffic.chunk_sent(lanes[index], now) ? 1 : 0;
         traffic.check();
       }
     }
-    return windows;
+    return intervals;
   }
 
   std::vector<FakeLane> lanes;
@@ -66,14 +66,14 @@ struct Link {
   Instant now{};
 };
 
-TEST(PathMonitor, CountsWindowsOfAFewRoundTrips) {
+TEST(PathMonitor, CountsIntervalsOfAFewRoundTrips) {
   Link link(8);
   EXPECT_EQ(link.used(), 4);
   EXPECT_EQ(link.carry(4 * kOcean), 0) << "in the first one lanes find their speed";
   EXPECT_EQ(link.carry(8 * kOcean + 4 * kTurn), 2);
 }
 
-TEST(PathMonitor, ALaneWithNothingToSendEndsTheWindow) {
+TEST(PathMonitor, ALaneWithNothingToSendEndsTheInterval) {
   Link link(4);
   link.carry(7 * kOcean);
   link.lanes[1].is_idle = true;
@@ -121,7 +121,7 @@ TEST(PathMonitor, UsesNoMoreWhereSomethingQueues) {
   EXPECT_LE(link.used(), 4);
 }
 
-// A link that does not limit the ring has idle lanes now and then. No window counts then, but a
+// A link that does not limit the ring has idle lanes now and then. No interval counts then, but a
 // deep queue does.
 struct Idleness {
   const char* name;
@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Idleness{"WithBuffersTooSmallForMore", 4, 2, 16, 768 << 10}),
     [](const auto& one) { return one.param.name; });
 
-// Calls are short, and lanes are idle after each call. No window counts, but the busy time does.
+// Calls are short, and lanes are idle after each call. No interval counts, but the busy time does.
 struct Holding {
   const char* name;
   int held_percent;
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(, PathMonitorHeldByBuffers,
                                          Holding{"NotForLongEnough", 60, 20, 1, 4}),
                          [](const auto& one) { return one.param.name; });
 
-TEST(PathMonitor, CountsWindowsWhereBuffersHoldAllThatThereAre) {
+TEST(PathMonitor, CountsIntervalsWhereBuffersHoldAllThatThereAre) {
   Link link(4);
   for (FakeLane& lane : link.lanes) lane.held_percent = 100;
   link.carry(4 * kOcean);
@@ -201,16 +201,16 @@ TEST(PathMonitor, CountsWindowsWhereBuffersHoldAllThatThereAre) {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-TEST(PathMonitor, KnowsTheRateAfterAFewWindows) {
+TEST(PathMonitor, KnowsTheRateAfterAFewIntervals) {
   Link link(4);
   link.carry(12 * kOcean);
-  EXPECT_EQ(link.traffic.rate(), 0u) << "not of two windows";
+  EXPECT_EQ(link.traffic.rate(), 0u) << "not of two intervals";
   link.carry(8 * kOcean);
   const double expected = 4.0 * kMiB * 100;  // each of four lanes sends one MiB in 10 ms
   EXPECT_NEAR(static_cast<double>(link.traffic.rate()), expected, expected / 20);
 }
 
-TEST(PathMonitor, ARateIsThatOfMostWindows) {
+TEST(PathMonitor, ARateIsThatOfMostIntervals) {
   Link link(4);
   link.carry(24 * kOcean);
   const uint64_t before = link.traffic.rate();

@@ -62,7 +62,7 @@ Floats there_and_back(const Quantization& how, const Floats& values,
 
 // ---- The definition, element by element ---------------------------------------------------------
 
-float step_of(const float* x, size_t elements, int bits) {
+float scale_of(const float* x, size_t elements, int bits) {
   float lo = 0, hi = 0;
   for (size_t at = 0; at < elements; ++at) {
     if (!std::isfinite(x[at])) return std::numeric_limits<float>::quiet_NaN();
@@ -70,9 +70,9 @@ float step_of(const float* x, size_t elements, int bits) {
     hi = std::max(hi, x[at]);
   }
   const float part = 1.0f / static_cast<float>((1 << bits) - 2);
-  auto step = std::bit_cast<uint32_t>(hi * part - lo * part);
-  if ((step & 0xffff) != 0) step = (step | 0xffff) + 1;
-  const auto rounded = std::bit_cast<float>(step);
+  auto scale = std::bit_cast<uint32_t>(hi * part - lo * part);
+  if ((scale & 0xffff) != 0) scale = (scale | 0xffff) + 1;
+  const auto rounded = std::bit_cast<float>(scale);
   return rounded < std::numeric_limits<float>::min() ? 0 : rounded;
 }
 
@@ -93,11 +93,11 @@ Floats reference(const Quantization& how, const Floats& values, const Rounding& 
   for (size_t at = 0; at < values.size(); at += how.block) {
     const size_t here = std::min<size_t>(how.block, values.size() - at);
     const float* const x = values.data() + at;
-    const float step = step_of(x, here, how.bits);
-    const float inverse = 1.0f / step, lo = std::min(0.0f, *std::min_element(x, x + here));
+    const float scale = scale_of(x, here, how.bits);
+    const float inverse = 1.0f / scale, lo = std::min(0.0f, *std::min_element(x, x + here));
     for (size_t i = 0; i < here; ++i) {
-      if (std::isnan(step) || step == 0) {
-        out.push_back(step);
+      if (std::isnan(scale) || scale == 0) {
+        out.push_back(scale);
         continue;
       }
       const float zero = rounding.random ? std::ceil(-lo * inverse) : std::nearbyint(-lo * inverse);
@@ -106,7 +106,7 @@ Floats reference(const Quantization& how, const Floats& values, const Rounding& 
       float code = std::nearbyint(exact) + zero;
       if (rounding.random) code = std::min(code, static_cast<float>((1 << how.bits) - 1));
       EXPECT_TRUE(code >= 0 && code <= static_cast<float>((1 << how.bits) - 1));
-      out.push_back((code - zero) * step);
+      out.push_back((code - zero) * scale);
     }
   }
   return out;
@@ -186,7 +186,7 @@ TEST(Quantize, NumbersAreThoseThatTheCodesDecodeTo) {
 // ---- Rounded at random --------------------------------------------------------------------------
 
 // The mean over many keys is the number itself, where a number rounded to nearest is off by up to
-// half a step. All bounds are four standard deviations.
+// half a scale. All bounds are four standard deviations.
 TEST(Quantize, RandomRoundingHasNoBias) {
   constexpr int kKeys = 4096;
   std::mt19937 random(7);
@@ -201,20 +201,20 @@ TEST(Quantize, RandomRoundingHasNoBias) {
     double bias = 0, bias_of_near = 0;
     for (size_t at = 0; at < elements; ++at) {
       const size_t first = at / how.block * how.block;
-      const double step = double{
-          step_of(values.data() + first, std::min<size_t>(how.block, elements - first), how.bits)};
-      const double error = (sums[at] / kKeys - double{values[at]}) / step;
+      const double scale = double{
+          scale_of(values.data() + first, std::min<size_t>(how.block, elements - first), how.bits)};
+      const double error = (sums[at] / kKeys - double{values[at]}) / scale;
       ASSERT_LE(std::abs(error), 4 * 0.5 / std::sqrt(kKeys)) << at;
       bias += std::abs(error);
-      bias_of_near += std::abs(double{near[at]} - double{values[at]}) / step;
+      bias_of_near += std::abs(double{near[at]} - double{values[at]}) / scale;
     }
     EXPECT_LT(bias / static_cast<double>(elements), 0.01);
     EXPECT_GT(bias_of_near / static_cast<double>(elements), 0.2) << "a test that can fail";
   }
 }
 
-// Each number becomes one of the two multiples of the step beside it, at both ends of a block, too,
-// and a multiple of the step stays as it is.
+// Each number becomes one of the two multiples of the scale beside it, also at both ends of a
+// block, and a multiple of the scale stays as it is.
 TEST(Quantize, RandomRoundingTakesANeighbour) {
   std::mt19937 random(8);
   std::uniform_real_distribution<float> part(0, 1);
@@ -229,16 +229,16 @@ TEST(Quantize, RandomRoundingTakesANeighbour) {
         const bool between = i % 2 == 1 && whole < levels - low;
         values.push_back(static_cast<float>(whole) + (between ? part(random) : 0));
       }
-      const float step = step_of(values.data(), how.block, how.bits);
+      const float scale = scale_of(values.data(), how.block, how.bits);
       const Floats back = there_and_back(how, values, {true, key, 0});
       for (size_t i = 0; i < how.block; ++i) {
-        const float number = values[i] / step, code = back[i] / step;
+        const float number = values[i] / scale, code = back[i] / scale;
         ASSERT_TRUE(code == std::floor(number) || code == std::ceil(number))
             << number << " became " << code;
       }
-      exact += step == 1;
+      exact += scale == 1;
     }
-    EXPECT_GT(exact, 20) << "a test of multiples of the step";
+    EXPECT_GT(exact, 20) << "a test of multiples of the scale";
   }
 }
 
@@ -255,7 +255,7 @@ TEST(Quantize, RandomBitsAreThoseOfThePlaceAndTheKey) {
   }
 }
 
-TEST(Quantize, TheErrorIsHalfAStepAtMost) {
+TEST(Quantize, TheErrorIsHalfAScaleAtMost) {
   std::mt19937 random(2);
   for (const Quantization& how : kFormats) {
     for (int round = 0; round < 20; ++round) {
@@ -265,8 +265,8 @@ TEST(Quantize, TheErrorIsHalfAStepAtMost) {
         const float* const block = values.data() + at / how.block * how.block;
         const auto [lo, hi] = std::minmax_element(block, block + how.block);
         const float range = std::max(0.0f, *hi) - std::min(0.0f, *lo);
-        const float step = range / static_cast<float>((1 << how.bits) - 2) * (1 + 0x1p-7f);
-        ASSERT_LE(std::abs(back[at] - values[at]), 0.5f * (1 + 0x1p-14f) * step);
+        const float scale = range / static_cast<float>((1 << how.bits) - 2) * (1 + 0x1p-7f);
+        ASSERT_LE(std::abs(back[at] - values[at]), 0.5f * (1 + 0x1p-14f) * scale);
         ASSERT_TRUE(values[at] != 0 || std::bit_cast<uint32_t>(back[at]) == 0);
       }
     }
@@ -373,7 +373,7 @@ TEST(Quantize, BytesOnTheWire) {
 TEST(Quantize, TheFloatingPointModeOfTheCallerDoesNotMatter) {
   const Quantization how{8, 256};
   Floats values(256, 0x1p-126f);
-  values[0] = 0x1p-118f;  // the step is the least normal number, and 2^-127 is subnormal
+  values[0] = 0x1p-118f;  // the scale is the least normal number, and 2^-127 is subnormal
   values[1] = 0x1p-127f;
   const Floats before = there_and_back(how, values);
   const unsigned mode = _mm_getcsr();
