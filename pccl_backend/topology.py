@@ -86,8 +86,8 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
     Raises:
         TooFewPeersError: fewer than `min_peers` members for longer than the group's timeout.
         OperationTimeoutError: a member did not make the call in time.
-        CollectiveMismatchError: a member made another joint call.
-        InvalidStateError: another joint call of this process is under way.
+        CollectiveMismatchError: a member made a different joint call.
+        InvalidStateError: this process is in a joint call already.
 
     Example:
         >>> try:
@@ -152,11 +152,12 @@ def optimize_topology(
     Nothing else travels meanwhile: operations that all members have called complete first, and
     later calls wait. Each pair of members exchanges data in both directions for 0.8 seconds, or
     12 round trips if that is longer. Disjoint pairs do so at the same time. If `budget` is too
-    short for all pairs, the next call goes on with the others. The master then plans the order of
-    the ring, the members' shares of direct all-reduces, and the sizes that are direct. If the plan
-    is predicted to be faster than the present one by a tenth, all members change to it. No
-    operation is aborted, and ranks do not change. Another order of the ring adds in another order:
-    results may differ in the last bits from those before, but never between members.
+    short for all pairs, the next optimize_topology measures the pairs that are left. The master
+    then plans the order of the ring, the members' shares of direct all-reduces, and the tensor
+    sizes for which an all-reduce is direct. All members change to this plan if it is predicted to
+    be clearly faster than the present one: usually by a tenth, the first time by 3 %. No operation
+    is aborted, and ranks do not change. A new order of the ring adds in a new order: the last bits
+    of a result may differ from earlier results, but all members get the same bits.
 
     The call sends as much as the links carry in that time: several GB on a fast network. Give
     `max_bytes` if bytes cost money.

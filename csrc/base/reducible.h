@@ -1,5 +1,5 @@
-// reducible: which operations can reduce which element types, and which of these reductions can be
-// quantized. Pure functions.
+// reducible: which reduce operations (SUM, MAX and so on) exist for which element types, and which
+// of them can be quantized. Pure functions.
 #pragma once
 
 #include "csrc/base/dtype.h"

@@ -272,8 +272,8 @@ void FrameWriter::push(const FrameHeader& header) {
   control_.insert(control_.end(), bytes.begin(), bytes.end());
 }
 
-// Removes written frames from a queue that never runs empty. Otherwise the queue would keep all
-// frames that were ever pushed.
+// Removes the bytes that were written from the queue, once they are many. wrote() clears an empty
+// queue, but a busy queue is perhaps never empty, and would grow without a bound.
 void FrameWriter::forget_what_has_left() {
   PCCL_DCHECK(control_at_ <= control_.size());
   if (control_at_ < kForgottenBytes || control_at_ < control_.size() / 2) return;

@@ -17,10 +17,10 @@
 namespace pccl::net {
 namespace {
 
-constexpr size_t kPlainBytesMax = RecordKey::kPlainBytesMax;
+constexpr size_t kPlainBytesMax = RecordCipher::kPlainBytesMax;
 static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
 static_assert(SealedRecords::kRecordBytesMax ==
-              RecordKey::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
+              RecordCipher::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
 // Room for our own answers: alerts and key updates.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
@@ -35,13 +35,13 @@ size_t length_in(std::span<const std::byte> header) {
 
 }  // namespace
 
-bool SealedRecords::begin_sending(RecordKey::Cipher cipher, const Key& traffic_secret) {
-  sending_ = RecordKey::make(cipher, RecordKey::Use::kSeal, traffic_secret);
+bool SealedRecords::begin_sending(RecordCipher::Suite suite, const Key& traffic_secret) {
+  sending_ = RecordCipher::make(suite, RecordCipher::Use::kSeal, traffic_secret);
   return sending_.has_value();
 }
 
-bool SealedRecords::begin_receiving(RecordKey::Cipher cipher, const Key& traffic_secret) {
-  receiving_ = RecordKey::make(cipher, RecordKey::Use::kOpen, traffic_secret);
+bool SealedRecords::begin_receiving(RecordCipher::Suite suite, const Key& traffic_secret) {
+  receiving_ = RecordCipher::make(suite, RecordCipher::Use::kOpen, traffic_secret);
   return receiving_.has_value();
 }
 
@@ -72,24 +72,24 @@ Result<SealedRecords::Bytes> SealedRecords::read(std::span<std::byte>& ciphertex
 // header is wrong.
 std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext) {
   if (std::exchange(partial_opened_, false)) partial_.clear();
-  if (partial_.empty() && ciphertext.size() >= RecordKey::kHeaderBytes) {
+  if (partial_.empty() && ciphertext.size() >= RecordCipher::kHeaderBytes) {
     if (!check_header(ciphertext)) return {};
-    const size_t bytes = RecordKey::kHeaderBytes + length_in(ciphertext);
+    const size_t bytes = RecordCipher::kHeaderBytes + length_in(ciphertext);
     if (bytes <= ciphertext.size()) {
       const auto record = ciphertext.first(bytes);
       ciphertext = ciphertext.subspan(bytes);
       return record;
     }
   }
-  for (size_t wanted = RecordKey::kHeaderBytes;;
-       wanted = RecordKey::kHeaderBytes + length_in(partial_)) {
+  for (size_t wanted = RecordCipher::kHeaderBytes;;
+       wanted = RecordCipher::kHeaderBytes + length_in(partial_)) {
     const size_t missing = wanted - std::min(wanted, partial_.size());
     const auto more = ciphertext.first(std::min(missing, ciphertext.size()));
     if (!more.empty()) partial_.reserve(wanted);
     partial_.insert(partial_.end(), more.begin(), more.end());
     ciphertext = ciphertext.subspan(more.size());
     if (partial_.size() < wanted) break;
-    if (wanted > RecordKey::kHeaderBytes) {
+    if (wanted > RecordCipher::kHeaderBytes) {
       partial_opened_ = true;
       return partial_;
     }
@@ -104,9 +104,9 @@ bool SealedRecords::check_header(Bytes header) {
   const size_t length = length_in(header);
   if (header[0] != static_cast<std::byte>(Type::kData)) {
     damaged(Alert::kUnexpectedMessage, "bad record type");
-  } else if (length <= RecordKey::kTagBytes) {
+  } else if (length <= RecordCipher::kTagBytes) {
     damaged(Alert::kDecodeError, "length too short");
-  } else if (length > kRecordBytesMax - RecordKey::kHeaderBytes) {
+  } else if (length > kRecordBytesMax - RecordCipher::kHeaderBytes) {
     damaged(Alert::kRecordOverflow, "encrypted length too long");
   }
   return failure_.ok();
@@ -197,7 +197,7 @@ void SealedRecords::update_keys(bool answer) {
   }
   if (!receiving_->replace()) return damaged(Alert::kInternalError, "no new key");
   if (!answer || closed_) return;
-  constexpr size_t kAnswerBytes = kKeyUpdateBytes + RecordKey::kExtraBytes;
+  constexpr size_t kAnswerBytes = kKeyUpdateBytes + RecordCipher::kExtraBytes;
   if (outgoing_.size() + kAnswerBytes > kOutgoingBytesMax + kAnswerBytesMax)
     return fail("it asks for many answers and does not read them");
   replace_sending_key();
@@ -207,7 +207,7 @@ void SealedRecords::update_keys(bool answer) {
 
 // A record that cannot be sealed ends the connection: its number is used up.
 bool SealedRecords::seal(Type type, Bytes content) {
-  const size_t bytes = content.size() + RecordKey::kExtraBytes;
+  const size_t bytes = content.size() + RecordCipher::kExtraBytes;
   if (sending_->seal(static_cast<uint8_t>(type), content, outgoing_.extend(bytes))) return true;
   outgoing_.clear();
   sending_.reset();
@@ -229,7 +229,7 @@ bool SealedRecords::replace_sending_key() {
 // Makes room for the records of this many bytes at once, as far as write() takes them.
 void SealedRecords::reserve(size_t plaintext_bytes) {
   const size_t records = plaintext_bytes / kPlainBytesMax + 1;
-  const size_t wanted = plaintext_bytes + records * RecordKey::kExtraBytes;
+  const size_t wanted = plaintext_bytes + records * RecordCipher::kExtraBytes;
   const size_t room = kOutgoingBytesMax - std::min(kOutgoingBytesMax, outgoing_.size());
   outgoing_.reserve(std::min(wanted, room));
 }

@@ -20,7 +20,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/net/byte_queue.h"
-#include "csrc/net/record_key.h"
+#include "csrc/net/record_cipher.h"
 
 namespace pccl::net {
 
@@ -57,8 +57,8 @@ class SealedRecords {
   explicit SealedRecords(ByteQueue& outgoing) : outgoing_(outgoing) {}
 
   // The key of a direction. False if OpenSSL refuses.
-  bool begin_sending(RecordKey::Cipher cipher, const Key& traffic_secret);
-  bool begin_receiving(RecordKey::Cipher cipher, const Key& traffic_secret);
+  bool begin_sending(RecordCipher::Suite suite, const Key& traffic_secret);
+  bool begin_receiving(RecordCipher::Suite suite, const Key& traffic_secret);
 
   // Takes bytes from the front of `ciphertext`, opens them in place, and returns the data of the
   // next record that has some: a view of `ciphertext` or of memory inside, valid until the next
@@ -91,7 +91,7 @@ class SealedRecords {
   void damaged(Alert alert, const std::string& why);
 
   ByteQueue& outgoing_;
-  std::optional<RecordKey> sending_, receiving_;
+  std::optional<RecordCipher> sending_, receiving_;
   std::vector<std::byte> partial_;  // the part of a record so far
   bool partial_opened_ = false;     // partial_ was a whole record, and the caller may still read it
   std::vector<std::byte> message_;  // the part of a handshake message so far

@@ -106,7 +106,8 @@ inline constexpr const char* kLoopback = "localhost";
 
 // Listener: accepts connections on `at`. An empty host means all addresses of this machine, IPv4
 // and IPv6. A name means all addresses of the name, and its lookup may block. Port 0 means any free
-// port. If the process has no descriptor left, the listener waits for one.
+// port. While the process has no descriptor left, new connections wait in the system's queue; the
+// listener tries again, and nothing blocks.
 class Listener {
  public:
   using Callback = std::function<void(Socket)>;

@@ -30,7 +30,7 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-constexpr size_t kHeaderBytes = RecordKey::kHeaderBytes;
+constexpr size_t kHeaderBytes = RecordCipher::kHeaderBytes;
 static_assert(Tls::kRecordBytesMax == SealedRecords::kRecordBytesMax);
 static_assert(Tls::kOutgoingBytesMax == SealedRecords::kOutgoingBytesMax);
 static_assert(Tls::kEmptyRecordsMax == SealedRecords::kEmptyRecordsMax);
@@ -405,12 +405,12 @@ void Tls::Impl::finish_handshake() {
 // Gives the secret of a direction to `records`.
 bool Tls::Impl::begin(bool sending) {
   std::optional<Key>& secret = sending ? sent_with : read_with;
-  const auto cipher = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl.get())) ==
-                              (TLS1_3_CK_AES_128_GCM_SHA256 & 0xffff)
-                          ? RecordKey::Cipher::kAes128Gcm
-                          : RecordKey::Cipher::kChaCha20Poly1305;
-  const bool begun = secret && (sending ? records.begin_sending(cipher, *secret)
-                                        : records.begin_receiving(cipher, *secret));
+  const auto suite = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl.get())) ==
+                             (TLS1_3_CK_AES_128_GCM_SHA256 & 0xffff)
+                         ? RecordCipher::Suite::kAes128Gcm
+                         : RecordCipher::Suite::kChaCha20Poly1305;
+  const bool begun = secret && (sending ? records.begin_sending(suite, *secret)
+                                        : records.begin_receiving(suite, *secret));
   secret.reset();
   if (!begun) fail(Code::kSystem, "OpenSSL gives no key for records: " + take_openssl_error());
   return begun;

@@ -55,9 +55,7 @@ struct PeerCore::Impl {
   void on(const JointGivenUp& event);
   void on(const JointConcluded& event) { sync.concluded(event.handle); }
   void on(const LeaveCalled& event);
-  void on(const TopologyAsked&) {
-    if (!operations.in_flight()) membership.show_members();
-  }
+  void on(const TopologyAsked&) { membership.topology_asked(operations.in_flight()); }
   void on(const MasterConnected& event);
   void on(const MasterClosed& event);
   void on(const MasterSent& event);

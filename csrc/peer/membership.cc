@@ -221,8 +221,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
   }
   const bool reconfigures = start.generation != start.epoch;
   PCCL_ASSERT(!reconfigures || continues_);
-  if (!reconfigures || !start.left.empty()) seen_.change(topology_);
-  if (!reconfigures) seen_.show();
+  seen_.begin(topology_, reconfigures);
   frozen_ = ended_ = continues_ = needs_reconfiguration_ = false;
   if (!reconfigures) broken_ = {};
   forget_non_members();
@@ -271,9 +270,9 @@ uint64_t Membership::scratch_bytes(uint32_t slots) const {
   return static_cast<uint64_t>(std::min(per_hop * slots, most));
 }
 
-void Membership::show_members() {
-  if (context_.options.policy != protocol::LossPolicy::kRetry) return;
-  if (const Topology* const shown = seen_.show()) context_.emit(ShowTopology{*shown});
+void Membership::topology_asked(bool has_operation_in_flight) {
+  const Topology* const shown = seen_.ask(context_.options.policy, has_operation_in_flight);
+  if (shown) context_.emit(ShowTopology{*shown});
 }
 
 Status Membership::freeze(const protocol::FreezeRequest& ask) {

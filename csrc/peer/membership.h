@@ -82,9 +82,8 @@ class Membership {
   // The topology that the application sees. Ranks in its calls refer to it.
   const SeenTopology& seen() const { return seen_; }
   SeenTopology& seen() { return seen_; }
-  // Policy retry: the application sees the latest members from now on. Under another policy it sees
-  // them when update_topology returns. REQUIRES: no operation is in flight
-  void show_members();
+  // The application asks for its rank. See SeenTopology.
+  void topology_asked(bool has_operation_in_flight);
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }  // from Ask to the next begin()
   bool ended() const { return ended_; }    // from EpochEnd to the next begin()

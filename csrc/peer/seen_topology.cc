@@ -28,15 +28,20 @@ std::vector<PeerId> SeenTopology::left() const {
   return left;
 }
 
-void SeenTopology::change(const Topology& topology) {
+void SeenTopology::begin(const Topology& topology, bool reconfigures) {
   PCCL_ASSERT(latest_since() < topology.epoch);
-  next_ = topology;
+  if (!reconfigures || !topology.left.empty()) next_ = topology;
+  if (!reconfigures) show();
 }
 
-const Topology* SeenTopology::show() {
-  if (!next_) return nullptr;
-  topology_ = *std::exchange(next_, {});
+const Topology* SeenTopology::ask(protocol::LossPolicy policy, bool has_operation_in_flight) {
+  if (!next_ || policy != protocol::LossPolicy::kRetry || has_operation_in_flight) return nullptr;
+  show();
   return &topology_;
+}
+
+void SeenTopology::show() {
+  if (next_) topology_ = *std::exchange(next_, {});
 }
 
 Topology SeenTopology::show_with_routes(const Topology& present) {

@@ -1,8 +1,9 @@
 // SeenTopology: the group as the application sees it, and its latest members, which the application
-// may have yet to see. Ranks in its calls are ranks of the topology that it sees. With policy
-// retry, the members also change in epochs that it has not asked for. It sees such a change when it
-// asks for its rank or for the size while no operation of it is in flight: until then each rank
-// that it has passed to a call keeps its meaning. It belongs to Membership.
+// may not have seen yet. Ranks in its calls are ranks of the topology that it sees. It sees the
+// members of a new generation at once. With policy retry, the members also change in epochs that it
+// has not asked for. It sees such a change when it asks for its rank or for the size while no
+// operation of it is in flight: until then each rank that it has passed to a call keeps its
+// meaning. It belongs to Membership.
 // Invariants:
 //   1. This peer is in both topologies, and a topology that was not seen yet is the later one.
 //   2. The latest members are the members of the present epoch.
@@ -25,10 +26,12 @@ class SeenTopology {
   // The members that the application sees and that have left.
   std::vector<PeerId> left() const;
 
-  void change(const Topology& topology);  // an epoch begins with other members
-  // The application sees the latest members from now on. Null if it sees them already.
-  const Topology* show();
-  // The same, with the routes of the present epoch, for an update_topology that begins no epoch.
+  // An epoch begins. `reconfigures`: within the generation.
+  void begin(const Topology& topology, bool reconfigures);
+  // The application asks for its rank. Returns its new topology, if it sees one from now on.
+  const Topology* ask(protocol::LossPolicy policy, bool has_operation_in_flight);
+  // An update_topology has returned without a new epoch: the application sees the latest members
+  // from now on, with the routes of the present epoch.
   Topology show_with_routes(const Topology& present);
   // The seen topology with the routes of the present epoch; nothing if the members have changed.
   std::optional<Topology> with_routes(const Topology& present) const;
@@ -36,6 +39,8 @@ class SeenTopology {
   void check(PeerId self, const Topology& present) const;  // asserts the invariants
 
  private:
+  void show();
+
   Topology topology_;
   std::optional<Topology> next_;  // the latest members, if they were not seen yet
 };

@@ -222,8 +222,9 @@ inline constexpr Duration kBeatMax = kPingIntervalMax / 3;
 // A link that has received nothing for this many ticks is down. This suspicion costs little if it
 // is wrong, since the link is made anew.
 inline constexpr int kTicksPerLinkTimeout = 10;
-// Bytes of a packet that every path of the internet carries. A narrow path may drop larger packets.
-// Hellos, pings and credits are smaller.
+// A TCP segment with this many bytes of data passes every path of the internet. Some paths drop
+// larger packets (PROTOCOL.md, section 6). Hellos, pings and credits are smaller, so a link comes
+// up on such a path, too.
 inline constexpr uint32_t kSmallPacketBytes = 536;
 // TCP segment sizes, in bytes, for connections to a peer that large packets do not reach. 1200
 // bytes with all headers fit into 1280, the minimum of IPv6; tunnels hardly go below it. 536 bytes

@@ -231,10 +231,11 @@ struct Settled {
   bool operator==(const Settled&) const = default;
 };
 
-// Master -> all members, new ones included: a new epoch begins. Members are in rank order. If the
-// epoch begins a generation, that generation has the name of the epoch. Then this message is also
-// the answer to the joint update_topology of the members that voted, and `together` names the
-// groups that it was agreed on with.
+// Master -> all members, also those that it admits now: a new epoch begins. `members` is in rank
+// order. The first epoch of a generation gives the generation its number. After a joint
+// update_topology, this message is also the answer to each member that voted. `together` has the
+// ballots of all groups that this update_topology has settled; it is empty if this group was the
+// only one. The later epochs of the generation repeat it.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -407,10 +408,11 @@ struct AbortRequest {
   bool operator==(const AbortRequest&) const = default;
 };
 
-// Master -> a member that is not done, as far as the master knows: the abort proposal. Another
-// member is done but wants the operation aborted, and members that are done may have committed it
-// by now (agreed_among_members()). A receiver that is not done answers with the same AbortRequest,
-// and never becomes done in this epoch. A receiver that is done sends its Done as usual.
+// Master -> each member that has not sent Done: the abort proposal. The reason is a member that is
+// done: it has sent AbortRequest, or it has left and its data may be lost. The master cannot decide
+// alone, because members that are done may have committed the operation (agreed_among_members()).
+// A receiver that is not done answers with the same AbortRequest, and never becomes done in this
+// epoch. A receiver that is done sends its Done as usual. If all are done, the operation commits.
 struct AbortProposal {
   Epoch epoch;
   OpKey op;
@@ -637,8 +639,8 @@ struct Resume {
 struct Resumed {
   uint32_t incarnation = 0;
   std::optional<Key> accepting = {};  // of this incarnation; see Welcome
-  // To a member: the members that the master knows. They may belong to an epoch that has yet to
-  // begin for this peer.
+  // Empty unless the receiver is a member: the members of its group, as the master knows them.
+  // Their epoch may not have begun for the receiver, which keeps its links to them.
   std::vector<PeerId> members = {};
   bool operator==(const Resumed&) const = default;
 };

@@ -31,8 +31,9 @@ void for_each_piece(size_t row, const auto& visit) {
     visit(memory::Stretch{row, first, std::min(kAddedElements, row - first)});
 }
 
-// The zeros of absent members, for a chunk or a part. No code writes to them, so they take no
-// memory: all their pages are the same page of zeros.
+// An absent member contributes these zeros in place of its data. They are as long as the largest
+// chunk or part. No code writes to them, so they take no memory: the system uses one page of zeros
+// for all their pages.
 alignas(kCacheLine) std::byte zeros[protocol::kChunkBytesMax];
 static_assert(sizeof zeros >= protocol::kOneShotBytesMax);
 

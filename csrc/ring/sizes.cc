@@ -205,8 +205,9 @@ uint32_t Sizes::slots_of_rounds() const {
   return recodes() ? 2 * around - 1 : around - 1;
 }
 
-// These rounds of one step are consecutive, and at most as many as there are slices. Modulo that
-// number they never share a slot.
+// Slots that one step needs. The rounds of a step that wait in a slot have consecutive numbers, at
+// most slots_of_rounds() of them and at most one for each slice. So the remainder of a round,
+// divided by this result, is a slot that no other round of the step has.
 uint32_t Sizes::slots_per_step() const {
   if (row.in_chain()) return 1;
   return static_cast<uint32_t>(std::min<uint64_t>(slots_of_rounds(), slices));

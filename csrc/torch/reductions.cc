@@ -48,7 +48,8 @@ Tensors as_real(const char* call, const Tensors& tensors, ReduceOp op) {
   return real;
 }
 
-// PREMUL_SUM adds the tensors times its factor. Other reductions take the tensors themselves.
+// PREMUL_SUM multiplies each tensor by its factor, then adds. Other reductions take the tensors as
+// they are.
 Tensors operands(const char* call, const Tensors& tensors, const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensors;
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());

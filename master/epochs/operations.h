@@ -33,7 +33,7 @@
 #include "csrc/protocol/messages.h"
 #include "master/epochs/any_source.h"
 #include "master/epochs/op_table.h"
-#include "master/members/newcomer.h"
+#include "master/members/misfit.h"
 #include "master/runs/records.h"
 #include "master/text_format.h"
 

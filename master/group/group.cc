@@ -22,8 +22,8 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       agreement_(id, context, connections),
       optimization_(id, context, connections, membership_),
       view_{id, context, connections, quorum_, membership_, present_, epochs_, ballot_, agreement_},
-      judge_(view_),
-      state_call_(view_, agreement_, judge_),
+      overdue_(view_),
+      state_call_(view_, agreement_, overdue_),
       plan_call_(view_, context, epochs_, optimization_),
       notices_(view_, context, connections, membership_),
       dialling_(context, connections, membership_),
@@ -165,7 +165,7 @@ protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLe
 
 void Group::after_removal(PeerId peer) {
   PCCL_ASSERT(view_.has_members() == static_cast<bool>(present_.number()));
-  judge_.lose(peer);
+  overdue_.lose(peer);
   optimization_.lose(peer);
   if (view_.has_members()) return;
   left_.clear();
@@ -261,7 +261,7 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   const Status status = present_.begin(peer, message);
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
-  judge_.called(peer);
+  overdue_.called(peer);
   optimization_.note(peer, message.info, present_.start().one_shot_bytes);
   return status;
 }
@@ -315,7 +315,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
   if (!cast.ok()) return cast.status();
-  judge_.called(peer);
+  overdue_.called(peer);
   switch (cast.value()) {
     case Ballot::Cast::kCounted:
     case Ballot::Cast::kDiffers: membership_.called(peer, {message.kind, context_.now}); break;
@@ -349,7 +349,7 @@ void Group::answer(const Answer& answer) {
   agreement_.cancel();
   optimization_.cancel();
   state_call_.end();
-  if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) judge_.synced();
+  if (kind == JointKind::kSyncSharedState && answer.code == Code::kOk) overdue_.synced();
   epochs_.give_up_change();
   notices_.answered();
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
@@ -376,7 +376,7 @@ void Group::carry_out(const Ruling& ruling) {
 void Group::took_part(const Answer& answer, PeerId peer) {
   if (answer.code != Code::kOk) return;
   membership_.raise({peer}, protocol::standing_after(answer.kind));
-  judge_.took_part(peer);
+  overdue_.took_part(peer);
 }
 
 std::optional<bool> Group::announced_of(const Group& other) const {
@@ -449,7 +449,7 @@ Status Group::on(PeerId peer, const protocol::StateList& message) {
 }
 
 Status Group::on(PeerId peer, const protocol::Fetched& message) {
-  if (message.code != Code::kOk && judge_.is_new_to_sync(peer) && agreement_.expects(peer)) {
+  if (message.code != Code::kOk && overdue_.is_new_to_sync(peer) && agreement_.expects(peer)) {
     remove({peer, "it could not take the state of the run: " + message.text, false});
     return {};
   }
@@ -459,7 +459,7 @@ Status Group::on(PeerId peer, const protocol::Fetched& message) {
 
 Status Group::on(PeerId peer, const protocol::Fetching& message) {
   if (agreement_.expects(peer) && agreement_.plan()->number == message.number)
-    judge_.took_part(peer);
+    overdue_.took_part(peer);
   return {};
 }
 
@@ -471,7 +471,7 @@ void Group::finish(const Agreement::Outcome& outcome) {
 // newcomer is removed, and they continue without it.
 bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   if (!membership_.is_newcomer(peer) &&
-      !(kind == JointKind::kSyncSharedState && judge_.was_new_to_sync(peer)))
+      !(kind == JointKind::kSyncSharedState && overdue_.was_new_to_sync(peer)))
     return false;
   remove({peer, std::string("it gave up its first call, ") + text(kind) +
                     ", by its own timeout or because it was interrupted"});
@@ -488,7 +488,7 @@ void Group::give_up_call(JointKind kind) {
 
 bool Group::watch_newcomers(const std::string& awaited_by_others) {
   std::vector<Misfit> wrong = present_.take_misfits();
-  const std::vector<Misfit> overdue = judge_.overdue_newcomers(awaited_by_others);
+  const std::vector<Misfit> overdue = overdue_.overdue_newcomers(awaited_by_others);
   wrong.insert(wrong.end(), overdue.begin(), overdue.end());
   for (const Misfit& misfit : wrong) {
     if (membership_.is_member(misfit.peer)) remove(misfit);
@@ -497,7 +497,7 @@ bool Group::watch_newcomers(const std::string& awaited_by_others) {
 }
 
 bool Group::watch_late_members() {
-  const std::vector<Misfit> late = judge_.late_members();
+  const std::vector<Misfit> late = overdue_.late_members();
   for (const Misfit& misfit : late) {
     lose(misfit.peer, "it was late, and the others go on without it: " + misfit.why +
                           ". If a step may take longer, give all peers a longer one");
@@ -506,7 +506,7 @@ bool Group::watch_late_members() {
 }
 
 std::optional<Instant> Group::deadline() const {
-  const auto judged = judge_.deadline(), optimized = optimization_.deadline();
+  const auto judged = overdue_.deadline(), optimized = optimization_.deadline();
   if (!judged || !optimized) return judged ? judged : optimized;
   return std::min(*judged, *optimized);
 }

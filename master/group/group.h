@@ -35,9 +35,9 @@
 #include "master/group/dialling.h"
 #include "master/group/group_view.h"
 #include "master/group/held_messages.h"
-#include "master/group/judge.h"
 #include "master/group/notices.h"
 #include "master/group/optimization.h"
+#include "master/group/overdue_members.h"
 #include "master/group/plan_call.h"
 #include "master/group/ruling.h"
 #include "master/group/state_call.h"
@@ -115,7 +115,7 @@ class Group {
   Status on(PeerId peer, const protocol::Ping& message);
   Status on(PeerId peer, const protocol::Pong& message);
 
-  // ---- Newcomers (newcomer.h) ----
+  // ---- Newcomers (probation.h) ----
   // Removes newcomers that behave differently from all other members, or make no call for too long.
   // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups that
   // other groups wait in.
@@ -130,7 +130,7 @@ class Group {
   void give_up_call(protocol::JointKind kind);
   std::optional<Instant> deadline() const;
   // Nothing could be received for a while: all members get their full time again.
-  void excuse_members() { judge_.excuse_all(); }
+  void excuse_members() { overdue_.excuse_all(); }
 
   // ---- What members wait for ----
   // Announces a wait that has lasted longer than peer_timeout, and its end. `waits`: the present
@@ -195,7 +195,7 @@ class Group {
   Agreement agreement_;
   Optimization optimization_;
   const GroupView view_;  // of the parts above
-  Judge judge_;
+  OverdueMembers overdue_;
   StateCall state_call_;
   PlanCall plan_call_;
   Notices notices_;

@@ -12,7 +12,7 @@ void Group::check() const {
   ballot_.check();
   agreement_.check();
   optimization_.check();
-  judge_.check();
+  overdue_.check();
   notices_.check();
   announced_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "csrc/protocol/messages.h"
-#include "master/members/newcomer.h"
+#include "master/members/misfit.h"
 
 namespace pccl::master {
 

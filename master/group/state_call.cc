@@ -8,7 +8,7 @@
 #include "csrc/base/assert.h"
 #include "master/group/ballot.h"
 #include "master/group/group_view.h"
-#include "master/group/judge.h"
+#include "master/group/overdue_members.h"
 #include "master/group/wait_texts.h"
 #include "master/members/membership.h"
 #include "master/state/agreement.h"
@@ -21,7 +21,7 @@ using protocol::JointKind;
 bool StateCall::was_trained_here(PeerId member) const {
   using protocol::Standing;
   const Standing needed = agreement_.recorded() ? Standing::kSynced : Standing::kCalled;
-  return view_.membership.find(member)->standing >= needed && !judge_.was_new_to_sync(member);
+  return view_.membership.find(member)->standing >= needed && !overdue_.was_new_to_sync(member);
 }
 
 Ruling StateCall::begin() {
@@ -40,7 +40,7 @@ Ruling StateCall::begin() {
   if (!ruling.empty()) return ruling;
   if (std::any_of(offers.begin(), offers.end(), [](const auto& one) { return one.trained; })) {
     for (const OfferOf& one : offers) {
-      if (!one.trained) judge_.add_new_to_sync(one.peer);
+      if (!one.trained) overdue_.add_new_to_sync(one.peer);
     }
   }
   ruling.answer = agreement_.begin(offers, number);
@@ -61,7 +61,7 @@ Ruling StateCall::give_up() {
   const std::string what =
       lists ? "did not send the list of entries" : "did not receive the whole state";
   const bool all_new = std::all_of(awaited.begin(), awaited.end(),
-                                   [this](PeerId peer) { return judge_.is_new_to_sync(peer); });
+                                   [this](PeerId peer) { return overdue_.is_new_to_sync(peer); });
   if (none) {
     const WaitTexts texts(view_);
     const bool waits = !view_.ballot.is_complete();

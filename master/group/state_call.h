@@ -9,13 +9,13 @@
 namespace pccl::master {
 
 class Agreement;
-class Judge;
+class OverdueMembers;
 struct GroupView;
 
 class StateCall {
  public:
-  StateCall(const GroupView& view, Agreement& agreement, Judge& judge)
-      : view_(view), agreement_(agreement), judge_(judge) {}
+  StateCall(const GroupView& view, Agreement& agreement, OverdueMembers& overdue)
+      : view_(view), agreement_(agreement), overdue_(overdue) {}
 
   // All members have voted. Elects a state, or asks for lists of entries first. REQUIRES: the
   // agreement is idle.
@@ -31,7 +31,7 @@ class StateCall {
 
   const GroupView& view_;
   Agreement& agreement_;
-  Judge& judge_;
+  OverdueMembers& overdue_;
   bool gave_up_ = false;  // a member has given up this call
 };
 

@@ -1,7 +1,7 @@
 // Membership: the peers of one group and the rules about them (PROTOCOL.md, sections 2 and 4). It
 // knows the phase of each peer (welcomed, registered, member), the ranks of the members, the peers
-// that could be admitted now, and those that must be given up. Group owns it. It is pure
-// bookkeeping: group.cc sends the messages.
+// that could be admitted now, and those that are lost because they were away too long. Group owns
+// it. It is pure bookkeeping: group.cc sends the messages.
 // Invariants:
 // 1. Members are registered peers.
 // 2. A peer that is gone never comes back.

@@ -1,4 +1,4 @@
-"""Leaves all groups when the process ends, as many scripts end without destroy_process_group.
+"""Leaves all groups when the process ends: many scripts do not call destroy_process_group.
 
 A process that hosts the master of a fixed world waits here for the peers that still need it. After
 an exception that nothing has caught it does not wait, and the run ends at once.

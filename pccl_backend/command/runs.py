@@ -44,8 +44,8 @@ __all__ = [
     "table",
 ]
 
-ANSWER_S = 10.0  # a master answers at once, unless its process is stopped
-ADDRESS_BYTES_MAX = 107  # limit of a path in a socket address
+ANSWER_S = 10.0  # of waiting: a master answers at once, unless its process is suspended (SIGSTOP)
+ADDRESS_BYTES_MAX = 107  # of a file's path in the address of a Unix socket
 HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
 
 

@@ -1,8 +1,8 @@
 """Delays signals while a trainer changes its state, and delivers them while it waits.
 
-A Python signal handler may raise between any two bytecodes; the default handler of SIGINT does.
-One bytecode cannot change several tensors, nor make a C++ call and store its result. Therefore no
-handler may raise during such a change.
+A Python signal handler can raise between any two bytecodes; the default handler of SIGINT does.
+A change of several tensors takes many bytecodes, and so does a C++ call with the storage of its
+result. An exception would leave such a change half done. Therefore signals wait until its end.
 """
 
 from __future__ import annotations

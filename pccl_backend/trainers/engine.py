@@ -1,9 +1,10 @@
 """Engine: carries out the actions of a trainer's core, and makes its calls to the group.
 
-Happy path of a blocking outer step: POST measures the pseudo-gradient and begins the all-reduce,
-AWAIT waits for it, APPLY moves the global parameters, LOAD copies them into the model, UPDATE and
-SYNC meet the other peers. Each action either succeeds, or raises and leaves everything as it was; a
-call that raised continues with the same action when it is repeated.
+Normal order of a blocking outer step: POST measures the pseudo-gradient and begins the all-reduce,
+AWAIT waits for it, APPLY moves the global parameters, and LOAD copies them into the model. The
+meeting follows: UPDATE calls update_topology, and SYNC calls sync_shared_state. If an action fails,
+the parameters are as before it. If the call raised, the next call continues with the same action,
+or with UPDATE after a failed all-reduce or joint call.
 
 A trainer with other settings than most peers is refused: each call raises before the mean is
 applied.

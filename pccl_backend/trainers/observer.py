@@ -18,19 +18,22 @@ class OuterStep:
 
     Attributes:
         revision: number of outer steps of the global parameters, this one included.
-        contributors: number of peers whose pseudo-gradients are in the average.
+        contributors: number of peers that count in the average: those with a weight above 0.
         attempts: number of times the all-reduce ran; above 1 if members were lost, or if it failed
             and `step` was called again.
         world_size: number of members after the step.
         joined: names of the peers admitted during the step.
         left: names of the peers lost during the step.
-        synced: outcome of the step's sync_shared_state. If a newcomer fetches the state while this
-            peer continues, the bytes count in `sent_bytes` of the next steps, not here.
+        synced: outcome of the step's sync_shared_state. If a newcomer still fetches the state after
+            this step, the bytes that this peer sends to it are in `sent_bytes` of the next steps.
         excluded: names of the peers whose pseudo-gradients were not finite. They count with weight
             0, and those peers continue from the global parameters.
-        inner_steps: inner steps of a peer since the run began, on average.
-        waited_s: seconds that this peer has waited for the others since its last outer step.
-        reduce_s: seconds from the beginning of the all-reduce until its end was noticed.
+        inner_steps: inner steps of the run so far: the mean over the contributors of each outer
+            step, added up.
+        waited_s: seconds that this peer has waited for the all-reduce and in joint calls since its
+            last outer step.
+        reduce_s: seconds from the beginning of the all-reduce until this peer has seen its end:
+            with an overlap, some time after it.
         sent_bytes: bytes that this peer has sent since its last outer step.
 
     The first outer step of a trainer that overlaps only sends: the parameters have not moved, and

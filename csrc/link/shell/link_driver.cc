@@ -21,8 +21,8 @@ constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * pro
 // still comes in; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
 
-// Connections that wait for this peer to learn its identity, about a round trip to the master. All
-// members may dial before the master's Welcome arrives.
+// Limit of accepted connections that wait until this peer knows its PeerId, which the master's
+// Welcome brings after about one round trip. All members may dial before.
 constexpr size_t kEarlyMax = protocol::kMembersMax;
 
 // Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the

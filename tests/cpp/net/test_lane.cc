@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "csrc/net/record_key.h"
+#include "csrc/net/record_cipher.h"
 #include "tests/cpp/net/frames.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/net/tls_test.h"
@@ -417,8 +417,8 @@ TEST(Lane, AnEncryptedChunkArrivesInPiecesOfAnySize) {
 
 // The landing has the data of the records before it, and is as it was from there on.
 TEST(Lane, NoByteOfADamagedRecordReachesTheLanding) {
-  constexpr size_t kBytes = 100'000, kContent = RecordKey::kPlainBytesMax;
-  constexpr size_t kRecord = kContent + RecordKey::kExtraBytes;
+  constexpr size_t kBytes = 100'000, kContent = RecordCipher::kPlainBytesMax;
+  constexpr size_t kRecord = kContent + RecordCipher::kExtraBytes;
   for (size_t record = 1; record * kContent < kBytes; ++record) {
     for (const size_t piece : {size_t{1000}, SIZE_MAX}) {
       SCOPED_TRACE("record " + std::to_string(record));
@@ -427,7 +427,7 @@ TEST(Lane, NoByteOfADamagedRecordReachesTheLanding) {
       Connected tls;
       a.open(Channel(Socket(first), std::move(tls.acceptor), monotonic_now() + seconds(30)));
       Bytes records = sealed_chunk(tls.dialler, 3, kBytes);
-      records[record * kRecord + RecordKey::kHeaderBytes + 5] ^= std::byte{1};
+      records[record * kRecord + RecordCipher::kHeaderBytes + 5] ^= std::byte{1};
       for (size_t at = 0; at < records.size(); at += std::min(piece, records.size() - at)) {
         ::send(second, records.data() + at, std::min(piece, records.size() - at), MSG_NOSIGNAL);
       }

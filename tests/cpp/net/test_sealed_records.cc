@@ -10,13 +10,13 @@
 namespace pccl::net {
 namespace {
 
-constexpr auto kCipher = RecordKey::Cipher::kAes128Gcm;
+constexpr auto kSuite = RecordCipher::Suite::kAes128Gcm;
 
 // One end; `own` and `others`: numbers of the secrets with which it and the other end seal.
 struct End {
   End(uint8_t own, uint8_t others) {
-    EXPECT_TRUE(records.begin_sending(kCipher, key_of(own)));
-    EXPECT_TRUE(records.begin_receiving(kCipher, key_of(others)));
+    EXPECT_TRUE(records.begin_sending(kSuite, key_of(own)));
+    EXPECT_TRUE(records.begin_receiving(kSuite, key_of(others)));
   }
   void write(std::string_view text) {
     const auto bytes = std::as_bytes(std::span(text));
@@ -74,7 +74,7 @@ TEST(SealedRecords, DataLieInTheReceivedBytes) {
   std::span<std::byte> rest = bytes;
   const auto data = ends.b.records.read(rest);
   ASSERT_TRUE(data.ok());
-  EXPECT_EQ(data.value().data(), bytes.data() + RecordKey::kHeaderBytes);
+  EXPECT_EQ(data.value().data(), bytes.data() + RecordCipher::kHeaderBytes);
 }
 
 TEST(SealedRecords, BothEndsReplaceTheirKeysAtTheSameTime) {

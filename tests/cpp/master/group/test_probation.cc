@@ -1,4 +1,4 @@
-#include "master/members/newcomer.h"
+#include "master/group/probation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "master/group/judge.h"
+#include "master/group/overdue_members.h"
 
 #include "tests/cpp/master/group/newcomers.h"
 

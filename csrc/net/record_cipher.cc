@@ -1,4 +1,4 @@
-#include "csrc/net/record_key.h"
+#include "csrc/net/record_cipher.h"
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
@@ -46,35 +46,35 @@ bool expand(const Key& secret, std::string_view label, std::span<std::byte> out)
 }
 
 // Never freed: a thread may still use one when the process ends.
-const EVP_CIPHER* fetched(RecordKey::Cipher cipher) {
+const EVP_CIPHER* fetched(RecordCipher::Suite suite) {
   static EVP_CIPHER* const aes = EVP_CIPHER_fetch(openssl_context(), "AES-128-GCM", nullptr);
   static EVP_CIPHER* const chacha =
       EVP_CIPHER_fetch(openssl_context(), "ChaCha20-Poly1305", nullptr);
-  return cipher == RecordKey::Cipher::kAes128Gcm ? aes : chacha;
+  return suite == RecordCipher::Suite::kAes128Gcm ? aes : chacha;
 }
 
-constexpr size_t key_bytes(RecordKey::Cipher cipher) {
-  return cipher == RecordKey::Cipher::kAes128Gcm ? 16 : 32;
+constexpr size_t key_bytes(RecordCipher::Suite suite) {
+  return suite == RecordCipher::Suite::kAes128Gcm ? 16 : 32;
 }
 
 }  // namespace
 
-void RecordKey::Free::operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
+void RecordCipher::Free::operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
 
-RecordKey::RecordKey(Cipher cipher, Use use, const Key& traffic_secret)
-    : cipher_(cipher), use_(use), secret_(traffic_secret), context_(EVP_CIPHER_CTX_new()) {}
+RecordCipher::RecordCipher(Suite suite, Use use, const Key& traffic_secret)
+    : suite_(suite), use_(use), secret_(traffic_secret), context_(EVP_CIPHER_CTX_new()) {}
 
-std::optional<RecordKey> RecordKey::make(Cipher cipher, Use use, const Key& traffic_secret) {
-  RecordKey made(cipher, use, traffic_secret);
+std::optional<RecordCipher> RecordCipher::make(Suite suite, Use use, const Key& traffic_secret) {
+  RecordCipher made(suite, use, traffic_secret);
   if (!made.install()) return std::nullopt;
   return made;
 }
 
 // Derives the key and the first nonce from the secret.
-bool RecordKey::install() {
-  const EVP_CIPHER* const cipher = fetched(cipher_);
+bool RecordCipher::install() {
+  const EVP_CIPHER* const cipher = fetched(suite_);
   Key key;
-  const std::span bytes = std::span(key.bytes).first(key_bytes(cipher_));
+  const std::span bytes = std::span(key.bytes).first(key_bytes(suite_));
   const bool installed =
       context_ && cipher != nullptr && expand(secret_, "key", bytes) &&
       expand(secret_, "iv", iv_) &&
@@ -85,7 +85,7 @@ bool RecordKey::install() {
   return installed;
 }
 
-bool RecordKey::replace() {
+bool RecordCipher::replace() {
   Key next;
   if (!expand(secret_, "traffic upd", next.bytes)) context_.reset();
   secret_ = next;
@@ -93,7 +93,7 @@ bool RecordKey::replace() {
 }
 
 // The nonce is the first one, with the number of the record in its last 8 bytes.
-bool RecordKey::begin(std::span<const std::byte> header) {
+bool RecordCipher::begin(std::span<const std::byte> header) {
   if (!context_) return false;
   std::array<std::byte, kNonceBytes> nonce = iv_;
   const uint64_t number = next_++;
@@ -107,8 +107,8 @@ bool RecordKey::begin(std::span<const std::byte> header) {
                           static_cast<int>(header.size())) == 1;
 }
 
-bool RecordKey::seal(uint8_t type, std::span<const std::byte> content,
-                     std::span<std::byte> record) {
+bool RecordCipher::seal(uint8_t type, std::span<const std::byte> content,
+                        std::span<std::byte> record) {
   PCCL_ASSERT(use_ == Use::kSeal && content.size() <= kPlainBytesMax);
   PCCL_ASSERT(record.size() == content.size() + kExtraBytes);
   const size_t length = record.size() - kHeaderBytes;
@@ -128,7 +128,7 @@ bool RecordKey::seal(uint8_t type, std::span<const std::byte> content,
                              out + content.size() + 1) == 1;
 }
 
-std::optional<std::span<std::byte>> RecordKey::open(std::span<std::byte> record) {
+std::optional<std::span<std::byte>> RecordCipher::open(std::span<std::byte> record) {
   PCCL_ASSERT(use_ == Use::kOpen && record.size() >= kHeaderBytes);
   const std::span body = record.subspan(kHeaderBytes);
   if (body.size() < kTagBytes) return std::nullopt;

@@ -1,8 +1,8 @@
-// Judge: finds members that make no call while others wait for it (PROTOCOL.md, section 2). The
-// limit is first_call_timeout for a newcomer, and call_timeout for any other member, if the run has
-// one. A newcomer to the shared state is judged while it fetches, too: by the arrival of data,
-// since a slow download is no mistake. Group owns one, and removes the members that it names. It is
-// pure. A mistake in a call is found elsewhere: by the ballot, the election and the operations.
+// OverdueMembers: finds members that make no call while others wait for it (PROTOCOL.md, section
+// 2). The limit is first_call_timeout for a newcomer, and call_timeout for any other member, if the
+// run has one. A newcomer to the shared state has a limit while it fetches, too: for the arrival of
+// data, since a slow download is no mistake. Group owns one, and removes the members that it names.
+// It is pure. The ballot, the election and the operations find mistakes in a call.
 // Invariants:
 // 1. A newcomer to the shared state is a member.
 // 2. The invariants of Probation, for each limit.
@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "master/group/group_view.h"
-#include "master/members/newcomer.h"
+#include "master/group/probation.h"
 
 namespace pccl::master {
 
-class Judge {
+class OverdueMembers {
  public:
-  explicit Judge(const GroupView& view) : view_(view) {}
+  explicit OverdueMembers(const GroupView& view) : view_(view) {}
 
   // The overdue newcomers. `awaited_by_others`: the joint call of all groups that other groups wait
   // in; empty: none.

@@ -1,4 +1,4 @@
-#include "csrc/net/record_key.h"
+#include "csrc/net/record_cipher.h"
 
 #include <gtest/gtest.h>
 
@@ -10,15 +10,15 @@
 namespace pccl::net {
 namespace {
 
-using Cipher = RecordKey::Cipher;
+using Suite = RecordCipher::Suite;
 
 struct Pair {
-  explicit Pair(Cipher cipher = Cipher::kAes128Gcm, uint8_t secret = 1)
-      : sealing(*RecordKey::make(cipher, RecordKey::Use::kSeal, key_of(secret))),
-        opening(*RecordKey::make(cipher, RecordKey::Use::kOpen, key_of(secret))) {}
+  explicit Pair(Suite suite = Suite::kAes128Gcm, uint8_t secret = 1)
+      : sealing(*RecordCipher::make(suite, RecordCipher::Use::kSeal, key_of(secret))),
+        opening(*RecordCipher::make(suite, RecordCipher::Use::kOpen, key_of(secret))) {}
 
   Bytes seal(std::string_view content, uint8_t type = 23) {
-    Bytes record(content.size() + RecordKey::kExtraBytes);
+    Bytes record(content.size() + RecordCipher::kExtraBytes);
     EXPECT_TRUE(sealing.seal(type, std::as_bytes(std::span(content)), record));
     return record;
   }
@@ -28,12 +28,12 @@ struct Pair {
     return content ? text_of(*content) : "refused";
   }
 
-  RecordKey sealing, opening;
+  RecordCipher sealing, opening;
 };
 
-TEST(RecordKey, OpensEachRecordOnceAndInOrder) {
-  for (const Cipher cipher : {Cipher::kAes128Gcm, Cipher::kChaCha20Poly1305}) {
-    Pair pair(cipher);
+TEST(RecordCipher, OpensEachRecordOnceAndInOrder) {
+  for (const Suite suite : {Suite::kAes128Gcm, Suite::kChaCha20Poly1305}) {
+    Pair pair(suite);
     const Bytes first = pair.seal("one"), second = pair.seal(""), third = pair.seal("three");
     EXPECT_EQ(pair.open(first), "one\x17");
     EXPECT_EQ(pair.open(second), "\x17");
@@ -44,7 +44,7 @@ TEST(RecordKey, OpensEachRecordOnceAndInOrder) {
 }
 
 // The bytes of another implementation of RFC 8446.
-TEST(RecordKey, SealsAsTheRfcDoes) {
+TEST(RecordCipher, SealsAsTheRfcDoes) {
   const Key secret = key_of(1);
   forge::Sealer forged(Bytes(secret.bytes.begin(), secret.bytes.end()));
   Pair pair;
@@ -58,9 +58,9 @@ TEST(RecordKey, SealsAsTheRfcDoes) {
   EXPECT_EQ(pair.seal("data"), forge::Sealer(next).seal(23, raw_bytes("data")));
 }
 
-TEST(RecordKey, ReplacedKeysFitTogether) {
-  for (const Cipher cipher : {Cipher::kAes128Gcm, Cipher::kChaCha20Poly1305}) {
-    Pair pair(cipher);
+TEST(RecordCipher, ReplacedKeysFitTogether) {
+  for (const Suite suite : {Suite::kAes128Gcm, Suite::kChaCha20Poly1305}) {
+    Pair pair(suite);
     EXPECT_TRUE(pair.sealing.replace());
     const Bytes record = pair.seal("new");
     EXPECT_EQ(pair.open(record), "refused");
@@ -70,7 +70,7 @@ TEST(RecordKey, ReplacedKeysFitTogether) {
 }
 
 // A nonce of its own for each record: the same content never gives the same bytes.
-TEST(RecordKey, NoNumberIsUsedTwice) {
+TEST(RecordCipher, NoNumberIsUsedTwice) {
   Pair pair;
   std::set<Bytes> seen;
   for (int i = 0; i < 1000; ++i) {
@@ -81,7 +81,7 @@ TEST(RecordKey, NoNumberIsUsedTwice) {
   }
 }
 
-TEST(RecordKey, AChangedByteIsRefused) {
+TEST(RecordCipher, AChangedByteIsRefused) {
   const Bytes record = Pair().seal("content");
   for (size_t i = 0; i < record.size(); ++i) {
     if (i == 3 || i == 4) continue;  // the length: of another record
@@ -89,11 +89,11 @@ TEST(RecordKey, AChangedByteIsRefused) {
     changed[i] ^= std::byte{1};
     EXPECT_EQ(Pair().open(changed), "refused") << "byte " << i;
   }
-  EXPECT_EQ(Pair(Cipher::kAes128Gcm, 2).open(record), "refused");
-  EXPECT_EQ(Pair(Cipher::kChaCha20Poly1305).open(record), "refused");
+  EXPECT_EQ(Pair(Suite::kAes128Gcm, 2).open(record), "refused");
+  EXPECT_EQ(Pair(Suite::kChaCha20Poly1305).open(record), "refused");
 }
 
-TEST(RecordKey, ARecordWithoutRoomForATagIsRefused) {
+TEST(RecordCipher, ARecordWithoutRoomForATagIsRefused) {
   EXPECT_EQ(Pair().open(forge::record(23, Bytes(15))), "refused");
   EXPECT_EQ(Pair().open(forge::record(23, Bytes(16))), "refused");
 }

@@ -1,4 +1,4 @@
-#include "master/group/judge.h"
+#include "master/group/overdue_members.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,7 +26,7 @@ const char* const kListAwaited = "sync_shared_state with the list of its entries
 }  // namespace
 
 // Whether each member that is no newcomer waits in a joint call, a receive or an operation.
-bool Judge::others_wait() const {
+bool OverdueMembers::others_wait() const {
   const auto& members = view_.membership.members();
   return std::all_of(members.begin(), members.end(), [this](PeerId member) {
     const bool votes = view_.waits_in_joint_call(member);
@@ -38,7 +38,7 @@ bool Judge::others_wait() const {
 // If all others wait for a call, it is missing because of the newcomer alone. If only some of them
 // wait for it while the newcomer shares a call with another member, the others disagree among
 // themselves.
-Probation::Seen Judge::see_newcomer(PeerId peer) const {
+Probation::Seen OverdueMembers::see_newcomer(PeerId peer) const {
   const OperationWaits operations = view_.present.waits();
   const bool votes = view_.waits_in_joint_call(peer);
   size_t others = 0, voted = 0;
@@ -85,17 +85,17 @@ Probation::Seen Judge::see_newcomer(PeerId peer) const {
   return seen;
 }
 
-bool Judge::is_new_to_sync(PeerId peer) const {
+bool OverdueMembers::is_new_to_sync(PeerId peer) const {
   return view_.membership.is_newcomer(peer) || new_to_sync_.contains(peer);
 }
 
-void Judge::add_new_to_sync(PeerId member) {
+void OverdueMembers::add_new_to_sync(PeerId member) {
   PCCL_ASSERT(view_.membership.is_member(member));
   if (new_to_sync_.insert(member).second) probation_.restart(member);
 }
 
 // A slow fetch is no mistake while another member of the transfers may be stopped or cut off.
-bool Judge::may_be_seen_fetching() const {
+bool OverdueMembers::may_be_seen_fetching() const {
   const auto& members = view_.membership.members();
   return !view_.agreement.fetching().empty() &&
          std::all_of(members.begin(), members.end(), [this](PeerId member) {
@@ -106,7 +106,7 @@ bool Judge::may_be_seen_fetching() const {
 
 // A newcomer that fetches is judged by what arrives, since a slow download is no mistake. Each
 // Fetching restarts its time. see_newcomer() sees the list that a newcomer to the group owes.
-void Judge::see_fetching(std::vector<Seen>& all) const {
+void OverdueMembers::see_fetching(std::vector<Seen>& all) const {
   for (const PeerId peer : new_to_sync_) {
     const bool owes = view_.agreement.awaits_list(peer) && view_.membership.find(peer)->connected;
     if (owes && !view_.membership.is_newcomer(peer)) all.push_back({peer, kListAwaited, {}, {}});
@@ -122,7 +122,8 @@ void Judge::see_fetching(std::vector<Seen>& all) const {
 
 // If no member of this group has taken part in anything, all are new to the other groups. Members
 // of those groups may wait for them in a joint call of all groups.
-std::vector<Probation::Seen> Judge::see_newcomers(const std::string& awaited_by_others) const {
+std::vector<Probation::Seen> OverdueMembers::see_newcomers(
+    const std::string& awaited_by_others) const {
   std::vector<Seen> all;
   for (const PeerId peer : view_.membership.newcomers()) all.push_back(see_newcomer(peer));
   // Newcomers that are not held up by others are judged first. Two newcomers may hold up each
@@ -147,7 +148,7 @@ std::vector<Probation::Seen> Judge::see_newcomers(const std::string& awaited_by_
   return all;
 }
 
-std::vector<Misfit> Judge::overdue_newcomers(const std::string& awaited_by_others) {
+std::vector<Misfit> OverdueMembers::overdue_newcomers(const std::string& awaited_by_others) {
   const bool any_new = !view_.membership.newcomers().empty() || !new_to_sync_.empty() ||
                        (!awaited_by_others.empty() && view_.is_new());
   if (!any_new || !view_.can_call()) {
@@ -160,8 +161,8 @@ std::vector<Misfit> Judge::overdue_newcomers(const std::string& awaited_by_other
 }
 
 // `members`: without newcomers. Nothing if most of the others do not wait for this member.
-std::optional<Probation::Seen> Judge::see_late(PeerId peer,
-                                               const std::vector<PeerId>& members) const {
+std::optional<Probation::Seen> OverdueMembers::see_late(PeerId peer,
+                                                        const std::vector<PeerId>& members) const {
   if (!view_.membership.find(peer)->connected) return std::nullopt;
   OperationWaits::Awaited awaited;
   if (view_.epochs.phase() == Epochs::Phase::kActive)
@@ -180,7 +181,7 @@ std::optional<Probation::Seen> Judge::see_late(PeerId peer,
 }
 
 // A member that is in a call may wait for others in turn, so it is not late.
-std::vector<Probation::Seen> Judge::see_late_members() const {
+std::vector<Probation::Seen> OverdueMembers::see_late_members() const {
   std::vector<PeerId> members, idle;
   for (const PeerId member : view_.membership.members()) {
     if (view_.membership.is_newcomer(member)) continue;
@@ -198,7 +199,7 @@ std::vector<Probation::Seen> Judge::see_late_members() const {
   return late;
 }
 
-std::vector<Misfit> Judge::late_members() {
+std::vector<Misfit> OverdueMembers::late_members() {
   const Duration limit = view_.context.call_timeout;
   if (limit == Duration{0}) return {};
   if (!view_.can_call()) {
@@ -210,18 +211,18 @@ std::vector<Misfit> Judge::late_members() {
   return lateness_.look(see_late_members(), limit, now);
 }
 
-std::optional<Instant> Judge::deadline() const {
+std::optional<Instant> OverdueMembers::deadline() const {
   const auto first = probation_.deadline(), other = lateness_.deadline();
   if (!first || !other) return first ? first : other;
   return std::min(*first, *other);
 }
 
-void Judge::excuse_all() {
+void OverdueMembers::excuse_all() {
   probation_.restart();
   lateness_.restart();
 }
 
-void Judge::check() const {
+void OverdueMembers::check() const {
   probation_.check();
   lateness_.check();
   for (const PeerId peer : new_to_sync_) PCCL_ASSERT(view_.membership.is_member(peer));

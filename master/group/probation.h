@@ -1,10 +1,8 @@
-// newcomer: limits the harm that a new member can do before it was compared with the others
-// (promise P7). A newcomer that makes a mistake becomes a misfit and loses its membership;
-// operations, ballot and election find misfits. A Probation limits the wait for a member's call:
-// the others wait for a newcomer's call no longer than first_call_timeout, and no longer than
-// kElsewhereMax while the newcomer waits in a call that no other member makes. They wait for the
-// call of any other member no longer than call_timeout, if the run has one.
-// Group owns two, one for each of these times. It is pure: time comes in through look().
+// Probation: limits the time that members wait for another member's call. No member waits for a
+// newcomer's call longer than first_call_timeout, or longer than kElsewhereMax while the newcomer
+// waits in a call that no other member makes (promise P7). No member waits for the call of any
+// other member longer than call_timeout, if the run has one. OverdueMembers owns two, one for each
+// of these times. It is pure: time comes in through look().
 // Invariants:
 // 1. A member is overdue only if two looks, at least kLookAgain apart, find it so. If the process
 //    was held up, messages of the member may not have been read at the first look.
@@ -21,16 +19,9 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/ids.h"
+#include "master/members/misfit.h"
 
 namespace pccl::master {
-
-// A member that behaves differently from all other members, and the reason.
-struct Misfit {
-  PeerId peer;
-  std::string why;
-  bool may_be_call = true;  // possible cause: a first call that is late or different
-  bool operator==(const Misfit&) const = default;
-};
 
 class Probation {
  public:

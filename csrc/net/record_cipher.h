@@ -1,4 +1,4 @@
-// RecordKey: the key of one direction of a TLS 1.3 connection. It seals records, or opens them
+// RecordCipher: the key of one direction of a TLS 1.3 connection. It seals records, or opens them
 // (RFC 8446, sections 5.2 and 7). Both ends derive it from the same traffic secret.
 // One thread at a time may use it.
 // Invariants:
@@ -24,9 +24,9 @@
 
 namespace pccl::net {
 
-class RecordKey {
+class RecordCipher {
  public:
-  enum class Cipher { kAes128Gcm, kChaCha20Poly1305 };
+  enum class Suite { kAes128Gcm, kChaCha20Poly1305 };
   enum class Use { kSeal, kOpen };
   static constexpr size_t kHeaderBytes = 5;  // of a record: type, version, length
   static constexpr size_t kTagBytes = 16;
@@ -35,7 +35,7 @@ class RecordKey {
   static constexpr size_t kExtraBytes = kHeaderBytes + 1 + kTagBytes;
 
   // nullopt if OpenSSL refuses.
-  static std::optional<RecordKey> make(Cipher cipher, Use use, const Key& traffic_secret);
+  static std::optional<RecordCipher> make(Suite suite, Use use, const Key& traffic_secret);
 
   // Replaces the key by the next one, from which this one cannot be derived (RFC 8446, 7.2).
   // False if OpenSSL refuses.
@@ -55,11 +55,11 @@ class RecordKey {
   struct Free {
     void operator()(EVP_CIPHER_CTX* context) const;
   };
-  RecordKey(Cipher cipher, Use use, const Key& traffic_secret);
+  RecordCipher(Suite suite, Use use, const Key& traffic_secret);
   bool install();
   bool begin(std::span<const std::byte> header);
 
-  Cipher cipher_;
+  Suite suite_;
   Use use_;
   Key secret_;
   std::unique_ptr<EVP_CIPHER_CTX, Free> context_;
