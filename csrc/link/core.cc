@@ -290,7 +290,7 @@ void LinkCore::on(const Proven& event) {
   if (serials_.is_used(event.shown) ||
       !Serials::refusal(serial, last_serial(peer), !outranks(peer)).empty())
     return;
-  const Choice choice = choose(event.lane, peer, serial, further);
+  const Choice choice = choose(peer, serial, further);
   const bool joins = choice == Choice::kJoin && !dialling_.contains(peer);
   if (!joins && choice != Choice::kJoinFurther) return;
   answered_early_[event.lane] = event.shown;
@@ -299,28 +299,21 @@ void LinkCore::on(const Proven& event) {
 
 void LinkCore::on(const Accepted& event) {
   PCCL_ASSERT(event.proven.has_value() == keys_.required());
-  std::optional<protocol::LaneCredential> credential;
+  const ConnectionId id = event.first.lane;
+  Lane lane;
+  lane.address = event.address;
+  lane.answered_early = answered_early_.erase(id) == 1;
   if (event.proven) {
     const std::optional<protocol::Key> key = key_of(event.proven->identity);
-    if (!key) {  // refused since the handshake began
-      answered_early_.erase(event.lane);
-      return emit(Close{event.lane});
-    }
-    credential = {event.proven->identity, *key};
-  }
-  while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
-  const auto [at, fresh] = lanes_.try_emplace(event.lane);
-  PCCL_ASSERT(fresh && event.lane.value <= lanes_made_);
-  Lane& lane = at->second;
-  lane.enter(Phase::kHandshaking);
-  lane.address = event.address;
-  lane.credential = credential;
-  if (event.proven) {
+    if (!key) return emit(Close{id});  // refused since the handshake began
+    lane.credential = {event.proven->identity, *key};
     lane.serial = event.proven->serial;
     lane.further = event.proven->further;
   }
-  lane.hello_by = now_ + protocol::kHelloTimeout;
-  pending_.push_back(event.lane);
+  lane.enter(Phase::kHandshaking);
+  const bool fresh = lanes_.emplace(id, std::move(lane)).second;
+  PCCL_ASSERT(fresh && id.value <= lanes_made_);
+  on(event.first);
 }
 
 // A refused connection is closed without an answer, so that an unknown process learns nothing from
@@ -347,21 +340,19 @@ void LinkCore::on_valid_hello(ConnectionId id, const protocol::LaneHello& hello,
   lane.serial = hello.serial;
   lane.further = hello.further;
   if (!lane.dialled && lane.credential && !lane.further) serials_.completed(lane.peer, lane.serial);
-  if (!lane.dialled) return on_hello_of_pending(id);
+  if (!lane.dialled) return on_hello_of_accepted(id);
   lane.further ? join_further(id) : join(id);
 }
 
 // If both sides dial each other at the same time, the connection from the higher id stays, if it
 // gets established. The lower id answers it immediately. The higher id waits for the outcome of its
 // own attempts.
-LinkCore::Choice LinkCore::choose(ConnectionId id, PeerId peer, uint32_t serial,
-                                  bool further) const {
+LinkCore::Choice LinkCore::choose(PeerId peer, uint32_t serial, bool further) const {
   const auto link = links_.find(peer);
   if (further) {
     if (link == links_.end() || link->second.serial != serial) return Choice::kRefuse;
     const auto comes = [&](const auto& answered) {
-      return answered.first != id && answered.second.identity.dialler == peer &&
-             answered.second.further;
+      return answered.second.identity.dialler == peer && answered.second.further;
     };
     const auto coming = std::count_if(answered_early_.begin(), answered_early_.end(), comes);
     const size_t lanes = link->second.lanes.size() + static_cast<size_t>(coming);
@@ -375,19 +366,17 @@ LinkCore::Choice LinkCore::choose(ConnectionId id, PeerId peer, uint32_t serial,
   return is_handshaking(dial->second) && outranks(peer) ? Choice::kWait : Choice::kJoin;
 }
 
-void LinkCore::on_hello_of_pending(ConnectionId id) {
-  const size_t erased = std::erase(pending_, id);
-  PCCL_ASSERT(erased == 1);
+void LinkCore::on_hello_of_accepted(ConnectionId id) {
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
-  switch (choose(id, peer, lane.serial, lane.further)) {
+  switch (choose(peer, lane.serial, lane.further)) {
     case Choice::kRefuse: return close(id);
     case Choice::kCheckLink: close(id); return check_liveness(peer);
     case Choice::kJoin: return join(id);
     case Choice::kJoinFurther: return join_further(id);
     case Choice::kWait: break;
   }
-  if (answered_early_.contains(id)) return join(id);  // the link is up at the other end
+  if (lane.answered_early) return join(id);  // the link is up at the other end
   Dialling& dial = dialling_.at(peer);
   if (dial.crossing) close(*dial.crossing);
   dial.crossing = id;
@@ -443,7 +432,7 @@ void LinkCore::up(ConnectionId id, const Link& link) {
   PCCL_ASSERT(link.lanes.back() == id && lane.further == (link.lanes.size() > 1));
   lane.enter(Phase::kUp);
   lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
-  if (!lane.dialled && answered_early_.erase(id) == 0)
+  if (!lane.dialled && !lane.answered_early)
     emit(SendHello{id, true, hello_of(identity_, lane.peer, lane.serial, lane.further)});
   const bool wan = link.rtt >= options_.wan_rtt_min;
   emit(LaneUp{.lane = id,
@@ -492,8 +481,6 @@ void LinkCore::forget_lane(ConnectionId id) {
   PCCL_ASSERT(at != lanes_.end());
   PCCL_ASSERT(at->second.phase != Phase::kUp || !links_.contains(at->second.peer));
   at->second.enter(Phase::kGone);
-  if (!at->second.dialled) std::erase(pending_, id);
-  answered_early_.erase(id);
   const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
   if (link != links_.end()) link->second.opening.erase(id);
   const auto dial = dialling_.find(at->second.peer);
@@ -630,9 +617,9 @@ void LinkCore::on(const TimePassed&) {
     if (lane.is_silent() && lane.hello_by <= now_) late.push_back(id);
   }
   for (const ConnectionId id : late) {
-    const std::string address = lanes_.at(id).address;
     emit(Close{id});
-    ended(id, address + ": it did not introduce itself in time", LinkFault::kNoAnswer);
+    ended(id, lanes_.at(id).address + ": it did not introduce itself in time",
+          LinkFault::kNoAnswer);
   }
   std::vector<PeerId> due;
   for (const auto& [peer, dial] : dialling_) {

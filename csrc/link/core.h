@@ -6,8 +6,8 @@
 //
 // Typical events and effects:
 //   dialling side:   Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up
-//   accepting side:  Accepted, HelloReceived, SendHello, LaneUp, Report up
-//   the same, if the run is secured: Proven, SendHello, Accepted, HelloReceived, LaneUp, Report up
+//   accepting side:  Accepted, SendHello, LaneUp, Report up
+//   the same, if the run is secured: Proven, SendHello, Accepted, LaneUp, Report up
 //   neighbours:      the dialling side then opens the further lanes
 // Invariants:
 //   1. A peer has at most one link. LinkDown comes before another LaneUp that is not `further`.
@@ -15,9 +15,8 @@
 //      get a Close too, which does nothing.
 //   3. A peer that is to be reached and has no link is being dialled, or waits for its turn, or a
 //      retry is due. A peer that has a link is not dialled.
-//   4. Each lane has one place: it is pending and its hello is due soon, or it is an attempt, or it
-//      crosses one, or it is up on its link, or it is opening there. Each of these implies its
-//      phase, its peer and its serial number.
+//   4. Each lane has one place: it is an attempt, or it crosses one, or it is up on its link, or it
+//      is opening there. Each of these implies its phase, its peer and its serial number.
 //   5. The serial number of a link shows which side has dialled it. The serial number of an attempt
 //      or of a crossing connection exceeds every serial number known to be dead.
 //   6. At most one peer at a time is explored, and it has an attempt under way.
@@ -209,7 +208,7 @@ class LinkCore {
   }
   bool outranks(PeerId peer) const { return identity_.self > peer; }
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
-  void on_hello_of_pending(ConnectionId id);
+  void on_hello_of_accepted(ConnectionId id);
   // The fate of a connection of a peer that has dialled us.
   enum class Choice : uint8_t {
     kRefuse,
@@ -218,7 +217,7 @@ class LinkCore {
     kJoinFurther,
     kWait,  // for the outcome of our own attempts
   };
-  Choice choose(ConnectionId id, PeerId peer, uint32_t serial, bool further) const;
+  Choice choose(PeerId peer, uint32_t serial, bool further) const;
   void join(ConnectionId id);
   void join_further(ConnectionId id);
   void up(ConnectionId id, const Link& link);
@@ -238,8 +237,7 @@ class LinkCore {
   void check(PeerId peer, const Link& link) const;
   void check_keys(PeerId peer, const Link& link) const;
   void check(PeerId peer, const Dialling& dial) const;
-  void check_pending() const;
-  void check_answered() const;
+  void check_queues() const;
   std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
   void check_choices() const;
   void check_closed(const Effects& effects, size_t first) const;  // Close of this step
@@ -260,8 +258,7 @@ class LinkCore {
   std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
-  std::deque<ConnectionId> pending_;  // pending connections, oldest first
-  // Answered after their Proven. They are not up, and perhaps not accepted yet.
+  // Answered after their Proven, and not accepted yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   LaneCounts counts_;

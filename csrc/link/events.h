@@ -68,19 +68,18 @@ struct Proven {
   ConnectionId lane;  // from new_lane()
   protocol::LaneIntroduction shown;
 };
-struct Accepted {     // another process has connected; the connection is pending until its hello
-  ConnectionId lane;  // from new_lane()
-  std::string address;
-  size_t room = 1;  // maximum number of pending connections, this one included
-  // The other end has proven that it has the key of this identity. REQUIRES: present if and only if
-  // the run is secured.
-  std::optional<protocol::LaneIntroduction> proven = {};
-};
 struct HelloReceived {  // the first frame of a lane
   ConnectionId lane;
   // Empty if the frame was not a hello, or was the hello of the wrong side.
   std::optional<protocol::LaneHello> hello;
   Duration rtt{0};  // RTT as far as the system knows it by now
+};
+struct Accepted {       // another process has connected, and its first frame is here
+  HelloReceived first;  // lane: from new_lane()
+  std::string address;
+  // The other end has proven that it has the key of this identity. REQUIRES: present if and only if
+  // the run is secured.
+  std::optional<protocol::LaneIntroduction> proven = {};
 };
 struct Failed {  // a connection has ended by itself
   ConnectionId lane;
@@ -121,8 +120,8 @@ struct LanesLearnt {  // the number of lanes that pays on links to this peer
   uint32_t lanes = 1;
 };
 struct TimePassed {};
-using Event = std::variant<Dial, Forget, AcceptWith, Connected, Refused, Proven, Accepted,
-                           HelloReceived, Failed, PongReceived, Tick, Suspected, NeighboursKnown,
+using Event = std::variant<Dial, Forget, AcceptWith, Connected, Refused, Proven, HelloReceived,
+                           Accepted, Failed, PongReceived, Tick, Suspected, NeighboursKnown,
                            LanesWanted, LanesLearnt, TimePassed>;
 
 // ---- Effects, to be carried out in order ----

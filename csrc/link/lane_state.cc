@@ -10,8 +10,7 @@ namespace {
 
 const Transitions<Phase, 5> kTransitions(
     "a lane", text,
-    {{Phase::kConnecting, Phase::kHandshaking, "Connected; Accepted, and the lane is pending",
-      "SendHello if dialled"},
+    {{Phase::kConnecting, Phase::kHandshaking, "Connected; Accepted", "SendHello if dialled"},
      {Phase::kConnecting, Phase::kGone,
       "Refused; Forget, or a Dial that voids it; another connection of the peer is up; its link is "
       "down",
@@ -21,7 +20,7 @@ const Transitions<Phase, 5> kTransitions(
       "SendHello if accepted and not answered yet, LaneUp, ReportLink up if it is the first"},
      {Phase::kHandshaking, Phase::kGone,
       "HelloReceived, an invalid one; none in time; Failed; Forget, or a Dial that voids it; "
-      "another connection of the peer is up; its link is down; too many are pending",
+      "another connection of the peer is up; its link is down",
       "Close unless failed, ReportLink unreachable after the last address, and a retry"},
      {Phase::kUp, Phase::kGone,
       "Failed; silence; Suspected; Forget, or a Dial that voids it; no answer, and the peer dials "

@@ -14,15 +14,16 @@ struct LaneState {
   enum class Phase : uint8_t { kConnecting, kHandshaking, kUp, kGone };
 
   void enter(Phase next);  // REQUIRES: the table in lane_state.cc allows it
-  // Its hello is still to come.
+  // It has not sent a valid hello.
   bool is_silent() const { return phase == Phase::kHandshaking && (dialled || !peer); }
 
   Phase phase = Phase::kConnecting;
   bool dialled = false;
-  PeerId peer;                // none: a pending connection whose hello has not come
-  uint32_t serial = 0;        // of a pending connection: as the dialler has proven it; 0: unknown
-  bool further = false;       // likewise
-  bool same_machine = false;  // the other end is on this machine
+  PeerId peer;                  // none: an accepted connection whose hello is not valid yet
+  uint32_t serial = 0;          // until its hello: as the dialler has proven it; 0: unknown
+  bool further = false;         // likewise
+  bool answered_early = false;  // after its Proven
+  bool same_machine = false;    // the other end is on this machine
   Duration rtt{0};
   Endpoint at;          // the address that was dialled
   std::string address;  // of the other end, for people

@@ -19,17 +19,18 @@ bool PendingConnections::full(const std::string& host) const {
 }
 
 void PendingConnections::add(Id id, const std::string& host, Instant now) {
-  PCCL_ASSERT(all_.empty() || id > all_.rbegin()->first);
   const std::string network = network_of(host);
-  all_[id] = {network, now};
-  networks_[network][id] = now;
+  const bool fresh = all_.try_emplace(id, network, now).second;
+  PCCL_ASSERT(fresh);
+  networks_[network].emplace(now, id);
 }
 
 void PendingConnections::remove(Id id) {
   const auto at = all_.find(id);
   if (at == all_.end()) return;
-  const auto network = networks_.find(at->second.network);
-  network->second.erase(id);
+  const auto& [name, since] = at->second;
+  const auto network = networks_.find(name);
+  network->second.erase({since, id});
   if (network->second.empty()) networks_.erase(network);
   all_.erase(at);
 }
@@ -42,20 +43,19 @@ PendingConnections::OfNetwork& PendingConnections::largest() {
 
 std::vector<PendingConnections::Id> PendingConnections::take_excess(size_t total, Instant now) {
   std::vector<Id> excess;
-  const auto take = [&](Id id) {
-    excess.push_back(id);
-    remove(id);
-  };
-  while (!all_.empty() && all_.begin()->second.since + protocol::kHelloTimeout <= now)
-    take(all_.begin()->first);
-  std::vector<Id> too_many;
   for (const auto& [network, of] : networks_) {
     size_t beyond = beyond_limit(network, of.size());
-    for (auto at = of.begin(); beyond > 0 && at->second + kYoung <= now; ++at, --beyond)
-      too_many.push_back(at->first);
+    for (const auto& [since, id] : of) {
+      if (since + (beyond > 0 ? kYoung : protocol::kHelloTimeout) > now) break;
+      excess.push_back(id);
+      beyond -= std::min<size_t>(beyond, 1);
+    }
   }
-  for (const Id id : too_many) take(id);
-  while (all_.size() > total) take(largest().begin()->first);
+  for (const Id id : excess) remove(id);
+  while (all_.size() > total) {
+    excess.push_back(largest().begin()->second);
+    remove(excess.back());
+  }
 #ifndef NDEBUG
   check();
 #endif
@@ -64,10 +64,11 @@ std::vector<PendingConnections::Id> PendingConnections::take_excess(size_t total
 
 // A network with too many connections is looked at again when its oldest is no longer young.
 std::optional<Instant> PendingConnections::deadline() const {
-  if (all_.empty()) return std::nullopt;
-  Instant due = all_.begin()->second.since + protocol::kHelloTimeout;
+  std::optional<Instant> due;
   for (const auto& [network, of] : networks_) {
-    if (beyond_limit(network, of.size()) > 0) due = std::min(due, of.begin()->second + kYoung);
+    const bool beyond = beyond_limit(network, of.size()) > 0;
+    const Instant at = of.begin()->first + (beyond ? kYoung : protocol::kHelloTimeout);
+    due = std::min(due.value_or(at), at);
   }
   return due;
 }

@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -35,7 +37,7 @@ class PendingConnections {
 
   // Whether a connection from there should be closed at once, before it costs anything.
   bool full(const std::string& host) const;
-  // `host`: numeric address of the other end. REQUIRES: the id is above every id before.
+  // `host`: numeric address of the other end. REQUIRES: the id is not here.
   void add(Id id, const std::string& host, Instant now);
   void remove(Id id);  // does nothing if it is not here
   bool contains(Id id) const { return all_.contains(id); }
@@ -48,16 +50,12 @@ class PendingConnections {
   void check() const;  // asserts that the two maps agree
 
  private:
-  struct Pending {
-    std::string network;
-    Instant since;
-  };
-  using OfNetwork = std::map<Id, Instant>;  // oldest first
+  using OfNetwork = std::set<std::pair<Instant, Id>>;  // since when each is here
   OfNetwork& largest();
   size_t beyond_limit(const std::string& network, size_t count) const;
 
   const size_t per_network_max_;
-  std::map<Id, Pending> all_;  // oldest first
+  std::map<Id, std::pair<std::string, Instant>> all_;  // its network, and since when it is here
   std::map<std::string, OfNetwork> networks_;
 };
 

@@ -7,11 +7,6 @@
 #include "tests/sim/peer_node.h"
 
 namespace pccl::sim {
-namespace {
-
-constexpr size_t kPendingMax = 64;
-
-}  // namespace
 
 using link::ConnectionId;
 using net::FrameHeader;
@@ -69,11 +64,20 @@ SimLinks::SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& op
 
 SimLinks::~SimLinks() = default;
 
-void SimLinks::received_hello(ConnectionId id, std::optional<protocol::LaneHello> hello) {
+link::HelloReceived SimLinks::received(ConnectionId id,
+                                       std::optional<protocol::LaneHello> hello) const {
   const WorldOptions& options = node_.world().options();
   if (options.plant == Bug::kAnyRun && hello) hello->run_id = run_id_;
-  if (connections_.contains(id)) complete(id);
-  step(link::HelloReceived{id, hello, std::chrono::microseconds(options.rtt)});
+  return {id, hello, std::chrono::microseconds(options.rtt)};
+}
+
+// The handshake comes before the first frame.
+void SimLinks::received_hello(ConnectionId id, const std::optional<protocol::LaneHello>& hello) {
+  Connection& connection = connections_.at(id);
+  if (connection.hello) established(id);
+  if (!std::exchange(connection.pending, false)) return step(received(id, hello));
+  const auto shown = std::exchange(connection.shown, {});
+  step(link::Accepted{received(id, hello), connection.other->name(), shown});
 }
 
 void SimLinks::listen() { listening_ = true; }
@@ -171,7 +175,7 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
   }
   // With keys the other process learns of the connection only by the handshake.
   if (!connect.credential)
-    tell(*other, [this, other, wire] { other->links().accepted(node_, wire); });
+    tell(*other, [this, other, wire] { other->links().accept(node_, wire); });
   later(2 * world.control_delay(),
         [this, id, other, wire, with = connect.credential] { connected(id, *other, wire, with); });
 }
@@ -193,11 +197,16 @@ void SimLinks::connected(ConnectionId id, PeerNode& other, const std::shared_ptr
   step(link::Connected{id});
 }
 
-void SimLinks::accepted(PeerNode& from, const std::shared_ptr<Wire>& wire) {
-  if (over_ || wire->cut) return;
+ConnectionId SimLinks::accept(PeerNode& from, const std::shared_ptr<Wire>& wire) {
   const ConnectionId id = core_.new_lane();
+  if (over_ || wire->cut) return id;
   attach(id, from, wire, 1);
-  step(link::Accepted{id, from.name(), kPendingMax});
+  connections_.at(id).pending = true;
+  later(protocol::kHelloTimeout, [this, id] {
+    const auto at = connections_.find(id);
+    if (at != connections_.end() && at->second.pending) failed(id, "no hello came in time");
+  });
+  return id;
 }
 
 // ---- The handshake of a run that is secured ----
@@ -223,17 +232,12 @@ void SimLinks::introduced(PeerNode& from, ConnectionId theirs, const std::shared
       from.links().failed(theirs, "the other end has another key", LinkFault::kAnotherPeer);
     });
   }
-  const ConnectionId id = core_.new_lane();
-  attach(id, from, wire, 1);
+  const ConnectionId id = accept(from, wire);
   connections_.at(id).shown = shown;
   credentials_.push_back(credential);
   introductions_.push_back(shown);
   tell(from, [&from, theirs] { from.links().established(theirs); });
   step(link::Proven{id, shown});
-  later(protocol::kHelloTimeout, [this, id] {
-    const auto at = connections_.find(id);
-    if (at != connections_.end() && at->second.shown) failed(id, "the handshake took too long");
-  });
 }
 
 void SimLinks::established(ConnectionId id) {
@@ -242,14 +246,6 @@ void SimLinks::established(ConnectionId id) {
   Connection& connection = at->second;
   connection.wire->port(connection.side)
       .send(net::hello_frame(FrameType::kHello, *std::exchange(connection.hello, {})));
-}
-
-// The handshake comes before the first frame.
-void SimLinks::complete(ConnectionId id) {
-  Connection& connection = connections_.at(id);
-  if (connection.hello) return established(id);
-  const auto shown = std::exchange(connection.shown, {});
-  if (shown) step(link::Accepted{id, connection.other->name(), kPendingMax, shown});
 }
 
 bool SimLinks::lets_in(const protocol::LaneCredential& credential) const {
@@ -284,7 +280,7 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
 // ---- Connections ----
 
 void SimLinks::perform(const link::SendHello& said) {
-  if (pending_.contains(said.lane)) return;
+  if (strangers_.contains(said.lane)) return;
   Connection& connection = connections_.at(said.lane);
   connection.wire->serial = said.hello.serial;
   if (dialled_with_.contains(said.lane)) return shake_hands(said.lane, said.hello);
@@ -310,7 +306,7 @@ void SimLinks::perform(const link::NarrowPathGone& gone) {
 }
 
 void SimLinks::perform(const link::SendPing& ping) {
-  if (pending_.contains(ping.lane)) return;
+  if (strangers_.contains(ping.lane)) return;
   FrameHeader header;
   header.type = FrameType::kPing;
   header.value = ping.number;
@@ -319,7 +315,7 @@ void SimLinks::perform(const link::SendPing& ping) {
 }
 
 void SimLinks::perform(const link::LaneUp& up) {
-  if (pending_.contains(up.lane)) {
+  if (strangers_.contains(up.lane)) {
     node_.world().on_violation("P5 " + node_.name() + " takes a stranger for peer " +
                                text(up.peer));
     return;
@@ -351,7 +347,7 @@ void SimLinks::check_other_end(const Connection& connection, uint32_t serial) co
 void SimLinks::perform(const link::Close& close) {
   connecting_.erase(close.lane);
   dialled_with_.erase(close.lane);
-  pending_.erase(close.lane);
+  strangers_.erase(close.lane);
   const auto at = connections_.find(close.lane);
   if (at == connections_.end()) return;
   hang_up(at->second, "closed by " + node_.name());
@@ -441,14 +437,13 @@ void SimLinks::on_pending_frame(const std::optional<protocol::LaneHello>& hello,
                                 const std::optional<protocol::LaneCredential>& credential) {
   if (credential && !lets_in(*credential)) return;
   const ConnectionId id = core_.new_lane();
-  pending_.insert(id);
-  link::Accepted accepted{id, "a stranger", kPendingMax};
+  strangers_.insert(id);
+  link::Accepted accepted{received(id, hello), "a stranger"};
   if (credential) {
     accepted.proven = {credential->identity, hello ? hello->serial : 1, false};
     step(link::Proven{id, *accepted.proven});
   }
   step(accepted);
-  received_hello(id, hello);
 }
 
 bool SimLinks::on_copied_introduction(size_t which) {
@@ -456,11 +451,11 @@ bool SimLinks::on_copied_introduction(size_t which) {
   const protocol::LaneIntroduction& shown = introductions_[which % introductions_.size()];
   if (!core_.key_of(shown)) return true;
   const ConnectionId id = core_.new_lane();
-  pending_.insert(id);
+  strangers_.insert(id);
   step(link::Proven{id, shown});
   later(protocol::kHelloTimeout, [this, id] {
     step(link::Failed{id, {Code::kSystem, "the handshake took too long", {}}, LinkFault::kOther});
-    pending_.erase(id);
+    strangers_.erase(id);
   });
   return true;
 }

@@ -63,7 +63,8 @@ class SimLinks {
     int side = 0;
     PeerNode* other = nullptr;
     std::unique_ptr<Sink> sink;
-    PeerId peer;  // set once its lane is up
+    PeerId peer;           // set once its lane is up
+    bool pending = false;  // accepted, and its first frame is still to come
     // Set until the handshake of a secured run is complete. Side 0 has the hello that follows it.
     // Side 1 has the introduction that the other side has shown.
     std::optional<protocol::LaneHello> hello = {};
@@ -89,7 +90,7 @@ class SimLinks {
   // Runs `what` at this process after `delay`, unless the process is dead by then.
   void later(Duration delay, std::function<void()> what);
   void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
-  void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
+  link::ConnectionId accept(PeerNode& from, const std::shared_ptr<Wire>& wire);
   void connected(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
                  const std::optional<protocol::LaneCredential>& credential);
   // ---- The handshake of a run that is secured ----
@@ -98,10 +99,12 @@ class SimLinks {
                   const protocol::LaneCredential& credential,
                   const protocol::LaneIntroduction& shown);
   void established(link::ConnectionId id);  // the other end has proven its key
-  void complete(link::ConnectionId id);     // the first frame has come
   // Runs `what` at the process `to`, which learns something from this one on a wire.
   void tell(PeerNode& to, std::function<void()> what);
-  void received_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
+  // The first frame of a connection.
+  link::HelloReceived received(link::ConnectionId id,
+                               std::optional<protocol::LaneHello> hello) const;
+  void received_hello(link::ConnectionId id, const std::optional<protocol::LaneHello>& hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
   void check_other_end(const Connection& connection, uint32_t serial) const;
   void hang_up(const Connection& connection, const std::string& why);
@@ -117,7 +120,7 @@ class SimLinks {
   link::LinkCore core_;
   std::map<link::ConnectionId, Connection> connections_;
   std::map<link::ConnectionId, uint16_t> connecting_;  // destination port
-  std::set<link::ConnectionId> pending_;
+  std::set<link::ConnectionId> strangers_;
   std::map<link::ConnectionId, protocol::LaneCredential> dialled_with_;
   std::vector<protocol::LaneCredential> credentials_;
   std::vector<protocol::LaneIntroduction> introductions_;  // of credentials_, in the same order

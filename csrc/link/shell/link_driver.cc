@@ -21,10 +21,6 @@ constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * pro
 // still comes in; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
 
-// Limit of accepted connections that wait until this peer knows its PeerId, which the master's
-// Welcome brings after about one round trip. All members may dial before.
-constexpr size_t kEarlyMax = protocol::kMembersMax;
-
 // Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
 // descriptors that this process may open; the rest is for the application. The usual 1,024
 // descriptors allow all lanes.
@@ -46,8 +42,7 @@ LinkDriver::LinkDriver(DriverOptions options, Callbacks callbacks, net::LoopShar
              .wan_rtt_min = options_.wan_rtt_min,
              .lanes = options_.lanes,
              .lanes_max = lanes_max_}),
-      unproven_(kPendingPerNetworkMax),
-      half_proven_(kPendingPerNetworkMax) {
+      limits_(kComplete + 1, net::PendingConnections(kPendingPerNetworkMax)) {
   if (options_.lanes <= lanes_max_) return;
   callbacks_.on_warning("PCCL_LANES is " + std::to_string(options_.lanes) +
                         ", but this process may have " + std::to_string(net::descriptors_max()) +
@@ -88,58 +83,52 @@ void LinkDriver::accept_as(PeerId self, uint64_t run_id, uint16_t version,
                            const std::optional<protocol::AcceptingKey>& accepting) {
   core_.be({self, run_id, net::machine_id(), version, accepting});
   identified_ = true;
-  for (net::Socket& socket : std::exchange(early_, {})) accepted(std::move(socket));
+  for (auto at = pending_.begin(); at != pending_.end();) receive((at++)->first);
 }
 
 void LinkDriver::accepted(net::Socket socket) {
-  if (!identified_) {
-    if (early_.size() < net::pending_max(kEarlyMax)) early_.push_back(std::move(socket));
-    return;
-  }
+  const std::string address = socket.peer_host();
+  if (limits_[kNoProof].full(address)) return;
   const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
-  const size_t room = scarce ? kPendingWhenScarce : net::pending_max(kPendingMax);
-  core_.secured() ? accept_encrypted(std::move(socket), room)
-                  : accept_plain(std::move(socket), room);
+  const ConnectionId id = core_.new_lane();
+  limits_[kNoProof].add(id.value, address, monotonic_now());
+  pending_.try_emplace(id, Pending{address, std::move(socket)});
+  if (identified_) receive(id);
+  close_excess(scarce ? kPendingWhenScarce : net::pending_max(kPendingMax));
 }
 
-void LinkDriver::accept_plain(net::Socket socket, size_t room) {
-  const ConnectionId id = core_.new_lane();
-  const std::string address = socket.peer_host();
-  add_lane(id, std::move(socket), false);
-  step(Accepted{id, address, room});
-}
-
-// The core gets the connection when the other end has proven its identity.
-void LinkDriver::accept_encrypted(net::Socket socket, size_t room) {
-  const ConnectionId id = core_.new_lane();
-  const std::string address = socket.peer_host();
+void LinkDriver::receive(ConnectionId id) {
+  Pending& pending = pending_.at(id);
+  if (!core_.secured()) return add_lane(id, std::move(pending.socket), false);
   const Instant now = monotonic_now();
-  if (unproven_.full(address) || !handshakes_.take(address, now)) return;
-  accepted_handshakes_[id] = {address};
-  unproven_.add(id.value, address, now);
-  add_lane(id, net::Channel(std::move(socket), acceptor(), now + protocol::kHelloTimeout), false);
-  close_excess(room);
+  if (!handshakes_.take(pending.address, now)) return remove_lane(id);
+  const Instant by = now + protocol::kHelloTimeout;
+  add_lane(id, net::Channel(std::move(pending.socket), acceptor(), by), false);
 }
 
+// `room`: for connections without a proof.
 void LinkDriver::close_excess(size_t room) {
-  for (const uint64_t id : unproven_.take_excess(room, monotonic_now())) remove_lane({id});
+  for (net::PendingConnections& limit : limits_) {
+    for (const uint64_t id : limit.take_excess(room, monotonic_now()))
+      step(Failed{{id}, {Code::kSystem, "no hello in time, or too many are pending", {}}});
+    room = net::pending_max(kPendingMax);
+  }
+}
+
+void LinkDriver::advance(ConnectionId id, Proof proof) {
+  Pending& pending = pending_.at(id);
+  limits_[pending.proof].remove(id.value);
+  limits_[proof].add(id.value, pending.address, monotonic_now());
+  pending.proof = proof;
 }
 
 // A captured ClientHello proves something too, and can be sent from many addresses. So these
 // connections have the same limits as those that have proven nothing.
 void LinkDriver::proven(ConnectionId id) {
-  const auto handshake = accepted_handshakes_.find(id);
-  if (handshake == accepted_handshakes_.end()) return;
-  const Instant now = monotonic_now();
-  unproven_.remove(id.value);
-  handshake->second.proof = ++proofs_;
-  lane_of_proof_[proofs_] = id;
-  half_proven_.add(proofs_, handshake->second.address, now);
+  if (!pending_.contains(id)) return;  // this peer has dialled it
+  advance(id, kPossibleCopy);
   step(Proven{id, *net::decode_lane_introduction(lanes_.at(id)->identity())});
-  for (const uint64_t proof : half_proven_.take_excess(net::pending_max(kPendingMax), now)) {
-    const Status why{Code::kSystem, "too many handshakes are not complete", {}};
-    step(Failed{lane_of_proof_.at(proof), why, LinkFault::kOther});
-  }
+  close_excess(net::pending_max(kPendingMax));
 }
 
 net::Tls LinkDriver::acceptor() const {
@@ -177,10 +166,7 @@ void LinkDriver::shake_hands(const SendHello& send) {
 void LinkDriver::add_lane(ConnectionId id, net::Channel channel, bool dialled) {
   lanes_[id] = std::make_unique<LaneConnection>(
       loop_.loop(), std::move(channel), dialled,
-      LaneConnection::Callbacks{.on_hello =
-                                    [this, id](const std::optional<protocol::LaneHello>& hello) {
-                                      step(HelloReceived{id, hello, lanes_.at(id)->path().least});
-                                    },
+      LaneConnection::Callbacks{.on_hello = [this, id](const auto& hello) { greeted(id, hello); },
                                 .on_pong =
                                     [this, id](uint64_t number) {
                                       step(PongReceived{id, number});
@@ -196,23 +182,29 @@ void LinkDriver::add_lane(ConnectionId id, net::Channel channel, bool dialled) {
 void LinkDriver::established(ConnectionId id) {
   const auto own = dialled_handshakes_.extract(id);
   if (own) return lanes_.at(id)->send_hello(false, own.mapped().hello);
-  const std::string address = accepted_handshakes_.at(id).address;
-  forget_handshake(id);
-  const auto introduction = net::decode_lane_introduction(lanes_.at(id)->identity());
-  step(Accepted{id, address, net::pending_max(kPendingMax), introduction});
+  advance(id, kComplete);
+  close_excess(net::pending_max(kPendingMax));
 }
 
-void LinkDriver::forget_handshake(ConnectionId id) {
-  const auto handshake = accepted_handshakes_.extract(id);
-  unproven_.remove(id.value);
-  if (!handshake || handshake.mapped().proof == 0) return;
-  half_proven_.remove(handshake.mapped().proof);
-  lane_of_proof_.erase(handshake.mapped().proof);
+void LinkDriver::greeted(ConnectionId id, const std::optional<protocol::LaneHello>& hello) {
+  const LaneConnection& lane = *lanes_.at(id);
+  const HelloReceived first{id, hello, lane.path().least};
+  const auto address = forget_pending(id);
+  if (!address) return step(first);
+  step(Accepted{first, *address, net::decode_lane_introduction(lane.identity())});
+}
+
+// Returns the address of the other end, if the connection was pending.
+std::optional<std::string> LinkDriver::forget_pending(ConnectionId id) {
+  const auto pending = pending_.extract(id);
+  if (!pending) return std::nullopt;
+  limits_[pending.mapped().proof].remove(id.value);
+  return pending.mapped().address;
 }
 
 void LinkDriver::remove_lane(ConnectionId id) {
   dialled_handshakes_.erase(id);
-  forget_handshake(id);
+  forget_pending(id);
   const auto lane = lanes_.find(id);
   if (lane == lanes_.end()) return;
   lane->second->close();
@@ -283,7 +275,7 @@ void LinkDriver::perform(const SendHello& send) {
   if (dialled_handshakes_.contains(send.lane)) return shake_hands(send);
   LaneConnection& lane = *lanes_.at(send.lane);
   lane.send_hello(send.answer, send.hello);
-  if (accepted_handshakes_.contains(send.lane)) lane.open_early(user_, send.hello.other);
+  if (pending_.contains(send.lane)) lane.open_early(user_, send.hello.other);
 }
 
 void LinkDriver::perform(const SendPing& ping) {

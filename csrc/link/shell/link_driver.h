@@ -49,8 +49,8 @@ class LinkDriver {
   // empty host stands for all interfaces. Listening follows.
   void listen(const std::string& host);
   // Sets this peer's identity: links carry `run_id` and `self`, and refuse others. `version` is the
-  // protocol version that the run speaks. Connections that come before wait. `accepting`: see
-  // Identity.
+  // protocol version that the run speaks. Connections that come before are not read until then.
+  // `accepting`: see Identity.
   void accept_as(PeerId self, uint64_t run_id, uint16_t version,
                  const std::optional<protocol::AcceptingKey>& accepting);
   // From the owner: Dial, Forget, AcceptWith, LanesWanted, Suspected.
@@ -74,23 +74,27 @@ class LinkDriver {
     std::optional<net::Socket> socket;  // until the core has told the hello
     protocol::LaneHello hello = {};
   };
-  // The same, of a lane that others have dialled. The core has not accepted it.
-  struct Handshake {
+  // The proof of an accepted connection that it has a key. Without TLS there is none.
+  enum Proof : uint8_t { kNoProof, kPossibleCopy /* Tls::proven */, kComplete };
+  // A connection that others have dialled. The core gets it with its first frame.
+  struct Pending {
     std::string address;  // of the other end
-    uint64_t proof = 0;   // its number in half_proven_; 0: it has proven nothing
+    net::Socket socket;   // until this peer knows its identity
+    Proof proof = kNoProof;
   };
 
   void accepted(net::Socket socket);
-  void accept_plain(net::Socket socket, size_t room);
-  void accept_encrypted(net::Socket socket, size_t room);
+  void receive(ConnectionId id);
   net::Tls acceptor() const;
   void dialled(const Connect& connect, net::Socket socket);
   void shake_hands(const SendHello& send);
   void add_lane(ConnectionId id, net::Channel channel, bool dialled);
   void close_excess(size_t room);
+  void advance(ConnectionId id, Proof proof);
   void proven(ConnectionId id);
   void established(ConnectionId id);
-  void forget_handshake(ConnectionId id);
+  void greeted(ConnectionId id, const std::optional<protocol::LaneHello>& hello);
+  std::optional<std::string> forget_pending(ConnectionId id);
   void remove_lane(ConnectionId id);
   void on_tick();
 
@@ -116,8 +120,7 @@ class LinkDriver {
 
   LinkCore core_;
   bool identified_ = false;
-  std::vector<net::Socket> early_;  // connections that came before the identity
-  std::deque<Event> waiting_;       // events that came during a step
+  std::deque<Event> waiting_;  // events that came during a step
   bool stepping_ = false;
   std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes_;
   std::map<PeerId, LaneSet> links_;
@@ -126,11 +129,9 @@ class LinkDriver {
 
   std::map<ConnectionId, Dialled> dialled_handshakes_;
   net::HandshakeRate handshakes_{callbacks_.on_warning};
-  // Accepted connections that have proven nothing, and those that perhaps have (Tls::proven).
-  net::PendingConnections unproven_, half_proven_;
-  uint64_t proofs_ = 0;
-  std::map<uint64_t, ConnectionId> lane_of_proof_;
-  std::map<ConnectionId, Handshake> accepted_handshakes_;
+  std::map<ConnectionId, Pending> pending_;
+  // The limits of pending_, by proof: a flood of connections without a proof pushes out no others.
+  std::vector<net::PendingConnections> limits_;
 
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors_;
   std::unique_ptr<net::Listener> listener_;

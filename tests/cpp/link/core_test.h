@@ -47,14 +47,19 @@ class LinkCoreTest : public testing::Test {
     return step(tick);
   }
   Lines dial(PeerId peer, uint32_t dead_serial = 0) { return step(Dial{peer, {kAt}, dead_serial}); }
-  // A peer connects to us.
-  ConnectionId accept(size_t room = 10) {
+  // A peer connects to us. The core gets the connection when we hear from it.
+  ConnectionId accept(const std::optional<protocol::LaneIntroduction>& proven = {}) {
     const ConnectionId id = core.new_lane();
-    last_lines = step(Accepted{id, "10.0.0.9:5", room});
+    accepted[id] = proven;
     return id;
   }
+  Lines hear(ConnectionId id, const std::optional<LaneHello>& hello, Duration rtt) {
+    const HelloReceived first{id, hello, rtt};
+    const auto pending = accepted.extract(id);
+    return pending ? step(Accepted{first, "10.0.0.9:5", pending.mapped()}) : step(first);
+  }
   Lines hear(char letter, const LaneHello& hello) {
-    return step(HelloReceived{named(letter), hello, milliseconds(20)});
+    return hear(named(letter), hello, milliseconds(20));
   }
   // A hello as the other side sends it.
   static LaneHello hello(PeerId from, uint32_t serial = 1, bool further = false) {
@@ -109,7 +114,7 @@ class LinkCoreTest : public testing::Test {
 
   LinkCore core{{.peer_timeout = seconds(10), .lanes_max = 4}};
   Instant now{seconds(100)};
-  Lines last_lines;
+  std::map<ConnectionId, std::optional<protocol::LaneIntroduction>> accepted;
 };
 
 }  // namespace pccl::link

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "csrc/link/core.h"
 #include "tests/cpp/chance.h"
@@ -37,6 +38,7 @@ class Walk {
     LaneHello said;  // by us
     PeerId peer;
     bool dialled = false;
+    bool accepted = false;  // and its first frame is still to come
   };
 
   PeerId someone() { return kPeers[random_.below(std::size(kPeers))]; }
@@ -86,14 +88,13 @@ class Walk {
   }
   void accept() {
     const ConnectionId id = core_.new_lane();
-    lanes_[id].state = State::kOpen;
-    step(Accepted{id, "10.0.0.9:5", 1 + random_.below(4)});
+    lanes_[id] = {.state = State::kOpen, .said = {}, .peer = {}, .accepted = true};
   }
   // Mostly a hello that fits, otherwise a lie.
   void greet() {
     const auto id = some_lane(State::kOpen);
     if (!id) return;
-    const Lane& lane = lanes_[*id];
+    Lane& lane = lanes_[*id];
     LaneHello hello{.run_id = kThisRun, .self = someone(), .other = kHere};
     hello.serial = static_cast<uint32_t>(random_.below(8));
     hello.further = random_.once_in(4);
@@ -103,8 +104,10 @@ class Walk {
       hello.further = lane.said.further;
     }
     if (random_.once_in(10)) ++hello.serial;
-    if (random_.once_in(20)) return step(HelloReceived{*id, {}, {}});
-    step(HelloReceived{*id, hello, milliseconds(random_.below(3))});
+    HelloReceived first{*id, hello, milliseconds(random_.below(3))};
+    if (random_.once_in(20)) first.hello.reset();
+    if (!std::exchange(lane.accepted, false)) return step(first);
+    step(Accepted{first, "10.0.0.9:5"});
   }
   void fail(ConnectionId id) {
     lanes_.erase(id);

@@ -33,18 +33,23 @@ class Member {
   }
 
   explicit Member(uint32_t rank, const link::DriverOptions& options = {},
-                  const std::optional<protocol::AcceptingKey>& accepting = {}) {
+                  const std::optional<protocol::AcceptingKey>& accepting = {},
+                  bool identified = true) {
     on_loop([&] {
       data_ = std::make_unique<DataPlane>(
           options, DataPlane::Callbacks{record(), [](const std::string&) {}}, loop_,
           std::shared_ptr<memory::Pool>(thread_, &thread_->pool));
-      data_->links().accept_as(id(rank), kRun, protocol::kSpoken.highest, accepting);
       data_->links().listen("127.0.0.1");
     });
+    if (identified) identify(rank, accepting);
     EXPECT_TRUE(wait([&] { return port_.has_value(); }));
   }
   ~Member() { destroy(); }
 
+  void identify(uint32_t rank, const std::optional<protocol::AcceptingKey>& accepting = {}) {
+    on_loop(
+        [&] { data_->links().accept_as(id(rank), kRun, protocol::kSpoken.highest, accepting); });
+  }
   void destroy() {
     loop_.end([this] { data_.reset(); });
   }

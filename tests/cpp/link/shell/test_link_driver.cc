@@ -179,6 +179,28 @@ TEST(LinkDriver, ManyWhoSayNothingDoNotKeepOthersOut) {
   EXPECT_FALSE(silent.back().hung_up(0));
 }
 
+TEST(LinkDriver, ConnectionsAreReadOnceThePeerKnowsItsIdentity) {
+  Member one(0, {}, {}, false);
+  std::vector<RawPeer> silent;
+  for (int count = 0; count < 350; ++count) silent.push_back(RawPeer::dial(one.port()));
+  RawPeer honest = RawPeer::dial(one.port());
+  honest.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+  EXPECT_TRUE(silent.front().hung_up(1000)) << "the oldest makes room";
+  EXPECT_FALSE(honest.hung_up(0));
+  one.identify(0);
+  const auto answer = honest.hear();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, FrameType::kHelloOk);
+}
+
+TEST(LinkDriver, AConnectionThatSaysNothingIsClosedInTime) {
+  Member plain(0);
+  Member secured(1, {}, protocol::AcceptingKey{1, {{1, 2, 3, 4}}});
+  RawPeer first = RawPeer::dial(plain.port()), second = RawPeer::dial(secured.port());
+  EXPECT_TRUE(first.hung_up(20'000));
+  EXPECT_TRUE(second.hung_up(20'000));
+}
+
 // A process with at most 256 descriptors listens for links, and opens as many files at once as a
 // training script does. Its exit code is the number of rounds in which that failed, up to 100.
 [[noreturn]] void train_with_few_descriptors(int port_to, int go_from) {
