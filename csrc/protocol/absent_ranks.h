@@ -1,9 +1,9 @@
-// AbsentRanks: the ranks that are absent from one reduction. An absent member has yet to receive
-// the shared state: it takes part with zeros, and an average does not count it. A plain value, for
+// AbsentRanks: the ranks that are absent from one reduction. An absent member has not received the
+// shared state yet: it takes part with zeros, and an average does not count it. A plain value, for
 // peers and frames (PROTOCOL.md, section 6).
 // The ranks are bits, counted from the last rank, because newcomers have the last ranks. So only
-// the last kMax ranks of a group can be absent. A member that leaves never moves another one away
-// from the end.
+// the last kMax ranks of a group can be absent. When a member leaves, no rank of the others moves
+// away from the end.
 #pragma once
 
 #include <bit>
@@ -27,7 +27,7 @@ struct AbsentRanks {
   bool contains(uint32_t rank, uint32_t world) const {
     return can_have(rank, world) && (bits & of(rank, world).bits) != 0;
   }
-  // Whether all of them are ranks of a group of this size.
+  // Whether all absent ranks are ranks of a group of this size.
   bool fit(uint32_t world) const { return world >= kMax || bits >> world == 0; }
   bool any() const { return bits != 0; }
   uint32_t count() const { return static_cast<uint32_t>(std::popcount(bits)); }

@@ -10,8 +10,8 @@
 // Failure: the Status of a refused message names the message and the fault. The caller closes the
 // connection that the message came from.
 // Other versions: a Hello or Resume whose `versions` have none in common with ours decodes to a
-// message with only `magic` and `versions` filled in, so that a Reject that names both can answer
-// it. An unknown code in a Reject becomes kProtocol.
+// message with only `magic` and `versions` filled in, so that a Reject that names the versions of
+// both sides can answer it. An unknown code in a Reject becomes kProtocol.
 #pragma once
 
 #include <cstddef>

@@ -66,7 +66,7 @@ void fields(auto& wire, Is<LaneIdentity> auto& m) {
 }
 void fields(auto& wire, Is<LaneCredential> auto& m) { wire(m.identity, m.key); }
 
-// since(): the version of the journal, which records these, too.
+// since() names a version of the journal, which records these structs, too.
 void fields(auto& wire, Is<Member> auto& m) {
   wire(m.peer, free_text(m.address));
   wire.since(4, shown(m.name, kNameBytesMax));

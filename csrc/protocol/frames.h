@@ -28,7 +28,7 @@ struct LaneHello {
   uint64_t run_id = 0;
   PeerId self = {};
   PeerId other = {};
-  uint64_t machine = 0;  // equal at both ends: both are on one machine; 0: unknown
+  uint64_t machine = 0;  // of the sender; if it is equal at both ends, they share it; 0: unknown
   VersionRange versions = kSpoken;
   uint32_t serial = 0;   // of the link: next_serial()
   bool further = false;  // a further lane of the link with this serial number

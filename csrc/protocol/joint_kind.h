@@ -15,7 +15,7 @@ enum class JointKind : uint8_t {
 inline bool is_of_all_groups(JointKind kind) {
   return kind == JointKind::kUpdateTopology || kind == JointKind::kArePeersPending;
 }
-// Whether a peer that has voted for it begins no operation before the answer.
+// Whether a peer that has voted in a call of this kind begins no operation before the answer.
 inline bool closes_posting(JointKind kind) {
   return kind == JointKind::kUpdateTopology || kind == JointKind::kOptimizeTopology;
 }

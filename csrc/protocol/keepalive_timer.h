@@ -22,8 +22,9 @@ constexpr int beats_per_tick(Duration peer_timeout) {
 constexpr Duration beat_of(Duration peer_timeout) {
   return tick_of(peer_timeout) / beats_per_tick(peer_timeout);
 }
-// A send just after a beat is noticed at the next beat. Therefore the result is one less than the
-// number of beats in kPingIntervalMax.
+// The number of beats without a send after which a ping leaves. A send just after a beat is noticed
+// at the next beat. Therefore the result is at most one less than the number of beats in
+// kPingIntervalMax.
 constexpr int beats_per_ping(Duration peer_timeout) {
   return std::min(kTicksPerPing * beats_per_tick(peer_timeout),
                   static_cast<int>(kPingIntervalMax / beat_of(peer_timeout)) - 1);
@@ -60,7 +61,7 @@ class KeepaliveTimer {
 // LivenessCheck: finds out whether a link is alive when its other end dials again. The link gets a
 // ping with a number of its own. Only a pong with this number counts as an answer, because data
 // that was under way when the other end went away may arrive for a long time. The owner calls
-// look() every tick, or four times a second if ticks are longer than that.
+// look() every tick, or four times a second if a tick is longer than a quarter of a second.
 class LivenessCheck {
  public:
   static constexpr int kLooks = 3;

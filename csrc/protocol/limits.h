@@ -46,11 +46,11 @@ inline constexpr size_t kTextBytesMax = 4096;
 inline constexpr size_t kMembersMax = 128;
 // Pairs of members.
 inline constexpr size_t kPairsMax = kMembersMax * (kMembersMax - 1) / 2;
-// Links that a peer accepts from peers that the master has not named to it (section 6). The oldest
-// makes room.
+// Links that a peer accepts from peers that the master has not named to it (section 6). A further
+// one replaces the oldest.
 inline constexpr size_t kUnnamedLinksMax = kMembersMax;
-// Gone peers whose links a peer refuses, although they have had keys (section 6). The oldest makes
-// room.
+// Gone peers whose links a peer refuses, although they have had keys (section 6). A further one
+// replaces the oldest.
 inline constexpr size_t kGonePeersMax = 1u << 16;
 // A serial number of a connection is at most this far above the last known one of the same pair
 // (section 2). Honest peers need two a second at most.
@@ -91,10 +91,10 @@ inline constexpr uint64_t kStateUnitBytes = 4u << 20;
 // Pieces of one state, so that the list of those that a peer has is small. A state of more than
 // 256 GiB has larger pieces.
 inline constexpr uint32_t kStatePiecesMax = 65536;
-// Requests for pieces of one peer that wait here. An honest peer has far fewer.
+// Requests of one peer for pieces, which wait here. An honest peer has far fewer.
 inline constexpr size_t kStateRequestsMax = 64;
-// The number of a verdict: more verdicts than an epoch can ever have. So the numbers stay far below
-// an overflow, whatever the members say after a restart.
+// The highest number of a verdict that is believed: more than an epoch can ever have. So the
+// numbers stay far below an overflow, whatever the members report after a restart.
 inline constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
 // Operations that a peer has posted and that are not settled. Beyond this limit, posting fails with
 // InvalidStateError.
@@ -105,12 +105,13 @@ inline constexpr size_t kOpsOpenMax = large(65536);
 // entry: 4 MiB) and of an epoch in the journal. A peer that has posted kOpsOpenMax stays below the
 // limit. A group beyond it ends its run.
 inline constexpr size_t kVerdictsMax = 2 * kOpsOpenMax;
-// Bytes of the texts of those verdicts, together. Texts beyond that are left out. A peer brings at
-// most kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB: operations and their
-// tags take 9, verdicts 3 and their texts 2, and operations that are yet to be called 2.
+// Bytes of the texts of the verdicts that kVerdictsMax limits, together. Texts beyond that are left
+// out. A peer brings at most kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB:
+// operations and their tags take 9, verdicts 3 and their texts 2, and operations that the peer has
+// not called yet 2.
 inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
-// Operations of a group that the master knows, including settled ones that some member has yet to
-// call. Beyond this limit the run ends.
+// Operations of a group that the master knows, including settled ones that not all members have
+// called yet. Beyond this limit the run ends.
 inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
 // Bytes of the tags and of the part sizes of all open operations of a member. They travel in one
 // Resume, and the master keeps them. Beyond this limit, posting fails with InvalidStateError.
@@ -128,14 +129,15 @@ inline constexpr size_t kFrameHeaderBytes = 64;
 inline constexpr size_t kFrameTrailerBytes = 8;
 // Payload bytes of one chunk. A larger chunk would leave the cache before it is reduced.
 inline constexpr size_t kChunkBytesMax = 4u << 20;
-// The same for more than two members, in memory: on wan paths and on others. A lane of a wan path
-// that is slow for a while holds its current chunk, and at the end all ranks wait for that chunk.
-// The chunks of several ranks on one machine share its caches. The master predicts with these sizes
-// how long a chunk takes from one member to the next.
+// The largest chunk of a collective: on wan paths, in payload bytes; and on other paths between
+// more than two members, in bytes in memory. A lane of a wan path that is slow for a while holds
+// its current chunk, and at the end all ranks wait for that chunk. The chunks of several ranks on
+// one machine share its caches. The master predicts with these sizes how long a chunk takes from
+// one member to the next.
 inline constexpr uint64_t kChunkBytesWan = 64u << 10;
 inline constexpr uint64_t kChunkBytesNear = 256u << 10;
-// The same for shared state on other paths than wan paths. Collectives go before pieces of it, but
-// wait for the chunk that is being sent: for 42 ms at 25 Mbit/s.
+// The largest chunk of shared state on other paths than wan paths, in payload bytes. Collectives go
+// before shared state, but wait for the chunk that is being sent: for 42 ms at 25 Mbit/s.
 inline constexpr uint64_t kChunkBytesOfState = 128u << 10;
 static_assert(kChunkBytesWan <= kChunkBytesMax && kChunkBytesNear <= kChunkBytesMax &&
               kChunkBytesOfState <= kChunkBytesMax);
@@ -153,8 +155,8 @@ inline constexpr Duration kWanRttMin = std::chrono::milliseconds(1);
 // Eager data of one link on a wan path, in bytes. The other end of the link keeps it. It fills a
 // fast path for some tens of milliseconds.
 inline constexpr uint64_t kEagerBytes = 8u << 20;
-// The least that a kept contribution or chunk of a neighbour counts, in bytes, because it takes at
-// least this much memory.
+// The least number of bytes that a kept contribution or chunk of a neighbour counts as, because it
+// takes at least this much memory.
 inline constexpr uint64_t kKeptBytesMin = 4096;
 // Lanes of one link. More lanes do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 64;
@@ -167,8 +169,8 @@ inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 // limit, the party that has most (a run, or all pending connections together) loses its largest
 // connection. A member reconnects and sends its message again.
 inline constexpr size_t kUndecodedBytesMax = large(64u << 20);
-// Unsent bytes that a master keeps, for all its connections together. The same rule decides which
-// connection is lost.
+// Unsent bytes that a master keeps, for all its connections together. The rule of
+// kUndecodedBytesMax decides which connection is lost.
 inline constexpr size_t kUnsentBytesMax = large(256u << 20);
 // Bytes of messages of a run that a master defers while it recovers the members after a restart, or
 // makes a membership durable. The member that exceeds this limit loses its connection, reconnects,
@@ -176,22 +178,24 @@ inline constexpr size_t kUnsentBytesMax = large(256u << 20);
 inline constexpr size_t kHeldBytesMax = large(64u << 20);
 // A run that has founded no group ends this long after its last connection has closed.
 inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
-// It also ends this long after its founders have waited for their join timeout, because they have
-// given up by then.
+// A run that has founded no group also ends this long after the join timeout of its founders,
+// because they have given up by then.
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // Connections to a master with one token.
 inline constexpr size_t kConnectionsPerTokenMax = 256;
-// The limits of a trial of `pccl probe` (section 9). Its connections are enough to show that more
-// than a link opens would bring nothing.
+// The limits of a trial of `pccl probe` (section 9). A trial can have more connections than a link
+// has lanes, to show whether they would carry more.
 inline constexpr uint32_t kTrialStreamsMax = 2 * kLanesMax;
 inline constexpr Duration kTrialTimeMin = std::chrono::milliseconds(200);
 inline constexpr Duration kTrialTimeMax = std::chrono::minutes(1);
-// The description that a probe server gives of its host: six settings of the system.
+// Bytes of the description that a probe server gives of its host: six settings of the system.
 inline constexpr size_t kAboutBytesMax = 4096;
-// How long one optimize_topology measures the links of a group, in milliseconds. The training
-// pauses meanwhile, and it takes a minute to measure all links of 18 members on three continents.
+// The longest time in which one optimize_topology measures the links of a group, in milliseconds.
+// The training pauses meanwhile, and it takes a minute to measure all links of 18 members on three
+// continents.
 inline constexpr uint32_t kProbeBudgetMax = 600'000;
-// A probe that carries less in each direction shows the start of a connection, and no rate.
+// The least limit for the bytes of a probe in each direction. A probe with fewer bytes shows the
+// start of a connection, and no rate.
 inline constexpr uint64_t kProbeBytesMin = 1u << 20;
 // The least max_bytes of optimize_topology: the bytes that a member sends and receives in one
 // probe.
@@ -228,16 +232,16 @@ inline constexpr int kTicksPerLinkTimeout = 10;
 inline constexpr uint32_t kSmallPacketBytes = 536;
 // TCP segment sizes, in bytes, for connections to a peer that large packets do not reach. 1200
 // bytes with all headers fit into 1280, the minimum of IPv6; tunnels hardly go below it. 536 bytes
-// are what every IPv4 host must accept.
+// fit into the packets that every IPv4 host must accept.
 inline constexpr std::array<uint32_t, 2> kSegments = {1200, kSmallPacketBytes};
 // A link had no progress if it ends this many ticks or more after its first large packet was sent,
 // and no large packet has arrived. The other end has received nothing for ten ticks by then. The
-// difference allows for ticks that are late. With a smaller number, a link that was reset for
-// another reason could count.
+// difference allows for ticks that are late. With a smaller number, a link that was reset for a
+// different reason could count.
 inline constexpr int kTicksWithoutProgress = kTicksPerLinkTimeout / 2;
-// After this many such links in a row, one for each segment size, the last with the smallest
-// segments, a peer counts as out of reach. Each link takes ten ticks, and the rule for dead links
-// ten more: at the default 20 s, and a minute at most.
+// After this many links without progress in a row, the last with the smallest segments, a peer
+// counts as out of reach: one link without a limit, and one for each of kSegments. Each link takes
+// ten ticks, and the rule for dead links ten more: at the default 20 s, and a minute at most.
 inline constexpr int kLinksWithoutProgressMax = 1 + static_cast<int>(kSegments.size());
 
 }  // namespace pccl::protocol

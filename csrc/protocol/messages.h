@@ -52,7 +52,8 @@ struct AcceptingKey {
   Key key;
 };
 
-// Names the two ends of a connection, and so its key. Each Dial of a master has another `number`.
+// Names the two ends of a connection, and so its key. Each Dial of a master has a different
+// `number`.
 struct LaneIdentity {
   PeerId dialler;
   PeerId acceptor;
@@ -119,8 +120,8 @@ struct Welcome {
   std::string seen_host;               // the peer's address as the master sees it
   bool loopback_only = false;          // the master listens on loopback, and so should the peer
   uint16_t version = kSpoken.highest;  // protocol version of the run
-  // The peer accepts only links whose dialler has a key that follows from this one. None: the run
-  // is not secured.
+  // The peer accepts only links whose dialler has a key that is derived from this one. None: the
+  // run is not secured.
   std::optional<Key> accepting = {};
   bool operator==(const Welcome&) const = default;
 };
@@ -153,9 +154,9 @@ struct Pong {
 // ---- Links --------------------------------------------------------------------------------------
 
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
-// master's own host, by the name you reached it" (the other peer shares a machine with the master).
-// Connections up to `dead_serial` are dead, even if they seem alive here. `others`: further
-// addresses of the peer.
+// host of the master, under the name by which this peer reaches it": `peer` shares a machine with
+// the master. Connections up to `dead_serial` are dead, even if they seem alive here. `others`:
+// further addresses of the peer.
 struct Dial {
   PeerId peer;
   std::string host;
@@ -184,7 +185,7 @@ struct LinkReport {
   std::string text;  // "10.0.0.7:48201: connection timed out", for the master's log and members
   uint32_t serial = 0;
   uint32_t rtt = 0;
-  LinkFault fault = LinkFault::kOther;  // for kUnreachable: the part that `peer` may know
+  LinkFault fault = LinkFault::kOther;  // for kUnreachable: the reason, as `peer` may know it
   bool operator==(const LinkReport&) const = default;
 };
 
@@ -195,9 +196,10 @@ struct LinkRate {
   bool operator==(const LinkRate&) const = default;
 };
 
-// Member -> master: what its links have carried in times when only the network limited them. It has
-// the links whose rates are news, and comes before a Vote for update_topology, before a StateReport
-// and after Resumed. The rate of a link is unknown until it comes.
+// Member -> master: the rates of its links in times when only the network limited them. The message
+// has the links whose rates have changed by more than a tenth, and comes before a Vote for
+// update_topology, before a StateReport and after Resumed. A link that no message has named has an
+// unknown rate.
 struct LinkRates {
   std::vector<LinkRate> links;
   bool operator==(const LinkRates&) const = default;
@@ -220,7 +222,7 @@ struct Member {
 };
 
 // A settled ballot of a group. `number`: the Vote::number of all its votes. In a broken group,
-// whose members count apart, it is the number of the vote of `voter`.
+// whose members number their votes independently, it is the number of the vote of `voter`.
 struct Settled {
   GroupId group;
   Epoch generation;
@@ -230,9 +232,10 @@ struct Settled {
 };
 
 // Master -> all members, also those that it admits now: a new epoch begins. `members` is in rank
-// order. The first epoch of a generation gives it its number. After a joint update_topology, this is
-// also the answer to each member that voted. `together`: the ballots of all groups that this
-// update_topology has settled, if there are several; later epochs of the generation repeat it.
+// order. The number of the first epoch of a generation is the number of the generation. After a
+// joint update_topology, this is also the answer to each member that voted. `together`: the ballots
+// of all groups that this update_topology has settled, if there are several; later epochs of the
+// generation repeat it.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -266,7 +269,8 @@ enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted
 struct OpReport {
   OpKey op;
   OpState state = OpState::kNotDone;
-  uint64_t finished = 0;  // OpInfo::keep, in a StateReport: elements from the start, final here
+  // In a StateReport, with OpInfo::keep: number of elements, from the start, that are final here.
+  uint64_t finished = 0;
   bool operator==(const OpReport&) const = default;
 };
 
@@ -318,7 +322,7 @@ struct Kept {
 // that `continuation` selects continue: those in `kept` after the elements that they have finished,
 // the others from their start. All others aborted with kPeerLost and `text`. Unless `continuation`
 // is kEverything, the next call must be a joint update_topology. If nothing continues and no member
-// is lost, the master ends (Farewell): then they aborted with kMasterLost.
+// is lost, the master ends (Farewell): then these others aborted with kMasterLost.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
@@ -348,8 +352,8 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
-// Peer -> master: a request to abort the operation (a timeout, no memory). A peer that is not done
-// yet never becomes done in this epoch. The answer is a verdict, which may be kCommitted.
+// Peer -> master: a request to abort the operation (a timeout, no memory). A sender that is not
+// done yet never becomes done in this epoch. The answer is a verdict, which can be kCommitted.
 struct AbortRequest {
   Epoch epoch;
   OpKey op;
@@ -372,7 +376,7 @@ struct AbortProposal {
 };
 
 // Peer -> master: `count` receives from any source wait here under `tag`. It replaces the earlier
-// question of this peer under the tag. The answers are SendBegun, `count` of them at most.
+// AwaitSend of this peer under the tag. The answers are SendBegun, `count` of them at most.
 struct AwaitSend {
   Epoch epoch;
   std::string tag;
@@ -381,7 +385,8 @@ struct AwaitSend {
 };
 
 // Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to
-// this peer under `tag`, and this peer has not. No sender: all others have left the fixed world.
+// this peer under `tag`, and this peer has not begun the receive for it. No sender: all others have
+// left the fixed world.
 struct SendBegun {
   Epoch epoch;
   PeerId sender;
@@ -399,8 +404,8 @@ struct StateEntry {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   uint64_t hash = 0;
-  // The dtype behind kBytes, one that is only moved, as the application numbers it. Only a peer
-  // that lacks the entry looks at it.
+  // The application's number for the dtype behind kBytes, which is only moved. Only a peer that
+  // lacks the entry uses the number.
   uint8_t subtype = 0;
   bool operator==(const StateEntry&) const = default;
 };
@@ -414,20 +419,21 @@ struct Offer {
   // state_hash() of the entries, instead of a long list of them. The master asks for the list if
   // the members do not all offer the same.
   std::optional<uint64_t> digest = {};
-  // Further entries may be elected: this peer takes them, too. Only with kReceiveOnly.
+  // The elected state may have further entries: this peer fetches them, too. Only with
+  // kReceiveOnly.
   bool partial = false;
   bool operator==(const Offer&) const = default;
 };
 
 // Peer -> master: the `number`-th joint call of this peer in the generation, cast in `epoch`. It
-// may cross an EpochStart. That EpochStart answers the vote or, in a reconfiguration, makes the
+// can cross an EpochStart. That EpochStart answers the vote or, in a reconfiguration, makes the
 // peer cast it again. A vote of an older epoch is void.
 struct Vote {
   uint32_t number = 0;
   JointKind kind = JointKind::kUpdateTopology;
   Offer offer;  // kSyncSharedState only
   Epoch epoch;
-  // kSyncSharedState only: the application goes on as soon as all have voted. It is false in the
+  // kSyncSharedState only: the application continues as soon as all have voted. It is false in the
   // same vote, cast again, once the application waits for the end of the call.
   bool background = false;
   // kOptimizeTopology only: the limits of the probes.
@@ -549,8 +555,8 @@ inline constexpr const char* kFarewellText =
     "the master ended together with the process that hosted it (rank 0), and so the run is over. A "
     "separate master (`pccl master`, with its URL in PCCL_MASTER) outlives rank 0";
 
-// An operation whose verdict reached a member that has yet to call it. `sender` and `receiver`:
-// only of a send.
+// An operation whose verdict has reached a member that has not called it yet. `sender` and
+// `receiver`: only of a send.
 struct Uncalled {
   OpKey op;
   PeerId sender{};
@@ -577,7 +583,7 @@ struct Resume {
   uint32_t joint_answered = 0;        // joint calls of this generation that were answered
   std::optional<Answer> last_answer;  // the last Answer to one of them
   std::vector<Settled> together;      // from the last Answer or EpochStart that had some
-  bool pending = false;               // that Answer was a yes to are_peers_pending
+  bool pending = false;               // `together` came with a yes to are_peers_pending
   Standing standing = Standing::kNone;
   std::optional<Hello> hello;      // before admission: a restarted master has forgotten it
   std::vector<Uncalled> uncalled;  // of this generation

@@ -51,14 +51,15 @@ struct OpInfo {
 };
 
 // The elements that the member with this description sends to a rank, and receives from it.
-// REQUIRES: kAllGather or kAllToAll, and a description of members_.size() ranks.
+// REQUIRES: kAllGather or kAllToAll, and a description that has a part for this rank.
 uint64_t sends_to(const OpInfo& info, uint32_t rank);
 uint64_t receives_from(const OpInfo& info, uint32_t rank);
 // Whether nothing differs but the sizes of uneven parts.
 bool same_but_for_parts(OpInfo a, OpInfo b);
 // Whether the descriptions of two members fit together: each part has one size at both ends, and
-// all else is equal. An operation that was called while the membership changed may have parts for
-// another number of ranks. They fit everything, because its member asks for its abort.
+// all else is equal. An operation that was called while the membership changed may have parts for a
+// different number of ranks. Such parts fit everything, because their member asks for the abort of
+// the operation.
 bool fit(const OpInfo& a, uint32_t rank_a, const OpInfo& b, uint32_t rank_b);
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
@@ -70,8 +71,8 @@ inline bool agreed_among_members(const OpInfo& info) {
   return all_to_each && info.count > 0;
 }
 
-// The value that master and peers compare to find a mismatch: 64 bits over every field of OpInfo.
-// Never 0. The parts of different sizes are left out, because they differ between the members.
+// The value that master and peers compare to find a mismatch: 64 bits over all fields of OpInfo but
+// the sizes of uneven parts, which differ between the members. Never 0.
 uint64_t digest(const OpInfo& info);
 // The digest of the part of an operation that passes between two members.
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
@@ -80,7 +81,7 @@ uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
 // depend on epochs, so that an attempt after a loss has the same bits.
 uint64_t random_key(Epoch generation, OpKey op, PeerId peer, Rounded what = Rounded::kWhole);
 
-// Bytes of its tag and of the sizes of its parts, which all travel in one Resume.
+// Bytes of the tag and of the sizes of the parts of an operation, which all travel in one Resume.
 template <typename Described>  // OpInfo, or a request for one
 size_t carried_bytes(const Described& what) {
   return what.tag.size() + sizeof(uint64_t) * (what.sends.size() + what.receives.size());

@@ -1,5 +1,5 @@
-// plan: how large all-reduces travel, and the result of optimize_topology, as a part of the schema
-// (messages.h). Plain values: any thread may use them.
+// plan: the pattern of large all-reduces, and the result of optimize_topology, as a part of the
+// schema (messages.h). Plain values: any thread may use them.
 #pragma once
 
 #include <compare>
@@ -27,11 +27,12 @@ struct RankPair {
 // The plan of a group after optimize_topology, and the results of the call.
 struct TopologyPlan {
   uint64_t epoch = 0;    // Epoch::value: the plan holds in it
-  bool adopted = false;  // the call has begun that epoch, because its plan is better
+  bool adopted = false;  // the call has begun this epoch, because the plan is better
   std::vector<uint32_t> ring;
   std::vector<uint16_t> shares;
   DirectSizes direct;
-  // Predicted time of an all-reduce of 1 GiB with the plan before and with this one; 0: unknown.
+  // Predicted times of an all-reduce of 1 GiB, in microseconds: with the plan before, and with this
+  // one. 0: unknown.
   uint64_t before_us = 0, after_us = 0;
   // In bytes per second, from each rank to each rank, in rows: first the row of the first sender.
   // 0: unknown.

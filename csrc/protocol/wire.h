@@ -275,7 +275,7 @@ class Reader {
   std::span<const std::byte> bytes_;
   const uint32_t version_;
   size_t at_ = 0;
-  bool foreign_ = false;  // no version in common, so its other fields are unknown here
+  bool foreign_ = false;  // the sender has no version in common with us
   std::string refusal_;
 };
 
