@@ -1,5 +1,5 @@
 // address: converts socket addresses and system errors to and from readable text.
-// Plain values and functions; any thread may use them. Only resolve_now() may block.
+// Plain values and functions; any thread may use them. Only resolve_now() can block.
 // Failure: an empty list, or a kSystem Status from resolve_now().
 #pragma once
 
@@ -35,8 +35,8 @@ Address local_address(int fd);
 
 // The IPv4 and IPv6 addresses of a list, in its order and without duplicates, with `port`.
 std::vector<Address> addresses_of(const addrinfo* list, uint16_t port);
-// The address that a literal such as "::1" denotes; both loopback addresses for kLoopback, a name
-// that needs no lookup, so a machine without /etc/hosts has it too; empty for another name.
+// The address of a literal such as "::1". For kLoopback, both loopback addresses: this name needs
+// no lookup, so that a machine without /etc/hosts has it, too. Empty for any other name.
 std::vector<Address> literal_address(const std::string& host, uint16_t port);
 // The addresses of a literal or a name. Blocks while the resolver works.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);
@@ -44,7 +44,8 @@ Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port)
 // The numeric addresses of this machine's interfaces that are up, without loopback.
 std::vector<std::string> interface_hosts();
 
-// Two processes that get the same number run on one machine, within the same boot. 0: unknown.
+// A number of this machine and its boot: two processes with the same number run on one machine. 0:
+// unknown.
 uint64_t machine_id();
 
 // The network of a numeric host that usually belongs to one user: the IPv4 address itself, or the

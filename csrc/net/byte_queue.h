@@ -22,9 +22,9 @@ class ByteQueue {
   std::span<const std::byte> bytes() const { return {bytes_.get() + at_, size()}; }
   size_t size() const { return end_ - at_; }
   size_t capacity() const { return room_; }
-  // Removes bytes from the front. When the queue runs empty and has needed less than a quarter of
-  // its room since it was empty before, a large one is freed. So after a burst, the next ping
-  // returns the memory.
+  // Removes bytes from the front. If the queue is empty then, its memory is freed if it is more
+  // than kKeptBytes and less than a quarter of it was needed since the queue was last empty. So
+  // after a burst, the next ping returns the memory.
   // REQUIRES: at most size().
   void drop(size_t bytes);
   void clear();

@@ -31,7 +31,7 @@ class Channel {
   using Bytes = std::span<const std::byte>;
 
   Channel(Socket socket) : socket_(std::move(socket)) {}
-  // `by`: when the handshake must be complete. The owner sees to that.
+  // `by`: the deadline of the handshake. The owner ends a connection that misses it.
   Channel(Socket socket, Tls tls, Instant by);
 
   // Bytes that have arrived.
@@ -41,15 +41,15 @@ class Channel {
     bool dry = false;  // a further call now would return none
     Status end = {};   // not kOk: nothing comes any more
   };
-  // Calls the system at most once. `space` is memory for its bytes. Without encryption they are the
-  // result, so they may be received directly into their place. Otherwise they are decrypted where
-  // they lie, and the result lies there or inside of TLS.
+  // Receives into `space`, by one call of the system at most. Without encryption, the received
+  // bytes are the result, so that `space` can be their final place. Otherwise they are decrypted in
+  // place, and the result lies in `space` or inside of TLS.
   // REQUIRES: `space` is not empty; while holds_input(), it is the same and no other code writes to
   // it.
   Received receive(std::span<std::byte> space);
   bool holds_input() const { return holds_input_; }
 
-  // Returns the bytes to send next, as at most plaintext.size() spans, or one. They stand for
+  // Returns the bytes to send next: one span, or at most plaintext.size() spans. They stand for
   // `plaintext` or its first part, and for all bytes to be sent before it. They are valid until the
   // next call of another method. After the send, pass the number of bytes to sent().
   Result<std::span<const Bytes>> prepare(std::span<const Bytes> plaintext);
@@ -61,7 +61,7 @@ class Channel {
   // Marks the end of our data (Tls::close). Only prepare({}) may follow.
   void close();
 
-  // The last bytes for another end that speaks plain text, in its own protocol.
+  // The last bytes to send if the other end speaks plain text, in the protocol of that end.
   void answer_plain_text_with(std::vector<std::byte> bytes) { plain_answer_ = std::move(bytes); }
 
   bool encrypted() const { return tls_.has_value(); }

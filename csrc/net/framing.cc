@@ -12,7 +12,7 @@ namespace {
 using protocol::kFrameHeaderBytes;
 using protocol::kFrameTrailerBytes;
 
-// The offset of each field in a header, in bytes (PROTOCOL.md, section 6).
+// The first bytes of a header, and the offset of each field, in bytes (PROTOCOL.md, section 6).
 constexpr uint32_t kMagic = 0x314c6350;  // "PcL1"
 constexpr size_t kTypeAt = 4, kRoundAt = 6, kEpochAt = 8, kTagAt = 16, kSequenceAt = 24;
 constexpr size_t kBlockAt = 28, kDigestAt = 32, kSliceAt = 40, kLengthAt = 44, kValueAt = 48;
@@ -22,8 +22,8 @@ constexpr size_t kZeroAt = 56, kSumAt = 60;
 constexpr uint32_t kValid = 1;
 constexpr uint32_t kVoid = 2;
 
-// Filler is written in place of a withdrawn payload. Discarded payload is read in pieces of the
-// same size.
+// The largest piece of filler, in bytes, which is written in place of a withdrawn payload.
+// Discarded payload is read in pieces of the same size.
 constexpr size_t kFillerBytes = 64u << 10;
 constexpr std::array<std::byte, kFillerBytes> kFiller{};
 
@@ -31,7 +31,8 @@ constexpr std::array<std::byte, kFillerBytes> kFiller{};
 // when the system copies them.
 constexpr size_t kSumAheadBytes = 256u << 10;
 
-// Bytes written from the front of the queue that make it worth moving the rest to the front.
+// The number of written bytes at the front of the queue from which on the rest is moved to the
+// front.
 constexpr size_t kForgottenBytes = 256u << 10;
 // The capacity that an empty queue keeps. A larger one is freed.
 constexpr size_t kQueueKeptBytes = 4u << 20;

@@ -94,8 +94,7 @@ void Alarm::on_time(uv_timer_t* raw) {
   loop.after_callback();
 }
 
-// ---- BusyPoll
-// ------------------------------------------------------------------------------------
+// ---- BusyPoll ---------------------------------------------------------------------------------
 
 std::shared_ptr<BusyPoll> BusyPoll::open(const std::shared_ptr<Loop::Impl>& loop) {
   loop->assert_on_loop();

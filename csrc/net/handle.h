@@ -41,8 +41,8 @@ class Handle : public std::enable_shared_from_this<Handle> {
   bool closed_ = false;
 };
 
-// Watcher: reports that a socket is readable or writable, again in each loop turn while it is.
-// Close it before the socket.
+// Watcher: reports that a socket is readable or writable, in each loop turn while that lasts. Close
+// it before the socket.
 class Watcher : public Handle {
  public:
   using Callback = std::function<void(bool readable, bool writable)>;

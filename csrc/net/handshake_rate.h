@@ -27,7 +27,7 @@ class HandshakeRate {
   using Warn = std::function<void(const std::string&)>;
 
   explicit HandshakeRate(Warn warn = log_warning) : warn_(std::move(warn)) {}
-  // Whether a connection from there may begin a handshake. If not, close it at once.
+  // Whether a connection from `host` may begin a handshake. If not, close it at once.
   bool take(const std::string& host, Instant now);
   size_t size() const { return full_at_.size(); }
 

@@ -17,7 +17,7 @@ namespace pccl::net {
 class KeptWindow {
  public:
   // The shortest pause that counts as an idle period. Linux may restart congestion control after a
-  // retransmission timeout, which is at least 200 ms; this is less.
+  // retransmission timeout, which is at least 200 ms.
   static constexpr Duration kIdle = std::chrono::milliseconds(150);
   // All sends keep the window for this many round trips after an idle period. Linux halves a window
   // that was not full for a retransmission timeout, unless acknowledgements come or the socket has
@@ -25,12 +25,12 @@ class KeptWindow {
   static constexpr int kRoundTripsKept = 2;
   // After the window was kept, chunks leave at most kFaster times as fast as before, for
   // kRoundTripsPaced round trips. By then congestion control has found out whether the window still
-  // fits (HyStart). At its own pace, two windows in a round trip, it would lose a third of the
-  // first window.
+  // fits (HyStart). At TCP's own pace of two windows in a round trip, a third of the first window
+  // would be lost.
   static constexpr double kFaster = 1.25;
   static constexpr int kRoundTripsPaced = 4;
-  // But at least this share of the window leaves in a round trip, and at least kInitialWindow: the
-  // rate before may have been low because there was little to send.
+  // The least share of the window that leaves in a round trip with a limited pace. At least
+  // kInitialWindow leaves, too: the rate before may have been low because there was little to send.
   static constexpr double kWindowShareMin = 0.5;
   // Ten segments, the first window of TCP itself. A stretch with fewer bytes has no known rate.
   static constexpr double kInitialWindow = 10 * 1460;

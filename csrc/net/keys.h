@@ -1,12 +1,12 @@
-// keys: the keys that prove the identity of the two ends of a connection, and their derivation from
-// the common knowledge of both ends (PROTOCOL.md, section 2). Pure functions of bytes (HKDF with
-// SHA-256, RFC 5869).
+// keys: the keys by which the two ends of a connection authenticate each other, and their
+// derivation from the common knowledge of both ends (PROTOCOL.md, section 2). Pure functions of
+// bytes (HKDF with SHA-256, RFC 5869).
 //   - A peer and the master derive control_key() from the secret of the peer's token. The ends of
 //     `pccl probe` derive probe_key() from it.
-//   - The master draws a seed at each start. From it follows the accepting key of each peer, which
-//     the master sends to that peer alone. A peer that shall dial another one gets an identity and
-//     lane_key(). The other one derives the same key from the identity that the dialler shows. So
-//     the two need no further message, and a peer cannot use the key of another.
+//   - The master draws a seed at each start. The accepting key of each peer is derived from the
+//     seed, and the master sends it to that peer alone. A peer that is to dial an acceptor gets an
+//     identity and lane_key(). The acceptor derives the same key from the identity that the dialler
+//     shows. So the two need no further message, and a peer cannot use the key of a different peer.
 // A label in the derivation keeps the kinds of keys apart. It has no number of a protocol version,
 // because two versions that can speak with each other have to derive the same key.
 #pragma once
@@ -49,8 +49,8 @@ protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
 // The bytes that represent an introduction on the wire: its fields in order, little-endian.
 inline constexpr size_t kLaneIntroductionBytes = 33;
 std::string encode(const protocol::LaneIntroduction& introduction);
-// nullopt if the number of bytes is another one, if an id is 0, if both ids are the same, or if
-// `further` is neither 0 nor 1.
+// nullopt if the number of bytes is not kLaneIntroductionBytes, if an id is 0, if both ids are the
+// same, or if `further` is neither 0 nor 1.
 std::optional<protocol::LaneIntroduction> decode_lane_introduction(std::string_view bytes);
 
 }  // namespace pccl::net

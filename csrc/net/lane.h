@@ -41,15 +41,15 @@ class Lane {
     // The TLS handshake is complete; comes before the first frame. Not called without TLS.
     std::function<void()> on_established = {};
     // Comes before on_established: the other end has shown a proof that it knows the key. Until the
-    // handshake is complete it may be a copy (Tls::proven).
+    // handshake is complete, the proof may be a copy (Tls::proven).
     std::function<void()> on_proven = {};
   };
   // Reading starts at once.
   Lane(Loop& loop, Channel channel, FrameSink& sink, Callbacks callbacks);
   ~Lane();
 
-  // Applies from the next chunk on; false at first. True if both ends are on this machine and know
-  // it. Payloads then carry no checksums (an encrypted lane needs none anyway), and the loop's
+  // Applies from the next chunk on; false at first. Pass true if both ends are on this machine and
+  // know it. Payloads then carry no checksums (an encrypted lane needs none anyway), and the loop's
   // thread uses busy polling for the next piece of a large chunk. A wake-up takes longer than the
   // bytes need for the path. Also, the system places a thread on the core of the thread that wakes
   // it, so that two threads that could run in parallel take turns on one core.
@@ -58,8 +58,8 @@ class Lane {
   // both ends share a core, the one whose end has the higher port migrates.
   void set_alone(bool alone);
   // Adapts the socket to its path (Socket::tune). `congestion` names the congestion control; empty:
-  // chosen by the path, and keep_window() on a wan path. Returns false if the system refuses it,
-  // and keeps its own.
+  // chosen by the path, and keep_window() on a wan path. Returns false if the system refuses
+  // `congestion`, and keeps its own congestion control.
   bool tune(PathClass path, const std::string& congestion);
   // From here on the congestion window survives idle periods, if the system permits it
   // (Socket::send_after_silence), and the first chunks after an idle period are paced. No effect if

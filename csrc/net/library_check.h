@@ -14,10 +14,10 @@
 namespace pccl::net {
 
 // Call it once, before the first Loop and the first Tls. kInvalidState in these cases:
-//   - Functions of libuv come from another library than the one that this code is linked with, or
-//     from torch.
-//   - libuv or OpenSSL has another major version than the one that pccl was built with, or an older
-//     minor version.
+//   - Functions of libuv come from torch, or from a different library than the one that this code
+//     is linked with.
+//   - libuv or OpenSSL has a different major version than the one that pccl was built with, or an
+//     older minor version.
 //   - OpenSSL cannot load its algorithms.
 // The message names the case and the remedy.
 // `torch_code`: any function of torch; null if there is no torch in this process.

@@ -22,10 +22,10 @@ namespace {
 // Connections accepted before other handles of the loop have their turn. This is a small part of
 // the pending connections that are allowed, so that none is evicted before its first frame is read.
 constexpr size_t kAcceptedPerTurnMax = 16;
-// If no descriptor is left for a connection, it stays in the queue, and the socket stays readable.
-// So the socket is watched again only after this time.
+// The time without watching the socket after no descriptor was left for a connection. The
+// connection stays in the queue of the system, so that the socket stays readable.
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
-// A name with several addresses needs one port that is free on all of them. A few tries find one.
+// The most tries to find one port that is free on all addresses of a name.
 constexpr int kPortTriesMax = 8;
 
 // Opens `socket` and makes it listen on `address`. Returns the error number, or 0.

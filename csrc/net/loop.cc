@@ -44,7 +44,8 @@ sigset_t signals_of_others() {
 
 // ---- Starting and ending ----------------------------------------------------------------------
 
-// Others may write to the descriptor until the last holder of the loop is gone.
+// Closes the descriptor only now, because other threads can write to it until the last holder of
+// the loop is gone.
 Loop::Impl::~Impl() {
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }

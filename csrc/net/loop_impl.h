@@ -53,7 +53,7 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
 
   void defer(std::shared_ptr<Deferred> what);
   void after_callback();
-  // Only the deferred objects, for a callback that continues after it.
+  // Runs only the deferred objects, for a callback that continues afterwards.
   void run_deferred();
   void handle_closed();
   // All handles are closed or closing: none may be opened any more.
@@ -75,8 +75,8 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   Status status_{Code::kInvalidState, "not started", {}};
   std::string name_;
   pthread_t thread_{};
-  // An eventfd. uv_async_t would do the same, but there a thread that is woken on the core of the
-  // thread that wakes it spins until that one runs again (libuv 1.44).
+  // The eventfd that wakes the loop. With uv_async_t (libuv 1.44), a loop on the same core as the
+  // thread that wakes it would spin until that thread runs again.
   int wake_fd_ = -1;
   unsigned fork_count_ = 0;
 

@@ -1,7 +1,7 @@
 // NetworkWarnings: decides when the log mentions the attempts of strangers from one network.
-// Strangers decide how often that is, so the log has one line of a network in kInterval, with the
-// number of times. It is pure.
-// Invariant: at most kNetworksMax networks are here. The log mentions no others meanwhile.
+// Strangers decide how often they try, so the log has at most one line about a network in each
+// kInterval, with the number of attempts. It is pure.
+// Invariant: at most kNetworksMax networks are here. The log mentions no other networks meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class NetworkWarnings {
   static constexpr Duration kInterval = std::chrono::seconds(10);
   static constexpr size_t kNetworksMax = 16;
 
-  // It has happened once more. Returns how often it has happened since the last warning of this
-  // network, if a warning is due now; else 0.
+  // Counts one more attempt from `network`. Returns the number of attempts since the last warning
+  // about this network, if a warning is due now; else 0.
   uint64_t count(const std::string& network, Instant now);
 
  private:

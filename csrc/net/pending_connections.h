@@ -6,8 +6,8 @@
 // Invariants, after take_excess():
 //   1. At most `total` connections are here.
 //   2. A network, except this machine, has at most `per_network_max` connections older than
-//      kYoung. A connection is younger when many are accepted at once and their first bytes are not
-//      read yet.
+//      kYoung. Younger ones do not count, because many can be accepted at once before their first
+//      bytes are read.
 //   3. No connection is here longer than kHelloTimeout.
 #pragma once
 
@@ -35,7 +35,7 @@ class PendingConnections {
   explicit PendingConnections(size_t per_network_max = kPerNetworkMax)
       : per_network_max_(per_network_max) {}
 
-  // Whether a connection from there should be closed at once, before it costs anything.
+  // Whether a connection from `host` should be closed at once, before it costs anything.
   bool full(const std::string& host) const;
   // `host`: numeric address of the other end. REQUIRES: the id is not here.
   void add(Id id, const std::string& host, Instant now);

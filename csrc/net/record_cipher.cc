@@ -45,7 +45,8 @@ bool expand(const Key& secret, std::string_view label, std::span<std::byte> out)
   return derived;
 }
 
-// Never freed: a thread may still use one when the process ends.
+// The cipher of a suite. It is never freed, because a thread may still use it when the process
+// ends.
 const EVP_CIPHER* fetched(RecordCipher::Suite suite) {
   static EVP_CIPHER* const aes = EVP_CIPHER_fetch(openssl_context(), "AES-128-GCM", nullptr);
   static EVP_CIPHER* const chacha =

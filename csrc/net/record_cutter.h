@@ -1,6 +1,6 @@
 // RecordCutter: cuts plaintext that lies in several spans into pieces of one TLS record each.
 // Bytes of several spans are copied together, so that a frame header and the payload after it share
-// a record. A long span is not copied. It belongs to one call of Tls::write().
+// a record. A long span is not copied. A RecordCutter belongs to one call of Tls::write().
 #pragma once
 
 #include <array>

@@ -21,7 +21,7 @@ constexpr size_t kPlainBytesMax = RecordCipher::kPlainBytesMax;
 static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
 static_assert(SealedRecords::kRecordBytesMax ==
               RecordCipher::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
-// Room for our own answers: alerts and key updates.
+// Bytes of the queue beyond kOutgoingBytesMax, for our own answers: alerts and key updates.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
 // A message KeyUpdate: its type, a length of 1 in three bytes, and whether it asks for an answer.

@@ -42,7 +42,7 @@ class SealedRecords {
     kUserCanceled = 90,
   };
 
-  static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;  // that another end may send
+  static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;  // of a record from the other end
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
   // The most records that arrive one after the other without data.
   static constexpr size_t kEmptyRecordsMax = 32;
@@ -53,7 +53,7 @@ class SealedRecords {
   // A key encrypts at most this many records, then a new one follows (RFC 8446, section 5.5).
   static constexpr uint64_t kRecordsPerKeyMax = 1u << 24;
 
-  // It adds to `outgoing`, which outlives it.
+  // Adds its records to `outgoing`, which must outlive this object.
   explicit SealedRecords(ByteQueue& outgoing) : outgoing_(outgoing) {}
 
   // The key of a direction. False if OpenSSL refuses.

@@ -43,7 +43,8 @@ class Socket {
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
   PathInfo path() const;
-  // Makes the end of this socket discard the bytes that have not left, and reset the connection.
+  // Makes the closing of this socket discard the bytes that have not left, and reset the
+  // connection.
   void discard_at_end() const;
   // The bytes that the buffers of both ends now allow to be in flight; 0: not known.
   uint64_t buffers() const;
@@ -53,10 +54,12 @@ class Socket {
   //   kLocal  If `congestion`, replaces a congestion control that paces by itself: pacing halves
   //           the throughput of loopback.
   void tune(PathClass path, bool congestion) const;
-  // Takes at most about twice `bytes` before the other end has acknowledged some of them, or the
-  // system's own limit if that is less. 0: from now on the system sizes the buffer.
+  // Limits the send buffer: the socket then takes at most about twice `bytes` that the other end
+  // has not acknowledged, or the system's own limit if that is less. 0: from now on the system
+  // sizes the buffer.
   void hold_at_most(uint32_t bytes) const;
-  // Takes more only while fewer bytes than this wait to be sent for the first time.
+  // From now on the socket takes more bytes only while fewer than this wait to be sent for the
+  // first time.
   void limit_unsent(uint64_t bytes) const;
   // Sends at the pace of the receiving end, and at most at this rate.
   void pace(uint64_t bytes_per_second) const;
@@ -68,12 +71,13 @@ class Socket {
   void limit_segment(uint32_t bytes) const;
   // True if nothing was sent for so long that congestion control restarts with the next send.
   bool would_begin_anew() const;
-  // sendmsg() for the first bytes after such an idle period. Congestion control would restart with
-  // ten segments (RFC 5681, 4.1), which costs seven round trips on a long path. This call keeps the
-  // window, as RFC 7661 does, but longer than the five minutes of that RFC. So the caller must pace
-  // the next bytes according to the rate before the idle period. Linux lets the congestion control
-  // decide at the moment when bytes are queued, and bbr does not restart. So the socket uses bbr
-  // during this call, if the system permits that; otherwise this is a plain sendmsg().
+  // sendmsg() for the first bytes after an idle period, if would_begin_anew(). Congestion control
+  // would restart with ten segments (RFC 5681, 4.1), which costs seven round trips on a long path.
+  // This call keeps the window, as RFC 7661 does, but longer than the five minutes of that RFC. So
+  // the caller must pace the next bytes according to the rate before the idle period. Linux lets
+  // the congestion control decide at the moment when bytes are queued, and bbr does not restart. So
+  // the socket uses bbr during this call, if the system permits that; otherwise this is a plain
+  // sendmsg().
   ssize_t send_after_silence(const msghdr& message) const;
   // False if the system refuses it.
   bool set_congestion(const std::string& name) const;

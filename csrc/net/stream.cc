@@ -53,7 +53,7 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
   bool announced;          // whether on_established is over, or will not come
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
-  bool said_last = false;  // TLS was told that nothing follows
+  bool said_last = false;  // channel.close() was called
   bool sent_last = false;  // everything was written, and the sending direction is shut down
   bool over = false;
   Status failure;  // the reason to close when no input is left
@@ -89,7 +89,7 @@ void Stream::Impl::read_some() {
   if (!over && channel.encrypted()) loop->defer(shared_from_this());
 }
 
-// Nothing more comes.
+// No more input comes.
 void Stream::Impl::ended(const Status& why) {
   if (sent_last) return close({});
   if (!failure.ok()) return close(failure);
@@ -133,7 +133,7 @@ void Stream::Impl::write_some() {
   watch();
 }
 
-// Everything was written, and perhaps not yet the last record of TLS.
+// Everything was written, except perhaps the last record of TLS.
 void Stream::Impl::finish() {
   if (sent_last) return;
   if (!std::exchange(said_last, true)) channel.close();

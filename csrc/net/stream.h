@@ -31,7 +31,7 @@ class Stream {
     // The TLS handshake is complete; comes before the first on_bytes. Not called without TLS.
     std::function<void()> on_established = {};
     // Comes before on_established: the other end has shown a proof that it knows the key. Until the
-    // handshake is complete it may be a copy (Tls::proven).
+    // handshake is complete, the proof may be a copy (Tls::proven).
     std::function<void()> on_proven = {};
   };
   Stream(Loop& loop, Channel channel, Callbacks callbacks);

@@ -133,7 +133,7 @@ struct Tls::Impl {
   Status failure;
 };
 
-// ---- What OpenSSL calls -------------------------------------------------------------------------
+// ---- Callbacks of OpenSSL -----------------------------------------------------------------------
 
 // OpenSSL reads ciphertext.
 int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
@@ -173,7 +173,7 @@ BIO_METHOD* Tls::Impl::make_bio_method() {
   return method;
 }
 
-// The configuration of the machine may have set anything, so that all that matters is set here.
+// Sets all that matters, because the configuration of the machine may have set anything.
 SSL_CTX* Tls::Impl::make_context(bool dialling) {
   ERR_clear_error();
   if (openssl_context() == nullptr) return nullptr;
@@ -207,7 +207,8 @@ SSL_CTX* Tls::Impl::make_context(bool dialling) {
   return nullptr;
 }
 
-// Never freed: a thread may still use it when the process ends.
+// The context of all diallers, or of all acceptors. It is never freed, because a thread may still
+// use it when the process ends.
 SSL_CTX* Tls::Impl::context(bool dialling) {
   static SSL_CTX* const of_dialler = make_context(true);
   static SSL_CTX* const of_acceptor = make_context(false);
@@ -232,7 +233,8 @@ void Tls::Impl::on_key(const SSL* ssl, const char* line) {
   (of_dialler == self.dialling ? self.sent_with : self.read_with) = secret;
 }
 
-// Sees every record of the handshake, in both directions.
+// OpenSSL calls this for every record of the handshake, in both directions. Limits the number of
+// received ones.
 void Tls::Impl::on_message(int outgoing, int, int type, const void*, size_t, SSL* ssl, void*) {
   if (type != SSL3_RT_HEADER || outgoing != 0) return;
   Impl& self = of(ssl);

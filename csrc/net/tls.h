@@ -50,7 +50,7 @@ class Tls {
   static constexpr size_t kHandshakeBytesMax = 16384;  // that one end sends before established()
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
   // The most bytes of an incomplete record that stay inside when read() has returned 0. They count
-  // if a socket shall announce itself only when many bytes have arrived (SO_RCVLOWAT).
+  // if a socket is to become readable only when many bytes have arrived (SO_RCVLOWAT).
   static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;
   // The most records that arrive one after the other without data.
   static constexpr size_t kEmptyRecordsMax = 32;
@@ -70,7 +70,7 @@ class Tls {
   // Takes bytes from the front of `ciphertext`, decrypts them where they lie, and returns the data
   // of one record. Empty: all ciphertext was used and more is needed. So call it until it returns
   // nothing. The data lies in `ciphertext` or inside, and is valid until the next call of a method.
-  // It may add to outgoing(), and change proven() and established().
+  // The call may add to outgoing(), and change proven() and established().
   Result<std::span<const std::byte>> read(std::span<std::byte>& ciphertext);
   // Encrypts the spans in order and adds them to outgoing(). Returns how many bytes it has taken:
   // fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven() and after
@@ -100,7 +100,7 @@ class Tls {
   enum class Refusal {
     kOther,            // or it has not failed
     kUnknownIdentity,  // the acceptor does not know the identity of the dialler
-    kWrongKey,         // the acceptor has another key for the identity
+    kWrongKey,         // the acceptor has a different key for the identity
     kPlainText,        // the other side speaks plain text, or another protocol
   };
   Refusal refusal() const;
@@ -109,7 +109,7 @@ class Tls {
   const std::string& identity() const;
 
   // For an acceptor that speaks plain text: whether these first bytes are of a ClientHello, and the
-  // bytes that tell a dialler so (Refusal::kPlainText).
+  // answer to it (Refusal::kPlainText).
   static bool begins(std::span<const std::byte> bytes);
   static std::span<const std::byte> plain_text_alert();
 
