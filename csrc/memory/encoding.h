@@ -1,6 +1,6 @@
-// encoding: how the elements of a chunk are written on the wire. The bytes in memory and the bytes
-// on the wire are two numbers: code that moves bytes uses wire_bytes(), code that touches tensors
-// uses the bytes in memory. Plain values and pure functions.
+// encoding: how the elements of a chunk are written on the wire. A chunk has one size in memory and
+// one on the wire: code that moves bytes uses wire_bytes(), code that touches tensors uses the
+// bytes in memory. Plain values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
-// Nothing: the elements as they are in memory, little-endian.
+// How elements travel. Nothing: as they are in memory, little-endian.
 using Encoding = std::optional<Quantization>;
 
 // The encodings of the contributions and of the result of an all-reduce. With contributions of 4

@@ -23,7 +23,7 @@ namespace {
 
 using namespace vector;
 
-constexpr size_t kPortableBytes = 16;  // every processor with vectors has these
+constexpr size_t kPortableBytes = 16;  // bytes of a vector that every processor with vectors has
 
 // --- The walk over a span ------------------------------------------------------------------------
 
@@ -69,7 +69,8 @@ template <typename Op>
 PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, Averaging averaging) {
   auto x = (Vector<float, kWideBytes>)_mm256_cvtph_ps(a);
   auto y = (Vector<float, kWideBytes>)_mm256_cvtph_ps(b);
-  // A compiler that optimizes across this may compare before it widens, one element at a time.
+  // A barrier: a compiler that optimizes across it can compare before it widens, one element at a
+  // time.
   asm("" : "+x"(x), "+x"(y));
   Op::apply(x, y, averaging);
   unify_nan<float>(x);

@@ -1,6 +1,6 @@
-// The arithmetic of csrc/memory/kernels.cc on one vector of elements; no other file includes it. An
-// operation combines two vectors. A family defines the content of a block of bytes: integers,
-// floats, pairs of 16-bit floats, or bools.
+// The arithmetic of csrc/memory/kernels.cc on one vector of elements. quantize.cc and threefry.h
+// use its vectors, too. A reduce operation combines two vectors. A family defines the content of a
+// block of bytes: integers, floats, pairs of 16-bit floats, or bools.
 //
 // Vectors are compiler vectors (vector_size), lowered to the instructions that the machine has.
 // They are passed by reference only: passing them by value would change the calling convention. All
@@ -31,9 +31,9 @@ using Vector = typename VectorOf<T, kBlockBytes>::Type;
 template <size_t kBlockBytes>
 using Block = Vector<uint32_t, kBlockBytes>;  // raw bytes
 
-// --- Operations: a = a (op) b --------------------------------------------------------------------
+// --- Reduce operations: a = a (op) b -------------------------------------------------------------
 
-// The numbers that AVG needs; the other operations use none of them.
+// The numbers that AVG needs; the other reduce operations use none of them.
 struct Averaging {
   float factor_a = 1, factor_b = 1;  // 16-bit floats; powers of two
   float divisor = 1;                 // of the last step

@@ -41,8 +41,8 @@ class Pool {
   bool take_slabs(uint64_t count, std::vector<std::byte*>& slabs);
   // Returns memory to the pool. REQUIRES: memory from take(bytes), or a slab and kSlabBytes.
   void give(std::byte* memory, size_t bytes);
-  // An operation has begun. Memory that no operation has needed for a while goes back to the
-  // system.
+  // Counts an operation that has begun. Memory that no operation has needed for a while goes back
+  // to the system.
   void turn();
 
   uint64_t bytes_held() const { return lent_ + idle_; }
@@ -59,8 +59,8 @@ class Pool {
   std::array<std::vector<std::byte*>, kClasses> free_;  // by size class: powers of two
   uint64_t lent_ = 0;
   uint64_t idle_ = 0;
-  uint64_t peak_now_ = 0;     // peak of lent_ in the present window of kTurns
-  uint64_t peak_before_ = 0;  // the same in the window before
+  uint64_t peak_now_ = 0;     // peak of lent_ since turns_ was last 0
+  uint64_t peak_before_ = 0;  // peak of lent_ in the kTurns operations before
   uint32_t turns_ = 0;
 };
 

@@ -18,7 +18,8 @@ class ScratchBuffer {
   }
   ScratchBuffer(const ScratchBuffer&) = delete;
   ScratchBuffer& operator=(const ScratchBuffer&) = delete;
-  // False if there is no memory.
+  // Makes the buffer at least this large, and perhaps loses its content. False if there is no
+  // memory.
   bool fit(size_t bytes) {
     if (bytes <= bytes_) return true;
     if (bytes_ > 0) pool_->give(data_, bytes_);

@@ -182,8 +182,8 @@ float factor_of(Affine affine) {
                                            : scale_of(affine);
 }
 
-// Numbers of the vector at word `at` that are elements of a block, and the first one of them is
-// `element`. kWhole: the block has no padding, and each vector is full.
+// How many numbers of the vector at word `at` are elements of the block. The first number is the
+// element with index `element`. kWhole: the block has no padding, and each vector is full.
 template <size_t kBytes, bool kWhole>
 PCCL_INLINE size_t count_of(size_t element, size_t at, size_t words, size_t elements) {
   if constexpr (kWhole) return kBytes / 4;
@@ -251,8 +251,9 @@ PCCL_INLINE void decode_block(const std::byte* from, size_t elements, size_t wor
 
 // ---- Where numbers go ---------------------------------------------------------------------------
 
-// A sink takes the numbers of a stretch. It is called with each block: begin(), then with vectors
-// of numbers, whose first `count` are those from an element of the block on; then end().
+// A sink takes the numbers of a stretch, block by block: begin(), then vectors of numbers, then
+// end(). A vector comes with the index of its first element in the block, and with the count of its
+// numbers that are elements.
 
 // Writes floats, or adds them to those that are there.
 template <bool kAdds>
@@ -488,8 +489,8 @@ struct Functions {
   }
 };
 
-// The same, compiled for one set of instructions. An attribute cannot be in parentheses.
-// NOLINTBEGIN(bugprone-macro-parentheses)
+// The functions of Functions<kBytes>, compiled for one set of instructions. An attribute cannot be
+// in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define PCCL_DEFINE_CODEC(Name, target, kBytes)                                                \
   struct Name {                                                                                \
     using Do = Functions<kBytes>;                                                              \
@@ -522,7 +523,7 @@ PCCL_DEFINE_CODEC(Widest, PCCL_WIDEST, 64);
 #endif
 #undef PCCL_DEFINE_CODEC
 
-// The words of a block, which a vector does not exceed.
+// The most floats of a vector: as many as a block has words.
 size_t vector_of(const Quantization& how) { return how.bits == 16 ? 16 : words_of(how, how.block); }
 
 // Calls run(a codec), the fastest of this machine for vectors of at most `floats` floats.

@@ -10,14 +10,14 @@
 // and there are no blocks.
 //
 // Instead of rint(element / scale), which rounds to nearest, the rounding may be at random: to the
-// integer below or above, with a mean that is element / scale. `zero` is then rounded up, and codes
-// above the greatest one become that (at most 1 in 2^15, and only at the upper end of a block).
+// integer below or above, with a mean that is element / scale. `zero` is then rounded up, and a
+// code above the greatest one becomes the greatest one (at most 1 in 2^15, and only at the upper
+// end of a block).
 //
 // On the wire, n elements are the scales of their blocks (2 bytes each, little-endian), the zero
 // points (1 byte each), and the codes, block by block. The codes of a block of m elements are
 // w = ceil(m * bits / 32) words of 32 bits, little-endian: element k * w + i is in word i, at bit
-// k * bits. Bits without an element hold the code
-// of 0.
+// k * bits. Bits without an element hold the code of 0.
 //
 // Invariant: the same bits, always, as in csrc/memory/kernels.h: codes depend only on the elements
 // of a block. A product (code - zero) * scale has at most 16 significant bits, so it is exact.

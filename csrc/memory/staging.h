@@ -1,7 +1,7 @@
 // Staging: the copies of one operation whose tensors are on a device. The operation works in pinned
 // memory of the host; the tensors are copied there before it, and back after it.
-// The caller's thread fills it and calls begin(). From then on it belongs to one thread: this calls
-// end() with the verdict, and poll() until over().
+// The caller's thread fills it and calls begin(). From then on it belongs to one thread, which
+// calls end() with the verdict, and poll() until over().
 // Invariants:
 // 1. The device's memory is written only after the verdict "committed". A failed operation has only
 //    read it (P2).
@@ -37,7 +37,7 @@ class Staging {
   // ---- Before begin() ----
   // Memory of the host for the operation; valid until this object is gone.
   Result<std::span<std::byte>> pin(size_t bytes);
-  // Copied before the operation, and after it.
+  // add_out(): a copy that is made before the operation. add_in(): a copy that is made after it.
   void add_out(DeviceCopy copy) { out_.push_back(std::move(copy)); }
   void add_in(DeviceCopy copy) { in_.push_back(std::move(copy)); }
   // Starts the copies out. On an error nothing was started.

@@ -20,7 +20,8 @@ constexpr size_t kLanes = 32;
 constexpr size_t kRowBytes = kLanes * sizeof(uint64_t);
 constexpr size_t kTileBytes = 64 * kRowBytes;
 static_assert(StateHasher::kUnitBytes == kTileBytes);
-// 1 MiB: below that, waking a thread team costs more than the work.
+// The least number of tiles (1 MiB) that a thread team hashes: for fewer, waking the team costs
+// more than the work.
 constexpr size_t kParallelTiles = 64;
 
 constexpr uint32_t kTurn1 = 0x9E3779B1u;
@@ -169,7 +170,7 @@ PCCL_WIDE void wide_hash_four(const Four& entries, std::array<uint64_t, 4>& hash
   std::memcpy(hashes.data(), &hash, sizeof hash);
 }
 
-// The same with AVX-512: 32 lanes are four vectors.
+// The functions above with AVX-512: 32 lanes are four vectors.
 constexpr size_t kWidestVectors = 4;
 constexpr size_t kWidestBytes = kRowBytes / kWidestVectors;
 using WidestLanes = __m512i[kWidestVectors];
@@ -199,7 +200,7 @@ PCCL_WIDEST inline __m512i widest_settle(__m512i s) {
   return widest_mix(widest_mix(widest_mix(s)));
 }
 
-// Brings `next`, which has as many rows, into the cache.
+// Takes `count` rows into the lanes, and brings `next`, which has as many rows, into the cache.
 PCCL_WIDEST inline void widest_take_rows(WidestLanes& lane, const std::byte* rows, size_t count,
                                          const std::byte* next) {
   const std::byte* const end = rows + count * kRowBytes;

@@ -48,7 +48,7 @@ std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>
 
 class StateHasher {
  public:
-  // Each piece is a multiple of it, but the last.
+  // Bytes of a unit. Every piece but the last is a multiple of it.
   static constexpr size_t kUnitBytes = 16384;
   void add(std::span<const std::byte> piece);
   uint64_t value() const;
