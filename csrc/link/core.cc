@@ -14,14 +14,15 @@ namespace {
 
 // Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
-// A private address that really is close by answers within this time.
+// The time in which a private address is tried alone. One that really is close by answers within
+// it.
 constexpr Duration kAttemptDelay = std::chrono::milliseconds(250);
 
 constexpr const char* kGivenUp =
     "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
     "them?";
 
-// As in messages. A known RTT is rounded up, because 0 means unknown.
+// The RTT in a message. A known RTT is rounded up, because 0 means unknown.
 uint32_t microseconds(Duration rtt) {
   const auto count = std::chrono::ceil<std::chrono::microseconds>(rtt).count();
   return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, UINT32_MAX));
@@ -164,7 +165,7 @@ bool LinkCore::knows_first(PeerId peer, const Dialling& dial) const {
   return reached != reached_.end() && reached->second == dial.tried[0];
 }
 
-// Whether that address is being tried.
+// Whether the first address of this round has worked before, and is being tried.
 bool LinkCore::tries_known(PeerId peer, const Dialling& dial) const {
   return knows_first(peer, dial) &&
          std::any_of(dial.attempts.begin(), dial.attempts.end(),
@@ -223,7 +224,7 @@ uint32_t LinkCore::dead_serial(PeerId peer) const {
 
 uint32_t LinkCore::last_serial(PeerId peer) const { return serials_.last(peer, dead_serial(peer)); }
 
-// The connection is gone already.
+// Handles the end of a connection, which is gone already.
 void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
   const Lane lane = lanes_.at(id);
   if (lane.phase == Phase::kUp) return lost(lane.peer, why);
@@ -282,7 +283,7 @@ void LinkCore::end_dial(PeerId peer) {
 // ---- Connections from other processes, and hellos ----
 
 // The dialler learns the answer a round trip sooner than it would after Accepted. While we dial the
-// same peer, it has to wait: each side could take the connection of the other.
+// same peer, the dialler has to wait: each side could take the connection of the other.
 void LinkCore::on(const Proven& event) {
   PCCL_ASSERT(keys_.required());
   const auto& [identity, serial, further] = event.shown;
@@ -407,8 +408,8 @@ void LinkCore::join(ConnectionId id) {
   note_unnamed(peer);
 }
 
-// A newcomer may dial us before the master has named it. Anybody can claim to be one, so only a
-// limited number of such links exists at a time.
+// A newcomer may dial us before the master has named it. Anybody can claim to be a newcomer, so
+// only a limited number of such links exists at a time.
 void LinkCore::note_unnamed(PeerId peer) {
   if (named_.contains(peer)) return;
   PCCL_ASSERT(links_.contains(peer));
@@ -503,7 +504,7 @@ void LinkCore::on(const LanesWanted& event) {
              counts_.wanted(event.peer, at->second.rtt, event.measured, links_.size()));
 }
 
-// If the peer is a neighbour.
+// Opens further lanes if the peer is a neighbour.
 void LinkCore::add_lanes(PeerId peer) {
   const auto at = links_.find(peer);
   const std::vector<PeerId>& all = counts_.neighbours();

@@ -26,8 +26,8 @@
 //      and the side that has dialled, and each of its lanes has proven it.
 //  10. A lane that is up and was silent for the whole timeout is no longer here.
 //  11. A proof that may be a copy changes nothing but the answer to that connection, and the number
-//      of further lanes that may still come. A copy of a first lane's proof is refused as soon as a
-//      later proof of the same dialler, or the same one, was completed and followed by a valid
+//      of further lanes that are still allowed. A copy of a first lane's proof is refused as soon
+//      as the original, or a later proof of the same dialler, was completed and followed by a valid
 //      hello. A wrong hello uses up no serial numbers.
 // Failures:
 //   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
@@ -47,8 +47,8 @@
 // first one fails, or if it is private and does not answer quickly. They are tried two at a time,
 // and for one peer at a time, so that no other program can make this peer scan a network. A peer is
 // reported only after all its addresses have failed; then they are tried again. If an address that
-// worked before accepts a connection and closes it, the round ends at once, at most four times in a
-// row: the peer checks its old link, and the other addresses would only cost time.
+// worked before accepts a connection and closes it, the round ends at once, at most four times
+// until the link is up: the peer checks its old link, and the other addresses would only cost time.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +73,8 @@ class LinkCore {
   explicit LinkCore(const Options& options) : options_(options), counts_(options) {}
   void be(const Identity& identity);  // REQUIRES: no event yet
   bool secured() const { return keys_.required(); }
-  // The key of a dialler that shows this; nullopt if it is refused. For the handshake of a lane
-  // that another peer has dialled.
+  // The key of a dialler that shows this introduction; nullopt if it is refused. For the handshake
+  // of a lane that the other end has dialled.
   std::optional<protocol::Key> key_of(const protocol::LaneIntroduction& shown) const;
 
   ConnectionId new_lane() { return {++lanes_made_}; }
@@ -115,8 +115,9 @@ class LinkCore {
  private:
   // Attempts to reach one peer at the same time.
   static constexpr size_t kAttemptsMax = 2;
-  // While the other end checks whether its link to us is alive, it closes new connections. The
-  // check takes this many ticks at most.
+  // The most rounds that end because an address that worked before closes the connection. The other
+  // end closes new connections while it checks whether its link to us is alive, which takes this
+  // many ticks at most.
   static constexpr int kClosedRoundsMax = protocol::LivenessCheck::kLooks + 1;
 
   using Lane = LaneState;
@@ -133,9 +134,9 @@ class LinkCore {
     std::optional<ConnectionId> crossing = {};
     std::string why = {};                 // errors of this round
     LinkFault fault = LinkFault::kOther;  // of the address that the master named first
-    Instant more_at = {};                 // when the other addresses are tried without a failure
+    Instant more_at = {};                 // when the others are tried, too, even without a failure
     std::optional<Instant> retry = {};    // when the next round begins
-    int closed_rounds = 0;                // rounds ended by a known address that closed
+    int closed_rounds = 0;                // rounds that count for kClosedRoundsMax
     std::optional<protocol::LaneCredential> credential = {};
   };
   struct Link {
@@ -249,7 +250,7 @@ class LinkCore {
   Instant now_;                 // time of the current step
   uint64_t lanes_made_ = 0;
   Serials serials_;
-  std::set<PeerId> named_;      // peers that were to be dialled, or are neighbours
+  std::set<PeerId> named_;      // peers that the master has named, in a Dial or as neighbours
   std::deque<PeerId> unnamed_;  // other peers with a link, oldest first
   uint64_t checks_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
@@ -258,7 +259,8 @@ class LinkCore {
   std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
-  // Answered after their Proven, and not accepted yet.
+  // Connections that were answered after their Proven. They are not up, and perhaps not accepted
+  // yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   LaneCounts counts_;

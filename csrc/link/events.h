@@ -45,7 +45,7 @@ struct Dial {
   // REQUIRES: present if and only if the run is secured.
   std::optional<protocol::LaneCredential> credential = {};
 };
-struct AcceptWith {  // the master was restarted and has made other keys
+struct AcceptWith {  // the master was restarted and has made new keys
   AcceptingKey key;
 };
 struct Forget {  // ends the peer's link, which is reported, and stops dialling
@@ -144,7 +144,8 @@ struct SmallerHelped {
 struct NarrowPathGone {  // after SmallerHelped: the peer at the other end of that path is forgotten
   PeerId peer;
 };
-// The answer to a Proven leaves before Accepted: the dialler gains a round trip.
+// Sends a hello. As the answer to a Proven it leaves before Accepted, so that the dialler gains a
+// round trip.
 struct SendHello {
   ConnectionId lane;
   bool answer = false;  // true: kHelloOk

@@ -10,7 +10,7 @@
 namespace pccl::link {
 namespace {
 
-// An interval is a few round trips. A connection reaches its full rate within two intervals.
+// Intervals in use after which a lane has reached its full rate. An interval is a few round trips.
 constexpr uint32_t kIntervalsToSettle = 2;
 constexpr uint32_t kIntervalsToJudge = 2;
 constexpr uint32_t kIntervalsToCompare = 3;
@@ -18,10 +18,11 @@ constexpr uint32_t kIntervalsToCompare = 3;
 // lost much, and need this many intervals to recover.
 constexpr uint32_t kIntervalsToRecover = 8;
 constexpr uint32_t kBackOffMax = 256;
-// With fewer lanes, each loss costs a large part of the bytes in flight.
+// The fewest lanes that the controller chooses. With fewer lanes, each loss costs a large part of
+// the bytes in flight.
 constexpr uint32_t kFewest = 4;
-// The queue may be in the other direction, and may not last for ever. After this many intervals,
-// more lanes are tried nevertheless.
+// The intervals after which more lanes are tried although the path queues: the queue may be in the
+// other direction, and may not last for ever.
 constexpr uint32_t kQueuedForLong = 64;
 // RTT for each lane at the start. In all measurements, one flow with the buffers of a stock host
 // carried a tenth of the capacity of a path across an ocean. It carries more on a shorter path,
@@ -29,7 +30,8 @@ constexpr uint32_t kQueuedForLong = 64;
 // processor time, and fill the queue of the path.
 constexpr Duration kRttPerLane = std::chrono::milliseconds(4);
 constexpr uint32_t kMostAtFirst = 16;
-// Flows that share a path commonly differ by a factor of about two.
+// A lane is slow if its rate is below the median rate divided by this factor. Flows that share a
+// path commonly differ by a factor of about two.
 constexpr uint64_t kSlowFactor = 4;
 constexpr uint8_t kSlowIntervals = 2;
 constexpr uint16_t kLeftOutFor = 64;
@@ -60,7 +62,7 @@ void LaneController::interval(std::span<const uint64_t> rates, CongestionSignal 
   choose(up);
 }
 
-// The lanes do not limit the link. That half of them carry as much needs no trial.
+// The lanes do not limit the link, so half of them carry as much. This needs no trial.
 void LaneController::idle_in_a_deep_queue(uint32_t up) {
   if (fixed_) return;
   if (trial_.instead_of > 0) take_back_trial(false);  // no interval would ever judge it

@@ -29,7 +29,7 @@ namespace pccl::link {
 
 class LaneController {
  public:
-  // Number of active lanes at the start, for a path with a known RTT only.
+  // Number of active lanes at the start, for a path of which only the RTT is known.
   static uint32_t first(Duration rtt);
   // `first`: number of active lanes, as far as that many are up. `fixed`: the number never changes,
   // but much slower lanes are still excluded.

@@ -8,7 +8,7 @@
 namespace pccl::link {
 namespace {
 
-// The lanes of links that are not between neighbours: all together, in lanes_max of a link.
+// The lanes that all links together get for LanesWanted, as a multiple of lanes_max.
 constexpr size_t kNeighboursOfAll = 4;
 
 }  // namespace
@@ -33,7 +33,7 @@ uint32_t LaneCounts::at_first(PeerId peer, Duration rtt) const {
   return known != learnt_.end() ? known->second : LaneController::first(rtt);
 }
 
-// The links to all peers together get as many lanes in this way as those to four neighbours.
+// All links together get at most kNeighboursOfAll times lanes_max, but each link at least one lane.
 uint32_t LaneCounts::wanted(PeerId peer, Duration rtt, bool measured, size_t links) const {
   PCCL_ASSERT(links > 0);
   const auto share =

@@ -18,8 +18,9 @@ class LaneCounts {
   void learnt(PeerId peer, uint32_t lanes);  // the number that pays on links to this peer
   const std::vector<PeerId>& neighbours() const { return neighbours_; }
 
-  // Of a link to a neighbour, 1 of any other link; see LanesWanted for the last one. `links`: the
-  // number of links that are up.
+  // open(): lanes that a link to a neighbour opens by itself; any other link has one lane.
+  // at_first(): active lanes at the start. wanted(): lanes that a link opens for a LanesWanted.
+  // `links`: the number of links that are up.
   uint32_t open(Duration rtt) const;
   uint32_t at_first(PeerId peer, Duration rtt) const;
   uint32_t wanted(PeerId peer, Duration rtt, bool measured, size_t links) const;

@@ -1,11 +1,11 @@
-// LaneKeys: decides whose links this peer accepts in a run that is secured. A dialler
+// LaneKeys: decides whose links this peer accepts in a secured run. A dialler
 // shows an identity and proves that it has the key that follows from it (net/keys.h). LaneKeys
 // finds that key, or refuses the identity. LinkCore owns one. It is pure.
 // Invariants:
 //   1. At most the accepting keys of the last two incarnations of the master are known, the older
 //      one first. So a peer that has its credential from before a restart can still connect.
-//   2. A peer that is to be forgotten is refused with every credential of that incarnation and of
-//      earlier ones.
+//   2. A peer that was forgotten is refused with every credential of the incarnation at that time
+//      and of earlier ones.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class LaneKeys {
   void accept_with(const AcceptingKey& key);
   // Whether links need a key at all.
   bool required() const { return !keys_.empty(); }
-  // The master has declared this peer gone. Ids are never used for another peer.
+  // The master has declared this peer gone. Its id is never used for a different peer.
   void forget(PeerId peer);
   // The key of a dialler of `self`; nullopt if the identity is refused.
   std::optional<protocol::Key> find(const protocol::LaneIdentity& identity, PeerId self,

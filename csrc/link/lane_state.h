@@ -30,7 +30,8 @@ struct LaneState {
   Instant hello_by;
   protocol::KeepaliveTimer keepalive{protocol::kTicksPerLinkTimeout};
   uint64_t last_pong = 0;
-  // To dial with; of an accepted lane: proven.
+  // A dialled lane: the credential that we show. An accepted lane: the one that the dialler has
+  // proven.
   std::optional<protocol::LaneCredential> credential;
   std::optional<Progress> progress;  // latest Progress event of this lane
   int stuck_beats = 0;               // beats in a row without an arrived large packet

@@ -21,7 +21,7 @@ class NarrowPaths {
   void ended_without_progress(PeerId peer, uint32_t segment);
   // See SegmentChoice.
   bool arrived(PeerId peer, uint32_t segment);
-  // True if a lowered limit had helped on the path to this peer.
+  // Returns whether a lowered limit had helped on the path to this peer.
   bool forget(PeerId peer);
   // The limit for accepted connections, if it has changed since the last call.
   std::optional<uint32_t> news();

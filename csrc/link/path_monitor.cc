@@ -25,7 +25,8 @@ constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
 // A rate is known after this many intervals. One alone may be an exception.
 constexpr size_t kIntervalsForRate = 3;
-// A sender that shares its core is woken up much sooner.
+// The time for which the unsent bytes of the lanes must last until the sender is woken up. A sender
+// that shares its core is woken up much sooner.
 constexpr Duration kUnsentTime = std::chrono::milliseconds(20);
 constexpr uint64_t kUnsentMin = 16u << 10;
 
@@ -150,7 +151,8 @@ void PathMonitor::note_rate(const Sample& before, const Sample& after, uint64_t 
   highest_rate_ = std::max(highest_rate_, this->rate());
 }
 
-// With the present rate, a limit that slows a lane down would lower itself.
+// Follows the highest rate so far: with the present rate, a limit that slows a lane down would
+// lower itself.
 uint64_t PathMonitor::unsent_max() const {
   if (highest_rate_ == 0) return 0;
   const double bytes = static_cast<double>(highest_rate_) * to_seconds(kUnsentTime);

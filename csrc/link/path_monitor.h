@@ -1,8 +1,9 @@
 // PathMonitor is the path monitor of one link to a wan neighbour: it measures the rate of each lane
-// and feeds the lane controller (LaneController), which decides which lanes are inactive. It
-// belongs to the peer loop.
+// and feeds the lane controller (LaneController), which decides which lanes are inactive. A
+// PathMonitor belongs to the peer loop.
 //
-// It cuts the time that only the network limits us into intervals of a few round trips. It needs
+// It cuts the time in which only the network limits the link into intervals of a few round trips.
+// It needs
 // no interval to find that the buffers of the lanes are the limit: the system counts that time for
 // each lane. On a link to another machine without a wan path it finds the rate alone.
 // Invariants:
@@ -37,7 +38,7 @@ class PathMonitor {
 
   // REQUIRES: `lane` outlives this, and was not added before.
   void add(Carrier& lane);
-  // A chunk has left on this lane, and another may have begun. True: an interval is over, and
+  // A chunk has left on this lane, and the next one may have begun. True: an interval is over, and
   // inactive() may have changed.
   bool chunk_sent(const Carrier& lane, Instant now);
   // One bit for each inactive lane, in the order of add().
@@ -76,7 +77,8 @@ class PathMonitor {
   const Duration interval_length_;
   LaneController controller_;
   std::vector<Carrier*> lanes_;
-  // Its first sample. Since then all active lanes have always had something to send.
+  // The first sample of the present interval. Since then all active lanes have always had something
+  // to send.
   std::optional<Sample> interval_;
   Instant sampled_at_;                        // time of the last check of buffers
   Duration busy_before_{0}, held_before_{0};  // of all lanes, at the last answer

@@ -1,10 +1,11 @@
-// SegmentChoice decides how large the TCP segments of the connections to one peer may be. It is
-// pure, and LinkCore owns it. Its input is each link that ended without progress, and each full
-// packet that arrived.
+// SegmentChoice decides the largest TCP segments of the connections to one peer. It is pure, and
+// LinkCore owns it. Its input is each link that ended without progress, and each full packet that
+// arrived.
 //
-// A router may drop large packets and send no error (an MTU black hole). A connection through it
-// gets established, because hellos are small; then it loses all data. So the next connection has
-// smaller segments. If even the smallest segments do not help, the link counts as dead.
+// Some routers drop large packets and send no error (an MTU black hole). A connection through such
+// a router gets established, because hellos are small; then it loses all data. So the next
+// connection has smaller segments. If even the smallest segments do not help, the link counts as
+// dead.
 // Invariants:
 // 1. A limit is one of kSegments.
 // 2. Only a lowered limit can count as helpful.

@@ -22,19 +22,20 @@ class Serials {
   uint32_t last(PeerId peer, uint32_t dead) const;
   // The number of a connection to this peer that we have made. `higher`: our id is the higher one.
   uint32_t next(PeerId peer, uint32_t dead, bool higher);
-  // The reason why a peer whose last number is `last` cannot mean a connection with this one; empty
-  // if it can. `by_higher`: the side with the higher id has dialled it.
+  // The reason why `serial` cannot be the number of a connection of a peer whose last number is
+  // `last`; empty if it can. `by_higher`: the side with the higher id has dialled it.
   static std::string refusal(uint32_t serial, uint32_t last, bool by_higher);
   // The dialler has completed a proof for its first lane `serial`, and has sent a valid hello.
   void completed(PeerId dialler, uint32_t serial);
-  // Whether it has completed a proof for this connection or for a later one: its numbers only grow.
+  // Whether the dialler has completed a proof for this connection or for a later one: its numbers
+  // only grow.
   bool is_used(const protocol::LaneIntroduction& shown) const;
   void forget(PeerId peer);
 
  private:
   uint32_t made_ = 0;                     // grows with each connection that we have made
   std::map<PeerId, uint32_t> given_;      // last number given to a connection to this peer
-  std::map<PeerId, uint32_t> completed_;  // highest one
+  std::map<PeerId, uint32_t> completed_;  // highest number, by dialler
 };
 
 }  // namespace pccl::link

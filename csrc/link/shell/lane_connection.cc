@@ -13,8 +13,8 @@ using net::FrameType;
 
 namespace {
 
-// Two chunks. With the system's own limit, a few MiB, 64 MiB among four ranks on two cores take 6 %
-// longer.
+// Bytes that the socket of a contended lane may hold: two chunks. With the system's own limit, a
+// few MiB, 64 MiB among four ranks on two cores take 6 % longer.
 constexpr uint32_t kHeldBytesContended = 512u << 10;
 
 // Why the connection has failed, as far as others learn it.

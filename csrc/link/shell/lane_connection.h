@@ -1,8 +1,8 @@
 // LaneConnection: one connection of a link, from its first byte to its last. It is the socket side
-// of a lane of LinkCore. LinkCore decides what happens to the lane. It passes on the first frame,
-// which should be a hello. Then it carries frames between its lane and the user of the lane, and
-// answers pings. The LinkDriver owns it; it belongs to the peer loop. Failure: its lane fails.
-// on_failed reports that once, unless close() was called first.
+// of a lane of LinkCore. LinkCore decides what happens to the lane. A LaneConnection passes on the
+// first frame, which should be a hello. Then it carries frames between its lane and the user of the
+// lane, and answers pings. The LinkDriver owns it; it belongs to the peer loop. Failure: its lane
+// fails. on_failed reports that once, unless close() was called first.
 #pragma once
 
 #include <functional>
@@ -42,7 +42,7 @@ class LaneConnection : public Port, public Carrier, public net::FrameSink {
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
-  // Sends the first frame of `user` before this is a lane of it.
+  // Sends the first frame of `user` before this becomes a lane of `user`.
   void open_early(const LaneUser& user, PeerId peer);
   // Makes this a lane of `user` until its link_down(peer). `same_machine`: the other end is on this
   // machine.

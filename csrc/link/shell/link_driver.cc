@@ -15,7 +15,8 @@ namespace {
 // Room for pending connections of all members at once. Honest peers send their hello within a round
 // trip, so the oldest connection is closed first.
 constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
-// All members may share one address, and two of them open all their lanes at once.
+// The most pending connections of one network. All members may share one address, and two of them
+// open all their lanes at once.
 constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * protocol::kLanesMax;
 // Limit of pending connections when the application has few descriptors left. A link that is needed
 // still comes in; pending connections hold no descriptor for long.

@@ -64,14 +64,14 @@ class LinkDriver {
   // The lanes of a link that is up, oldest first.
   struct LaneSet {
     std::vector<ConnectionId> lanes;
-    // Not on one machine. On a wan path it chooses the active lanes.
+    // None on a local path within one machine. On a wan path it chooses the active lanes.
     std::optional<PathMonitor> monitor;
-    uint64_t rate = 0;  // that was reported
+    uint64_t rate = 0;  // the last one that was reported
   };
   // A lane whose TLS handshake is not complete, and that this peer has dialled.
   struct Dialled {
     protocol::LaneCredential credential;
-    std::optional<net::Socket> socket;  // until the core has told the hello
+    std::optional<net::Socket> socket;  // until SendHello
     protocol::LaneHello hello = {};
   };
   // The proof of an accepted connection that it has a key. Without TLS there is none.
@@ -79,7 +79,7 @@ class LinkDriver {
   // A connection that others have dialled. The core gets it with its first frame.
   struct Pending {
     std::string address;  // of the other end
-    net::Socket socket;   // until this peer knows its identity
+    net::Socket socket;   // until this peer knows its PeerId
     Proof proof = kNoProof;
   };
 
