@@ -7,8 +7,8 @@
 
 namespace pccl::ring {
 
-// Reports progress about 64 times per operation at most: so little work is repeated after a restart
-// of the operation, and the reports cost nothing.
+// Reports progress about 64 times per operation at most: often enough that little work is repeated
+// after a restart of the operation, and rarely enough that the reports cost nothing.
 void announce_progress(Operation& operation, Effects& effects);
 // Does nothing if some chunk or contribution is not sent or received yet. A part or leg announces
 // the whole operation.

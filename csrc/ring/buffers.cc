@@ -11,14 +11,15 @@
 namespace pccl::ring {
 namespace {
 
-// A multiple of every element's size: pieces are cut between cache lines.
+// Bytes of a cache line, which are a multiple of every element's size: pieces are cut between cache
+// lines.
 constexpr size_t kCacheLine = 64;
 // Bytes that are saved beside the chunks are cut into pieces of this size.
 constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
 // An owner adds pieces of this size, so that a partial sum stays in the cache.
 constexpr size_t kAddedPieceBytes = 16u << 10;
 
-// A piece of a sum of contributions in codes. It has whole blocks.
+// The elements of a piece of a sum of contributions in codes. A piece has whole blocks.
 constexpr size_t kAddedElements = kAddedPieceBytes / sizeof(float);
 static_assert(kAddedElements % memory::Quantization::kBlockMax == 0);
 struct Sum {
@@ -101,9 +102,9 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// If the written bytes are to be restored, the size of all of them. Otherwise, if chunks overtake
-// others, the most bytes that upstream may be ahead of this rank's sending; the row is then a ring
-// buffer.
+// The size of the row of saved bytes: if the written bytes are to be restored, the size of all of
+// them. Otherwise, if chunks overtake others, the most bytes that upstream may be ahead of this
+// rank's sending; the row is then a ring buffer.
 uint64_t OpBuffers::saved_bytes() const {
   const Shape& shape = schedule_.shape();
   if (!memory_.save) {
@@ -251,7 +252,7 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   landing.reduced = whole;
 }
 
-// All codes have landed.
+// Decodes a chunk when all its codes have landed.
 void OpBuffers::decode(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   if (landing.action == Action::kAccumulate) return add_and_encode(landing);

@@ -50,9 +50,8 @@ class OpBuffers {
   void begin();
   // The bytes of a chunk to send. REQUIRES: copy_bytes() is 0.
   std::span<const std::byte> source(const Chunk& sent) const;
-  // The size of the room that copy_source() needs for a chunk to send: the chunk has yet to be
-  // encoded, or a landing chunk may overwrite it before or while it is sent. 0 if neither is the
-  // case.
+  // The size of the room that copy_source() needs for a chunk to send: the chunk is not encoded
+  // yet, or a landing chunk may overwrite it before or while it is sent. 0 if neither is the case.
   size_t copy_bytes(const Chunk& sent) const;
   // Returns the bytes, which are in `room`.
   std::span<const std::byte> copy_source(const Chunk& sent, std::span<std::byte> room) const;

@@ -1,5 +1,5 @@
-// Chunk: one piece of a tensor that travels as one frame. Action: what happens to the bytes under
-// it when it lands. Plain values.
+// Chunk: one piece of a tensor that travels as one frame. Action: the effect of a landing chunk on
+// the bytes that were there. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Chunk {
   uint64_t offset = 0;      // bytes in memory, from the start of all blocks, laid end to end
   uint32_t bytes = 0;       // bytes in memory
   uint32_t wire_bytes = 0;  // bytes of the payload of its frame
-  uint32_t slot = 0;        // kGather: of the scratch, where it lands
+  uint32_t slot = 0;        // kGather: the slot of the scratch where it lands
   memory::Encoding encoding = {};
   bool operator==(const Chunk&) const = default;
 };

@@ -56,7 +56,7 @@ class Contributions {
   void arrived(const InFlightChunk& landed, OpTable& operations, Effects& effects);
   void drop(OpKey op, Effects& effects);  // if one is kept
 
-  void drain(const Operation& operation, Effects& effects);  // it has ended
+  void drain(const Operation& operation, Effects& effects);  // the operation has ended
   size_t kept() const { return kept_.size(); }
   bool keeps(OpKey op) const { return kept_.contains(op); }
   // Asserts the invariants. Returns the number of kept contributions that are landing.
@@ -66,7 +66,7 @@ class Contributions {
   struct Kept {
     uint64_t digest = 0;
     uint32_t rank = 0, bytes = 0;
-    bool absent = false;  // its sender
+    bool absent = false;  // its sender is absent
     bool here = false;
   };
 

@@ -218,7 +218,7 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
   enqueue(*sending, effects);
 }
 
-// Ignores an operation that has ended here or has another digest: the master settles it.
+// Ignores an operation that has ended here or has a different digest: the master settles it.
 void RingCore::on_done(LaneId id, Link& link, const protocol::FrameHeader& header,
                        Effects& effects) {
   if (header.epoch < epoch_) return;
@@ -523,7 +523,7 @@ void RingCore::serve(Link& link, Effects& effects) {
     const auto index = link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
     if (!index) return;
     Operation& operation = link.queue.pop();
-    // Since it was queued, another chunk may have arrived. The chunk that it sends next may now be
+    // Since it was queued, one more chunk may have arrived. The chunk that it sends next may now be
     // that one, and belong to a step without credit.
     if (!operation.can_send()) continue;
     const uint64_t id = operation.progress.take();

@@ -28,10 +28,11 @@
 //      message belongs to an operation that the filter does not know, or is still arriving for an
 //      operation that was posted meanwhile. Such an operation has the digest of the kept message.
 //  (8) Every pointer to an operation leads into the table. A lane receives chunks from the upstream
-//      and sends chunks to the downstream of an operation, or receives the other's contribution.
+//      and sends chunks to the downstream of an operation, or receives the contribution of the
+//      other end.
 //  (9) Nothing that may leave is forgotten: on a link with a ready lane, upstream has all the
-//      credit that it is owed, and so it is with contributions (contributions.h).
-// (10) Each landing message is kept.
+//      credit that it is owed. The same holds for contributions (contributions.h).
+// (10) Each landing message of an operation that is not posted here is one of the kept messages.
 // (11) An operation whose data is still to be staged is parked. To its neighbours it looks like an
 //      operation that is not posted here yet: none of its data moves, and messages for it are kept.
 //      OpStaged begins it. If it ends before, it is drained like any other.
@@ -66,7 +67,7 @@ class RingCore {
  public:
   void step(const Event& event, Effects& effects);
   size_t operations_open() const { return operations_.size() + parked_.size(); }
-  // The epoch of the operation at its post; nothing if it is neither in flight nor parked.
+  // The epoch in which the operation was posted; nothing if it is neither in flight nor parked.
   std::optional<Epoch> posted(OpKey op);
   const OpTable& operations() const { return operations_; }
   const std::map<OpKey, Task>& parked() const { return parked_; }
@@ -113,7 +114,7 @@ class RingCore {
                     InFlightChunk& landing);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
   void take_unexpected(Link& link, Operation& operation, uint32_t index, Effects& effects);
-  // A chunk of a leg of a direct all-reduce is here; has left.
+  // contributed(): a chunk of a leg of a direct all-reduce is here. result_left(): one has left.
   void contributed(Operation& leg, const Chunk& chunk, Effects& effects);
   void result_left(Operation& leg, const Chunk& chunk, Effects& effects);
 

@@ -36,7 +36,7 @@ class UnexpectedCredits {
   void drop(OpKey op) { credits_.erase(op); }
   void clear() { credits_.clear(); }
   size_t size() const { return credits_.size(); }
-  // The first operation with kept credit and a false `test`; null if there is none.
+  // The first operation with kept credit for which `test` is false; null if there is none.
   template <typename Test>
   const OpKey* find_unless(Test test) const {
     for (const auto& [op, credit] : credits_) {

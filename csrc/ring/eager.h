@@ -1,6 +1,6 @@
 // Eager data: chunks that leave before the neighbour has granted credit. On a wan path, credit
-// takes half as long to arrive as the data then takes. The first steps of an operation therefore
-// leave at once.
+// takes half a round trip to arrive, and data could travel meanwhile. The first steps of an
+// operation therefore leave at once.
 // Each link has one of each class; RingCore owns them. They are pure: they see headers, never
 // payload bytes.
 //  - EagerBudget: the limit of this peer's own eager data.
@@ -34,14 +34,14 @@ constexpr uint64_t eager_cost(uint64_t chunk_bytes) {
 
 class EagerBudget {
  public:
-  // Bytes left in the budget. Eager data for an operation that the other end never posts stays
-  // there, perhaps until the epoch is over.
+  // Bytes left in the budget. Eager data for an operation that the other end never posts stays in
+  // use, perhaps until the epoch is over.
   uint64_t room() const { return protocol::kEagerBytes - used_; }
   // At most `bytes` bytes of the operation leave as eager data. REQUIRES: bytes <= room(), once for
   // each operation.
   void leaves(OpKey op, uint64_t bytes);
-  // The other end has posted the operation. It now keeps none of its eager data, except chunks that
-  // are still arriving.
+  // The other end has posted the operation. It now keeps none of the eager data of the operation,
+  // except chunks that are still arriving.
   void requested(OpKey op);
   // The operations whose eager data counts, with their bytes.
   const std::map<OpKey, uint64_t>& unasked() const { return unasked_; }

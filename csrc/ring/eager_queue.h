@@ -4,8 +4,8 @@
 //   arriving       its header is here        LandUnexpected                            landing
 //   landing        all bytes are here        -                                         kept
 //   kept           OpPosted                  TakeUnexpected, as if it arrived now      gone
-//   both           OpEnded, LinkDown, or     DropUnexpected                            gone
-//                  another digest at the post
+//   landing, kept  OpEnded, LinkDown, or     DropUnexpected                            gone
+//                  a different digest at the post
 // Invariant: a kept chunk that has not fully arrived is landing on exactly one lane.
 // Failure: the other end breaks a rule: the link fails.
 #pragma once
@@ -30,7 +30,7 @@ class EagerQueue {
   void begin_epoch(Effects& effects);
 
   // ---- Sending ----
-  // For an operation whose credit has not come.
+  // Lets an operation whose credit has not come send eager data, as far as the budget has room.
   void allow(Operation& operation);
   void requested(OpKey op) { budget_.requested(op); }  // the other end has posted the operation
 

@@ -157,7 +157,7 @@ class Engine::Impl::OneLane : public link::LaneSink {
   link::Port& port;
   // The core knows this lane: its effects are meant for this lane, not for a predecessor.
   bool known = false;
-  bool left = false;      // the last chunk has left, and the core has yet to handle ChunkSent
+  bool left = false;      // the last chunk has left, and ChunkSent is not handled yet
   uint64_t received = 0;  // bytes that have landed
 
  private:

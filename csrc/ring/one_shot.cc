@@ -69,7 +69,7 @@ std::optional<uint64_t> Window::news() const {
   return taken_ < announced_ + bytes_ / 4 ? std::nullopt : std::optional(taken_);
 }
 
-// ---- Known ----
+// ---- DuplicateFilter ----
 
 bool DuplicateFilter::contains(OpKey op) const {
   const auto tag = intervals_.find(op.tag);

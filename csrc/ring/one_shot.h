@@ -52,7 +52,7 @@ class OneShot {
     bool lost = false;       // its link went down: nothing more goes there or comes from there
   };
   uint32_t own_rank() const { return own_rank_; }
-  // nothing: not another member
+  // Nothing if `peer` is not one of the other members.
   std::optional<uint32_t> rank_of(PeerId peer) const;
   const std::vector<Other>& members() const { return members_; }  // this peer included
   bool wants_to_send(uint32_t rank) const;
@@ -65,7 +65,7 @@ class OneShot {
   void lost(PeerId peer);
 
   bool all_here() const { return to_come_ == 0; }
-  // Its operation has contributions.
+  // Whether the operation has contributions.
   bool active() const { return !members_.empty(); }
   bool finished() const { return to_come_ == 0 && to_send_ == 0; }
   uint32_t to_come() const { return to_come_; }
@@ -101,7 +101,7 @@ class Window {
   // was announced.
   std::optional<uint64_t> news() const;
   void announced() { announced_ = taken_; }
-  // The other end may have no room left in its window for an operation posted here.
+  // Whether the other end may have no room left in its window for an operation posted here.
   bool scarce() const { return arrived_ - announced_ > bytes_ / 2; }
   // cost(): the bytes of the window that a contribution uses. kept(): those that arrived and are
   // not taken.
@@ -115,10 +115,10 @@ class Window {
   uint64_t arrived_ = 0, taken_ = 0, announced_ = 0;
 };
 
-// Known: the duplicate filter. It remembers which operations of this epoch were posted here, or
-// have ended without being posted. A message for an operation that is not in flight is late if the
-// operation is known, and early otherwise. Operations of a tag come nearly in order, so a tag
-// usually needs one interval of sequence numbers.
+// DuplicateFilter: the duplicate filter. It remembers which operations of this epoch were posted
+// here, or have ended without being posted. A message for an operation that is not in flight is
+// late if the operation is known, and early otherwise. Operations of a tag come nearly in order, so
+// a tag usually needs one interval of sequence numbers.
 class DuplicateFilter {
  public:
   void add(OpKey op);

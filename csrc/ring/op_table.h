@@ -5,8 +5,8 @@
 //  (1) An operation is filed under its key. A younger operation has a higher serial number.
 //  (2) Granted credit never exceeds the present limit of the schedule.
 //  (3) An operation whose downstream is lost is not in a queue.
-//  (4) An operation that can send is queued. While it is queued, the arrival of a chunk may end
-//      that again: RingCore looks once more before it sends.
+//  (4) An operation that can send is queued. While it is queued, the arrival of a chunk may make it
+//      unable to send: RingCore looks once more before it sends.
 //  (5) The transfer is announced when all is sent and received, and only then. Contributions are
 //      combined when all are here, and only then.
 //  (6) An exchange has no chunks. It consists of parts, one for each direction of bytes between
@@ -47,7 +47,8 @@ struct Operation {
   // Why a chunk with this header breaks a rule; empty if it breaks none: `id` becomes its chunk id.
   std::string judge(const protocol::FrameHeader& chunk, uint64_t& id) const;
   uint64_t bytes_left() const { return progress.chunks_left() * schedule.slot_bytes(); }
-  // The steps that upstream may have sent by now; whether that exceeds `granted`.
+  // credit(): the steps that upstream may have sent by now. owes_credit(): whether that exceeds
+  // `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
   // One-shot: the contribution of the member with rank `rank`, as a chunk.
@@ -57,7 +58,8 @@ struct Operation {
   const Part* part_of(PeerId peer) const;
   // All is sent and received, in all parts too.
   bool finished() const;
-  // Elements, from the start of the tensor, that are final here. REQUIRES: Task::keep may be set.
+  // Elements, from the start of the tensor, that are final here. REQUIRES: an operation that may
+  // have Task::keep.
   uint64_t finished_elements() const;
   // It is a leg of a direct all-reduce, and has the memory of that.
   bool is_leg() const { return schedule.shape().leg.has_value(); }
@@ -107,7 +109,7 @@ struct Operation {
   bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
   bool voided = false;                               // upstream gave up in the middle of a chunk
-  protocol::AbsentRanks known_absent = task.absent;  // of no leg
+  protocol::AbsentRanks known_absent = task.absent;  // not of a leg
   Operation* whole = nullptr;  // of a part: the exchange or the direct all-reduce
   std::vector<std::unique_ptr<Operation>> parts;
 };

@@ -1,5 +1,5 @@
 // patterns: one row per pattern, with all properties that the schedule and the buffers depend on.
-// These ask the row and never test for a pattern. A new pattern is a new row.
+// Schedule and buffers ask the row and never test for a pattern. A new pattern is a new row.
 //
 //  - All-reduce: 2(N-1) rounds. Round q sends block (rank - q) modulo N, and receives block
 //    (rank - 1 - q) modulo N.
@@ -54,7 +54,7 @@ enum class Pattern : uint8_t {
 //  - kChain: from rank 0 to the last rank, in one round.
 //  - kBothWays: each of two ranks sends all that it has, in one round.
 //  - kContributions: each rank sends its part directly to each other, outside the schedule.
-//  - kParts: the same, as operations of two ranks.
+//  - kParts: like kContributions, but as operations of two ranks.
 //  - kOwners: from each rank directly to each owner of a share and back, as legs of two ranks.
 enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions, kParts, kOwners };
 

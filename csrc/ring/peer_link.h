@@ -42,8 +42,8 @@ struct PeerLink {
   bool is_inactive(uint32_t lane) const { return ((inactive >> lane) & 1) != 0; }
   // A lane for a small frame; nothing if no lane is ready.
   std::optional<uint32_t> free_lane() const;
-  // A lane for the next chunk of `operation`. `bytes_left`: that all operations have still to send
-  // on this link.
+  // A lane for the next chunk of `operation`. `bytes_left`: the bytes that all operations have
+  // still to send on this link.
   std::optional<uint32_t> lane_for_chunk(const Operation& operation, uint64_t bytes_left) const;
   void fail(std::string why, Effects& effects);
   // Revokes the landings for which `test` is true.

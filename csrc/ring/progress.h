@@ -28,7 +28,7 @@ class Progress {
   // before its own have arrived. No step then runs far ahead of another: a chunk that is sent is
   // received, reduced and sent on while it is in cache. That matters where the path takes no time.
   void go_in_step() { in_step_ = true; }
-  // Ends that again.
+  // Ends go_in_step().
   void run_ahead() { in_step_ = false; }
   bool in_step() const { return in_step_; }
   // True if the next chunk belongs to one of the first `steps` steps. The next chunk is the first

@@ -9,7 +9,7 @@
 
 namespace pccl::ring {
 
-// How the chunk travels.
+// Sets the encoding of the chunk, and its size on the wire.
 void Schedule::encode(Chunk& chunk, const memory::Encoding& encoding) const {
   chunk.encoding = encoding;
   chunk.wire_bytes = memory::wire_bytes(encoding, chunk.bytes, sizes_.shape.element_bytes);
@@ -249,14 +249,15 @@ uint32_t Schedule::slots_of_slices() const {
   return static_cast<uint32_t>(std::min<uint64_t>(sizes_.depth, sizes_.slices));
 }
 
-// A slot is used again after depth() slices. Credit sees to it that its sum is computed by then.
+// A slot is used again after depth() slices. Credit ensures that its sum is computed by then.
 uint32_t Schedule::slot_from(uint32_t rank, uint64_t slice) const {
   PCCL_DCHECK(owns() && rank != sizes_.shape.rank);
   const uint32_t before = rank < sizes_.shape.rank ? rank : rank - 1;
   return static_cast<uint32_t>(slice % sizes_.depth) * (sizes_.shape.world - 1) + before;
 }
 
-// Likewise, and the result before it has left to all others.
+// A slot is used again after depth() slices. Credit ensures that the earlier result has left to all
+// others by then.
 uint32_t Schedule::slot_of_result(uint64_t slice) const {
   PCCL_DCHECK(holds_results());
   return slots_of_slices() * (sizes_.shape.world - 1) + static_cast<uint32_t>(slice % sizes_.depth);

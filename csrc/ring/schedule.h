@@ -64,8 +64,8 @@ class Schedule {
   bool sends() const;
   bool receives() const;
 
-  // Priority of a chunk: the smallest value is sent first. With several lanes, chunks arrive in
-  // another order.
+  // Priority of a chunk: the smallest value is sent first. With several lanes, chunks arrive in a
+  // different order.
   uint64_t order(uint64_t id) const;
   // Chunks step by step, as credit counts them. A cursor points at a chunk or at the end.
   struct Cursor {
@@ -92,7 +92,8 @@ class Schedule {
   // The chunk that may be sent once `received` is here, if any.
   std::optional<uint64_t> unlocked_by(uint64_t received) const;
 
-  // The action of a received chunk; whether a sent chunk comes from scratch.
+  // action(): the action of a received chunk. from_scratch(): whether a sent chunk comes from
+  // scratch.
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
   // Around a ring, in codes: whether the sum with a received chunk waits in scratch until it is

@@ -9,19 +9,21 @@
 namespace pccl::ring {
 namespace {
 
-// A cache line: blocks and chunks start on one if the tensor does.
+// Bytes of a cache line: blocks and chunks start on one if the tensor does.
 constexpr uint64_t kAlignment = 64;
 
-// On a small machine, two ranks have a core each, and larger system calls move more bytes. More
-// ranks share caches, so they use smaller chunks (kChunkBytesNear).
+// The largest chunk of two ranks that are not on a wan path. On a small machine, two ranks have a
+// core each, and larger system calls move more bytes. More ranks share caches, so they use smaller
+// chunks (kChunkBytesNear).
 constexpr uint64_t kChunkBytesPair = 1u << 20;
 static_assert(kChunkBytesPair <= protocol::kChunkBytesMax);
-// Wan paths. A chunk of a small tensor fits into the first window of a new connection, ten segments
-// (RFC 6928).
+// The smallest chunk on wan paths, unless a block is smaller. It fits into the first window of a
+// new connection, ten segments (RFC 6928).
 constexpr uint64_t kChunkBytesWanMin = 14u << 10;
 constexpr uint64_t kChunksPerBlockWan = 64;
-// A block of several chunks keeps several ranks busy at once. Below the minimum size, a chunk costs
-// more than it brings.
+// Chunks of a block on other paths, if they do not get smaller than the minimum. A block of several
+// chunks keeps several ranks busy at once. Below the minimum size, a chunk costs more than it
+// brings.
 constexpr uint64_t kChunksPerBlock = 8;
 constexpr uint64_t kChunkBytesMin = 64u << 10;
 // Scratch of one operation, for any number of ranks.
@@ -31,7 +33,8 @@ constexpr uint64_t kScratchBytesMax = 32u << 20;
 // this much, more steps than kDepthMax would only wait.
 constexpr uint64_t kScratchBytesWan = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
-// A pairwise exchange that is not restored: how far one direction may be ahead of the other.
+// A pairwise exchange that is not restored: the bytes by which one direction may be ahead of the
+// other.
 constexpr uint64_t kEagerGrantBytes = 32u << 20;
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
@@ -97,7 +100,7 @@ void Sizes::choose_depth() {
   standard_depth = depth;
 }
 
-// In the direct pattern, the same for all legs.
+// The depth with this much scratch. In the direct pattern it is the same for all legs.
 uint32_t Sizes::depth_with(uint64_t scratch) const {
   const uint64_t step_bytes =
       uint64_t{row.by_owners() ? slots_per_slice() : slots_per_step()} * slot_bytes;

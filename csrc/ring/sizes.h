@@ -40,7 +40,7 @@ struct Sizes {
   uint64_t block_stride = 0;                   // kPerRank, kWhole: bytes of a block
   uint64_t total_bytes = 0;                    // bytes of all blocks
   memory::Encoding encoding, result_encoding;  // of contributions, and of results
-  uint32_t grain_bytes = 64;                   // every chunk but the last has a multiple
+  uint32_t grain_bytes = 64;                   // every chunk but the last has a multiple of it
   uint32_t chunk_bytes = 64;                   // in memory
   uint32_t slot_bytes = 64;                    // the most bytes of a chunk on the wire
   uint32_t last_chunk_bytes = 64;              // kSliced: bytes of a chunk in the last slice

@@ -16,7 +16,7 @@ struct Part {
   PeerId peer{};
   uint64_t to = 0, from = 0;  // bytes; 0: nothing passes
   uint64_t digest_to = 0, digest_from = 0;
-  uint64_t handle_to = 0, handle_from = 0;  // kExchange: of its memory in the Engine, given by it
+  uint64_t handle_to = 0, handle_from = 0;  // kExchange: of their memory, given by the Engine
 };
 
 // An operation as the ring needs it. `handle` identifies its memory in the Engine.
@@ -28,8 +28,8 @@ struct Task {
   Shape shape;
   PeerId upstream{};    // unset: receives nothing
   PeerId downstream{};  // unset: sends nothing
-  // kOneShot, kOneShotExchange, kExchange: of all members, by rank, this one included. For
-  // kDirect too, but only the peers matter.
+  // kOneShot, kOneShotExchange, kExchange: the parts of all members, by rank, this one included.
+  // kDirect has them too, but only their peers matter.
   std::vector<Part> parts{};
   bool keep = false;    // OpProgressed is emitted for it
   bool parked = false;  // its data is still to be staged: OpStaged follows
