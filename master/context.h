@@ -24,8 +24,8 @@ struct Context {
   Duration call_timeout{0};                                     // likewise; 0: there is none
   Effects* effects = nullptr;                                   // of the current step
   Instant now;                                                  // time of the current step
-  // The process was paused for long, and this was not long ago. A peer that closed its connection
-  // may have done so because it received nothing from this master.
+  // Whether the process was paused for long, and this was not long ago. A peer can have closed its
+  // connection because it received nothing from this master.
   bool was_paused = false;
   bool ends = false;  // the process of the master will end: no epoch begins any more
 
@@ -34,7 +34,8 @@ struct Context {
     if (!options.seed) return std::nullopt;
     return net::accepting_key(*options.seed, peer);
   }
-  // Lets `dialler` dial `acceptor`, and no other peer. Each has its own number.
+  // The credential with which `dialler` can dial `acceptor`, and no other peer; none if the run is
+  // not secured. Each credential has a number of its own.
   std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor) {
     if (!options.seed) return std::nullopt;
     const protocol::LaneIdentity identity{dialler, acceptor, options.incarnation, ++credentials};
@@ -50,7 +51,8 @@ struct Context {
     PCCL_ASSERT(effects != nullptr);  // outside of a step it would not be carried out
     effects->emplace_back(std::move(effect));
   }
-  // The peers of the run have used up more than the master has room for: the run ends.
+  // The peers of the run need more than a limit of the master allows: the run ends. `what`: the
+  // limit that was exceeded.
   void exceed(std::string what) {
     PCCL_ASSERT(!what.empty());
     if (excess.empty()) excess = std::move(what);
@@ -68,7 +70,7 @@ struct Context {
   std::string excess;     // the limit that was exceeded since the last step
   size_t held_bytes = 0;  // bytes of messages held in all groups until they can be processed
   std::map<uint64_t, GroupId> persisting;  // group of each record that is being persisted, by token
-  // of each peer in a group, and of each gone peer that its group remembers
+  // group of each peer that has one, and of each gone peer that its group remembers
   std::map<PeerId, GroupId> group_of;
   uint32_t peers = 0;
   uint32_t epochs = 0;
@@ -77,7 +79,7 @@ struct Context {
 
  private:
   uint64_t numbered(uint32_t counter) const {
-    PCCL_ASSERT(options.incarnation != 0);  // such an id could be none
+    PCCL_ASSERT(options.incarnation != 0);  // with 0, an id could mean "none"
     return (uint64_t{options.incarnation} << 32) | counter;
   }
 };

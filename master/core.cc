@@ -153,7 +153,8 @@ void MasterCore::Impl::agree_on(const RunConfig& agreed) {
 void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
   Group& group = groups.begin(hello.group);
   if (!group.view().has_members() && hello.rank >= 0) {
-    // A holder of this rank is not connected (refused() has checked it): it was restarted.
+    // A peer that has this rank is not connected (refused() has checked this): its process was
+    // restarted.
     if (const auto holder = group.view().membership.wished_by(hello.rank)) {
       group.give_up(*holder, "another process was started with its rank");
     }
@@ -218,8 +219,8 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
     reject(id, *refusal);
     return {};
   }
-  // Must precede Connections::admit(), which closes the peer's present connection: that one may be
-  // another process's.
+  // Must come before Connections::admit(), which closes the present connection of the peer: this
+  // can be the connection of a different process.
   const Status status = group->check(resume);
   if (!status.ok()) return status;
   set_holder(*group, resume.peer, connections.find(id)->holder);
@@ -253,7 +254,8 @@ std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& gro
                           "peer " + text(peer) + " came with a token of another name"};
 }
 
-// The owner of the master may revoke the token before, once all its peers show another one.
+// The log line lets the owner of the master revoke the earlier token, once all its peers show a
+// different one.
 void MasterCore::Impl::set_holder(Group& group, PeerId peer, const std::optional<Holder>& shown) {
   const std::optional<Holder> before = group.view().membership.find(peer)->holder;
   group.set_holder(peer, shown);
@@ -385,7 +387,7 @@ void MasterCore::Impl::on(const Received& event) {
   if (!status.ok()) cut_off(event.connection, status.message);
 }
 
-// A member that breaks a rule loses its connection, but may resume (PROTOCOL.md, section 1).
+// A member that breaks a rule loses its connection, but can resume (PROTOCOL.md, section 1).
 void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
   warn_closed(id, why);
   const PeerId peer = connections.find(id)->peer;
@@ -422,8 +424,8 @@ void MasterCore::Impl::on(const RingPlanned& event) {
   if (groups.find(event.group) != nullptr) groups.touch(event.group).planned(event);
 }
 
-// The limit is half of the time that peers wait for an unresponsive master. Before the first step
-// there is nothing to compare with.
+// Notices that this process was stopped: the beat is late by half of the time that peers wait for
+// an unresponsive master. Before the first step there is nothing to compare with.
 void MasterCore::Impl::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
@@ -488,7 +490,7 @@ bool MasterCore::Impl::watch_members() {
       any = true;
       groups.touch(group.id());
     }
-    groups.refresh();  // the removal may have ended the wait of others for the next group
+    groups.refresh();  // a removal can end the wait of others for the next group
   });
   return any;
 }

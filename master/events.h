@@ -33,7 +33,7 @@ struct Accepted {  // a new connection; its first message is in the Received tha
   bool seen_loopback = false;         // the connection came over loopback
   std::optional<Holder> holder = {};  // none: the master has no keyring
 };
-struct Revoked {  // these tokens are no longer good
+struct Revoked {  // these tokens are no longer valid
   std::set<std::string> tokens;
 };
 struct Received {

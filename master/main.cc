@@ -234,7 +234,8 @@ std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
          "admit everybody, in plain text";
 }
 
-// Ends the process like a signal does, but serve() then returns 1.
+// Whether the journal could not be written. end_for() then ends the process as a signal would, but
+// serve() returns 1.
 std::atomic<bool> journal_failed{false};
 
 void end_for(const pccl::Status& why) {
@@ -325,7 +326,8 @@ int main(int argc, char** argv) {
       return 2;
     case Mode::kServe: break;
   }
-  // Its log is the history of its runs. Members come and go seldom, so that it stays short.
+  // The default level is "info", because the log of a master is the history of its runs. It stays
+  // short: members seldom come and go.
   if (level == nullptr || *level == '\0') level = "info";
   if (!pccl::set_log_level(level)) {
     std::fprintf(stderr,

@@ -24,7 +24,7 @@ RankNames names_of(const std::vector<protocol::Member>& members);  // in rank or
 std::string ranks_text(const std::vector<uint32_t>& ranks, const RankNames& names);
 std::string rank_text(uint32_t rank, const RankNames& names);  // "2 (tokyo-3)"
 
-// " of peer group 3"; empty for the group that most runs have only.
+// " of peer group 3"; empty for group 0, the only group of most runs.
 std::string group_text(GroupId group, const char* preposition = " of");
 
 // "1 member is left, and min_peers is 2".

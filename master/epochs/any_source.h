@@ -32,9 +32,9 @@ class AnySource {
   // The receiver asks. Replaces its question about this tag.
   Status await(PeerId receiver, const protocol::AwaitSend& question);
   bool asks(PeerId receiver) const { return questions_.contains(receiver); }
-  // A tag that it asks under. REQUIRES: asks(receiver).
+  // The tag of one of its questions. REQUIRES: asks(receiver).
   const std::string& asked_tag(PeerId receiver) const;
-  // The questions of a receiver may not all be its last ones: it asks again.
+  // Ends the questions of a receiver that has resumed. Later ones may be lost, so it asks again.
   void forget_questions(PeerId receiver);
   // No more sends to the receiver can begin: its questions that are still open are answered by a
   // SendBegun without a sender.
@@ -62,7 +62,7 @@ class AnySource {
 
   std::map<OpKey, Send> sends_;
   std::map<Name, Queue> queues_;
-  std::map<PeerId, size_t> questions_;  // tags with `wanted` above zero
+  std::map<PeerId, size_t> questions_;  // number of its tags with `wanted` above zero
   uint64_t next_order_ = 0;
   Answers answers_;
 };

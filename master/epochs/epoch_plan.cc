@@ -13,7 +13,8 @@
 namespace pccl::master {
 namespace {
 
-// Bytes for one one-shot operation at each member: the larger the group, the smaller the tensors.
+// Maximum bytes that one one-shot operation needs at each member, for the tensors of all members
+// together. So the limit for a tensor is smaller in a larger group.
 constexpr size_t kOneShotScratchBytes = 512u << 10;
 
 uint32_t milliseconds(Duration time) {

@@ -38,13 +38,13 @@ struct PlanBasis {
   const PresentEpoch& present;
   const Losses& losses;
 
-  // If the epoch has to end now, all its operations continue in the next one.
+  // Whether all operations would continue in the next epoch, if this one had to end now.
   bool continues() const;
   // `numbers`: a start with its epoch and generation. `planned`: the routes that it shall have, if
   // it has these members; null: none.
   protocol::EpochStart start(protocol::EpochStart numbers, const std::vector<PeerId>& members,
                              const RoutePlan* planned) const;
-  // `syncs`: a sync_shared_state is under way. It continues if an epoch does.
+  // `syncs`: a sync_shared_state is under way, which continues if a next epoch is possible.
   protocol::EpochEnd end(const Reports& reports, bool syncs) const;
   // The losses that an EpochEnd names. There are none when the master ends: EpochEnd names that end
   // instead, because no update_topology repairs it.

@@ -93,12 +93,14 @@ class Epochs {
     return change_ && may_start && membership_.members().size() < quorum_.min_peers;
   }
   bool recovering() const { return phase_ == Phase::kRecovering; }
-  // Some member has not reported, or has not resumed after a restart.
+  // Some member has not sent its state report.
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
+  // Some member has not resumed after the restart.
   bool awaits_members() const { return recovered_.size() < membership_.members().size(); }
   // The reason why a change waits: "3 operations are in flight, ...", "rank 2 did not say ...".
   std::string waits_for() const;
-  // See PlanBasis. REQUIRES: also if the group is starting from the broken state.
+  // See PlanBasis. REQUIRES: as there. A group that is starting after it was broken counts as
+  // broken.
   Status end_status() const { return basis_.end_status(); }
 
   // ---- From members: kProtocol if not allowed ----
@@ -134,10 +136,11 @@ class Epochs {
   // The next epoch shall have these routes, if it has these members. Without a change of the
   // members that was agreed on, renew() begins it.
   void plan(RoutePlan plan) { planned_ = std::move(plan); }
-  // Another epoch of the same members begins, and nothing is lost. REQUIRES: active, and plan() was
+  // A new epoch of the same members begins, and nothing is lost. REQUIRES: active, and plan() was
   // called.
   void renew();
-  // `level`: of the log lines about it and about the next epoch. REQUIRES: it is already removed.
+  // A member was lost. `level`: of the log lines about the loss and about the next epoch. REQUIRES:
+  // the member is already removed from the membership.
   void lose(const protocol::Member& member, const std::string& why,
             LogLevel level = LogLevel::kWarning) {
     remove({member, why, level, false});

@@ -19,7 +19,7 @@
 
 namespace pccl::master {
 
-// Describes the present calls of the members of these ranks.
+// A function that describes the present calls of the members of these ranks.
 using MissingText = std::function<std::string(const std::vector<uint32_t>& ranks)>;
 
 struct OpTable {
@@ -31,11 +31,11 @@ struct OpTable {
     // Taken from the reports of members after a restart of the master. It is assumed that the
     // members that did not report it have begun it.
     bool restored = false;
-    uint32_t begun = 0;  // by how many of the members that it concerns
+    uint32_t begun = 0;  // number of the members concerned that have begun it
     uint32_t done = 0;
     std::vector<At> at;  // by rank
     Instant since;       // time of the first Begin
-    bool faced = false;  // a send that this send faced has ended
+    bool faced = false;  // it is a send, and the opposite send has ended (OperationWaits::faces)
     // The differing descriptions, by rank. These members are never done with the operation.
     std::map<uint32_t, protocol::OpInfo> otherwise;
     std::optional<protocol::AbortProposal> proposal;

@@ -1,5 +1,5 @@
 // OperationWaits: the waits of the members of one epoch for each other's operations: the members in
-// no call, those that wait for another one to begin an operation, and the clauses about them. Pure
+// no call, those that wait for others to begin an operation, and the clauses about them. Pure
 // functions of the table of operations. Newcomers are Membership::newcomers().
 #pragma once
 
@@ -21,14 +21,14 @@ class OperationWaits {
   // ---- One member ----
   // Whether the operation is open, and the member has begun it.
   bool is_in(PeerId peer, OpKey op) const;
-  // Whether the operation is known, concerns the member, and the member has yet to begin it.
+  // Whether the operation is known, concerns the member, and was not begun by the member yet.
   bool awaits(PeerId peer, OpKey op) const;
   bool asks_for_sends(PeerId peer) const { return table_.any_source.asks(peer); }
   // Whether the member asks for a send, or is in an open operation.
   bool is_in_any(PeerId peer) const;
-  // Likewise, in an operation that it is not done with.
+  // Whether the member asks for a send, or has begun an open operation and is not done.
   bool is_held_up(PeerId peer) const;
-  // Whether it was in an operation when the epoch before ended, and has yet to begin it again.
+  // Whether it was in an operation when the epoch before ended, and has not begun it again.
   bool is_to_repeat(PeerId peer) const;
 
   // ---- All members ----
@@ -68,9 +68,10 @@ class OperationWaits {
   // not. They are named as "all_reduce(...) (#0)"; empty: none. A transfer counts only if it
   // concerns the newcomer.
   struct Standoff {
-    bool shares = false;  // the newcomer and another member have begun the same operation,
-    // and a third member that it concerns has not begun it; or another newcomer has not begun a
-    // transfer that concerns these two
+    // the newcomer and a member that is no newcomer have begun the same operation
+    bool shares = false;
+    // likewise, and a third member that it concerns has not begun it; or a second newcomer has not
+    // begun a transfer that concerns only these two
     bool held_up = false;
     std::string awaited;  // begun by some other members, not by the newcomer
     // begun by all other members that it concerns: only the newcomer is missing
@@ -85,7 +86,7 @@ class OperationWaits {
   // ---- An operation that a member gives up ----
   struct GivenUp {
     std::string text;        // with the members that the others have waited for
-    bool is_facing = false;  // a send that waited for another one
+    bool is_facing = false;  // a send that waited for the opposite send
   };
   GivenUp giving_up(const protocol::AbortRequest& request, const MissingText& missing) const;
   // Whether each of the two is a send to the sender of the other, and no receiver has begun.

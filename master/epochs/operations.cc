@@ -28,15 +28,15 @@
 namespace pccl::master {
 namespace {
 
-// Maximum operations that a rank has begun: open ones, and settled ones that others have yet to
-// begin.
+// Maximum number of operations that a rank has begun: open ones, and settled ones that others have
+// not begun yet.
 constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 
-// Most operations that the reports after a restart of the master may add. It leaves room for new
-// ones.
+// Maximum number of operations that the reports after a restart of the master can add. It leaves
+// room for new ones.
 constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
 
-// The sender gives up a send to a lost member, so the send does not begin again.
+// Whether this is a send, and its sender or its receiver is lost: then it does not begin again.
 bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members) {
   if (!OpTable::transfers(info)) return false;
   const auto stays = [&members](PeerId peer) {

@@ -88,7 +88,7 @@ class Operations {
   void open_posting() { closed_.clear(); }
   // Whether an open operation still needs the data of this peer, a member that has left.
   bool needs(PeerId left) const;
-  // Its data may be lost: aborts these operations.
+  // Aborts the open operations with this peer, because its data can be lost.
   void abort_all_with(PeerId left);
 
   // A joint update_topology: aborts the open operations that some member has not begun. The rest
@@ -107,16 +107,16 @@ class Operations {
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
   bool is_transfer(OpKey op) const;  // whether a known operation is a send
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
-  // A member has resumed: it has begun all settled operations but those that it has yet to call,
-  // and asks again for sends.
+  // A member has resumed: it has begun all settled operations but those that it has not called yet,
+  // and it asks again for sends.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
   // An operation that was settled before a restart of the master. `not_begun`: the members that
-  // have yet to call it. All others are assumed to have begun it. If one begins it, a report was
+  // have not called it yet. All others are assumed to have begun it. If one begins it, a report was
   // wrong, and it is a new operation. Ignored if it is known, if it is a send that does not concern
   // two members, or if there are too many.
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
   // The table for the continuation in the next epoch. It keeps the settled operations that some
-  // member has yet to begin.
+  // member has not begun yet.
   Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members,
                           RankNames names = {}) const;
   Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
@@ -164,7 +164,7 @@ class Operations {
 
   OpTable table_;
   std::set<uint32_t> closed_;     // the ranks whose posting is closed
-  std::vector<size_t> begun_by_;  // table entries begun, by rank
+  std::vector<size_t> begun_by_;  // number of table entries that a rank has begun
   // Bytes that the descriptions of open operations carry, by the rank that has given them.
   std::vector<size_t> carried_by_;
   std::vector<protocol::Verdict> settled_;

@@ -1,4 +1,4 @@
-// resume: finds the messages that a peer has missed whose connection broke and that has resumed
+// resume: finds the messages that a resumed peer has missed, because its connection broke
 // (PROTOCOL.md, section 7). It compares the report of the peer with the messages that were sent to
 // the members of its group. Pure values and functions; PresentEpoch calls them. A live master has
 // forgotten nothing, so it uses the peer's report mainly for checks.
@@ -45,8 +45,8 @@ Status check_form(const protocol::Resume& resume);
 Result<std::vector<protocol::Message>> missed(const Announced& announced,
                                               const protocol::Resume& resume);
 
-// The operations with a verdict that this member has yet to call, once it has received the messages
-// that it missed.
+// The operations that have a verdict, and that this member has not called yet, once it has received
+// the messages that it missed.
 std::vector<protocol::Uncalled> uncalled_by(const Announced& announced,
                                             const protocol::Resume& resume);
 

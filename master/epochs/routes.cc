@@ -108,7 +108,7 @@ bool is_near(uint32_t rtt) {
   return rtt > 0 && std::chrono::microseconds(rtt) < protocol::kWanRttMin;
 }
 
-// A rate that no plan uses if it can do without.
+// Rate of a path without a link, in bytes per second. A plan uses such a path only if it must.
 constexpr double kNoRate = 1;
 constexpr double kGuessed = 0.7;          // of the rates of its ends on other paths
 constexpr double kRateOfNothing = 1e8;    // if no path is known: any number, the same for all

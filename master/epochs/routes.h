@@ -25,9 +25,9 @@ uint32_t longest_rtt_in_mesh(const Links& links, const std::vector<PeerId>& memb
 std::vector<uint16_t> shares_of(const std::vector<uint16_t>& wanted, size_t members);
 
 // The network between these members, as their links have shown it; nothing if the rate or the RTT
-// of any pair is unknown. The rates of all links of a member at once are not measured. So a member
-// is taken to send in all, and to receive in all, what its fastest link carries alone. Trunks are
-// guessed (topology/trunk_guess.h).
+// of any pair is unknown. All links of a member were not measured at once. So the rate of its
+// fastest link, in each direction, counts as the rate of all its links together. Trunks are guessed
+// (topology/trunk_guess.h).
 std::optional<topology::Network> network_of(const Links& links, const std::vector<PeerId>& members);
 
 // The same with guesses for the unknown rates. A near path then has no limit. Any other unknown
@@ -39,8 +39,9 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
 class Doubts {
  public:
   Doubts(const Links& links, const std::vector<PeerId>& members);
-  // Returns how many times more the slower end of this path carries on another path. Near paths do
-  // not count, because they are faster than any uplink. Their own doubt is 0.
+  // The best known rate of each end of this path, divided by the rate of this path; the lower of
+  // the two quotients. Near paths do not count, because they are faster than any uplink. Their own
+  // doubt is 0.
   double of(PeerId from, PeerId to) const;
 
  private:
@@ -79,8 +80,8 @@ struct RoutesBefore {
 //   order; if the ring had another order, each comes where it makes the hops least longer.
 // - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and it
 //   is predicted to be faster by enough (pattern_choice.h). Members that use it already keep their
-//   shares and sizes: what seems faster by the noise of the rates would change them at each new
-//   link. Only a plan for these members changes them, which hysteresis.h has found worth it.
+//   shares and sizes: otherwise the noise of the rates would change them at each new link. Only a
+//   plan for these members changes them, which hysteresis.h has found worth it.
 void set_routes(protocol::EpochStart& start, const Links& links, const PatternWish& wish,
                 const RoutesBefore& before = {});
 

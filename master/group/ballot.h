@@ -49,8 +49,10 @@ class Ballot {
     kCounted,   // it waits for the other votes
     kDiffers,   // likewise, but its kind differs from theirs: see mismatch()
     kAnswered,  // that number was settled before: last_answer() has the answer
-    kRepeated,  // it was counted before: on a connection that broke, or its voter waits now
-    kRefused,   // a broken group counts only update_topology: refuse() makes the answer
+    // it was counted before: on a connection that broke, or before the voter began to wait for its
+    // background call
+    kRepeated,
+    kRefused,  // a broken group counts only update_topology: refuse() makes the answer
   };
   // kProtocol if the number is not the voter's next one.
   Result<Cast> cast(PeerId voter, const protocol::Vote& vote);
@@ -105,7 +107,7 @@ class Ballot {
   RankNames names_;                 // likewise
   std::map<PeerId, Voter> voters_;  // those not lost
   size_t open_ = 0;                 // open votes
-  // answers to numbers that some voter has yet to vote for
+  // answers to numbers for which some voter has not voted yet
   std::map<uint32_t, protocol::Answer> settled_;
   bool broken_ = false;
   std::optional<uint32_t> continued_;  // broken: the number of the sync_shared_state that continues

@@ -27,14 +27,14 @@ Links::News Dialling::on(PeerId from, const protocol::LinkReport& report) {
   if (report.state == protocol::LinkState::kUnreachable) {
     if (report.text != text_before) log_unreachable(from, report);
     if (!links.view(other, from).unreachable()) dial(other, from);
-    // It made the last connection and began to dial before this master was restarted. The other
-    // end may not know the key of a credential of that time.
+    // `from` made the last connection, and began to dial again before this master was restarted.
+    // The other end may not know the key of a credential of that time.
     if (!was_dialling && links.dials(from, other)) dial(from, other);
   } else if (links.dead_serial(from, other) > dead_before) {
     link(from, other);
   } else if (was_trying && links.dials(from, other)) {
-    // It has had a link in the meantime, so it does not try any more. The other side's report about
-    // that link came first, and then it was not told to dial.
+    // `from` has had a link in the meantime, so it does not try any more. The report of `other`
+    // about the end of that link came first, when `from` still seemed to dial.
     dial(from, other);
   }
   return news;

@@ -111,7 +111,7 @@ void Group::leave(PeerId peer) {
   epochs_.may_go_on_without() ? leave_without_end(peer) : lose(peer, "it left", LogLevel::kInfo);
 }
 
-// The link to such a peer is needed until the last operation with its data has an outcome.
+// The link to a peer that has left is needed until the last operation with its data has an outcome.
 void Group::forget_left() {
   for (auto at = left_.begin(); at != left_.end();) {
     const PeerId peer = *at++;
@@ -252,7 +252,8 @@ void Group::lose_data_of(PeerId left) {
 // ---- Operations ----
 
 Status Group::on(PeerId peer, const protocol::Begin& message) {
-  // A receive from any source was called before the vote, and has found its send since.
+  // Whether it is a receive from any source that was called before the vote, and has found its send
+  // since then.
   const bool answers = message.info.receiver == peer && present_.operations().knows(message.op);
   const auto voted =
       ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
@@ -467,8 +468,8 @@ void Group::finish(const Agreement::Outcome& outcome) {
   if (outcome && ballot_.kind() == JointKind::kSyncSharedState) answer(*outcome);
 }
 
-// A newcomer's timeout does not end the call of others, nor a call that they have yet to make: the
-// newcomer is removed, and they continue without it.
+// The timeout of a newcomer does not end a call of the other members, even if they have not made it
+// yet: the newcomer is removed, and they continue without it.
 bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   if (!membership_.is_newcomer(peer) &&
       !(kind == JointKind::kSyncSharedState && overdue_.was_new_to_sync(peer)))

@@ -53,9 +53,9 @@ struct GroupView {
   bool is_in_call(PeerId member) const;
   // Whether its last call has no outcome yet.
   bool is_in_last_call(PeerId member) const;
-  // Whether it is in a call, or was in it until it gave up, that cannot end before those who wait
-  // for the member make the same call: it is in a joint call, or they are in one and have not begun
-  // its operation.
+  // Whether the member is in a call, or has given up a call, that cannot end before the members
+  // that wait for it make the same call. Either it is in a joint call, or they are in one and have
+  // not begun its operation.
   bool blocks_others(PeerId member) const;
   // REQUIRES: registered, and no member.
   Delay delay_of(PeerId peer) const;

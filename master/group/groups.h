@@ -42,7 +42,7 @@ class Groups {
     kUnvoted,     // it has members, and not all have voted for update_topology
     kReady,       // all have, and it is not changing: it waits for the other groups
     kAsking,      // all members have voted for are_peers_pending
-    kTalking,     // it may yet act or vote: are_peers_pending of the others waits for it
+    kTalking,     // it can still act or vote: are_peers_pending of the others waits for it
     kAwaiting,    // some members wait in a joint call of all groups, and it is not new
     kAnnouncing,  // it has answers from before a restart about ballots of other groups
   };
@@ -75,10 +75,10 @@ class Groups {
     for (const auto& at : all_) work(touch(at.first));
   }
   // In a quiet step (it changes nothing that others could wait for): visits the groups touched in
-  // this step. In another step: visits the groups touched since the last such step, and each of
-  // them once more in the next one, as the last changes of a step may have consequences. A group
-  // that becomes due further on in the walk is included. A visit does not make a group due again:
-  // touch it if it was changed.
+  // this step. In any other step: visits the groups touched since the last step that was not quiet,
+  // and each of them once more in the next one, because the last changes of a step can have
+  // consequences. A group that becomes due further on in the walk is included. A visit does not
+  // make a group due again: touch it if it was changed.
   template <typename Work>
   void each_due(bool quiet, Work work) {
     const std::set<GroupId>& ids = due(quiet);

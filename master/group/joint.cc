@@ -148,7 +148,7 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   const std::string missing = absent_text(groups, group, absent_from(groups, kind));
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);
   for (const auto& [id, other] : groups.all()) {
-    // In its own group a newcomer of a lower rank may have made another call.
+    // In its own group a newcomer of a lower rank may have made a different call.
     const bool waits = &other == &group || other.view().ballot.kind() == kind;
     if (!waits || other.view().epochs.changing()) continue;
     groups.touch(id).answer(answer);

@@ -63,7 +63,7 @@ class Notices {
   std::set<PeerId> announced_;          // newcomers that wait; the members were told so
   std::set<PeerId> hindered_;           // members that were told that a newcomer cannot be admitted
   std::string last_obstacle_;           // of a peer that gave up before the group began
-  bool short_of_peers_ = false;         // and the members were told so
+  bool short_of_peers_ = false;         // the members were told that peers are missing
   WaitReport report_;
 };
 

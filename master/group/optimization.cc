@@ -40,7 +40,7 @@ const Transitions<OptimizationPhase, 9> kOptimizationTransitions(
      {OptimizationPhase::kMeasuring, OptimizationPhase::kIdle,
       "the call has ended in another way, or is interrupted", ""}});
 
-// An answer has time in microseconds; 0: unknown.
+// The time for an Answer, in microseconds: at least 1, because 0 means "unknown".
 uint64_t microseconds(double seconds) {
   return static_cast<uint64_t>(std::clamp(seconds * 1e6, 1.0, 1e18));
 }
@@ -62,8 +62,8 @@ void Optimization::enter(Phase next) { phase_ = kOptimizationTransitions.step(ph
 
 // ---- Measuring ----
 
-// All members begin it, and one of them counts. The time of a large all-reduce depends on its bytes
-// on the wire.
+// All members begin the operation, and only the Begin of the first member counts. The time of a
+// large all-reduce depends on its bytes on the wire.
 void Optimization::note(PeerId peer, const protocol::OpInfo& info, uint32_t one_shot_bytes) {
   if (info.kind != protocol::OpKind::kAllReduce || membership_.members().front() != peer) return;
   const auto elements = static_cast<double>(info.count);
@@ -212,7 +212,8 @@ std::optional<RoutePlan> Optimization::better_plan(const protocol::EpochStart& n
   return RoutePlan{members, found};
 }
 
-// A change waits for the members to freeze, and for the lanes of new hops to come up to their rate.
+// The seconds that a change of the plan costs: the members freeze, and the lanes of new hops come
+// up to their rate.
 double Optimization::pause_of(const protocol::EpochStart& now) const {
   return 0.5 + 10e-6 * longest_rtt_in_mesh(membership_.links, ids(now.members));
 }

@@ -43,7 +43,8 @@ class Optimization {
   // It has begun, and the votes for it stand.
   bool under_way() const { return !idle() && !adopting(); }
 
-  // `peer` has begun this operation. Parts of up to `one_shot_bytes` do not go by a plan.
+  // `peer` has begun this operation. Tensors of up to `one_shot_bytes` do not count: a plan is for
+  // larger ones.
   void note(PeerId peer, const protocol::OpInfo& info, uint32_t one_shot_bytes);
 
   // All have voted. `max_bytes`: as in Vote. REQUIRES: idle
@@ -83,7 +84,7 @@ class Optimization {
   void check() const;
 
  private:
-  // Up to this number of members, a plan takes some milliseconds.
+  // Maximum number of members of a group that is planned within a step. It takes some milliseconds.
   static constexpr size_t kPlannedAtOnce = 12;
   void enter(Phase next);
   void begin_round();

@@ -18,7 +18,7 @@ using protocol::JointKind;
 
 namespace {
 
-// A live member sends something within these ticks, even if it is slow.
+// Maximum ticks without a message from a live member, even if it is slow.
 constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
 
 const char* const kListAwaited = "sync_shared_state with the list of its entries";
@@ -61,7 +61,7 @@ Probation::Seen OverdueMembers::see_newcomer(PeerId peer) const {
   }
   // All have voted, and a member fetches the state. This is the newcomer's first call, and other
   // members may already wait for it in the next one. See see_fetching(). If it has the state and
-  // has gone on, it is judged as always.
+  // has continued, it is judged as always.
   if (votes && view_.agreement.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, view_.membership.newcomers());
   seen.held_up = standoff.held_up;
@@ -193,7 +193,7 @@ std::vector<Probation::Seen> OverdueMembers::see_late_members() const {
   for (const PeerId member : idle) {
     if (auto seen = see_late(member, members)) late.push_back(std::move(*seen));
   }
-  // With fewer members, the others could not continue either.
+  // Without the late members, the others would be too few to continue.
   if (view_.membership.members().size() - late.size() < view_.quorum.min_peers) late.clear();
   PCCL_ASSERT(late.empty() || late.size() < members.size());
   return late;

@@ -35,10 +35,10 @@ class WaitReport {
   struct Announcement {
     std::vector<PeerId> to;
     std::string text;
-    bool is_first = true;  // it belongs into the log of the master, too
+    bool is_first = true;  // the log of the master gets it, too
   };
 
-  // `waits`: the present ones. Calls that were made in one go end one after the other: so after the
+  // `waits`: the present ones. Calls that were made together end one after the other. So after the
   // end of an announced wait, the limit begins anew for the waits that were not announced.
   std::vector<Announcement> look(const std::vector<Wait>& waits, Duration limit, Instant now);
   // This call has an outcome. Its members may leave now, so the announcement is made at once.

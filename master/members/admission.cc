@@ -113,8 +113,8 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
                  membership->describe(*holder) + ": two processes were started with the same rank");
 }
 
-// If two launches took each other for the same one, they would train one after the other, or a part
-// of each with a part of the other, without any error.
+// Refuses a peer of a different launch. Otherwise two launches could train one after the other
+// under one name, or a part of each with a part of the other, without any error.
 std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
   PCCL_ASSERT(!membership.empty());
   if (hello.launch.empty()) return std::nullopt;

@@ -33,11 +33,12 @@ std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRan
                                                       const std::string& library,
                                                       const std::string& run, uint16_t version);
 
-// Can be called before there is a run of that name.
+// Refuses a name that no run can have. Can be called before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
-// `config`: none before the first peer. `membership` and `quorum`: of the group in the Hello; null
-// if there is no such group yet. `group_count`: of the run.
+// Refuses a Hello that does not fit the run or its group. `config`: none before the first peer.
+// `membership` and `quorum`: of the group in the Hello; null if there is no such group yet.
+// `group_count`: of the run.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const std::optional<RunConfig>& config,
                                        const Membership* membership, const Quorum& quorum,

@@ -54,7 +54,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, x},  // ProbeReport
 }};
 
-// The end of a connection is no phase. A connection may close in any phase, and the master closes
+// The end of a connection is no phase. A connection can close in any phase, and the master closes
 // it after Leave, after silence, and after a breach of a rule.
 const Transitions<ConnectionPhase, 6> kConnectionTransitions(
     "a connection at the master", text,

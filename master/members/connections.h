@@ -56,12 +56,13 @@ class Connections {
   // was sent.
   Status confirm(ConnectionId id, uint64_t ping_counter);
 
-  // Assigns this connection to the peer. Another connection of the peer is closed.
+  // Assigns this connection to the peer. Its earlier connection, if any, is closed.
   void admit(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase);
   void enter(PeerId peer,
              ConnectionPhase phase);  // REQUIRES: a forward step; ignored if not connected
 
-  // Does nothing if the peer is not connected: after its Resume it gets the missed messages.
+  // Sends a message. Does nothing if the peer is not connected: after its Resume it gets the missed
+  // messages.
   void send(PeerId peer, protocol::Message message);
   void send(ConnectionId id, protocol::Message message);  // REQUIRES: open
   void close(ConnectionId id);                            // after all sent messages have left
@@ -72,7 +73,7 @@ class Connections {
   // a while, or that has not confirmed a message. Returns the connections that have received
   // nothing for the whole timeout.
   std::vector<ConnectionId> beat();
-  // Whether something was received in the last ticks, as it is from a peer that nothing holds up.
+  // Whether something was received in the last ticks. It was, unless something holds up the peer.
   bool received_lately(PeerId peer, int ticks = protocol::kTicksPerPing) const;
   // Sends now every ping for a confirmation that beat() would send.
   void request_confirmations();

@@ -11,8 +11,8 @@
 namespace pccl::master {
 namespace {
 
-// Traffic and probes measure a path only roughly: rates that differ by a quarter or less are
-// averaged.
+// Rates that differ by a quarter (1 / kNoiseDivisor) or less are averaged, because traffic and
+// probes measure a path only roughly.
 constexpr uint64_t kNoiseDivisor = 4;
 
 Links::View::State state_of(protocol::LinkState state) {

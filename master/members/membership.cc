@@ -11,14 +11,15 @@
 namespace pccl::master {
 namespace {
 
-// Ticks that a link may be down before one of its members is lost. If nothing is received on a
+// Ticks that a link between members is down until one of them is lost. If nothing is received on a
 // link, it is down after half the peer timeout. The other half is for re-establishing it.
 constexpr int kLinkDownTicks = 10;
-// A process that ends closes its links together with its connection to the master. A link that has
-// been down for this number of ticks went down before.
+// Ticks. A process that ends closes its links together with its connection to the master. So a link
+// that is down for this number of ticks or more went down for a different reason.
 constexpr int kDownBeforeTicks = 2;
-// Ticks until a newcomer is refused. An attempt without an answer takes at most ten ticks, so each
-// side has failed and tried again by then.
+// Ticks that the link between a newcomer and a member is down until the newcomer is refused. An
+// attempt without an answer takes at most ten ticks, so each side has failed and tried again by
+// then.
 constexpr int kRefusedTicks = 15;
 
 }  // namespace
@@ -116,7 +117,7 @@ void Membership::joint_call_ended(PeerId member, Code outcome, Instant now) {
   if (std::holds_alternative<protocol::JointKind>(last.call)) last.end(outcome, now);
 }
 
-// A receive that has found its send begins that send, so this one has timed out.
+// A receive that has found its send begins this send, so a receive that stops asking has timed out.
 void Membership::stopped_asking(PeerId member, Instant now) {
   PCCL_ASSERT(is_member(member));
   LastCall& last = peers_.at(member).last_call;
@@ -281,7 +282,7 @@ std::string Membership::obstacle(PeerId peer) const {
   for (const auto& [other, about] : peers_) {
     if (other == peer || !links.view(other, peer).unreachable()) continue;
     if (is_member(other) && is_member(peer)) continue;     // one of them will be lost
-    if (!links.view(peer, other).unreachable()) continue;  // the peer has yet to try
+    if (!links.view(peer, other).unreachable()) continue;  // the peer has not tried yet
     if (++count > protocol::kRanksNamedMax) continue;
     out += (out.empty() ? "" : "; ") + apart(peer, other);
   }
@@ -340,7 +341,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
   return lost;
 }
 
-// False if the other member has dead links to members itself: that member is lost first.
+// Whether the newcomer is refused because of this link. Not if the member at the other end has dead
+// links to members: that member is lost first.
 bool Membership::cannot_be_linked(PeerId newcomer, const Links::Dead& link) const {
   PCCL_ASSERT(!is_member(newcomer) && (newcomer == link.a || newcomer == link.b));
   const PeerId other = newcomer == link.a ? link.b : link.a;

@@ -134,8 +134,8 @@ class Membership {
     std::string refusal = {};
   };
   std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
-  // Rule 1: a member that is not connected, and another member reports its link to it as down,
-  // since lately.
+  // Rule 1: whether a member is not connected, and a different member has lately begun to report
+  // its link to it as down.
   bool lost_at_once(PeerId peer) const;
 
   // ---- Text formatting ----

@@ -9,8 +9,8 @@
 //
 //   revoke: the master reads its keyring again, and removes the peers of the tokens that have left
 //   it. It refuses if a token of the request is still there, because then the person has changed
-//   another keyring. The answer counts the tokens that this master no longer knows, and the peers
-//   that it removed.
+//   a different keyring. The answer counts the tokens that this master no longer knows, and the
+//   peers that it removed.
 //
 //   RUN: {"run":"NAME", "state":"training"|"founding"|"away"|"finished", "peers":3,
 //         "address":"10.0.0.7",

@@ -1,4 +1,4 @@
-// HostExit: whether the process that hosts a run may exit. Rank 0 of a fixed world may be done long
+// HostExit: whether the process that hosts a run may exit. Rank 0 of a fixed world can end long
 // before the others, and they need its master. MasterCore owns it and reports, after each step, who
 // is still here. It is pure.
 // The process may exit when all other peers have left or are lost. It may also exit when none of

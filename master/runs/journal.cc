@@ -137,7 +137,7 @@ Entry read_entry(protocol::Reader& read) {
     }
     case Kind::kOpened: {
       RunOpened opened;
-      // earlier journals did not name it: there was no other
+      // earlier journals name no version: there was only this one
       opened.version = protocol::kRangesSince - 1;
       read(opened);
       return opened;

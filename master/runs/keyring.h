@@ -10,8 +10,9 @@
 //   lines, for example by a copy onto a full disk, would revoke the tokens of the rest. A keyring
 //   that a person has written may leave it out.
 //
-// pccl_backend/_keyring.py has the same rules. Pure: bytes in, a value or a refusal out. No refusal
-// repeats any text of the file, because a damaged file may have a secret in any place.
+// pccl_backend/command/keyring_file.py has the same rules. Pure: bytes in, a value or a refusal
+// out. No refusal repeats any text of the file, because a damaged file may have a secret in any
+// place.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@
 
 namespace pccl::master {
 
-// Bytes of the file: some thousands of tokens.
+// Maximum size of the file in bytes: room for some thousands of tokens.
 inline constexpr size_t kKeyringBytesMax = 1u << 20;
 
 struct Token {

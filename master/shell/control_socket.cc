@@ -35,7 +35,7 @@ constexpr mode_t kRights = 0600;
 constexpr FileKind kSocket = {
     S_IFSOCK, "a socket", "move it away, or name another journal with --journal", kOtherJournal};
 
-// Short, since an address has room for 107 bytes only.
+// A temporary name of the socket. It is short, because an address has room for 107 bytes only.
 std::string passing_name() { return ".pccl-" + std::to_string(std::random_device()()); }
 
 // Binds the socket to `name` in `folder`, whose path may be longer than an address.
@@ -118,8 +118,8 @@ Status ControlSocket::Impl::open() {
   return {};
 }
 
-// The umask of the process has limited the file's rights. It is not ours to change, so the rights
-// are set here.
+// The umask of the process has limited the rights of the file. The umask belongs to the whole
+// process, so the rights are set here instead.
 Status ControlSocket::Impl::take_place(net::Socket& socket, const std::string& passing) {
   const std::string name = std::filesystem::path(path).filename();
   struct stat made {};

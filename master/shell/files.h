@@ -1,6 +1,6 @@
 // files: shared helpers for the shell's files: a descriptor that is closed once, and checks
-// of an existing file in a place where the master wants its own. If others may write to the folder,
-// somebody else may have put it there. Any thread.
+// of an existing file in a place where the master wants its own. If others can write to the folder,
+// the file may be theirs. Any thread.
 #pragma once
 
 #include <sys/stat.h>

@@ -28,7 +28,8 @@ constexpr FileKind kFile = {S_IFREG, "a file",
                             "name the file itself with --journal, or do without (--no-journal)",
                             kOtherJournal};
 
-// Checks the opened file, since another may have been put in its place after the check of the path.
+// Checks the opened file, since a different one may have taken its place after the check of the
+// path.
 Status check_file(const std::string& what, const File& file) {
   struct stat found {};
   if (::fstat(file.get(), &found) != 0) return system_error("cannot look at " + what);

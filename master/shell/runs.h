@@ -27,8 +27,8 @@
 
 namespace pccl::master {
 
-// Without the events of connections that the last event closes: the core has received none of these
-// events yet, and would answer a closed connection.
+// `events` without those of the connections that the last event closes: the core has received none
+// of these events yet, and would answer a closed connection.
 std::deque<Event> of_open_connections(std::deque<Event> events);
 
 class Runs {

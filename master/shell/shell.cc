@@ -52,7 +52,7 @@ constexpr const char* kNeedsToken =
     "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
     "put "
     "it in a file that only you can read, and name the file in PCCL_SECRET_FILE";
-// A message with fewer bytes is encoded for each receiver.
+// Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
 // Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
@@ -394,8 +394,8 @@ void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
 }
 
-// Anybody can do so, so this is not in the log each time. Plain text is counted apart: a program
-// that looks at ports does not hide a token that is refused.
+// Logs that a connection was refused, but not each time, because anybody can cause it. Plain text
+// is counted apart, so that a program that looks at ports does not hide a token that is refused.
 void Shell::Impl::warn_refusal(ConnectionId id, const std::string& why) {
   const Connection& connection = connections.at(id);
   const char* reason = nullptr;

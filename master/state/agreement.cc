@@ -80,7 +80,7 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
     const bool same = election.refusal.empty() && election.agreed == before->agreed;
     const bool falls =
         !election.refusal.empty() || election.agreed.revision < before->agreed.revision;
-    // Such a member may have been told that its content is the agreed one, and has gone on.
+    // A member with this state may already know that it is the agreed one, and may have continued.
     const bool kept = has_state(offers, before->agreed);
     if (same || falls || kept) election = resumed(*before, offers);
   }

@@ -3,9 +3,9 @@
 // keeps the last agreed state. The master carries no tensor: it sends the members the list of the
 // sources and of the receivers. Group owns it.
 // If a loss interrupts the transfers, the members vote again, and the call continues. The state
-// that was elected before stays elected while a member has it. Otherwise another one of the same or
-// a higher revision may win now. If none does, the receivers may still have all pieces of the
-// elected state, although all its sources are lost.
+// that was elected before stays elected while a member has it. Otherwise a different state of the
+// same or a higher revision can win now. If none does, the receivers may still have all pieces of
+// the elected state, although all its sources are lost.
 // Invariants:
 // 1. No member is answered before the agreed state is durable.
 // 2. A plan exists only while members fetch, and each of these members is a receiver of it.
@@ -67,8 +67,8 @@ class Agreement {
 
   // The peer takes part in the current transfers.
   bool expects(PeerId peer) const;
-  const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
-  // Members that have yet to fetch, or to send their list.
+  const std::set<PeerId>& fetching() const { return fetching_; }  // members that still fetch
+  // Members that have not fetched everything yet, or have not sent their list yet.
   std::set<PeerId> awaited() const;
   // The plan, which a resumed voter may have missed.
   const std::optional<protocol::SyncPlan>& plan() const { return plan_; }
@@ -77,7 +77,7 @@ class Agreement {
     return phase_ == Phase::kListing || phase_ == Phase::kFetching || (recording() && answers_);
   }
 
-  // The voters know that all have voted, and those in the background have gone on.
+  // The voters know that all have voted, and calls in the background have returned.
   bool decided() const { return phase_ == Phase::kFetching || (recording() && answers_); }
 
   enum class Phase { kIdle, kListing, kFetching, kRecording };

@@ -73,7 +73,8 @@ Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers
 // The plan for all sources and receivers. REQUIRES: not refused.
 protocol::SyncPlan plan_of(uint32_t number, const Election& election);
 
-// Whether the offer has entries that make sense, or a digest instead, and may be partial if it is.
+// Whether the offer has entries that make sense, or a digest instead; and, if it is partial, can
+// only receive.
 bool well_formed(const protocol::Offer& offer);
 
 }  // namespace pccl::master

@@ -1,4 +1,4 @@
-// ExactRing: the ring with the least sum of hops among those whose hops all have some rate, by
+// ExactRing: the ring with the least sum of hops among those whose hops all have a given rate, by
 // dynamic programming over subsets (Held and Karp). Takes 2^(N-1) * N^2 steps.
 // REQUIRES: 2 to kExactMax members.
 #pragma once
@@ -14,7 +14,7 @@ class ExactRing {
  public:
   explicit ExactRing(const Paths& paths);
   const std::vector<double>& rates() const { return rates_; }
-  // Whether a ring has no hop that is slower than this.
+  // Whether there is a ring without a hop that is slower than `rate`.
   bool exists(double rate) const;
   std::optional<Ring> shortest(double rate) const;
 

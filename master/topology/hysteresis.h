@@ -35,7 +35,7 @@ class Hysteresis {
     double bytes = 0;             // of the operations
     bool all_known = false;       // the rates of all paths
   };
-  // Whether to change, for good: a next question of the same subject is the second one. `now`,
+  // Whether to change. Remembers the subject: the next question about it is a second one. `now`,
   // `next`: predicted seconds of an operation with the present plan and with the new one, from the
   // present measurements. `pause`: seconds that the change takes.
   bool choose(const Subject& subject, double now, double next, double pause) {

@@ -13,8 +13,8 @@ constexpr double kBytesMax = 1e18;  // no tensor has as many
 
 std::optional<protocol::DirectSizes> direct_sizes(const Network& network, const Tour& ring,
                                                   const std::vector<uint16_t>& shares) {
-  // How much longer the direct pattern takes than the ring, if it is as much slower than predicted
-  // as it is at most.
+  // The seconds that the direct pattern takes longer than the ring, if it is slower than predicted
+  // by the full factor.
   const double factor = direct_excess(shares.size());
   const auto excess = [&](double bytes) {
     return factor * direct_seconds(network, shares, bytes) - ring_seconds(network, ring, bytes);

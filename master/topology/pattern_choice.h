@@ -19,7 +19,7 @@ namespace pccl::master::topology {
 // the ring. Among 4 hosts it gains up to 1.5 times.
 inline double direct_excess(size_t members) { return 1 + static_cast<double>(members - 1) / 10; }
 
-// The sizes that the direct pattern is faster for; nothing if there are none. REQUIRES: as for
+// The sizes at which the direct pattern is faster; nothing if there are none. REQUIRES: as for
 // ring_seconds() and direct_seconds().
 std::optional<protocol::DirectSizes> direct_sizes(const Network& network, const Tour& ring,
                                                   const std::vector<uint16_t>& shares);

@@ -4,8 +4,8 @@
 //
 // A large all-reduce is as slow as its busiest path, uplink or trunk. Around the ring, each hop
 // carries 2(N-1)/N of the tensor. In the direct pattern, the path from i to j carries the shares of
-// both. To this come the hops that the last slice still makes, 2(N-1) or two of them, and the hop
-// of the word that all are done.
+// both. The hops of the last slice are added, 2(N-1) around the ring or two in the direct pattern,
+// and one hop for the message that all are done.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Network {
         in(paths.members(), kUnlimited) {}
 
   Paths paths;
-  std::vector<double> out, in;  // of each member, in all
+  std::vector<double> out, in;  // of each member, over all its paths together
   // All data from the members of one side to the members of the other shares this rate.
   struct Trunk {
     std::vector<bool> from, to;  // by member

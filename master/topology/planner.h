@@ -20,7 +20,7 @@ struct PlanQuestion {
   Network network;
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
   std::vector<uint16_t> shares;  // that are wanted; empty: the fastest ones
-  bool may_be_direct = true;     // without, there is only the ring
+  bool may_be_direct = true;     // false: only the ring is considered
   double bytes = kGiB;           // of the all-reduces that the ring is planned for
   Effort effort;
 };

@@ -49,8 +49,9 @@ double seconds(const Ring& ring, double bytes);
 // REQUIRES: one member or more.
 Ring fastest_ring(const Paths& paths, double bytes, const Effort& effort = {});
 
-// No ring has a faster slowest hop: with this rate as the least, each member has a hop in and a hop
-// out that fit together, and leads to each other one. REQUIRES: two members or more.
+// An upper bound for the slowest hop of any ring: the highest rate such that, with hops of this
+// rate or more, each member has a hop in and a hop out that fit together, and leads to each other
+// one. REQUIRES: two members or more.
 double slowest_hop_bound(const Paths& paths);
 
 }  // namespace pccl::master::topology

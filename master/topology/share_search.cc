@@ -12,10 +12,11 @@ namespace pccl::master::topology {
 namespace {
 
 constexpr double kTotal = protocol::kSharesTotal;
-// Beyond this, moving single units takes too long, and helps little: each share has few units.
+// Maximum number of members for improve(). With more, it takes too long, and helps little: each
+// share has few units.
 constexpr size_t kMovedMax = 32;
 
-// For bytes that take no time to arrive, only the rates count.
+// Seconds for so many bytes that the hops do not count, only the rates.
 double seconds_of(const Network& network, const std::vector<uint16_t>& shares) {
   return direct_seconds(network, shares, 1e12);
 }

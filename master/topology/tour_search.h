@@ -34,7 +34,7 @@ class CostTable {
 class TourSearch {
  public:
   static constexpr size_t kNeighbours = 12;      // looked at for each place, each way
-  static constexpr uint32_t kKickedPlaces = 50;  // range of one kick in the tour
+  static constexpr uint32_t kKickedPlaces = 50;  // maximum length of the part that one kick changes
 
   // `costs` must outlive it.
   TourSearch(const CostTable& costs, uint64_t seed);

@@ -97,8 +97,8 @@ Tournament::Priority Tournament::priority_of(const std::vector<Pair>& pairs) con
   return priority;
 }
 
-// The pairs of a round that have yet to get their turn in this call; none if all had it, or too few
-// bytes are left for the others.
+// The pairs of a round that had no turn in this call yet; none if all had one, or too few bytes are
+// left for the others.
 std::vector<Pair> Tournament::first_turns() const {
   std::vector<Pair> best;
   Priority best_priority;

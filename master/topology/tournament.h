@@ -53,7 +53,7 @@ class Tournament {
   // which does not count. Near paths need some time, too: the processes at both ends start.
   static constexpr Duration kRoundMin = std::chrono::milliseconds(800);
   static constexpr int64_t kRoundTrips = 12;
-  // A report that comes this much later than its length and two round trips is late.
+  // A report is late after the length of its round, two round trips and this time.
   static constexpr Duration kLate = std::chrono::seconds(1);
   // A probe takes at most this multiple of its length (csrc/peer/link_probe.h): its lanes may open
   // late, and its first byte may arrive late. A late report counts.
@@ -72,7 +72,7 @@ class Tournament {
   // The master's knowledge about a pair.
   struct Known {
     std::function<Duration(Pair)> rtt;  // zero: unknown
-    // How many times more an end of the pair carries to others, in one direction or the other.
+    // How doubtful the rates of the pair are, see Doubts (epochs/routes.h).
     std::function<double(Pair)> doubt;
   };
 
@@ -115,7 +115,7 @@ class Tournament {
   struct UnderWay {
     Round round;
     Instant due, late_at;                      // when its reports should be here; its deadline
-    std::map<Pair, std::set<PeerId>> awaited;  // the ends that have yet to report
+    std::map<Pair, std::set<PeerId>> awaited;  // the ends that have not reported yet
     std::set<Pair> good;                       // ends with a good report so far
     bool repeats = false;
   };

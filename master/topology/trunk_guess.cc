@@ -17,7 +17,7 @@ using Side = std::vector<bool>;  // by member
 
 // The members of a side are nearer to each other, link by link, than to the others, by this factor.
 constexpr double kApart = 2;
-// Each trunk costs time wherever a plan is rated, and only a few of them limit it.
+// Maximum number of guessed trunks. Each costs time wherever a plan is rated, and few matter.
 constexpr size_t kTrunksMax = 4;
 
 // Joins the members by their links, the shortest first. A set of two or more that stays alone until
