@@ -86,7 +86,7 @@ AnySource::Receive AnySource::take(const std::string& name) {
   return remove(handle);
 }
 
-// The tag is forgotten by the caller, and not before: an answer may be on its way.
+// Keeps the tag, because an answer may be on its way. The caller forgets it.
 AnySource::Receive AnySource::remove(Handle handle) {
   const auto at = receives_.find(handle);
   Receive receive = std::move(at->second);
@@ -193,7 +193,7 @@ void AnySource::on_time() {
                  {},
                  {}});
     Tag& tag = tags_.at(name);
-    if (!waits(name) && tag.asked > 0) ask(name, tag);  // for none: the master forgets it
+    if (!waits(name) && tag.asked > 0) ask(name, tag);  // for 0 sends: the master forgets it
     if (tag.receives.empty()) tags_.erase(name);
   }
 }

@@ -70,10 +70,10 @@ class AnySource {
   struct Tag {
     std::set<Handle> receives;
     size_t held = 0;     // of these
-    uint32_t asked = 0;  // sends that the master has been asked for, and has not named
+    uint32_t asked = 0;  // number of sends that the master was asked for, and has not named
   };
   void start(Receive& receive);
-  // The error of a receive that was called by these members and found no send; ok if it may wait.
+  // The error of a receive that was called by these members and found no send; ok if it can wait.
   Status over(const OpRequest& request, Epoch members) const;
   // If `over` returns an error for a receive, ends that receive with the error.
   void end_if(const std::function<Status(const Receive&)>& over);

@@ -22,8 +22,8 @@ namespace pccl::peer {
 //   scatter                         spans: the result. inputs, on the root: a block per rank
 //   all_to_all                      spans, inputs: a block per rank
 // The elements before `start` are not touched. `order`: ranks by the index that the task uses.
-// kMembershipChanged if there is memory for another number of ranks; kInvalidArgument if a span has
-// another size than its block.
+// kMembershipChanged if there is memory for a different number of ranks; kInvalidArgument if a span
+// and its block have different sizes.
 Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t start,
                              const std::vector<uint32_t>& order);
 

@@ -37,8 +37,8 @@ const Transitions<ConnectionState, 8> kConnectionTransitions(
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(100);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
-// A member that is away for peer_timeout is lost, so an attempt that hangs must leave the time for
-// another one.
+// Number of attempts that fit into peer_timeout, even if they hang. A member that is away for
+// peer_timeout is lost, so one attempt that hangs must leave time for a second one.
 constexpr int kAttempts = 2;
 
 }  // namespace

@@ -3,8 +3,8 @@
 // the PeerCore. It does not look into messages.
 // Invariants:
 //   1. Messages can be sent (Context::linked) only while the connection is up.
-//   2. The pause before the next attempt is between 0.1 and 1 second, and never longer than that in
-//      the future.
+//   2. The pause before the next attempt is between 0.1 and 1 second, and the time of this attempt
+//      is at most one pause in the future.
 //   3. The next beat is at most one beat in the future.
 #pragma once
 

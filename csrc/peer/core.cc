@@ -31,7 +31,7 @@ std::string removed_text(const std::string& why, bool was_member) {
          (was_member ? "; call destroy_process_group(), then join again" : "");
 }
 
-// A master that breaks the protocol this often will do it again.
+// Number of violations after which the peer gives up its master: it would break the protocol again.
 constexpr int kViolationsMax = 3;
 // Builds without NDEBUG check the invariants after every step with up to this many operations.
 [[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
@@ -145,7 +145,7 @@ struct PeerCore::Impl {
 
   bool resuming = false;      // Resume was sent, and Resumed was not received yet
   bool dismissed = false;     // the master has sent Farewell to this member
-  bool repeats_vote = false;  // in a reconfiguration: when all operations have begun again
+  bool repeats_vote = false;  // of a reconfiguration, once all operations have begun
   int violations = 0;
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
@@ -534,7 +534,7 @@ void PeerCore::Impl::on(const OpTransferred& event) {
 }
 
 void PeerCore::Impl::on(const OpDrained& event) {
-  // A committed operation is known to none, because its memory was returned immediately.
+  // None of these parts knows a committed operation, because its memory was returned at once.
   if (!operations.drained(event.epoch, event.op) && !sync.drained(event.epoch, event.op))
     probe.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();

@@ -23,7 +23,7 @@
 //   4. Posting is closed exactly while a call of update_topology is open.
 //   5. A settled joint call stays open only for tensors or operations that are being drained.
 //   6. A plan of shared state belongs to the open joint call, which is not settled.
-//   7. A vote waits for a reconfiguration only while an operation has yet to begin again.
+//   7. A vote waits for a reconfiguration only while some operation has not begun again.
 //   8. A peer that is out of the run has no open operation. When it is gone, no part has any state.
 // Failures: a message that the protocol forbids closes the connection to the master, which is then
 // resumed or given up. An event from our own shell that the tables forbid fails an assertion.

@@ -59,9 +59,10 @@ struct Options {
   bool insecure = false;    // without a token, the master may be on another machine
   // Bytes of a piece of shared state. All members use the same number; tests have a smaller one.
   uint64_t piece_bytes = protocol::kStateUnitBytes;
-  // The most that a probe of a link carries in each direction, in bytes. The same holds for it.
+  // Maximum bytes that a probe of a link carries in each direction. All members use the same
+  // number; tests have a smaller one.
   uint64_t probe_bytes_max = uint64_t{64} << 30;
-  // The most scratch that an operation takes on a fast and long path, in bytes.
+  // Maximum bytes of scratch that an operation takes on a fast and long path.
   uint64_t scratch_bytes_max = uint64_t{1} << 30;
 };
 
@@ -77,7 +78,7 @@ struct Topology {
   std::vector<PeerId> left;
   uint32_t one_shot_bytes = 0;  // all-reduces up to this size are one-shot
   Duration rtt{0};              // the longest RTT between neighbours
-  bool wan = false;             // so it is a wan path
+  bool wan = false;             // that is a wan path
   // Shares of the ranks in the direct pattern, and the sizes of the all-reduces that use it instead
   // of the ring. Without shares there is only the ring.
   std::vector<uint16_t> shares;
@@ -289,7 +290,7 @@ struct CheckPiece {  // compares the arrived bytes with the agreed state; PieceC
 struct SyncProgress {
   Handle handle = 0;
   uint64_t done = 0, total = 0;  // bytes that this peer lacked
-  uint32_t peers = 0;            // with pieces under way from them
+  uint32_t peers = 0;            // number of peers that pieces are under way from
 };
 struct ReturnPiece {  // the memory that the piece was sent from is not needed any more
   Handle handle = 0;
@@ -310,7 +311,7 @@ struct FinishOp {  // returns the tensor to the application
   std::vector<Part> parts;         // of a committed operation with `keep`
   bool ended_before_call = false;  // its verdict came before its call here
   int32_t source = -1;             // of a kRecv that succeeded: the rank of the sender
-  Duration committing{0};          // of a success: from its end here until it was known to be one
+  Duration committing{0};          // of a success: from its end here until the success was known
 };
 struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;
@@ -324,7 +325,7 @@ struct FinishJoint {  // ends a join or a joint call
   std::vector<uint32_t> install;
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
-// An epoch has begun after a loss without update_topology (policy retry). The application may see
+// An epoch has begun after a loss without update_topology (policy retry). The application can see
 // this topology once it asks.
 struct Reconfigured {
   Topology topology;

@@ -9,7 +9,7 @@ namespace {
 // The first attempts to reach a master log nothing for this long, because peers and master start in
 // any order.
 constexpr Duration kWarnAfter = std::chrono::seconds(1);
-// A longer time until the end of the attempt means "for ever", and is not shown.
+// Maximum time until the end of the attempt that is shown. A longer time means "for ever".
 constexpr Duration kShownMax = std::chrono::hours(24 * 365);
 
 uint32_t milliseconds(Duration duration) {

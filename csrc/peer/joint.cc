@@ -76,7 +76,7 @@ void Joint::describe(protocol::Resume& resume) const {
   resume.pending = pending_;
 }
 
-// A request for another call has crossed the end of that call.
+// Ignores a request about a different call: it has crossed the end of that call.
 Status Joint::list(const protocol::ListRequest& request) const {
   const bool waits = waits_for(protocol::JointKind::kSyncSharedState);
   if (waits && request.number == open_->vote.number) {

@@ -54,7 +54,7 @@ const Transitions<ProbeState, 8> kProbeTransitions(
 
 // The counted part of a probe begins at a look in kBegins, and ends at a look in kEnds
 // (link_probe.h). Before it, the path comes up to its rate. After it, the other end may have
-// stopped: it may have seen its first byte as much earlier as the next look at the link was later.
+// stopped: it may have seen its first byte earlier, by up to the interval between two looks.
 struct Percent {
   int from, to;
 };
@@ -148,7 +148,7 @@ void LinkProbe::sampled(const LinkSampled& sample) {
   if (state_ == State::kIdle || state_ == State::kSending || sample.peer != probe_.peer) return;
   const Mark mark{context_.now, sample.bytes_received};
   if (!sample.up || mark.bytes < (looks_.empty() ? posted_ : looks_.back()).bytes)
-    return finish(0, {});  // there is no link, or another one than before
+    return finish(0, {});  // there is no link, or a different one than before
   const Duration waited = mark.at - told_at_;
   const Duration patience = std::min(percent(100), protocol::kConnectTimeoutMax);
   if (state_ == State::kPreparing && (sample.opening == 0 || waited >= patience)) {
@@ -231,7 +231,8 @@ void LinkProbe::finish(uint64_t bytes, Duration time) {
 
 // ---- The transfers ----
 
-// The one that brings bytes here is longer than any path needs, or the path is very fast.
+// The transfer to this end is longer than a path can carry in the time, unless the path is very
+// fast, or the probe has a limit of bytes.
 bool LinkProbe::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;

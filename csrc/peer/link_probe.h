@@ -19,7 +19,7 @@
 //   1. There is at most one probe at a time. A later one ends it.
 //   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
 //      ring has drained all of them.
-//   3. A probe is answered with one ProbeReport, unless another probe or the end of the epoch ends
+//   3. A probe is answered with one ProbeReport, unless a later probe or the end of the epoch ends
 //      it.
 //   4. The time and the memory of a probe are bounded, whatever the other end does, and so are the
 //      bytes that it sends.
@@ -45,7 +45,7 @@ class LinkProbe {
   LinkProbe(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  // kProtocol if the probe makes no sense. A probe that was told before changes nothing.
+  // kProtocol if the probe makes no sense. A repeated probe changes nothing.
   Status begin(const protocol::Probe& probe);
   void sampled(const LinkSampled& sample);
 
@@ -101,7 +101,7 @@ class LinkProbe {
   uint32_t incarnation_ = 0;  // of the master that has sent the probe
   Instant told_at_;
   Instant look_at_;                  // when the next SampleLink is due
-  Mark posted_;                      // before the first byte arrived
+  Mark posted_;                      // at the post of the transfers: before the first byte
   Instant first_at_;                 // kMeasuring: of the first byte
   std::vector<Mark> looks_;          // kMeasuring: all
   std::vector<Mark> begins_, ends_;  // bytes between a begin and an end may count

@@ -8,8 +8,9 @@ namespace pccl::peer {
 
 namespace {
 
-// The port of a master that ends is refused at once and from then on. Two attempts distinguish this
-// from the moment before a restarted proxy or container listens.
+// The time for which all attempts must be refused until a hosted master counts as ended. The port
+// of a master that ends refuses at once and from then on. The port of a restarted proxy or
+// container refuses for a moment only, until it listens.
 constexpr Duration kRefusedTime = std::chrono::milliseconds(300);
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace {
 // A leg of a direct all-reduce with at most this many bytes needs only one lane.
 constexpr uint64_t kBytesForOneLane = 256 << 10;
 
-// Room for the members and for newcomers that wait. A master that asks for more links is faulty.
+// Maximum number of links: for the members, and for newcomers that wait. A master that asks for
+// more is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
 // The phases of a peer that allow each message from the master. The column `registered` covers
@@ -40,8 +41,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // LinkReport
     {o, x, x, o},  // Notice
     {o, x, x, o},  // EpochStart
-    {o, o, x, o},  // Ask
-    {o, o, o, o},  // Report
+    {o, o, x, o},  // FreezeRequest
+    {o, o, o, o},  // StateReport
     {o, o, x, o},  // Verdicts
     {o, o, x, o},  // EpochEnd
     {o, o, o, o},  // Begin

@@ -85,7 +85,7 @@ class Membership {
   // The application asks for its rank. See SeenTopology.
   void topology_asked(bool has_operation_in_flight);
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
-  bool frozen() const { return frozen_; }  // from Ask to the next begin()
+  bool frozen() const { return frozen_; }  // from FreezeRequest to the next begin()
   bool ended() const { return ended_; }    // from EpochEnd to the next begin()
   // if so: the generation continues in the next epoch
   bool continues() const { return continues_; }
@@ -118,9 +118,9 @@ class Membership {
   void repeat_reports();  // after Resumed; also the rates
   void rate_measured(const protocol::LinkRate& link);
   void tell_rates();  // only the rates that are news to the master
-  // A restarted master knows only `members`, perhaps the members of an epoch that has yet to begin
-  // here. All other peers may have gone. They are forgotten until this master has them dialled: at
-  // once or, for members of the epoch under way, when that epoch has ended.
+  // A restarted master knows only `members`, perhaps the members of an epoch that has not begun
+  // here yet. All other peers may have gone. They are forgotten until this master has them dialled:
+  // at once or, for members of the epoch under way, when that epoch has ended.
   void master_restarted(const std::vector<PeerId>& members);
 
   void check() const;  // asserts the invariants

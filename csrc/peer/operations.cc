@@ -190,7 +190,8 @@ void Operations::start(OpKey key, Operation& op) {
                         std::move(order)});
 }
 
-// Once for each link in an epoch: a link that breaks ends the epoch.
+// Requests the lanes for this task, once for each link in an epoch: a link that breaks ends the
+// epoch.
 void Operations::open_lanes(const ring::Task& task) {
   if (std::exchange(lanes_epoch_, membership_.epoch()) != membership_.epoch()) with_lanes_.clear();
   for (const PeerId peer : wide_legs(task, membership_)) {
@@ -212,8 +213,8 @@ Status Operations::on_send_begun(const protocol::SendBegun& send) {
 }
 
 // A receive that names its source may have taken this send meanwhile. Sends that have ended before
-// are passed over: no sender waits for them any more. If an older send of this peer is open, it is
-// taken instead.
+// are passed over: no sender waits for them any more. If an older send of this peer is open, the
+// older one is taken.
 void Operations::take_send(const protocol::SendBegun& send) {
   protocol::OpInfo info;
   info.kind = OpKind::kSend;

@@ -53,7 +53,7 @@ class Operations {
         any_source_(context, membership),
         drains_(context) {}
 
-  // `fetches`: this peer has yet to fetch the shared state. REQUIRES: a member
+  // `fetches`: this peer does not have the shared state yet. REQUIRES: a member
   void call(const OpRequest& request, bool fetches = false);
   // See OpStaged.
   void staged(Handle handle, const Status& status);
@@ -98,7 +98,7 @@ class Operations {
   void repeat_requests();  // after Resumed
 
   bool posting_closed() const { return closed_; }
-  // Whether some operation has yet to finish for the application.
+  // Whether the application has no outcome of some operation yet.
   bool in_flight() const;
   // Whether this peer is done with some operation that has no outcome yet.
   bool any_done() const {
@@ -118,7 +118,7 @@ class Operations {
     Epoch members;  // the first epoch with the members of the call
     bool parked = false;
     Status unfit{};                     // why its data cannot be staged
-    std::optional<Instant> deadline{};  // it counts from an earlier time
+    std::optional<Instant> deadline{};  // none: it counts from the start
     bool absent = false;                // as in Operation
   };
   using Open = std::map<OpKey, Operation>;

@@ -13,7 +13,7 @@ using protocol::OpKind;
 
 namespace {
 
-// The first burst of a lane that was idle: ten segments (RFC 6928).
+// Bytes in the first burst of a lane that was idle: ten segments (RFC 6928).
 constexpr uint64_t kBytesOfOneLane = 14 << 10;
 
 ring::Pattern pattern_of(OpKind kind) {
@@ -33,7 +33,7 @@ ring::Pattern pattern_of(OpKind kind) {
   PCCL_ASSERT(false);
 }
 
-// The form of the operation for small parts.
+// The pattern of an operation with small parts.
 ring::Pattern one_shot_pattern_of(OpKind kind) {
   return protocol::reduces(kind) ? ring::Pattern::kOneShot : ring::Pattern::kOneShotExchange;
 }
@@ -42,7 +42,7 @@ bool is_transfer(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::
 
 bool names_a_rank(OpKind kind) { return protocol::has_root(kind) || is_transfer(kind); }
 
-// Whether the ranks have parts of different meaning, so that all of them have to be the same still.
+// Whether each part is for a certain rank, so that the operation needs all ranks as they were.
 bool addresses_ranks(OpKind kind) {
   return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter || kind == OpKind::kGather ||
          kind == OpKind::kScatter || kind == OpKind::kAllToAll;

@@ -30,20 +30,20 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
 // The error if an operation of an earlier epoch cannot continue in this one; otherwise ok.
 Status check_after_change(const protocol::OpInfo& info, const Membership& membership);
 
-// Whether a member that has yet to fetch the shared state is absent from this operation
+// Whether a member that does not have the shared state yet is absent from this operation
 // (PROTOCOL.md, section 6): it is a sum or an average, and has elements. All others take the
 // tensors of all members.
 bool can_be_absent_from(const protocol::OpInfo& info);
-// This member, if it can be.
+// This member, if it can be absent from the operation; otherwise no member.
 protocol::AbsentRanks absence_from(const protocol::OpInfo& info, const Membership& membership);
-// The other members, in rank order.
+// The members that are not absent, in rank order.
 std::vector<PeerId> present(protocol::AbsentRanks absent, const Membership& membership);
 // kInvalidState if this member cannot be absent. It has to wait for the shared state first.
 Status check_absent(const OpRequest& request, const Membership& membership);
 
 // kInvalidArgument if this format is too coarse for the way that the tensors take in this epoch.
-// The call itself may be right: in a smaller group they take another way. All members of the epoch
-// have the same answer.
+// The call itself may be right: in a smaller group they take a different way. All members of the
+// epoch have the same answer.
 Status check_format(const protocol::OpInfo& info, const Membership& membership);
 
 // REQUIRES: check_format() is ok; not a barrier, which moves no data; root and receiver are

@@ -8,8 +8,8 @@
 // again later, because the master may read its keyring after the peer has read its file.
 // Invariants:
 //   1. Neither the proven token nor the one that is shown is newer than the newest.
-//   2. The pause before the next trial is between 2 seconds and 1 minute, and never longer than
-//      that in the future.
+//   2. The pause before the next trial is between 2 seconds and 1 minute, and the time of this
+//      trial is at most one pause in the future.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ class TokenChoice {
 
   explicit TokenChoice(Context& context) : context_(context) {}
 
-  // Another token was read. It is shown at once. REQUIRES: `number` is higher than all before.
+  // A new token was read. It is shown at once. REQUIRES: `number` is higher than all before.
   void read(uint32_t number);
   // The token that the connection which begins now shows.
   uint32_t choose();
   void proven();  // the master has answered the connection
-  // The master has refused the token of the connection. Returns whether there is another one, which
-  // the next connection shows.
+  // The master has refused the token of the connection. Returns whether there is a different one,
+  // which the next connection shows.
   bool refused(const std::string& why);
   // Whether the present connection should end, so that the next one shows the newest token.
   bool due() const;

@@ -5,7 +5,8 @@
 namespace pccl::peer {
 namespace {
 
-// All kept verdicts travel in one Resume. Texts beyond this limit are left out.
+// Maximum bytes of the texts of all kept verdicts, which travel in one Resume. Further texts are
+// left out.
 constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 8;
 
 }  // namespace

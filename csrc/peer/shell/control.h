@@ -47,8 +47,9 @@ class Control {
     Waiter waiter;
     // sync_shared_state only:
     std::shared_ptr<SharedEntries> entries;
-    // Called by the waiting thread; may be empty. The members have voted, and the transfers of this
-    // state begin (see BeginPieces); another piece is here.
+    // The waiting thread calls these functions, which may be empty. `on_decided`: the members have
+    // voted, and the transfers of this state begin (see BeginPieces). `on_progress`: one more piece
+    // is here.
     struct Decided {
       bool receives = false;
       uint64_t revision = 0, state_hash = 0;
@@ -206,10 +207,10 @@ class Control {
       streams_;  // the current one to the master, and those closing
   uint64_t stream_count_ = 0;
   net::Stream* stream_ = nullptr;  // the current one to the master
-  // That the core may want to show, by number; empty: this peer has none.
+  // The tokens that the core may want to show, by number; empty: this peer has none.
   std::map<uint32_t, std::shared_ptr<const Token>> tokens_;
-  uint32_t token_count_ = 0;  // that were read
-  std::string token_id_;      // that the current connection has shown
+  uint32_t token_count_ = 0;  // number of tokens that were read
+  std::string token_id_;      // of the token that the current connection has shown
   protocol::Decoder decoder_;
   Outbox outbox_;
   bool held_ = false;  // outbox_ waits for outbox_timer_

@@ -84,7 +84,7 @@ struct OpRecord {    // one of the latest operations, for run_info
   std::string outcome;
   uint64_t bytes = 0;         // of one rank's tensor, or of each part of it
   double seconds = 0;         // from the call
-  double commit_seconds = 0;  // of them, after this peer was done with it, until all were
+  double commit_seconds = 0;  // the part of them after its end here, until the success was known
 };
 
 struct Info {
@@ -115,7 +115,7 @@ class Peer {
 
   // The topology that the application sees. It is constant until update_topology() returns. With
   // policy retry, it may also change in rank() and world_size(), after a loss and while no
-  // operation is in flight. They then wait for the loop.
+  // operation is in flight. Both then wait for the loop.
   uint32_t rank() const;
   uint32_t world_size() const;
   std::shared_ptr<const Topology> topology() const;
@@ -149,9 +149,9 @@ class Peer {
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         std::vector<StateSpan> entries, Duration timeout,
                                         const Interrupted& interrupted);
-  // The same, but returns when all members have voted. The transfers continue in the background;
-  // see sync_call.h. Until its wait() has returned an outcome, every joint call fails with
-  // kInvalidState.
+  // Like sync_shared_state(), but returns when all members have voted. The transfers continue in
+  // the background; see sync_call.h. Until its wait() has returned an outcome, every joint call
+  // fails with kInvalidState.
   Result<std::shared_ptr<SyncCall>> begin_sync(SyncRequest request, InBackground background,
                                                const Interrupted& interrupted);
 

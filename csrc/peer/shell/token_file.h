@@ -34,7 +34,7 @@ class TokenWatch {
  public:
   static constexpr Duration kLook = std::chrono::seconds(1);  // interval of the looks
 
-  // Both are called on the thread of the watch.
+  // The thread of the watch calls both functions.
   struct Callbacks {
     std::function<void(std::shared_ptr<const Token>)> on_token;  // the file has another token now
     std::function<void(const std::string&)> on_warning;
@@ -51,7 +51,7 @@ class TokenWatch {
   const std::string path_;
   const Callbacks callbacks_;
   // On the loop only.
-  std::shared_ptr<const Token> token_;  // that the file had last
+  std::shared_ptr<const Token> token_;  // the last good one in the file
   std::optional<FileStamp> stamp_;      // of the last file read
   bool warned_ = false;                 // the file was wrong when it was read last
   std::unique_ptr<net::Timer> timer_;

@@ -24,8 +24,8 @@ class PieceLayout {
   };
 
   PieceLayout() = default;
-  // `piece_bytes`: doubles until the pieces are few enough. REQUIRES: ascending keys of the
-  // entries; piece_bytes is a multiple of a tile of the state hash.
+  // `piece_bytes`: the maximum size of a piece; it is doubled until the pieces are few enough.
+  // REQUIRES: ascending keys of the entries; piece_bytes is a multiple of a tile of the state hash.
   PieceLayout(const std::vector<protocol::StateEntry>& entries, const std::vector<uint32_t>& keys,
               uint64_t piece_bytes = protocol::kStateUnitBytes);
 

@@ -21,8 +21,8 @@
 namespace pccl::peer {
 namespace {
 
-// Pieces under way from one peer. On a wan path, more of them fill the time until a request has
-// crossed the path.
+// Maximum number of pieces under way from one peer. On a wan path, more of them fill the time until
+// a request has crossed the path.
 constexpr uint32_t kPerPeer = 2;
 constexpr uint32_t kPerPeerWan = 8;
 constexpr size_t kKeysNamedMax = 4;
@@ -521,7 +521,8 @@ void StateSync::tell_progress() const {
       SyncProgress{handle_, done_bytes_, lacked_bytes_, static_cast<uint32_t>(swarm_.busy())});
 }
 
-// The master removes a newcomer whose download has stopped for first_call_timeout.
+// The interval between two reports to the master: it removes a newcomer whose download has stopped
+// for first_call_timeout.
 Duration StateSync::report_every() const {
   const Options& options = context_.options;
   const bool given = options.first_call_timeout > Duration{0};

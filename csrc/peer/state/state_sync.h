@@ -173,7 +173,7 @@ class StateSync {
   uint64_t sent_bytes_ = 0;                     // in this call
   uint64_t logged_done_ = 0, logged_sent_ = 0;  // by the last line of the log
   std::optional<Instant> next_line_;            // of the log
-  Instant reported_;                            // to the master, or the plan began
+  Instant reported_;                            // last report to the master, or begin of the plan
   std::optional<Instant> next_report_;          // there is something to report
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;

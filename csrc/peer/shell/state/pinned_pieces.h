@@ -61,7 +61,7 @@ class PinnedPieces {
     memory::DeviceCopies copies;
     memory::DeviceEventPtr event;  // the end of its copies; none: nothing is under way
   };
-  // Up to where the spans are in pieces.
+  // The position in the spans where the next piece begins.
   struct Position {
     size_t which = 0, offset = 0;
   };

@@ -34,7 +34,7 @@ class SharedEntries {
   static Result<std::shared_ptr<SharedEntries>> make(std::vector<StateSpan> entries,
                                                      const Options& options,
                                                      const Interrupted& interrupted = {});
-  // Hashes them.
+  // The same for entries that are checked and sorted already.
   static std::shared_ptr<SharedEntries> make(std::shared_ptr<StateSpans> spans,
                                              const Options& options,
                                              const Interrupted& interrupted = {});
