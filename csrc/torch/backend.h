@@ -39,8 +39,8 @@ class PcclBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "pccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(Milliseconds timeout) override;
-  // dist.split_group asks for it. PcclGroup splits itself (pccl_backend/_split.py). split() is only
-  // called for a group of several backends, and refuses.
+  // dist.split_group asks for it. PcclGroup splits itself (pccl_backend/_torch/split.py). split()
+  // is only called for a group of several backends, and refuses.
   bool supportsSplitting() const override { return true; }
   // In newer torch only, hence no `override`.
   virtual c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -103,7 +103,7 @@ class PcclBackend : public c10d::Backend {
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                       BoundState& tensors, const TellProgress& tell = {});
   // Returns when all members have voted. The tensors are lent until wait_for_sync() returns. If the
-  // call is dropped before, the transfers continue, and nothing is written.
+  // SyncCall is dropped before, the transfers continue, and nothing is written.
   std::shared_ptr<peer::SyncCall> begin_sync(uint64_t revision, protocol::SyncStrategy strategy,
                                              BoundState& tensors);
   peer::Info info();

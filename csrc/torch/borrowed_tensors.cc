@@ -81,7 +81,7 @@ void BorrowedTensors::check(const at::Tensor& tensor, Use use) {
   }
 }
 
-// Called for the first tensor, and for one on another device than the first.
+// Called for the first tensor, and for one on a different device than the first.
 void BorrowedTensors::check_device(const at::Tensor& tensor) {
   const c10::Device device = tensor.device();
   if (!device.is_cpu() && !device.is_cuda()) {

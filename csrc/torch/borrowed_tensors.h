@@ -51,8 +51,8 @@ class BorrowedTensors {
   // All tensors one after another, as one span: staged, unless there is only one. REQUIRES:
   // same_dtype().
   Bytes lend_flat(const Tensors& tensors, Use use);
-  // The same for kUpdate, but the operation reads `values`, which have the sizes and the dtype of
-  // the tensors.
+  // Like lend_flat(tensors, Use::kUpdate), but the operation reads `values`, which have the sizes
+  // and the dtype of the tensors.
   Bytes lend_flat(const Tensors& tensors, const Tensors& values);
   // For a coalesced all-gather or reduce-scatter: `world` blocks, each with a part of each of the
   // tensors. REQUIRES: same_dtype(); kWrite or kRead.

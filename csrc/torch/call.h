@@ -21,7 +21,8 @@ struct PcclBackend::Call {
   // Sets dtype and count. `bytes`: of one rank's tensor, or of each part of it. REQUIRES: whole
   // elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes);
-  // The same for parts of different sizes, by rank: the sent parts, and the received ones.
+  // Sets dtype and count for parts of different sizes, by rank: the sent parts, and the received
+  // ones.
   void parts(at::ScalarType scalar, const std::vector<Bytes>& sent,
              const std::vector<Bytes>& received);
   // Adds memory that is only read.

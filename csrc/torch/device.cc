@@ -154,7 +154,7 @@ class TorchDevice : public memory::Device {
   const c10::Stream free_;  // for what waits for no mark
 };
 
-// The priority is the lowest number, hence the highest priority: these copies are short, and a
+// Makes a stream with the highest priority, which is the lowest number: its copies are short, and a
 // whole group waits for them.
 c10::Stream TorchDevice::make_stream() const {
   const auto range = cuda<int (*)(int*, int*)>("cudaDeviceGetStreamPriorityRange");
@@ -237,7 +237,7 @@ Result<DeviceEventPtr> TorchDevice::copy(const c10::Stream& stream, const Device
   }
 }
 
-// After a failure: until no copy that was begun runs any more.
+// Waits, after a failure, until no copy that was begun runs any more.
 void TorchDevice::wait_for(const c10::Stream& stream) {
   try {
     stream.synchronize();

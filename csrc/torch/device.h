@@ -21,7 +21,7 @@ namespace pccl::torch_layer {
 // bytes.
 struct TensorMemory : memory::DeviceMemory {
   explicit TensorMemory(const at::Tensor& whole, int64_t part_count = 1, size_t part_pitch = 0);
-  const at::Tensor tensor;     // of its own: it keeps its memory if the caller's gets another one
+  const at::Tensor tensor;     // keeps its memory if the caller's tensor gets different memory
   const c10::Storage storage;  // likewise
   const int64_t parts;
   const size_t pitch;

@@ -17,7 +17,7 @@
 namespace pccl::torch_layer {
 namespace {
 
-// Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
+// Maximum time for leaving. If it is not enough, the others notice the loss by their peer timeout.
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
 
 struct Registry {
@@ -54,7 +54,7 @@ Status check(const peer::Options& options) {
   return check_size("the world size", options.founders, 0, protocol::kMembersMax);
 }
 
-// The other ranks wait for a world that cannot begin any more.
+// Ends the hosted run of a world that cannot begin any more, because the other ranks wait for it.
 void say_farewell(HostedRun& hosted) {
   hosted.start_ending();
   hosted.end(PeerSession::kEndTime);

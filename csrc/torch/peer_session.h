@@ -18,9 +18,9 @@ namespace pccl::torch_layer {
 
 class PeerSession {
  public:
-  // A hosted run ends when all peers have received its decisions and its farewell. This is the most
-  // that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have not
-  // received the farewell then search for a master.
+  // Maximum time that the end of a hosted run waits until all peers have received its decisions and
+  // its farewell. Some peers may be slow, or dead and not noticed yet. Peers that have not received
+  // the farewell then search for a master.
   static constexpr Duration kEndTime = std::chrono::seconds(5);
 
   struct Request {

@@ -93,7 +93,7 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   const bool complex = std::ranges::any_of(tensors, &at::Tensor::is_complex);
   const bool scaled = reduce_op.op_ == c10d::ReduceOp::PREMUL_SUM;
   const Use use = writes ? Use::kUpdate : Use::kRead;
-  Tensors real, scaled_values;  // unused by most calls, whose time they would lengthen
+  Tensors real, scaled_values;  // empty for most calls: filling them would take time
   if (complex) real = as_real(call.name, tensors, op);
   const Tensors& parts = complex ? real : tensors;
   const at::ScalarType scalar = call.borrowed->same_dtype(parts);

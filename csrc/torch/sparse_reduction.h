@@ -9,8 +9,8 @@
 // 1. The tensor is only written at the end, after success on all ranks.
 // 2. A peer loop never destroys it, because it holds tensors.
 // Failure: both operations end alike on all ranks, and so does the all-reduce. If a rank has no
-// memory for the data of the others, it posts another operation under the second tag, which is a
-// mismatch on all ranks.
+// memory for the data of the others, it posts a different operation under the second tag, which is
+// a mismatch on all ranks.
 #pragma once
 
 #include <memory>

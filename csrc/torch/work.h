@@ -32,8 +32,8 @@ class PostedOperation {
   // `text`: the name of the operation in messages, "all_reduce (layer.3)".
   PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std::string text);
 
-  // Ends the operation: its memory belongs to the application again. Called once, on the control
-  // loop, which it never blocks.
+  // Ends the operation: its memory belongs to the application again. Called once, on the peer loop,
+  // which it never blocks.
   static void end(const std::shared_ptr<PostedOperation>& operation, peer::OpResult result);
   // An operation on device tensors has committed, and its results are on the device, or never will
   // be.
