@@ -15,7 +15,7 @@ namespace pccl::probe {
 
 enum class Direction : uint8_t { kThere, kBack, kBoth };  // kThere: from the client to the server
 
-// "there"; nullopt for another word.
+// "there"; nullopt for any other word.
 const char* name_of(Direction direction);
 std::optional<Direction> direction_named(const std::string& name);
 

@@ -21,7 +21,7 @@ namespace {
 using net::FrameHeader;
 using net::FrameType;
 
-// The connections of a trial may all be pending at once.
+// Maximum number of pending connections: all connections of a trial can be pending at once.
 constexpr size_t kPendingMax = size_t{2} * protocol::kTrialStreamsMax;
 constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 
