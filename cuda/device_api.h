@@ -13,7 +13,7 @@
 
 #define PCCL_CUDA_FUNCTION __attribute__((visibility("default")))
 
-// Grows with each change of this file. A library with another number is not used.
+// Grows with each change of this file. A library with a different number is not used.
 #define PCCL_CUDA_API_VERSION 1
 
 #ifdef __cplusplus

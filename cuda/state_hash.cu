@@ -30,7 +30,7 @@ constexpr Word kLaneStart = 0xC2B2AE3D27D4EB4Fu;
 constexpr Word kHighHalf = 0xFFFFFFFF00000000u;
 
 constexpr unsigned kBlockThreads = 256;
-constexpr unsigned kBlockTiles = kBlockThreads / kLanes;  // that a block takes at a time
+constexpr unsigned kBlockTiles = kBlockThreads / kLanes;  // tiles that a CUDA block takes at a time
 // On an H200, these two are the best for tensors that are not aligned, and 2 % slower than the best
 // for the others (tests/gpu/README.md).
 constexpr unsigned kProcessorBlocks = 4;  // resident blocks of a multiprocessor; there are no more
