@@ -66,7 +66,7 @@ class BoundState:
     ) -> None: ...
 
 class SyncCall:
-    """A sync_shared_state that goes on in the background."""
+    """A sync_shared_state that continues in the background."""
 
     def wait(
         self, timeout: float | None, progress: Callable[[int, int, int], object] | None
@@ -110,7 +110,7 @@ class HostedRun:
 class JoinOptions:
     """How this process joins a run. Every field must be given.
 
-    The class has the constructor and the attributes of a dataclass, but is none.
+    The class has the constructor and the attributes of a dataclass, but is not one.
 
     Attributes:
         host, port: address of the master.

@@ -90,7 +90,7 @@ _HOMES = {
     "tag": "api",
     "update_topology": "topology",
     **{name: "errors" for name in __all__ if name.endswith("Error")},
-    # Programs from before the formats had a module find these here.
+    # Older programs use these names here: the formats had no module of their own then.
     "MinMax": "quantization",
     "quantize_dequantize": "quantization",
 }

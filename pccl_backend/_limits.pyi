@@ -10,44 +10,44 @@ and `_C` loads torch.
 PORT_MAX: int
 MASTER_PORT_DEFAULT: int
 MASTER_ANSWER_BYTES_MAX: int
-"""Bytes of an answer to `pccl runs`: a master sends no more."""
+"""Maximum bytes of an answer to `pccl runs`."""
 PEER_GROUP_MAX: int
 MEMBERS_MAX: int
-"""Members of one peer group."""
+"""Maximum number of members of one peer group."""
 HOST_BYTES_MAX: int
 RUN_NAME_BYTES_MAX: int
 LAUNCH_BYTES_MAX: int
-"""Bytes of the text that the processes of one launch share."""
+"""Maximum bytes of the text that the processes of one launch share."""
 NAME_BYTES_MAX: int
-"""Bytes of the name of a peer."""
+"""Maximum bytes of the name of a peer."""
 TAG_BYTES_MAX: int
 TOKEN_ID_BYTES_MIN: int
 TOKEN_ID_BYTES_MAX: int
 TOKEN_SECRET_BYTES: int
-"""Bytes of the secret of a token: all of them, no fewer."""
+"""The exact number of bytes of the secret of a token."""
 KEYRING_BYTES_MAX: int
-"""Bytes of the file of a keyring."""
+"""Maximum bytes of the file of a keyring."""
 STATE_KEYS_MAX: int
-"""Tensors of one shared state."""
+"""Maximum number of tensors of one shared state."""
 STATE_KEY_BYTES_MAX: int
 LANES_MAX: int
-"""TCP connections of one link."""
+"""Maximum number of TCP connections of one link."""
 TRIAL_STREAMS_MAX: int
-"""TCP connections of one trial of `pccl probe`."""
+"""Maximum number of TCP connections of one trial of `pccl probe`."""
 TRIAL_TIME_MIN_S: float
 TRIAL_TIME_MAX_S: float
 PROBES_BYTES_MIN: int
-"""The least `max_bytes` of optimize_topology."""
+"""Minimum of `max_bytes` of optimize_topology."""
 PROBE_BUDGET_MAX_S: float
-"""The longest budget of optimize_topology."""
+"""Maximum budget of optimize_topology."""
 QUANTIZED_BLOCK_MIN: int
-"""The fewest elements of a block of `MinMax`."""
+"""Minimum number of elements of a block of `MinMax`."""
 QUANTIZED_BLOCK_MAX: int
 WAN_RTT_MIN_S: float
 """The lowest RTT of a wan path."""
 PEER_TIMEOUT_DEFAULT_S: float
 PEER_TIMEOUT_MIN_S: float
-"""The least value of the settings PCCL_..._TIMEOUT."""
+"""Minimum of the settings PCCL_..._TIMEOUT."""
 PEER_TIMEOUT_MAX_S: float
-"""Their largest value."""
+"""Maximum of the settings PCCL_..._TIMEOUT."""
 MASTER_TIMEOUT_DEFAULT_S: float

@@ -260,7 +260,7 @@ class Contribution:
 
 
 def contributors(work: dist.Work) -> tuple[Contribution, ...]:
-    """Tell whose tensors are in the result of an all-reduce with `on_loss="keep"`. Not joint.
+    """Return whose tensors are in the result of an all-reduce with `on_loss="keep"`. Not joint.
 
     All members get the same answer: one entry after an undisturbed operation, and one more entry
     for each loss that made the members reduce a part again. An average divides by the number of

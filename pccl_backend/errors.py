@@ -112,8 +112,8 @@ class HostLostError(OutOfRunError):
 
 
 class AuthenticationError(PcclError):
-    """This peer has no token or another one, or the master does not prove that it knows it."""
+    """This peer has no token or a different one, or the master does not prove that it knows it."""
 
 
 class TopologyError(PcclError):
-    """The master found no plan for the network in time. The present one stays, and all goes on."""
+    """The master found no plan for the network in time. The present one stays in use."""

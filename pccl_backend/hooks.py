@@ -109,7 +109,7 @@ class QuantizeState:
         self._loaded: dict[int, tuple[list[list[int]], torch.Tensor]] = {}
 
     def compensate(self, bucket: GradBucket) -> None:
-        """Apply the error feedback of a bucket. After its first step torch cuts other buckets."""
+        """Apply the error feedback of a bucket. After its first step torch cuts different ones."""
         if not self.error_feedback:
             return
         parameters = bucket.parameters()
@@ -123,7 +123,7 @@ class QuantizeState:
             if loaded is not None and loaded[0] == shapes:
                 feedback.load_state_dict({"residual": loaded[1]})
             if known is not None or (loaded is not None and loaded[0] == shapes):
-                self._loaded.pop(index, None)  # the buckets of the first step may be other ones
+                self._loaded.pop(index, None)  # the buckets of the first step may be different
             known = self._buckets[index] = _Bucket(identities, shapes, feedback)
         known.feedback.compensate(bucket.buffer())
 
@@ -153,9 +153,9 @@ class QuantizeState:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the result of `state_dict`; the residuals here are replaced.
 
-        A bucket goes on with its residual once its parameters have the shapes from before. torch
-        cuts its final buckets in the second step, so this may be then. If the buckets are other
-        ones now, their residuals are dropped: the rounding of one step is lost.
+        A bucket continues with its residual once its parameters have the same shapes as before.
+        This can be in the second step, because torch cuts its final buckets then. The residuals of
+        buckets that are different now are dropped: the rounding of one step is lost.
 
         Args:
             state: from a `QuantizeState` with the same format, with error feedback.

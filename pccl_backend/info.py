@@ -45,7 +45,7 @@ class Link:
 
     Attributes:
         peer: id of the other one.
-        connection: number of the present link to this peer: one that replaced it has another.
+        connection: number of the present link to this peer; each link to it has a different one.
         lanes: TCP connections that are open.
         lanes_used: how many of them take new data.
         rtt: round-trip time in seconds.
@@ -100,7 +100,7 @@ class RunInfo:
         encrypted: whether all traffic is encrypted.
         peer_group: number of the peer group.
         peer: id of this peer, unique in the run and never reused.
-        epoch: name of the present epoch.
+        epoch: number of the present epoch.
         rank: this process's rank.
         world_size: number of members.
         min_peers: smallest number of members of a group that continues.

@@ -141,7 +141,7 @@ def check_feedback(format: Format) -> None:
 
 
 def required_numbers(format: Format) -> Numbers:
-    """Return the same of a format that has to be given.
+    """Return the numbers of a format that must not be None.
 
     Raises:
         TypeError: it is no format.
@@ -230,7 +230,7 @@ def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) 
         seed: from 0 to 2**64 - 1; of stochastic rounding.
 
     Raises:
-        ValueError: a tensor of another dtype, or one that is not dense; another seed.
+        ValueError: a tensor of a different dtype, or one that is not dense; a seed out of range.
         TypeError: it is no format, or the seed is no int.
 
     Example:
@@ -302,13 +302,13 @@ class ErrorFeedback:
             tensor: float32, float16 or bfloat16, changed in place. Each time of the same shape.
 
         Raises:
-            ValueError: a tensor of another dtype, or of another shape than before.
+            ValueError: a tensor of a different dtype, or of a different shape than before.
             TypeError: it is no tensor.
         """
         check_tensor(tensor, self.format)
         before = self._residual
         if before is not None:
-            before = before.to(tensor.device)  # a checkpoint may have been read on another one
+            before = before.to(tensor.device)  # a checkpoint may be on a different device
             if before.shape != tensor.shape:
                 raise ValueError(
                     f"a tensor of shape {tuple(tensor.shape)}, and before it was "
@@ -327,7 +327,7 @@ class ErrorFeedback:
             self._residual.add_(rounded_off)
 
     def reset(self) -> None:
-        """Forget the residual, for example when the tensor is another one now."""
+        """Forget the residual, for example when the tensor is a different one now."""
         self._residual = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:

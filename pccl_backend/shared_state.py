@@ -179,7 +179,7 @@ def _distinct(tensors: Mapping[str, torch.Tensor]) -> list[str]:
             spans.append((start, start + (last + 1) * tensor.element_size(), order))
     spans.sort()
     again = set()
-    reaching: list[tuple[int, int]] = []  # end and order of those whose memory may go on here
+    reaching: list[tuple[int, int]] = []  # end and order of tensors whose memory may reach here
     for start, end, order in spans:
         reaching = [(other_end, other) for other_end, other in reaching if other_end > start]
         for _, other in reaching:

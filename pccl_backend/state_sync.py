@@ -73,7 +73,7 @@ class StateSync:
     divides by the number of the other members. It gets the results like everybody else, and
     `contributors` does not name it. Other collectives take its tensors as they are.
 
-    If the object is dropped without `wait`, the transfers still go on, because other members may
+    If the object is dropped without `wait`, the transfers still continue, because other members may
     need them. The tensors stay lent until they end. Then the memory is released, nothing is
     written, and a next joint call is allowed. A RuntimeWarning reports that, unless the transfers
     have ended and this process had fetched nothing.
@@ -122,7 +122,7 @@ class StateSync:
         Calls after the first one give the same outcome.
 
         Args:
-            timeout: how long to wait. If it expires, the transfers go on, and the tensors stay
+            timeout: how long to wait. If it expires, the transfers continue, and the tensors stay
                 lent. Without it, the timeout of the group ends the call on all members. If only
                 newcomers still fetch then, they are removed, and the others get their result.
 
@@ -219,17 +219,17 @@ def sync_shared_state(
     """Make the shared state bit-identical on all members. Joint.
 
     The state with the highest revision wins. If several states have that revision, the state that
-    most members hold wins. A member with another state fetches the differing tensors; its tensors
-    and its `state.revision` are overwritten. Nothing is written before all data has arrived and was
-    verified, except that "receive_only" receives large tensors in place: if the call fails, they
-    may hold parts of both states.
+    most members hold wins. A member with a different state fetches the differing tensors; its
+    tensors and its `state.revision` are overwritten. Nothing is written before all data has arrived
+    and was verified, except that "receive_only" receives large tensors in place: if the call fails,
+    they may hold parts of both states.
 
     With `async_op=True`, which members may give or not, the call returns when all have made it. A
-    member that fetches nothing goes on, and sends in the background. See StateSync for the rules
+    member that fetches nothing continues, and sends in the background. See StateSync for the rules
     before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
     The data travels in pieces of 4 MiB, from all that have it; a member that fetches passes on
-    verified pieces. If a member is lost meanwhile, the call goes on, and only the pieces that were
+    verified pieces. If a member is lost meanwhile, the call continues, and only pieces that were
     under way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,

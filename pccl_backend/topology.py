@@ -23,7 +23,7 @@ class Topology:
     """The members of a group after an `update_topology`.
 
     Attributes:
-        epoch: name of this membership, the same on all members and never reused.
+        epoch: number of the epoch of these members, the same on all members and never reused.
         rank: this process's rank.
         world_size: number of members.
         joined: ids of the peers that this call admitted. Ids are never reused.
@@ -42,7 +42,7 @@ class TopologyPlan:
     """How large all-reduces travel after an `optimize_topology`. All members get the same.
 
     Attributes:
-        epoch: name of the epoch that has this plan.
+        epoch: number of the epoch that has this plan.
         adopted: whether the call changed to this plan; False if it kept the one before.
         ring: ranks in ring order: each sends to the next one.
         shares: of the ranks in direct all-reduces, in 256ths; empty if all go around the ring.
@@ -182,7 +182,7 @@ def optimize_topology(
         CollectiveMismatchError: the ranks gave different budgets or values of `max_bytes`, or made
             different joint calls.
         PeerLostError: a member was lost: call `update_topology`. Under the policy "retry", the call
-            goes on among the others instead.
+            continues among the others instead.
         OperationTimeoutError: a member did not make the call in time.
         InvalidStateError: another joint call of this process is under way, such as a
             `sync_shared_state` in the background.

@@ -73,7 +73,7 @@ class Asked:
             open_run: whether the group would join an open run.
 
         Raises:
-            ValueError: the combination is impossible. The message says what to write instead.
+            ValueError: the combination is impossible. The message shows what to write instead.
         """
         if not self.is_composite:
             return
@@ -123,7 +123,7 @@ def refuse_others() -> None:
     a store that only this process can see.
 
     Raises:
-        ValueError: another backend was given. The message says what to write instead.
+        ValueError: another backend was given. The message shows what to write instead.
     """
     backend = _variables_of("init_process_group").get("backend")
     if backend is None:  # another caller wants the store

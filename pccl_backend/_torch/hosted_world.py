@@ -135,8 +135,8 @@ class _Access:
     secret as that store. Each rank keeps its first token.
 
     Attributes:
-        kind: the way.
-        token_id: of a file: the id of its token.
+        kind: how they prove it.
+        token_id: the id of the token in the file; "": there is no file.
         drawn: the text of a token that is drawn; "": none is.
     """
 
@@ -176,7 +176,7 @@ class _Access:
         """Check that this rank has the settings that rank 0 has.
 
         Raises:
-            ValueError: it has others; the message names them.
+            ValueError: they differ; the message names them.
         """
         own = settings.token.id if settings.token is not None else ""
         if own != self.token_id:

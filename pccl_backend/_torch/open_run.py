@@ -111,8 +111,8 @@ def take_admitted(store: Store) -> _C.PcclGroup | None:
 def join_world_at_master(options: Any) -> _C.PcclGroup:
     """Join a world of known size at a master outside rank 0; all ranks begin together.
 
-    The launch text prevents the master from taking another launch for a part of this world. A world
-    of size 1 is one machine of many, each with its own launcher.
+    The launch text keeps the master from taking a different launch for a part of this world. A
+    world of size 1 is one machine of many, each with its own launcher.
     """
     run = _read_master_variable()
     if options.group_size == 1:

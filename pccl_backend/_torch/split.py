@@ -43,7 +43,7 @@ def split(
         raise TypeError(f"pccl takes no pg_options, got {type(opts).__name__}")
     if parent.open_run:
         raise no_groups_in_open_runs("split_group()")
-    # Another group may have had the same name, and its keys are in the store for ever.
+    # An earlier group may have had the same name, and its keys are in the store for ever.
     name = f"split {parent.count_split()} {group_name or ''}"
     if parent.rank() not in ranks:
         return None

@@ -44,8 +44,8 @@ __all__ = [
     "table",
 ]
 
-ANSWER_S = 10.0  # of waiting: a master answers at once, unless its process is suspended (SIGSTOP)
-ADDRESS_BYTES_MAX = 107  # of a file's path in the address of a Unix socket
+ANSWER_S = 10.0  # longest wait: a master answers at once, unless it is suspended (SIGSTOP)
+ADDRESS_BYTES_MAX = 107  # of a file path in the address of a Unix socket
 HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
 
 

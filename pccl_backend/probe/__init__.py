@@ -4,8 +4,8 @@
     client      measures against a server, and explains what fails
     settings    a host's system settings for TCP
     advice      conclusions from the figures, and settings that would help (pure)
-    report      the same as text (pure)
-    picture     the same as a picture; only this module needs matplotlib
+    report      the figures and the advice as text (pure)
+    picture     the figures as a picture; only this module needs matplotlib
     command     options, signals, exit codes
 
 Nothing here imports torch.

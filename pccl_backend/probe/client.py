@@ -48,7 +48,7 @@ class Rate:
     """The result of one trial, in Mbit/s; None for a direction that was not measured.
 
     Attributes:
-        busy: share of a core that the thread used that moves the data, at the busier end.
+        busy: share of a core that the thread with the data used, at the busier end.
     """
 
     streams: int

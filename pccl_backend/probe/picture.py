@@ -26,7 +26,7 @@ def draw(measured: MeasuredPath, name: str, path: Path) -> None:
     """Draw the picture.
 
     Args:
-        way: the measured path.
+        measured: the measured path.
         name: name of the other host.
         path: the file to write.
 

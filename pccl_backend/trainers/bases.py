@@ -30,8 +30,8 @@ __all__ = ["NUMBER_MAX", "Bases"]
 
 Numbers = Sequence[tuple[str, int]]  # of the peers, with their names
 
-NUMBER_MAX = (1 << 23) - 1  # twice as much fits into a float32
-SLOTS = 2048  # in each half of a table
+NUMBER_MAX = (1 << 23) - 1  # largest number of a peer: a float32 holds twice as much exactly
+SLOTS = 2048  # number of slots in each half of a table
 PIECE_BYTES = 1 << 26
 SHOWN_MAX = 4  # names in a warning
 

@@ -39,7 +39,8 @@ from pccl_backend.trainers.stages import Action, Boundary, Delta, Goal, Progress
 
 __all__ = ["ATTEMPTS_MAX", "Core"]
 
-# Every repetition follows a change of the members. More than this in one outer step is no progress.
+# Maximum number of posts of one outer step. Each repetition follows a change of the members, so
+# more would be no progress.
 ATTEMPTS_MAX = 32
 
 
@@ -335,7 +336,7 @@ class Core:
         """
         self.delta = Delta.FREE if self.blocking else Delta.OWN
         # If the others have met with this peer and have passed this all-reduce, they wait in the
-        # next one. Another meeting would let both sides wait for each other.
+        # next one. One more meeting would let both sides wait for each other.
         repaired = self._flight_repaired or self._repaired
         past = not members_changed and repaired and was_over
         if not past:

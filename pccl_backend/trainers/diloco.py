@@ -23,7 +23,7 @@ and after a loss), the newcomer takes part at once, with weight 0, and delays no
 
 **Training continues during a join.** While a newcomer fetches the state, the others take inner
 steps. They do not write the global parameters until their next average arrives. Only if the
-newcomer is not done by then, they wait for it. The newcomer takes fewer inner steps before its
+newcomer has not finished by then, they wait for it. The newcomer takes fewer inner steps before its
 first outer step, by as many as the others have taken meanwhile. With `shared` tensors all wait,
 because the program may write these at any time. Programs that call `step` themselves wait in the
 next `step`.

@@ -153,7 +153,7 @@ class Engine:
     def read_model(self) -> None:
         """Begin with the present model: the peers have not agreed on a state yet."""
         for name in ("copies", "_exchange", "state"):
-            vars(self).pop(name, None)  # two of them might not fit
+            vars(self).pop(name, None)  # two copies might not fit
         self.copies = self._make(self.core)
         if self._bases is not None:
             self._bases.read()
@@ -319,7 +319,7 @@ class Engine:
         try:
             self._wait(comparison.wait)
         except pccl.PcclError:
-            return  # likewise
+            return  # a peer was lost, as in _compare()
         if text := self._bases.difference(comparison.others()):
             log.warning("%s", text)
 

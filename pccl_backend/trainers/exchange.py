@@ -354,7 +354,7 @@ class Exchange:
 
 
 def _unlike(settings: Mapping[str, float]) -> tuple[int, tuple[str, ...]]:
-    """Return the most frequent number, and the names of peers with another one.
+    """Return the most frequent number, and the names of peers with a different one.
 
     Peers with 0 accept any number. A negative number is the number of a peer that follows the
     others: its opposite counts only if no peer has a positive number.

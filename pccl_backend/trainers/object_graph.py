@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 __all__ = ["attributes_of", "copied", "fingerprint", "like", "optimizers_in"]
 
-OBJECTS_MAX = 1 << 18  # that an optimizer may refer to
+OBJECTS_MAX = 1 << 18  # maximum number of objects that an optimizer can refer to
 SIMPLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 DICTS = (dict, OrderedDict, defaultdict)
 SEQUENCES = (list, tuple, set, frozenset, deque)

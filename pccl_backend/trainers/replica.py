@@ -114,7 +114,7 @@ class Replica:
         return self._weigh(self._core.fragment)
 
     def turn(self) -> Share:
-        """Measure the next fragment to send. Apply the landed outer step if it is of this one."""
+        """Measure the next fragment to send. Apply a landed outer step of the same fragment."""
         fragment, alpha = self._core.fragment, self._settings.alpha
         if self._core.fused:
             self._swap(fragment)

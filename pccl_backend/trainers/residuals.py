@@ -1,6 +1,6 @@
 """Residuals: the rounding errors of each fragment, for the error feedback of a trainer.
 
-A failed outer step may be measured again, with another pseudo-gradient. Therefore the rounding
+A failed outer step may be measured again, with a different pseudo-gradient. Therefore the rounding
 error of an outer step counts only once the outer step has landed.
 """
 

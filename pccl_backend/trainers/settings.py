@@ -20,7 +20,7 @@ __all__ = ["Mix", "Settings", "Weight", "claim", "owned_optimizers"]
 Mix = float | Literal["carry", "delay"]
 Weight = Literal["equal", "steps"] | Callable[[], float]
 
-MIX = 0.5  # unless another one is given
+MIX = 0.5  # the default of a trainer that overlaps
 WHOLE = 1 << 62  # an overlap until the next boundary, however far it is
 
 

@@ -22,7 +22,7 @@ from pccl_backend.trainers.object_graph import copied, like, optimizers_in
 
 __all__ = ["StandIn", "aside", "random", "small"]
 
-SMALL = 3  # elements of a small copy's dimension, at most
+SMALL = 3  # maximum elements of a small copy in each dimension
 _aside = threading.Lock()
 RATE = 1e-3  # instead of 0: at a rate of 0, some optimizers do not change their numbers
 

@@ -5,11 +5,11 @@ the leader's orders, and the descriptor of the shared memory. By its channel, ea
 the end of the other: the kernel closes the sockets of a killed process at once. Processes that it
 has forked may hold its sockets open, so the process itself is watched, too (`pidfd_open`).
 
-Happy path: the leader listens at an address of its own choice (`listen`), and sends the address and
-a secret to the others through the group of the host. Each of them connects and sends the secret
-(`connect`); the leader accepts them all (`accept`). Failure modes: every wait ends with
-HostLostError when the other side has ended, or has been silent for the limit. A process without the
-secret is refused before the leader reads any other data of it.
+Normal course: the leader listens at an address of its own choice (`listen`), and sends the address
+and a secret to the others through the group of the host. Each of them connects and sends the secret
+(`connect`); the leader accepts them all (`accept`). Failures: every wait ends with HostLostError
+when the other side has ended, or has been silent for the limit. A process without the secret is
+refused before the leader reads any other data of it.
 """
 
 from __future__ import annotations

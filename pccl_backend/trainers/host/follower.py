@@ -23,8 +23,8 @@ __all__ = ["Follower"]
 
 T = TypeVar("T")
 
-# The leader announces each wait for other hosts, and such a wait ends by the timeout. Therefore the
-# next order may arrive a little later than the timeout.
+# Seconds after the timeout until the next order counts as missing. The leader announces each wait
+# for other hosts, and such a wait ends by the timeout. So the order can arrive a little later.
 GRACE_S = 60.0
 
 
@@ -170,7 +170,7 @@ class Follower:
 
     def _map(self) -> None:
         assert self._channel is not None, "an order has come"
-        self.buffers = None  # two of them might not fit
+        self.buffers = None  # two copies might not fit
         descriptor = self._channel.receive_descriptor()
 
         def make(plan: Plan, pinned: bool) -> dict[str, torch.Tensor]:
@@ -182,7 +182,7 @@ class Follower:
             os.close(descriptor)
 
     def _differ(self, order: object, mine: str) -> InvalidStateError:
-        """Close the channel, and return the error: the leader makes another call than this one."""
+        """Close the channel, and return the error: the leader makes a different call."""
         theirs = f"calls {order.name}()" if isinstance(order, Begin) else f"says {order}"
         self._over = InvalidStateError(
             f"local rank {dist.get_rank(self._group)} {mine}, and the leader of this host {theirs}:"
