@@ -2,6 +2,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
 
 namespace pccl::master {
 

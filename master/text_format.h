@@ -7,9 +7,13 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/text.h"
-#include "csrc/protocol/messages.h"
+
+namespace pccl::protocol {
+struct Member;
+}  // namespace pccl::protocol
 
 namespace pccl::master {
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-#include "csrc/protocol/messages.h"
+#include "csrc/protocol/keys.h"
 
 namespace pccl::net {
 

@@ -4,7 +4,6 @@
 // codec.h turns the structs into bytes and back. Plain values: any thread may use them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "csrc/base/link_fault.h"
 #include "csrc/base/shared_list.h"
 #include "csrc/protocol/joint_kind.h"
+#include "csrc/protocol/keys.h"
 #include "csrc/protocol/op_info.h"
 #include "csrc/protocol/plan.h"
 #include "csrc/protocol/version.h"
@@ -37,45 +37,6 @@ enum class PatternChoice : uint8_t { kAny = 0, kRing = 1, kDirect = 2 };
 // digests. kSynced: a sync_shared_state, which compares layouts and leaves the member with the
 // state of the run.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
-
-// ---- Keys (net/keys.h) --------------------------------------------------------------------------
-
-// 256 secret bits. They are in no log, error or journal.
-struct Key {
-  std::array<uint64_t, 4> words{};
-  bool operator==(const Key&) const = default;
-};
-
-// The key of a peer for accepting links, and the incarnation of the master that made it.
-struct AcceptingKey {
-  uint32_t incarnation = 0;
-  Key key;
-};
-
-// Names the two ends of a connection, and so its key. Each Dial of a master has a different
-// `number`.
-struct LaneIdentity {
-  PeerId dialler;
-  PeerId acceptor;
-  uint32_t incarnation = 0;  // of the master that made the key
-  uint64_t number = 0;
-  bool operator==(const LaneIdentity&) const = default;
-};
-
-// A dialler shows this first, before it proves that it has the key. Nothing of it is secret.
-struct LaneIntroduction {
-  LaneIdentity identity;
-  uint32_t serial = 0;   // as in the hello that follows (frames.h)
-  bool further = false;  // likewise
-  bool operator==(const LaneIntroduction&) const = default;
-};
-
-// With this, a peer can dial the acceptor of the identity.
-struct LaneCredential {
-  LaneIdentity identity;
-  Key key;
-  bool operator==(const LaneCredential&) const = default;
-};
 
 // ---- Admission ----------------------------------------------------------------------------------
 

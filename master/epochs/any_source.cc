@@ -2,6 +2,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
 #include "master/context.h"
 
 namespace pccl::master {
@@ -71,10 +72,19 @@ void AnySource::end_questions(Epoch epoch, PeerId receiver) {
     const auto here = at++;
     if (here->first.first != receiver) break;
     if (here->second.wanted == 0) continue;
-    answers_.emplace_back(receiver, protocol::SendBegun{epoch, {}, here->first.second, 0});
+    answers_.push_back({here->first, epoch, {}, 0});
     want(here->first, here->second, 0);
     if (here->second.sends.empty()) queues_.erase(here);
   }
+}
+
+AnySource::Answers AnySource::take_answers() {
+  Answers taken;
+  for (const Answer& one : std::exchange(answers_, {})) {
+    const auto& [receiver, tag] = one.name;
+    taken.emplace_back(receiver, protocol::SendBegun{one.epoch, one.sender, tag, one.sequence});
+  }
+  return taken;
 }
 
 void AnySource::want(const Name& name, Queue& queue, uint32_t count) {
@@ -88,8 +98,7 @@ void AnySource::want(const Name& name, Queue& queue, uint32_t count) {
 }
 
 void AnySource::answer(Epoch epoch, OpKey op, const Send& send) {
-  answers_.emplace_back(send.name.first,
-                        protocol::SendBegun{epoch, send.sender, send.name.second, op.sequence});
+  answers_.push_back({send.name, epoch, send.sender, op.sequence});
 }
 
 void AnySource::forget_if_empty(const Name& name) {

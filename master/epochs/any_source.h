@@ -15,8 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/ids.h"
 #include "csrc/base/status.h"
-#include "csrc/protocol/messages.h"
+
+namespace pccl::protocol {
+struct AwaitSend;
+struct OpInfo;
+struct SendBegun;
+}  // namespace pccl::protocol
 
 namespace pccl::master {
 
@@ -42,7 +48,7 @@ class AnySource {
 
   // The answers since the last call, with the receiver that each is for.
   using Answers = std::vector<std::pair<PeerId, protocol::SendBegun>>;
-  Answers take_answers() { return std::exchange(answers_, {}); }
+  Answers take_answers();
   void check() const;  // asserts the invariants
 
  private:
@@ -56,6 +62,12 @@ class AnySource {
     PeerId sender;
     uint64_t order = 0;
   };
+  struct Answer {
+    Name name;
+    Epoch epoch;
+    PeerId sender;
+    uint32_t sequence = 0;
+  };
   void want(const Name& name, Queue& queue, uint32_t count);
   void answer(Epoch epoch, OpKey op, const Send& send);
   void forget_if_empty(const Name& name);
@@ -64,7 +76,7 @@ class AnySource {
   std::map<Name, Queue> queues_;
   std::map<PeerId, size_t> questions_;  // number of its tags with `wanted` above zero
   uint64_t next_order_ = 0;
-  Answers answers_;
+  std::vector<Answer> answers_;
 };
 
 }  // namespace pccl::master
