@@ -5,6 +5,7 @@
 
 #include "csrc/base/transitions.h"
 #include "master/epochs/operation_waits.h"
+#include "master/members/connections.h"
 #include "master/text_format.h"
 
 namespace pccl::master {

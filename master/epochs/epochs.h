@@ -28,13 +28,15 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/status.h"
+#include "master/context.h"
 #include "master/epochs/epoch_plan.h"
 #include "master/epochs/losses.h"
 #include "master/epochs/present_epoch.h"
-#include "master/members/connections.h"
 #include "master/members/membership.h"
 
 namespace pccl::master {
+
+class Connections;
 
 class Epochs {
  public:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "master/members/connections.h"
 
 namespace pccl::master {
 

@@ -3,10 +3,12 @@
 // link for the members.
 #pragma once
 
-#include "master/members/connections.h"
+#include "master/context.h"
 #include "master/members/membership.h"
 
 namespace pccl::master {
+
+class Connections;
 
 class Dialling {
  public:

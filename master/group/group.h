@@ -42,6 +42,7 @@
 #include "master/group/ruling.h"
 #include "master/group/state_call.h"
 #include "master/group/wait_texts.h"
+#include "master/members/connections.h"
 #include "master/members/membership.h"
 #include "master/state/agreement.h"
 

@@ -7,6 +7,7 @@
 #include "master/epochs/epochs.h"
 #include "master/group/ballot.h"
 #include "master/group/wait_texts.h"
+#include "master/members/connections.h"
 #include "master/members/membership.h"
 
 namespace pccl::master {

@@ -7,6 +7,7 @@
 #include "csrc/base/dtype.h"
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/limits.h"
+#include "master/members/connections.h"
 #include "master/text_format.h"
 
 namespace pccl::master {

@@ -17,14 +17,16 @@
 #include <string>
 #include <vector>
 
+#include "master/context.h"
 #include "master/epochs/routes.h"
-#include "master/members/connections.h"
 #include "master/members/membership.h"
 #include "master/topology/hysteresis.h"
 #include "master/topology/size_average.h"
 #include "master/topology/tournament.h"
 
 namespace pccl::master {
+
+class Connections;
 
 class Optimization {
  public:

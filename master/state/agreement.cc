@@ -6,6 +6,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/limits.h"
+#include "master/members/connections.h"
 #include "master/text_format.h"
 
 namespace pccl::master {

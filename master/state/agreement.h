@@ -19,11 +19,13 @@
 #include <vector>
 
 #include "csrc/base/assert.h"
-#include "master/members/connections.h"
+#include "master/context.h"
 #include "master/state/election.h"
 #include "master/state/state_lists.h"
 
 namespace pccl::master {
+
+class Connections;
 
 class Agreement {
  public:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "master/epochs/epochs.h"
+#include "master/members/connections.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {

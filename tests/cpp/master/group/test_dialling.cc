@@ -1,5 +1,6 @@
 #include "master/group/dialling.h"
 
+#include "master/members/connections.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {

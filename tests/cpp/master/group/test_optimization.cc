@@ -1,5 +1,6 @@
 #include "master/group/optimization.h"
 
+#include "master/members/connections.h"
 #include "tests/cpp/master/optimization_test.h"
 
 namespace pccl::master {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "master/members/connections.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
