@@ -75,12 +75,12 @@ TEST(SeenTopology, UpdateTopologyNamesThoseThatLeftUnseen) {
   Topology first;
   first.epoch = first.generation = epoch_id(1);
   for (const uint32_t peer : {1, 2, 3}) first.members.push_back({peer_id(peer), ""});
-  seen.change(first);
-  seen.show();
+  seen.begin(first, false);
   Topology second = first;
   second.epoch = epoch_id(2);
   second.members.pop_back();
-  seen.change(second);
+  second.left = {peer_id(3)};
+  seen.begin(second, true);
   EXPECT_EQ(seen.left(), std::vector<PeerId>{peer_id(3)});
   EXPECT_FALSE(seen.with_routes(second).has_value());
   Topology present = second;
