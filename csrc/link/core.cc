@@ -43,7 +43,7 @@ void LinkCore::step(const Event& event, Instant now, Effects& effects) {
 #endif
 }
 
-void LinkCore::be(const Identity& identity) {
+void LinkCore::set_identity(const Identity& identity) {
   PCCL_ASSERT(lanes_.empty() && dialling_.empty());
   identity_ = identity;
   if (identity.accepting) keys_.accept_with(*identity.accepting);
@@ -125,11 +125,11 @@ void LinkCore::begin_round(PeerId peer) {
   dial.begun = dial.tried.size();
   dial.why = kGivenUp;
   dial.fault = LinkFault::kOnlySmallPackets;
-  go_on(peer);
+  continue_dial(peer);
 }
 
 // Starts the attempts that may start now. At the end of a round, reports the peer as unreachable.
-void LinkCore::go_on(PeerId peer) {
+void LinkCore::continue_dial(PeerId peer) {
   Dialling& dial = dialling_.at(peer);
   PCCL_ASSERT(!dial.retry);
   while (dial.begun < dial.tried.size() && may_explore(peer, dial)) attempt(peer, dial);
@@ -180,7 +180,7 @@ bool LinkCore::is_exploring(PeerId peer) const {
 void LinkCore::stop_exploring(PeerId peer) {
   const bool was_first = !exploring_.empty() && exploring_.front() == peer;
   std::erase(exploring_, peer);
-  if (was_first && !exploring_.empty()) go_on(exploring_.front());
+  if (was_first && !exploring_.empty()) continue_dial(exploring_.front());
 }
 
 void LinkCore::attempt(PeerId peer, Dialling& dial) {
@@ -244,7 +244,7 @@ void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& w
     ++dial.closed_rounds;
     dial.begun = dial.tried.size();
   }
-  go_on(attempt.peer);
+  continue_dial(attempt.peer);
 }
 
 bool LinkCore::closed_by_known_address(const Lane& attempt, LinkFault fault) const {
@@ -627,7 +627,7 @@ void LinkCore::on(const TimePassed&) {
     const bool more = tries_first_only(peer, dial) && dial.more_at <= now_;
     if (dial.retry ? *dial.retry <= now_ : more) due.push_back(peer);
   }
-  for (const PeerId peer : due) dialling_.at(peer).retry ? begin_round(peer) : go_on(peer);
+  for (const PeerId peer : due) dialling_.at(peer).retry ? begin_round(peer) : continue_dial(peer);
   std::vector<PeerId> dead;
   for (auto at = checking_.begin(); at != checking_.end();) {
     auto& [peer, checking] = *at;

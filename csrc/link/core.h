@@ -71,7 +71,7 @@ namespace pccl::link {
 class LinkCore {
  public:
   explicit LinkCore(const Options& options) : options_(options), counts_(options) {}
-  void be(const Identity& identity);  // REQUIRES: no event yet
+  void set_identity(const Identity& identity);  // REQUIRES: no event yet
   bool secured() const { return keys_.required(); }
   // The key of a dialler that shows this introduction; nullopt if it is refused. For the handshake
   // of a lane that the other end has dialled.
@@ -183,7 +183,7 @@ class LinkCore {
     effects_->emplace_back(std::move(effect));
   }
   void begin_round(PeerId peer);
-  void go_on(PeerId peer);
+  void continue_dial(PeerId peer);
   bool may_explore(PeerId peer, const Dialling& dial);
   void attempt(PeerId peer, Dialling& dial);
   void failed(const Lane& attempt, ConnectionId id, const std::string& why, LinkFault fault);

@@ -11,8 +11,8 @@
 namespace pccl::link {
 
 protocol::LaneHello hello_of(const Identity& self, PeerId other, uint32_t serial, bool further);
-// What is wrong with a hello on this lane; empty if nothing is. `last_serial`: the last serial
-// number of the peer that the hello names (Serials::last).
+// The reason why this peer refuses a hello on this lane; empty: it accepts the hello.
+// `last_serial`: the last serial number of the peer that the hello names (Serials::last).
 std::string refusal(const Identity& self, const LaneState& lane,
                     const std::optional<protocol::LaneHello>& hello, uint32_t last_serial);
 

@@ -54,8 +54,8 @@ void LaneController::interval(std::span<const uint64_t> rates, CongestionSignal 
     more_.left = std::max(more_.left, kIntervalsToRecover);
   if (slow_ == slow_before) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
-    const bool go_on = trial_.instead_of == 0 || (judge(rate, signal) && signal.free());
-    if (go_on) consider(rate, usable, signal);
+    const bool considers = trial_.instead_of == 0 || (judge(rate, signal) && signal.free());
+    if (considers) consider(rate, usable, signal);
   } else if (trial_.instead_of > 0) {  // the trial was about other lanes
     take_back_trial(false);
   }

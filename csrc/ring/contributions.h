@@ -81,9 +81,8 @@ class Contributions {
   PeerLink& link_;
   Window unrequested_{Window::kUnrequestedBytes};
   Window requested_{Window::kRequestedBytes};
-  std::deque<Operation*> unsent_,
-      unsent_requested_;        // operations whose contribution waits
-  std::map<OpKey, Kept> kept_;  // of operations that are not posted here
+  std::deque<Operation*> unsent_, unsent_requested_;  // operations whose contribution waits
+  std::map<OpKey, Kept> kept_;                        // of operations that are not posted here
 };
 
 }  // namespace pccl::ring

@@ -43,8 +43,7 @@ const Transitions<Stage, 5> kStageTransitions(
      {Stage::kParked, Stage::kInFlight, "OpStaged", "Unpark"},
      {Stage::kParked, Stage::kDrained, "OpEnded", "Release, OpDrained"},
      {Stage::kInFlight, Stage::kDrained, "OpEnded",
-      "Revoke and Withdraw for each lane that carries it; Restore unless "
-      "committed; Release or "
+      "Revoke and Withdraw for each lane that carries it; Restore unless committed; Release or "
       "Retain, OpDrained"}});
 
 std::string text(OpKey op) {

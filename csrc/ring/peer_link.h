@@ -55,8 +55,8 @@ struct PeerLink {
       effects.push_back(Revoke{{peer, index}});
     }
   }
-  void withdraw(const Operation& operation,
-                Effects& effects);  // its chunks that are being sent
+  // Withdraws the chunks of the operation that are being sent.
+  void withdraw(const Operation& operation, Effects& effects);
   // Number of lanes on which this kept message is landing.
   long landing_lanes(const UnexpectedId& message) const;
   void check(const OpTable& operations) const;  // asserts the invariants

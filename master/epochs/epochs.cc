@@ -199,7 +199,7 @@ std::string Epochs::waits_for() const {
 
 Epochs::Turn Epochs::advance(bool may_end, bool may_change, bool syncs) {
   syncs_ = syncs;
-  if (phase_ == Phase::kRecovering) return awaits_members() ? Turn::kNone : go_on();
+  if (phase_ == Phase::kRecovering) return awaits_members() ? Turn::kNone : continue_recovered();
   if (context_.ends) reconfigure();
   if (phase_ == Phase::kFreezing) {
     advance_freezing();
@@ -365,7 +365,7 @@ Status Epochs::recover(const protocol::Resume& resume) {
   return {};
 }
 
-Epochs::Turn Epochs::go_on() {
+Epochs::Turn Epochs::continue_recovered() {
   const bool over = present_.announced().current.end.has_value();
   enter(over ? Phase::kBroken : Phase::kActive);
   present_.recover(recovered_);

@@ -84,7 +84,7 @@ class Epochs {
     return !losses_.empty() && (phase_ == Phase::kFreezing || phase_ == Phase::kEnding);
   }
   // Members have left, and the epoch continues without them.
-  bool goes_on_without_some() const {
+  bool continues_without_some() const {
     return runs() && !losses_.empty() && !losses_.end_the_epoch();
   }
   bool changing() const { return change_; }
@@ -150,12 +150,12 @@ class Epochs {
   }
   // Whether a member can leave now without an end of the epoch (Options::fixed_world). If not, an
   // epoch is ending already, or there is none, or the policy does not allow it.
-  bool may_go_on_without() const {
+  bool may_continue_without() const {
     return context_.options.fixed_world && context_.policy == protocol::LossPolicy::kRaise &&
            !context_.ends && runs() && !present_.is_kept();
   }
   // The member has left, and the epoch continues. REQUIRES: it is already removed, and
-  // may_go_on_without() was true.
+  // may_continue_without() was true.
   void leave(const protocol::Member& member, const std::string& why) {
     remove({member, why, LogLevel::kInfo, true});
     if (present_.number()) present_.leave(member.peer);
@@ -186,7 +186,7 @@ class Epochs {
   void extinct();
   void advance_freezing();
   Turn advance_change();
-  Turn go_on();  // from the recovered state
+  Turn continue_recovered();  // from the recovered state
   void plan_start(const std::vector<PeerId>& members);
   void plan_end();
   void stay();  // in the current epoch: the plan is given up

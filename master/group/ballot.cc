@@ -91,8 +91,8 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   const Status status = check(voter, vote);
   if (!status.ok()) return status;
   const Answer* const settled = broken_ ? brought_back(vote) : settled_without(vote.number);
-  const bool goes_on = continued_ == vote.number && vote.kind == JointKind::kSyncSharedState;
-  if (settled == nullptr && broken_ && vote.kind != JointKind::kUpdateTopology && !goes_on)
+  const bool continues = continued_ == vote.number && vote.kind == JointKind::kSyncSharedState;
+  if (settled == nullptr && broken_ && vote.kind != JointKind::kUpdateTopology && !continues)
     return Cast::kRefused;
   if (settled != nullptr) {
     answer_voter(voter, vote, *settled);

@@ -108,7 +108,7 @@ Status Group::back(const protocol::Resume& resume) {
 void Group::leave(PeerId peer) {
   connections_.close(peer);
   if (!membership_.is_member(peer)) return drop(peer, "it left");
-  epochs_.may_go_on_without() ? leave_without_end(peer) : lose(peer, "it left", LogLevel::kInfo);
+  epochs_.may_continue_without() ? leave_without_end(peer) : lose(peer, "it left", LogLevel::kInfo);
 }
 
 // The link to a peer that has left is needed until the last operation with its data has an outcome.
@@ -330,7 +330,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
       connections_.send(peer, ballot_.refuse(peer, message, epochs_.end_status()));
       break;
   }
-  if (epochs_.goes_on_without_some()) close_posting_of_voters();
+  if (epochs_.continues_without_some()) close_posting_of_voters();
   carry_out(ballot_.rule_on_kinds(membership_.newcomers()));
   return {};
 }
@@ -419,7 +419,7 @@ void Group::reconfigured() {
 // update_topology is the only joint call that can begin, and a sync_shared_state can only continue.
 // are_peers_pending can be answered with true.
 void Group::break_up() {
-  PCCL_ASSERT((epochs_.broken() || epochs_.goes_on_without_some()) && view_.has_members());
+  PCCL_ASSERT((epochs_.broken() || epochs_.continues_without_some()) && view_.has_members());
   const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
   ballot_.break_up();
   Answer answer;
@@ -577,7 +577,7 @@ void Group::persisted(uint64_t token) {
 }
 
 void Group::advance() {
-  const bool parts = epochs_.goes_on_without_some() && !ballot_.broken();
+  const bool parts = epochs_.continues_without_some() && !ballot_.broken();
   if (parts && !agreement_.recording()) break_up();
   if (epochs_.phase() == Epochs::Phase::kActive && agreement_.idle() &&
       ballot_.is_complete(JointKind::kSyncSharedState)) {

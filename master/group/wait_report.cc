@@ -11,10 +11,10 @@ std::vector<WaitReport::Announcement> WaitReport::look(const std::vector<Wait>& 
   std::vector<Announcement> all;
   for (auto at = told_.begin(); at != told_.end();) {
     const auto here = at++;
-    const bool goes_on = std::any_of(waits.begin(), waits.end(), [&here](const Wait& wait) {
+    const bool continues = std::any_of(waits.begin(), waits.end(), [&here](const Wait& wait) {
       return wait.since == here->first.first && wait.what == here->first.second;
     });
-    if (!goes_on) all.push_back(end(here, now));
+    if (!continues) all.push_back(end(here, now));
   }
   for (const Wait& wait : waits) {
     PCCL_ASSERT(!wait.waiting.empty());

@@ -38,12 +38,12 @@ std::vector<std::string> summary(const Memory& memory, const protocol::VersionRa
   std::vector<std::string> going_on, finished;
   size_t members = 0;
   for (const auto& [name, run] : memory.runs) {
-    const bool goes_on = !run.ended && spoken.contains(run.version);
-    const size_t expected = goes_on ? members_of(run) : 0;
+    const bool continues = !run.ended && spoken.contains(run.version);
+    const size_t expected = continues ? members_of(run) : 0;
     members += expected;
-    (goes_on ? going_on : finished)
+    (continues ? going_on : finished)
         .push_back("run \"" + printable(name) + "\": " +
-                   (goes_on ? count_text(expected, "member") + " may come back" : "finished") +
+                   (continues ? count_text(expected, "member") + " may come back" : "finished") +
                    ", " + states_of(run));
   }
   const size_t runs = going_on.size() + finished.size();

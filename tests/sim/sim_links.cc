@@ -84,7 +84,7 @@ void SimLinks::listen() { listening_ = true; }
 
 void SimLinks::accept_as(PeerId self, uint64_t run_id, uint16_t version,
                          std::optional<protocol::AcceptingKey> accepting) {
-  core_.be({self, run_id, 0, version, accepting});
+  core_.set_identity({self, run_id, 0, version, accepting});
   run_id_ = run_id;
   identified_ = true;
   arm_tick();

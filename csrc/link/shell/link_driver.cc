@@ -82,7 +82,7 @@ void LinkDriver::listen(const std::string& host) {
 
 void LinkDriver::accept_as(PeerId self, uint64_t run_id, uint16_t version,
                            const std::optional<protocol::AcceptingKey>& accepting) {
-  core_.be({self, run_id, net::machine_id(), version, accepting});
+  core_.set_identity({self, run_id, net::machine_id(), version, accepting});
   identified_ = true;
   for (auto at = pending_.begin(); at != pending_.end();) receive((at++)->first);
 }
@@ -316,11 +316,11 @@ void LinkDriver::carry(LaneSet& link, LaneConnection& lane, const LaneUp& up) {
   if (!link.monitor) return;
   link.monitor->add(lane);
   lane.watch([this, &link, peer = up.peer, wan = up.wan](const LaneConnection& sent) {
-    if (link.monitor->chunk_sent(sent, monotonic_now())) window_over(peer, link, wan);
+    if (link.monitor->chunk_sent(sent, monotonic_now())) interval_over(peer, link, wan);
   });
 }
 
-void LinkDriver::window_over(PeerId peer, LaneSet& link, bool wan) {
+void LinkDriver::interval_over(PeerId peer, LaneSet& link, bool wan) {
   const uint64_t rate = link.monitor->rate();
   if (std::exchange(link.rate, rate) != rate) callbacks_.on_event(RateMeasured{{peer, rate}});
   if (!wan) return limit_unsent(link);

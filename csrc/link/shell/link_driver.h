@@ -109,7 +109,7 @@ class LinkDriver {
   void perform(const LinkDown& down);
   void perform(const ReportLink& report) { callbacks_.on_event(LinkChanged{report.what}); }
   void carry(LaneSet& link, LaneConnection& lane, const LaneUp& up);
-  void window_over(PeerId peer, LaneSet& link, bool wan);
+  void interval_over(PeerId peer, LaneSet& link, bool wan);
   void limit_unsent(const LaneSet& link);
 
   const DriverOptions options_;

@@ -363,7 +363,7 @@ bool StateSync::transferred(Epoch epoch, OpKey key) {
 
 void StateSync::progressed(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
-  if (at != transfers_.end() && at->second.state == State::kRunning) goes_on();
+  if (at != transfers_.end() && at->second.state == State::kRunning) fetched_more();
 }
 
 void StateSync::arrived(const Running& transfer, OpKey key) {
@@ -438,7 +438,7 @@ void StateSync::checked_piece(const PieceChecked& event) {
   say_if_complete();
   ask();
   tell_progress();
-  goes_on();
+  fetched_more();
 }
 
 void StateSync::checked_manifest(const PieceChecked&) {
@@ -455,8 +455,9 @@ void StateSync::refuse(const PieceChecked& event) {
   const auto rank = membership_.rank_of(event.peer);
   const std::string from =
       "rank " + (rank ? std::to_string(*rank) : "?") + " (peer " + text(event.peer) + ")";
-  const bool may_go_on = event.status.code == Code::kSharedState && !swarm_.is_source(event.peer);
-  if (!may_go_on) return say_fetched(event.status.code, event.status.message + ", from " + from);
+  const bool may_continue =
+      event.status.code == Code::kSharedState && !swarm_.is_source(event.peer);
+  if (!may_continue) return say_fetched(event.status.code, event.status.message + ", from " + from);
   context_.note(LogLevel::kWarning, event.status.message + ", from " + from +
                                         ": this process takes nothing more from it");
   if (is_piece(event.what)) swarm_.refused(event.what & ~kSpare, event.peer);
@@ -530,7 +531,7 @@ Duration StateSync::report_every() const {
 }
 
 // More of the missing state is here.
-void StateSync::goes_on() {
+void StateSync::fetched_more() {
   if (said_ || next_report_ || !runs()) return;
   next_report_ = reported_ + report_every();
   report_if_due();

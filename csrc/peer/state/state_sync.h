@@ -136,7 +136,7 @@ class StateSync {
   void checked_manifest(const PieceChecked& event);
   void refuse(const PieceChecked& event);
   void tell_progress() const;
-  void goes_on();
+  void fetched_more();
   void report_if_due();
   Duration report_every() const;
   void log_progress();

@@ -26,7 +26,7 @@ inline const Endpoint kAt{"10.0.0.3", 48201};
 class LinkCoreTest : public testing::Test {
  protected:
   explicit LinkCoreTest(const std::optional<AcceptingKey>& accepting = {}) {
-    core.be({kSelf, kRun, kMachine, kVersion, accepting});
+    core.set_identity({kSelf, kRun, kMachine, kVersion, accepting});
   }
 
   Lines step(const Event& event) {

@@ -67,7 +67,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
   wrong["it speaks of a further lane"] = hello(kLow, 1, true);
   for (const auto& [why, one] : wrong) {
     LinkCore dialler{{.peer_timeout = seconds(10)}};
-    dialler.be({kSelf, kRun, kMachine, kVersion});
+    dialler.set_identity({kSelf, kRun, kMachine, kVersion});
     Effects effects;
     dialler.step(Dial{kLow, {kAt}, 0}, now, effects);
     dialler.step(Connected{named('a')}, now, effects);
@@ -78,7 +78,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     EXPECT_EQ(line(effects[1]), "report unreachable 0: 10.0.0.3:48201: " + why);
     EXPECT_EQ(std::get<ReportLink>(effects[1]).what.fault, LinkFault::kAnotherPeer);
     LinkCore acceptor{{.peer_timeout = seconds(10)}};
-    acceptor.be({kSelf, kRun, kMachine, kVersion});
+    acceptor.set_identity({kSelf, kRun, kMachine, kVersion});
     effects.clear();
     acceptor.step(Accepted{{acceptor.new_lane(), one}, "10.0.0.9:5"}, now, effects);
     const bool any_peer_may = one.self == kHigh;  // an accepted connection may come from any peer
@@ -494,7 +494,7 @@ TEST_F(LinkCoreTest, TheNextLinkBeginsWithAsManyLanesAsHavePaid) {
 // At a peer timeout of ten minutes a tick is half a minute. Pings are sent more often than that.
 TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
   LinkCore patient{{.peer_timeout = std::chrono::minutes(10)}};
-  patient.be({kSelf, kRun, kMachine, kVersion});
+  patient.set_identity({kSelf, kRun, kMachine, kVersion});
   Effects effects;
   patient.step(Dial{kLow, {kAt}, 0}, now, effects);
   patient.step(Connected{named('a')}, now, effects);

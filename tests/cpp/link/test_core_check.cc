@@ -25,7 +25,9 @@ constexpr uint64_t kThisRun = 99;
 
 class Walk {
  public:
-  explicit Walk(uint64_t seed) : random_(seed) { core_.be({.self = kHere, .run_id = kThisRun}); }
+  explicit Walk(uint64_t seed) : random_(seed) {
+    core_.set_identity({.self = kHere, .run_id = kThisRun});
+  }
   void run(int steps) {
     for (int i = 0; i < steps && !testing::Test::HasFailure(); ++i) anything();
   }
