@@ -317,6 +317,38 @@ def test_class_in_two_files_is_found() -> None:
         assert not list(rules.classes_have_one_file([core, file(path, name)])), path
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "constexpr Duration kLimit = seconds(2);",
+        "constexpr PeerId kLimit{2}, kOther{3};",
+        "struct End {",
+        "struct End : FrameSink {",
+        "const std::vector<int> kList[] = {1};",
+        "using List = std::vector<int>;",
+        "std::string text(size_t bytes) {",
+    ],
+)
+def test_name_of_two_test_files_is_found(text: str) -> None:
+    here = source("tests/cpp/net/test_lane.cc", f"namespace {{\n{text}\n}}\n")
+    same = text.replace("bytes", "size").replace("std::vector", "std::list")
+    there = source("tests/cpp/net/shell/test_loop.cc", same)
+    assert list(rules.private_names_of_tests_differ([here, there]))
+    for path, other in (
+        ("tests/cpp/link/test_lane.cc", same),
+        ("csrc/net/lane.cc", same),
+        ("tests/cpp/net/test_loop.cc", "  " + same),
+        ("tests/cpp/net/test_loop.cc", "using Other = std::list<int>;"),
+        ("tests/cpp/net/test_loop.cc", "std::string text(int bytes) {"),
+    ):
+        assert not list(rules.private_names_of_tests_differ([here, source(path, other)])), path
+
+
+def test_alias_of_two_test_files_is_allowed() -> None:
+    files = [source(f"tests/cpp/net/test_{i}.cc", "using A = int;\n") for i in range(2)]
+    assert not list(rules.private_names_of_tests_differ(files))
+
+
 def test_copied_limit_is_found() -> None:
     limits = [
         source("csrc/protocol/limits.h", "inline constexpr size_t kStateKeysMax = large(65536);\n"),
@@ -356,6 +388,7 @@ def test_every_rule_has_a_case() -> None:
         rules.no_include_cycle,
         rules.package_layers,
         rules.classes_have_one_file,
+        rules.private_names_of_tests_differ,
         rules.limits_stand_once,
         rules.includes_are_shallow,
     }

@@ -113,6 +113,15 @@ STANDARD_MUTEX = re.compile(
 )
 TEST_NAME = re.compile(r"(?:TYPED_)?TEST(?:_[FP])?\(\w+, (\w+)\)")
 
+# --- Private names of C++ tests: what begins at the left margin of a file ---
+PRIVATE_NAME = re.compile(
+    r"^(?:(?:class|struct|enum class|enum) (?P<type>\w+)(?= [:{])"
+    r"|using (?P<alias>\w+ = [^;]+)"
+    r"|(?!using|return|namespace|TEST|template)\w[\w:<>,&* ]* \*?&?"
+    r"(?:(?P<value>\w+)(?= = |\{|;|\[)|(?P<function>\w+)\((?P<arguments>[^()]*)\)(?: const)? \{))",
+    re.MULTILINE,
+)
+
 # --- Documents that code and documents cite: "PROTOCOL.md, section 5.3", "docs/design.md" ---
 CITED = re.compile(
     r"([\w./-]*\w\.md)\b`?(?:,? sections? ([0-9.]*[0-9](?:(?:, | to | and )[0-9.]*[0-9])*))?"
@@ -452,6 +461,23 @@ def test_names_begin_with_a_subject(sources: Iterable[Source]) -> Iterator[str]:
                 yield f"{source.path}:{line}: {named[1]} does not begin with its subject"
 
 
+def private_names_of_tests_differ(sources: Iterable[Source]) -> Iterator[str]:
+    """One test program may compile several files as one unit, in which such names would meet."""
+    seen: dict[tuple[str, str], tuple[str, str]] = {}
+    for source in sources:
+        parts = source.path.split("/")
+        if source.suffix != ".cc" or not source.path.startswith("tests/cpp/") or parts[2] == "cuda":
+            continue
+        for found in PRIVATE_NAME.finditer(source.code):
+            alias = found["alias"] or ""
+            arguments = re.sub(r"\s*\b\w+(?=,|$)", "", found["arguments"] or "")
+            name = found["type"] or alias.split(" ")[0] or found["value"]
+            name = name or f"{found['function']}({arguments})"
+            path, text = seen.setdefault((parts[2], name), (source.path, alias))
+            if path != source.path and (alias != text or not alias):
+                yield f"{source.path}: {name} is also a name of {path}"
+
+
 def cited_documents_exist(sources: Iterable[Source]) -> Iterator[str]:
     """The document, and its numbered sections."""
     sources = list(sources)
@@ -588,6 +614,7 @@ ALL = (
     english_is_plain,
     mutexes_are_annotated,
     test_names_begin_with_a_subject,
+    private_names_of_tests_differ,
     cited_documents_exist,
     headers_open_with_their_name,
     named_functions_exist,

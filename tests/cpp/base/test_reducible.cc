@@ -7,7 +7,7 @@
 namespace pccl {
 namespace {
 
-bool has(const std::string& message, const char* word) {
+bool contains(const std::string& message, const char* word) {
   return message.find(word) != std::string::npos;
 }
 
@@ -25,17 +25,17 @@ TEST(Reducible, AsTheTypeAllows) {
       EXPECT_EQ(status.ok(), allowed) << text(op) << " of " << text(dtype);
       if (allowed) continue;
       EXPECT_EQ(status.code, Code::kInvalidArgument);
-      EXPECT_TRUE(has(status.message, text(dtype)) && has(status.message, text(op)))
+      EXPECT_TRUE(contains(status.message, text(dtype)) && contains(status.message, text(op)))
           << status.message;
     }
   }
 }
 
 TEST(Reducible, RefusalsSayWhatToDoInstead) {
-  EXPECT_TRUE(has(check_reducible(DType::kBool, ReduceOp::kAvg).message, "bool allows SUM"));
-  EXPECT_TRUE(has(check_reducible(DType::kBool, ReduceOp::kAvg).message, "a copy in float32"));
-  EXPECT_TRUE(has(check_reducible(DType::kFloat32, ReduceOp::kBxor).message, "allow SUM, AVG"));
-  EXPECT_TRUE(has(check_reducible(DType::kBytes, ReduceOp::kSum).message, "can be moved"));
+  EXPECT_TRUE(contains(check_reducible(DType::kBool, ReduceOp::kAvg).message, "bool allows SUM"));
+  EXPECT_TRUE(contains(check_reducible(DType::kBool, ReduceOp::kAvg).message, "a copy in float32"));
+  EXPECT_TRUE(contains(check_reducible(DType::kFloat32, ReduceOp::kBxor).message, "allow SUM, AVG"));
+  EXPECT_TRUE(contains(check_reducible(DType::kBytes, ReduceOp::kSum).message, "can be moved"));
 }
 
 Status quantizable(const WireFormat& format, DType dtype = DType::kFloat32,

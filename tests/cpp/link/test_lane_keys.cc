@@ -10,16 +10,16 @@ namespace {
 using protocol::Key;
 using protocol::LaneIdentity;
 
-constexpr PeerId kSelf{5}, kOther{8};
+constexpr PeerId kAcceptor{5}, kOther{8};
 constexpr uint64_t kRun = 99;
 
 LaneIdentity identity(PeerId dialler, uint32_t incarnation) {
-  return {dialler, kSelf, incarnation, 1};
+  return {dialler, kAcceptor, incarnation, 1};
 }
 
 struct LaneKeysTest : testing::Test {
   bool lets_in(PeerId dialler, uint32_t incarnation) const {
-    return keys.find(identity(dialler, incarnation), kSelf, kRun).has_value();
+    return keys.find(identity(dialler, incarnation), kAcceptor, kRun).has_value();
   }
   void accept_with(uint32_t incarnation) {
     keys.accept_with({incarnation, Key{{incarnation, 0, 0, 0}}});
@@ -43,10 +43,10 @@ TEST_F(LaneKeysTest, WithoutAKeyNobodyNeedsOne) {
 
 TEST_F(LaneKeysTest, AnOlderOrRepeatedKeyIsIgnored) {
   accept_with(2);
-  const auto before = keys.find(identity(kOther, 2), kSelf, kRun);
+  const auto before = keys.find(identity(kOther, 2), kAcceptor, kRun);
   keys.accept_with({2, Key{{7, 7, 7, 7}}});
   keys.accept_with({1, Key{{7, 7, 7, 7}}});
-  EXPECT_EQ(keys.find(identity(kOther, 2), kSelf, kRun), before);
+  EXPECT_EQ(keys.find(identity(kOther, 2), kAcceptor, kRun), before);
   EXPECT_FALSE(lets_in(kOther, 1));
 }
 

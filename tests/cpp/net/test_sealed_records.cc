@@ -13,8 +13,8 @@ namespace {
 constexpr auto kSuite = RecordCipher::Suite::kAes128Gcm;
 
 // One end; `own` and `others`: numbers of the secrets with which it and the other end seal.
-struct End {
-  End(uint8_t own, uint8_t others) {
+struct SealedEnd {
+  SealedEnd(uint8_t own, uint8_t others) {
     EXPECT_TRUE(records.begin_sending(kSuite, key_of(own)));
     EXPECT_TRUE(records.begin_receiving(kSuite, key_of(others)));
   }
@@ -47,11 +47,11 @@ struct End {
   SealedRecords records{queue};
 };
 
-struct Ends {
-  End a{1, 2}, b{2, 1};
+struct SealedEnds {
+  SealedEnd a{1, 2}, b{2, 1};
 };
 
-std::string a_text(size_t size) {
+std::string text_of_size(size_t size) {
   std::string text(size, ' ');
   std::mt19937_64 random{size};
   for (char& c : text) c = static_cast<char>(random());
@@ -59,16 +59,16 @@ std::string a_text(size_t size) {
 }
 
 TEST(SealedRecords, PiecesOfAnySizeGiveTheSameData) {
-  const std::string text = a_text(50'000);
+  const std::string text = text_of_size(50'000);
   for (const size_t piece : {1u, 4u, 5u, 6u, 16'406u, 16'407u, 60'000u}) {
-    Ends ends;
+    SealedEnds ends;
     ends.a.write(text);
     EXPECT_TRUE(ends.b.read(ends.a.take_outgoing(), piece) == text) << piece;
   }
 }
 
 TEST(SealedRecords, DataLieInTheReceivedBytes) {
-  Ends ends;
+  SealedEnds ends;
   ends.a.write("data");
   Bytes bytes = ends.a.take_outgoing();
   std::span<std::byte> rest = bytes;
@@ -78,7 +78,7 @@ TEST(SealedRecords, DataLieInTheReceivedBytes) {
 }
 
 TEST(SealedRecords, BothEndsReplaceTheirKeysAtTheSameTime) {
-  Ends ends;
+  SealedEnds ends;
   ends.a.records.replace_key_after(3);
   ends.b.records.replace_key_after(2);
   std::string at_a, at_b;
@@ -95,7 +95,7 @@ TEST(SealedRecords, BothEndsReplaceTheirKeysAtTheSameTime) {
 
 // Each record has a key of its own.
 TEST(SealedRecords, ManyNewKeysForLittleDataAreRefused) {
-  Ends ends;
+  SealedEnds ends;
   ends.a.records.replace_key_after(1);
   std::string received;
   uint64_t records = 0;
@@ -110,19 +110,19 @@ TEST(SealedRecords, ManyNewKeysForLittleDataAreRefused) {
 
 // An answer comes under the old key, and the data after it under the new one.
 TEST(SealedRecords, ARequestedKeyIsAnnounced) {
-  End end(1, 2);
+  SealedEnd end(1, 2);
   const Key secret = key_of(2);
   forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
   end.write("before");
   const Bytes request = raw_bytes(std::string("\x18\0\0\1\1", 5));
   EXPECT_EQ(end.read(other.seal(22, request)), "");
   end.write("after");
-  Ends peers;
+  SealedEnds peers;
   EXPECT_EQ(peers.b.read(end.take_outgoing()), "beforeafter");
 }
 
 TEST(SealedRecords, NothingIsAnsweredAfterClose) {
-  End end(1, 2);
+  SealedEnd end(1, 2);
   const Key secret = key_of(2);
   forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
   end.records.close();
@@ -132,14 +132,14 @@ TEST(SealedRecords, NothingIsAnsweredAfterClose) {
 }
 
 TEST(SealedRecords, PaddingIsRemoved) {
-  End end(1, 2);
+  SealedEnd end(1, 2);
   const Key secret = key_of(2);
   forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
   EXPECT_EQ(end.read(other.seal(raw_bytes(std::string("data\x17\0\0\0", 8)))), "data");
 }
 
 TEST(SealedRecords, AFailureIsAnnouncedUnderItsOwnNumber) {
-  Ends ends;
+  SealedEnds ends;
   ends.a.write("fine");
   Bytes bytes = ends.a.take_outgoing();
   bytes.back() ^= std::byte{1};
@@ -149,7 +149,7 @@ TEST(SealedRecords, AFailureIsAnnouncedUnderItsOwnNumber) {
 }
 
 TEST(SealedRecords, ACloseEndsTheData) {
-  Ends ends;
+  SealedEnds ends;
   ends.a.write("last");
   ends.a.records.close();
   EXPECT_EQ(ends.b.read(ends.a.take_outgoing() + raw_bytes("whatever follows")), "last");
@@ -157,8 +157,8 @@ TEST(SealedRecords, ACloseEndsTheData) {
 }
 
 TEST(SealedRecords, TheQueueIsBounded) {
-  Ends ends;
-  const std::string text = a_text(2 * SealedRecords::kOutgoingBytesMax);
+  SealedEnds ends;
+  const std::string text = text_of_size(2 * SealedRecords::kOutgoingBytesMax);
   const auto bytes = std::as_bytes(std::span(text));
   const size_t taken = ends.a.records.write(std::span(&bytes, 1)).value();
   EXPECT_LE(ends.a.queue.size(), SealedRecords::kOutgoingBytesMax);

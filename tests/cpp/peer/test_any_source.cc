@@ -7,7 +7,7 @@ namespace {
 
 using protocol::OpKind;
 
-const std::string kName = "recv(float32, 8 elements, from any rank)";
+const std::string kCall = "recv(float32, 8 elements, from any rank)";
 
 struct AnySourceTest : testing::Test {
   AnySourceTest() { t.become_member(); }
@@ -39,7 +39,7 @@ TEST_F(AnySourceTest, ItEndsAtItsTimeoutAndWithdrawsTheQuestion) {
   t.call(receive(5, "a", 2));
   t.call(receive(6, "a", 3));
   EXPECT_EQ(t.wait(2),
-            "finish call 5: operation timeout: " + kName +
+            "finish call 5: operation timeout: " + kCall +
                 " (a) reached its timeout of 2 s on rank 1: no rank had begun a send to it "
                 "under this tag\n");
   EXPECT_NE(t.wait(1).find("finish call 6: operation timeout: "), std::string::npos);

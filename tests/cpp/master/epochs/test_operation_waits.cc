@@ -8,7 +8,7 @@
 namespace pccl::master {
 namespace {
 
-using Peers = std::set<PeerId>;
+using PeerSet = std::set<PeerId>;
 
 struct OperationWaitsTest : testing::Test {
   void begin(PeerId peer, uint32_t sequence) {
@@ -64,16 +64,16 @@ TEST_F(OperationWaitsTest, ThoseWhoWaitAreCountedOverAllOperations) {
   begin(kA, 3);
   begin(kB, 4);
   const auto awaited = table.waits().awaited(kC, {});
-  EXPECT_EQ(awaited.by, (Peers{kA, kB}));
+  EXPECT_EQ(awaited.by, (PeerSet{kA, kB}));
   EXPECT_EQ(awaited.call, "all_reduce(sum, float32, 8 elements, world size 2) (#3)");
-  EXPECT_EQ(table.waits().awaited(kB, {}).by, (Peers{kA})) << "not itself";
-  EXPECT_EQ(table.waits().awaited(kC, {kB}).by, (Peers{kA})) << "without newcomers";
+  EXPECT_EQ(table.waits().awaited(kB, {}).by, (PeerSet{kA})) << "not itself";
+  EXPECT_EQ(table.waits().awaited(kC, {kB}).by, (PeerSet{kA})) << "without newcomers";
 }
 
 TEST_F(OperationWaitsTest, NobodyWaitsForWhomNothingConcerns) {
   begin_send_to_b();
-  EXPECT_EQ(table.waits().awaited(kB, {}).by, (Peers{kA}));
-  EXPECT_EQ(table.waits().awaited(kC, {}).by, Peers{});
+  EXPECT_EQ(table.waits().awaited(kB, {}).by, (PeerSet{kA}));
+  EXPECT_EQ(table.waits().awaited(kC, {}).by, PeerSet{});
   EXPECT_EQ(table.waits().awaited(kC, {}).call, "");
 }
 
@@ -81,11 +81,11 @@ TEST_F(OperationWaitsTest, ALeaverWaitsForNobody) {
   begin(kA, 0);
   EXPECT_TRUE(table.done(kA, op(0)).ok()) << "as a sender may be, before the others begin";
   ASSERT_EQ(table.waits().all().size(), 1u);
-  EXPECT_EQ(table.waits().awaited(kB, {}).by, Peers{kA});
+  EXPECT_EQ(table.waits().awaited(kB, {}).by, PeerSet{kA});
   table.leave(kA);
   EXPECT_TRUE(table.take_settled().empty()) << "the others can finish it";
   EXPECT_TRUE(table.waits().all().empty());
-  EXPECT_EQ(table.waits().awaited(kB, {}).by, Peers{});
+  EXPECT_EQ(table.waits().awaited(kB, {}).by, PeerSet{});
   begin(kB, 0);
   ASSERT_EQ(table.waits().all().size(), 1u);
   EXPECT_EQ(table.waits().all()[0].waiting, std::vector<uint32_t>{1});

@@ -8,7 +8,7 @@ namespace pccl::master {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr Duration kLimit = std::chrono::seconds(2);
+constexpr Duration kProbationTime = std::chrono::seconds(2);
 
 // A clock that advances by kLookAgain, the least time between two checks.
 struct ProbationTest : testing::Test {
@@ -18,7 +18,7 @@ struct ProbationTest : testing::Test {
     while (now < until) {
       now = now + Probation::kLookAgain;
       EXPECT_TRUE(probation.due(now));
-      const auto found = probation.look({{kA, awaited, elsewhere, {}}}, kLimit, now);
+      const auto found = probation.look({{kA, awaited, elsewhere, {}}}, kProbationTime, now);
       if (!found.empty()) return found;
     }
     return {};
@@ -28,29 +28,29 @@ struct ProbationTest : testing::Test {
 };
 
 TEST_F(ProbationTest, ANewcomerThatNoMemberAwaitsHasNoLimit) {
-  EXPECT_TRUE(run(10 * kLimit, "", "").empty());
+  EXPECT_TRUE(run(10 * kProbationTime, "", "").empty());
   EXPECT_FALSE(probation.deadline());
 }
 
 TEST_F(ProbationTest, TimeCountsFromWhenSomebodyWaits) {
-  EXPECT_TRUE(run(kLimit, "", "").empty());
+  EXPECT_TRUE(run(kProbationTime, "", "").empty());
   const Instant start = now + Probation::kLookAgain;
-  const auto found = run(2 * kLimit, "sync_shared_state", "");
+  const auto found = run(2 * kProbationTime, "sync_shared_state", "");
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peer, kA);
   EXPECT_EQ(found[0].why, "it did not call sync_shared_state within 2 s (PCCL_FIRST_CALL_TIMEOUT)");
-  EXPECT_EQ(now, start + kLimit + Probation::kLookAgain) << "the second look that finds it so";
+  EXPECT_EQ(now, start + kProbationTime + Probation::kLookAgain) << "the second look that finds it so";
 }
 
 TEST_F(ProbationTest, ACallEndsTheWait) {
-  EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
+  EXPECT_TRUE(run(kProbationTime - milliseconds(100), "a", "").empty());
   EXPECT_TRUE(run(Probation::kLookAgain, "", "").empty());
-  EXPECT_TRUE(run(kLimit - milliseconds(100), "b", "").empty());
+  EXPECT_TRUE(run(kProbationTime - milliseconds(100), "b", "").empty());
 }
 
 TEST_F(ProbationTest, ANewcomerThatWaitsElsewhereIsFoundSoon) {
   const Instant start = now;
-  const auto found = run(kLimit, "sync_shared_state", "barrier (#0)");
+  const auto found = run(kProbationTime, "sync_shared_state", "barrier (#0)");
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].why, "it called barrier (#0), and the others sync_shared_state");
   EXPECT_LE(now - start, Probation::kElsewhereMax + 3 * Probation::kLookAgain);
@@ -65,15 +65,15 @@ TEST_F(ProbationTest, ACallElsewhereThatIsFollowedByTheRightOneIsNoMistake) {
 
 TEST_F(ProbationTest, TakingPartRestartsItsTime) {
   for (int i = 0; i < 5; ++i) {
-    EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
+    EXPECT_TRUE(run(kProbationTime - milliseconds(100), "a", "").empty());
     probation.restart(kA);
   }
 }
 
 TEST_F(ProbationTest, LooksAreRareAndNoneIsForgotten) {
   EXPECT_TRUE(probation.due(now));
-  probation.look({{kA, "a", "", ""}}, kLimit, now);
-  EXPECT_EQ(probation.deadline(), now + kLimit);
+  probation.look({{kA, "a", "", ""}}, kProbationTime, now);
+  EXPECT_EQ(probation.deadline(), now + kProbationTime);
   const Instant soon = now + milliseconds(1);
   EXPECT_FALSE(probation.due(soon)) << "something has happened, and is looked at later";
   EXPECT_EQ(probation.deadline(), now + Probation::kLookAgain);
@@ -84,20 +84,20 @@ TEST_F(ProbationTest, LooksAreRareAndNoneIsForgotten) {
 TEST_F(ProbationTest, ASilentPeerIsNotOverdueBeforeTwoLooksHaveHeardIt) {
   Probation::Seen silent{kA, "a", "", ""};
   silent.silent = true;
-  for (now = now + Probation::kLookAgain; now < Instant{} + 2 * kLimit;
+  for (now = now + Probation::kLookAgain; now < Instant{} + 2 * kProbationTime;
        now = now + Probation::kLookAgain) {
-    EXPECT_TRUE(probation.look({silent}, kLimit, now).empty());
+    EXPECT_TRUE(probation.look({silent}, kProbationTime, now).empty());
   }
   EXPECT_EQ(probation.deadline(), now) << "it is looked at again soon";
-  EXPECT_TRUE(probation.look({{kA, "a", "", ""}}, kLimit, now).empty());
-  EXPECT_EQ(probation.look({{kA, "a", "", ""}}, kLimit, now + Probation::kLookAgain).size(), 1u);
+  EXPECT_TRUE(probation.look({{kA, "a", "", ""}}, kProbationTime, now).empty());
+  EXPECT_EQ(probation.look({{kA, "a", "", ""}}, kProbationTime, now + Probation::kLookAgain).size(), 1u);
 }
 
 TEST_F(ProbationTest, APauseOfTheMasterRestartsAllTimes) {
-  EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
+  EXPECT_TRUE(run(kProbationTime - milliseconds(100), "a", "").empty());
   probation.restart();
   EXPECT_FALSE(probation.deadline());
-  EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
+  EXPECT_TRUE(run(kProbationTime - milliseconds(100), "a", "").empty());
 }
 
 }  // namespace

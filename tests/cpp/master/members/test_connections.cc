@@ -8,7 +8,7 @@
 namespace pccl::master {
 namespace {
 
-constexpr ConnectionId kOne{1}, kTwo{2};
+constexpr ConnectionId kConnection{1}, kOtherConnection{2};
 
 class ConnectionsTest : public testing::Test {
  protected:
@@ -41,33 +41,33 @@ class ConnectionsTest : public testing::Test {
 };
 
 TEST_F(ConnectionsTest, EachPhaseHasItsOwnVocabulary) {
-  connections.accept(kOne, "10.0.0.1", false);
-  EXPECT_TRUE(allows(kOne, protocol::Hello{}));
-  EXPECT_TRUE(allows(kOne, protocol::Resume{}));
-  EXPECT_FALSE(allows(kOne, protocol::Register{}));
-  EXPECT_FALSE(allows(kOne, protocol::Ping{}));
-  connections.admit(kOne, kA, {0}, ConnectionPhase::kWelcomed);
-  EXPECT_FALSE(allows(kOne, protocol::Hello{}));
-  EXPECT_TRUE(allows(kOne, protocol::Register{}));
-  EXPECT_FALSE(allows(kOne, protocol::LinkReport{}));
+  connections.accept(kConnection, "10.0.0.1", false);
+  EXPECT_TRUE(allows(kConnection, protocol::Hello{}));
+  EXPECT_TRUE(allows(kConnection, protocol::Resume{}));
+  EXPECT_FALSE(allows(kConnection, protocol::Register{}));
+  EXPECT_FALSE(allows(kConnection, protocol::Ping{}));
+  connections.admit(kConnection, kA, {0}, ConnectionPhase::kWelcomed);
+  EXPECT_FALSE(allows(kConnection, protocol::Hello{}));
+  EXPECT_TRUE(allows(kConnection, protocol::Register{}));
+  EXPECT_FALSE(allows(kConnection, protocol::LinkReport{}));
   connections.enter(kA, ConnectionPhase::kRegistered);
-  EXPECT_FALSE(allows(kOne, protocol::Begin{}));
-  EXPECT_TRUE(allows(kOne, protocol::LinkReport{}));
-  EXPECT_FALSE(allows(kOne, protocol::Vote{}));
+  EXPECT_FALSE(allows(kConnection, protocol::Begin{}));
+  EXPECT_TRUE(allows(kConnection, protocol::LinkReport{}));
+  EXPECT_FALSE(allows(kConnection, protocol::Vote{}));
   connections.enter(kA, ConnectionPhase::kMember);
-  EXPECT_TRUE(allows(kOne, protocol::Vote{}));
-  EXPECT_TRUE(allows(kOne, protocol::Begin{}));
+  EXPECT_TRUE(allows(kConnection, protocol::Vote{}));
+  EXPECT_TRUE(allows(kConnection, protocol::Begin{}));
   for (const protocol::Message& masters : std::vector<protocol::Message>{
            protocol::Welcome{}, protocol::EpochStart{}, protocol::Verdicts{}, protocol::Kicked{}}) {
-    EXPECT_FALSE(allows(kOne, masters)) << protocol::name(masters);
+    EXPECT_FALSE(allows(kConnection, masters)) << protocol::name(masters);
   }
 }
 
 TEST_F(ConnectionsTest, APeerHasOneConnection) {
-  open(kOne, kA);
-  open(kTwo, kA);
+  open(kConnection, kA);
+  open(kOtherConnection, kA);
   EXPECT_EQ(done(), (Lines{"1 closed"}));
-  EXPECT_EQ(connections.find(kOne), nullptr);
+  EXPECT_EQ(connections.find(kConnection), nullptr);
   connections.send(kA, protocol::Leave{});
   EXPECT_EQ(done(), (Lines{"2 Leave"}));
   connections.close(kA);
@@ -77,18 +77,18 @@ TEST_F(ConnectionsTest, APeerHasOneConnection) {
 }
 
 TEST_F(ConnectionsTest, SilenceIsCountedInTicks) {
-  open(kOne, kA);
-  open(kTwo, kB);
+  open(kConnection, kA);
+  open(kOtherConnection, kB);
   for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) {
     EXPECT_TRUE(connections.beat().empty()) << tick;
-    EXPECT_TRUE(allows(kTwo, protocol::Ping{}));
+    EXPECT_TRUE(allows(kOtherConnection, protocol::Ping{}));
   }
-  EXPECT_EQ(connections.beat(), std::vector{kOne});
+  EXPECT_EQ(connections.beat(), std::vector{kConnection});
 }
 
 TEST_F(ConnectionsTest, PingsWhoWasNotSpokenToForSomeTicks) {
-  open(kOne, kA);
-  open(kTwo, kB);
+  open(kConnection, kA);
+  open(kOtherConnection, kB);
   for (int tick = 1; tick < protocol::kTicksPerPing; ++tick) connections.beat();
   connections.send(kB, protocol::Pong{});
   EXPECT_EQ(done(), (Lines{"2 Pong"}));
@@ -101,7 +101,7 @@ TEST_F(ConnectionsTest, PingsWhoWasNotSpokenToForSomeTicks) {
 }
 
 TEST_F(ConnectionsTest, TheNextPongConfirmsImportantMessages) {
-  open(kOne, kA);
+  open(kConnection, kA);
   EXPECT_TRUE(connections.confirmed());
   connections.send(kA, protocol::Forget{});
   EXPECT_TRUE(connections.confirmed()) << "links are said again when they matter";
@@ -111,16 +111,16 @@ TEST_F(ConnectionsTest, TheNextPongConfirmsImportantMessages) {
   connections.beat();
   EXPECT_EQ(done(), (Lines{"1 Ping"})) << "at once";
   EXPECT_FALSE(connections.confirmed());
-  EXPECT_TRUE(connections.confirm(kOne, 1).ok());
+  EXPECT_TRUE(connections.confirm(kConnection, 1).ok());
   EXPECT_TRUE(connections.confirmed());
   connections.send(kA, protocol::Answer{});
   done();
   connections.request_confirmations();
   connections.request_confirmations();
   EXPECT_EQ(done(), (Lines{"1 Ping"})) << "once";
-  EXPECT_FALSE(connections.confirm(kOne, 3).ok()) << "a Pong to a Ping that was never sent";
-  EXPECT_TRUE(connections.confirm(kOne, 2).ok());
-  EXPECT_FALSE(connections.confirm(kOne, 1).ok()) << "Pongs come in order";
+  EXPECT_FALSE(connections.confirm(kConnection, 3).ok()) << "a Pong to a Ping that was never sent";
+  EXPECT_TRUE(connections.confirm(kConnection, 2).ok());
+  EXPECT_FALSE(connections.confirm(kConnection, 1).ok()) << "Pongs come in order";
   EXPECT_TRUE(connections.confirmed());
 }
 

@@ -13,7 +13,7 @@ namespace {
 using protocol::kRunsMax;
 using protocol::kRunsPerNetworkMax;
 using std::chrono::seconds;
-using Phase = Registry::Phase;
+using RunPhase = Registry::Phase;
 
 constexpr UnixSeconds kKept = 30 * kDay;
 
@@ -51,7 +51,7 @@ class RegistryTest : public testing::Test {
     while (registry.find(run)->connections > 0) registry.disconnected(run, now);
     registry.over(run, std::move(states), clock);
   }
-  Phase phase(const std::string& run) { return registry.find(run)->phase; }
+  RunPhase phase(const std::string& run) { return registry.find(run)->phase; }
   bool known(const std::string& run) { return registry.find(run).has_value(); }
 
   Registry registry{kKept};
@@ -62,16 +62,16 @@ class RegistryTest : public testing::Test {
 
 TEST_F(RegistryTest, ARunIsFoundedThenAwayThenALine) {
   EXPECT_TRUE(admit("r").opened);
-  EXPECT_EQ(phase("r"), Phase::kFounding);
+  EXPECT_EQ(phase("r"), RunPhase::kFounding);
   registry.connected("r");
   EXPECT_FALSE(admit("r").opened) << "it lives";
   registry.founded("r");
-  EXPECT_EQ(phase("r"), Phase::kTraining);
+  EXPECT_EQ(phase("r"), RunPhase::kTraining);
   registry.disconnected("r", now);
-  EXPECT_EQ(phase("r"), Phase::kAway);
+  EXPECT_EQ(phase("r"), RunPhase::kAway);
   const auto line = registry.over("r", {state()}, clock);
   EXPECT_EQ(line, (FinishedRun{"10.0.0.1", clock, {state()}}));
-  EXPECT_EQ(phase("r"), Phase::kFinished);
+  EXPECT_EQ(phase("r"), RunPhase::kFinished);
   const auto again = admit("r", "10.0.0.2");
   EXPECT_TRUE(again.opened);
   EXPECT_EQ(again.states, (std::vector{state()})) << "its name brings them back";
@@ -258,8 +258,8 @@ TEST_F(RegistryTest, AJournalBringsBackBothKinds) {
   registry.restore("line", {"10.0.0.1", clock - 5, {state()}});
   registry.restore("trains", "10.0.0.2", true, now + seconds(60), clock);
   registry.restore("founds", "10.0.0.3", false, now + seconds(60), clock);
-  EXPECT_EQ(phase("line"), Phase::kFinished);
-  EXPECT_EQ(phase("trains"), Phase::kAway);
+  EXPECT_EQ(phase("line"), RunPhase::kFinished);
+  EXPECT_EQ(phase("trains"), RunPhase::kAway);
   EXPECT_EQ(registry.expire(now + seconds(60)).at(0).run, "founds");
   EXPECT_EQ(registry.list().size(), 3u);
 }
@@ -270,7 +270,7 @@ TEST_F(RegistryTest, ARandomWalkLeavesNothingBehind) {
   for (int step = 0; step < 20000; ++step) {
     const std::string run = "r" + std::to_string(random() % 40);
     const auto listed = registry.find(run);
-    const bool lives = listed && listed->phase != Phase::kFinished;
+    const bool lives = listed && listed->phase != RunPhase::kFinished;
     switch (random() % 7) {
       case 0: admit(run, "10.0.0." + std::to_string(random() % 3)); break;
       case 1:
@@ -294,7 +294,7 @@ TEST_F(RegistryTest, ARandomWalkLeavesNothingBehind) {
     registry.check();
   }
   for (const auto& [run, listed] : registry.list()) {
-    if (listed.phase != Phase::kFinished) finish(run);
+    if (listed.phase != RunPhase::kFinished) finish(run);
   }
   registry.forget_old(clock + kKept);
   EXPECT_TRUE(registry.list().empty());
