@@ -321,7 +321,8 @@ def test_class_in_two_files_is_found() -> None:
     "text",
     [
         "constexpr Duration kLimit = seconds(2);",
-        "constexpr PeerId kLimit{2}, kOther{3};",
+        "constexpr PeerId kLimit{2};",
+        "constexpr PeerId kFirst{2}, kLimit{3};",
         "struct End {",
         "struct End : FrameSink {",
         "const std::vector<int> kList[] = {1};",
@@ -332,6 +333,7 @@ def test_class_in_two_files_is_found() -> None:
 def test_name_of_two_test_files_is_found(text: str) -> None:
     here = source("tests/cpp/net/test_lane.cc", f"namespace {{\n{text}\n}}\n")
     same = text.replace("bytes", "size").replace("std::vector", "std::list")
+    same = same.replace("kFirst", "kOther")
     there = source("tests/cpp/net/shell/test_loop.cc", same)
     assert list(rules.private_names_of_tests_differ([here, there]))
     for path, other in (

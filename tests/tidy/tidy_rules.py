@@ -118,7 +118,7 @@ PRIVATE_NAME = re.compile(
     r"^(?:(?:class|struct|enum class|enum) (?P<type>\w+)(?= [:{])"
     r"|using (?P<alias>\w+ = [^;]+)"
     r"|(?!using|return|namespace|TEST|template)\w[\w:<>,&* ]* \*?&?"
-    r"(?:(?P<value>\w+)(?= = |\{|;|\[)|(?P<function>\w+)\((?P<arguments>[^()]*)\)(?: const)? \{))",
+    r"(?:(?P<value>\w+)(?= = |\{|;|\[)(?P<more>[^\n]*)|(?P<function>\w+)\((?P<arguments>[^()]*)\)(?: const)? \{))",
     re.MULTILINE,
 )
 
@@ -468,14 +468,24 @@ def private_names_of_tests_differ(sources: Iterable[Source]) -> Iterator[str]:
         parts = source.path.split("/")
         if source.suffix != ".cc" or not source.path.startswith("tests/cpp/") or parts[2] == "cuda":
             continue
-        for found in PRIVATE_NAME.finditer(source.code):
-            alias = found["alias"] or ""
-            arguments = re.sub(r"\s*\b\w+(?=,|$)", "", found["arguments"] or "")
-            name = found["type"] or alias.split(" ")[0] or found["value"]
-            name = name or f"{found['function']}({arguments})"
+        for name, alias in _private_names(source):
             path, text = seen.setdefault((parts[2], name), (source.path, alias))
             if path != source.path and (alias != text or not alias):
                 yield f"{source.path}: {name} is also a name of {path}"
+
+
+def _private_names(source: Source) -> Iterator[tuple[str, str]]:
+    """Return each name, a function's with the types of its arguments, and the text of an alias."""
+    for found in PRIVATE_NAME.finditer(source.code):
+        if alias := found["alias"]:
+            yield alias.split(" ")[0], alias
+        elif found["function"]:
+            arguments = re.sub(r"\s*\b\w+(?=,|$)", "", found["arguments"])
+            yield f"{found['function']}({arguments})", ""
+        else:
+            yield found["type"] or found["value"], ""
+            for name in re.findall(r", (\w+)(?=\{| = )", found["more"] or ""):
+                yield name, ""
 
 
 def cited_documents_exist(sources: Iterable[Source]) -> Iterator[str]:

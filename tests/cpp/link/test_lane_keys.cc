@@ -10,16 +10,16 @@ namespace {
 using protocol::Key;
 using protocol::LaneIdentity;
 
-constexpr PeerId kAcceptor{5}, kOther{8};
+constexpr PeerId kOwn{5}, kForeign{8};
 constexpr uint64_t kRun = 99;
 
 LaneIdentity identity(PeerId dialler, uint32_t incarnation) {
-  return {dialler, kAcceptor, incarnation, 1};
+  return {dialler, kOwn, incarnation, 1};
 }
 
 struct LaneKeysTest : testing::Test {
   bool lets_in(PeerId dialler, uint32_t incarnation) const {
-    return keys.find(identity(dialler, incarnation), kAcceptor, kRun).has_value();
+    return keys.find(identity(dialler, incarnation), kOwn, kRun).has_value();
   }
   void accept_with(uint32_t incarnation) {
     keys.accept_with({incarnation, Key{{incarnation, 0, 0, 0}}});
@@ -34,33 +34,33 @@ struct LaneKeysTest : testing::Test {
 
 TEST_F(LaneKeysTest, WithoutAKeyNobodyNeedsOne) {
   EXPECT_FALSE(keys.required());
-  forget(kOther);
-  EXPECT_FALSE(lets_in(kOther, 1));
+  forget(kForeign);
+  EXPECT_FALSE(lets_in(kForeign, 1));
   accept_with(1);
   EXPECT_TRUE(keys.required());
-  EXPECT_TRUE(lets_in(kOther, 1));
+  EXPECT_TRUE(lets_in(kForeign, 1));
 }
 
 TEST_F(LaneKeysTest, AnOlderOrRepeatedKeyIsIgnored) {
   accept_with(2);
-  const auto before = keys.find(identity(kOther, 2), kAcceptor, kRun);
+  const auto before = keys.find(identity(kForeign, 2), kOwn, kRun);
   keys.accept_with({2, Key{{7, 7, 7, 7}}});
   keys.accept_with({1, Key{{7, 7, 7, 7}}});
-  EXPECT_EQ(keys.find(identity(kOther, 2), kAcceptor, kRun), before);
-  EXPECT_FALSE(lets_in(kOther, 1));
+  EXPECT_EQ(keys.find(identity(kForeign, 2), kOwn, kRun), before);
+  EXPECT_FALSE(lets_in(kForeign, 1));
 }
 
 TEST_F(LaneKeysTest, AGonePeerIsRefusedUntilALaterMasterNamesItAgain) {
   accept_with(1);
   accept_with(2);
-  forget(kOther);
-  EXPECT_FALSE(lets_in(kOther, 1));
-  EXPECT_FALSE(lets_in(kOther, 2));
+  forget(kForeign);
+  EXPECT_FALSE(lets_in(kForeign, 1));
+  EXPECT_FALSE(lets_in(kForeign, 2));
   accept_with(3);
-  EXPECT_FALSE(lets_in(kOther, 2));
-  EXPECT_TRUE(lets_in(kOther, 3)) << "it waited for its admission, and the master was restarted";
+  EXPECT_FALSE(lets_in(kForeign, 2));
+  EXPECT_TRUE(lets_in(kForeign, 3)) << "it waited for its admission, and the master was restarted";
   accept_with(4);
-  EXPECT_TRUE(lets_in(kOther, 4));
+  EXPECT_TRUE(lets_in(kForeign, 4));
 }
 
 TEST_F(LaneKeysTest, TheOldestGonePeerMakesRoom) {

@@ -5,7 +5,7 @@
 namespace pccl::master {
 namespace {
 
-constexpr ConnectionId kFirst{1}, kSecond{2}, kThree{3};
+constexpr ConnectionId kFirst{1}, kSecond{2}, kThird{3};
 
 TEST(Holdings, LetAllBeUpToTheBudget) {
   Holdings holdings(100);
@@ -20,9 +20,9 @@ TEST(Holdings, NameTheLargestOfThePartyThatHasMost) {
   Holdings holdings(100);
   holdings.set(kFirst, 7, 50);
   holdings.set(kSecond, 8, 30);
-  holdings.set(kThree, 8, 31);
-  EXPECT_EQ(holdings.excess(), kThree) << "one connection has more, another party";
-  holdings.forget(kThree);
+  holdings.set(kThird, 8, 31);
+  EXPECT_EQ(holdings.excess(), kThird) << "one connection has more, another party";
+  holdings.forget(kThird);
   EXPECT_FALSE(holdings.excess().has_value());
   EXPECT_EQ(holdings.total(), 80u);
   holdings.check();
@@ -37,7 +37,7 @@ TEST(Holdings, KnowWhoHasChangedItsParty) {
   holdings.set(kSecond, 0, 8);
   EXPECT_EQ(holdings.excess(), kSecond);
   EXPECT_EQ(holdings.of(kFirst), 4u);
-  EXPECT_EQ(holdings.of(kThree), 0u);
+  EXPECT_EQ(holdings.of(kThird), 0u);
   holdings.check();
 }
 
