@@ -12,7 +12,7 @@ namespace {
 
 using protocol::equal_shares;
 
-constexpr double kMbit = 1e6 / 8, kMegabyte = 1e6;
+constexpr double kMbit = 1e6 / 8, kMegabytes = 1e6;
 
 Tour join_order(size_t members) {
   Tour order(members);
@@ -45,9 +45,9 @@ Network equal_hosts(size_t members, double mbit, double hop) {
 
 TEST(PatternTime, EqualHostsDifferInTheHopsAlone) {
   const Network network = equal_hosts(8, 200, 0.01);
-  const double by_rate = 1.75 * 80 * kMegabyte / (200 * kMbit);
-  EXPECT_NEAR(ring_seconds(network, join_order(8), 80 * kMegabyte), by_rate + 15 * 0.01, 1e-6);
-  EXPECT_NEAR(direct_seconds(network, equal_shares(8), 80 * kMegabyte), by_rate + 3 * 0.01, 1e-6);
+  const double by_rate = 1.75 * 80 * kMegabytes / (200 * kMbit);
+  EXPECT_NEAR(ring_seconds(network, join_order(8), 80 * kMegabytes), by_rate + 15 * 0.01, 1e-6);
+  EXPECT_NEAR(direct_seconds(network, equal_shares(8), 80 * kMegabytes), by_rate + 3 * 0.01, 1e-6);
 }
 
 TEST(PatternTime, ARingTakesThePlannersTimePlusTheLastWord) {
@@ -59,8 +59,8 @@ TEST(PatternTime, ARingTakesThePlannersTimePlusTheLastWord) {
     }
   }
   const Tour order = {0, 2, 1, 3};
-  const double planned = seconds(ring_of(paths, order), 16 * kMegabyte);
-  EXPECT_NEAR(ring_seconds(Network(paths), order, 16 * kMegabyte), planned + 0.04, 1e-9);
+  const double planned = seconds(ring_of(paths, order), 16 * kMegabytes);
+  EXPECT_NEAR(ring_seconds(Network(paths), order, 16 * kMegabytes), planned + 0.04, 1e-9);
 }
 
 // A home with a slow uplink sends its tensor once, where a ring makes it send 1.5.
@@ -81,7 +81,7 @@ TEST(PatternTime, ASharedTrunkIsForTheRing) {
   std::vector<bool> west = east;
   west.flip();
   network.trunks = {{east, west, 200 * kMbit}, {west, east, 200 * kMbit}};
-  const double bytes = 64 * kMegabyte;
+  const double bytes = 64 * kMegabytes;
   EXPECT_GT(direct_seconds(network, equal_shares(8), bytes),
             1.5 * best_ring_seconds(network, bytes));
 }
