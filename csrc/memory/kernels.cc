@@ -226,29 +226,23 @@ void reduce(const Reduction& reduction, int held, std::byte* destination, const 
 #if PCCL_X86
 namespace {
 
-constexpr size_t kLine = 64, kPage = 4096;
+constexpr size_t kLine = 64;
 
-// REQUIRES: `to` starts a line. Copies whole lines.
+// REQUIRES: `to` starts a line. Copies whole lines. All loads of a line come before its stores, so
+// that the line leaves the write buffer at once. The prefetch crosses the ends of pages, where the
+// processor's own prefetch stops.
 void stream(std::byte* to, const std::byte* from, size_t bytes) {
-  constexpr size_t kStep = sizeof(__m128i);
-  for (size_t at = 0; at < bytes; at += kStep) {
-    const __m128i piece = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), piece);
-  }
-}
-
-// Copies kPages pages side by side. The processor loads a page ahead of the reader, and starts anew
-// in each page: with several at a time there is always one whose lines are here. That is a third
-// faster than one page after another.
-constexpr size_t kPages = 8;
-void stream_pages(std::byte* to, const std::byte* from) {
-  constexpr size_t kStretch = 2 * kLine, kAhead = 256;
-  for (size_t at = 0; at < kPage; at += kStretch) {
-    for (size_t page = at; page < kPages * kPage; page += kPage) {
-      for (size_t line = 0; line < kStretch; line += kLine)
-        _mm_prefetch(reinterpret_cast<const char*>(from + page + line + kAhead), _MM_HINT_T0);
-      stream(to + page, from + page, kStretch);
-    }
+  constexpr size_t kAhead = 1024;
+  for (size_t at = 0; at < bytes; at += kLine) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
+    const auto* const source = reinterpret_cast<const __m128i*>(from + at);
+    auto* const target = reinterpret_cast<__m128i*>(to + at);
+    const __m128i first = _mm_loadu_si128(source), second = _mm_loadu_si128(source + 1);
+    const __m128i third = _mm_loadu_si128(source + 2), fourth = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, first);
+    _mm_stream_si128(target + 1, second);
+    _mm_stream_si128(target + 2, third);
+    _mm_stream_si128(target + 3, fourth);
   }
 }
 
@@ -264,11 +258,6 @@ void save_past_cache(std::byte* to, const std::byte* from, size_t bytes) {
     to += head;
     from += head;
     bytes -= head;
-    for (; bytes >= kPages * kPage; bytes -= kPages * kPage) {
-      stream_pages(to, from);
-      to += kPages * kPage;
-      from += kPages * kPage;
-    }
     const size_t lines = bytes / kLine * kLine;
     stream(to, from, lines);
     to += lines;
