@@ -3,8 +3,14 @@
 #define XXH_INLINE_ALL  // no library to ship, and no symbol that another library could override
 #include <xxhash.h>
 
+#include "csrc/base/cpu.h"
+#include "csrc/net/checksum_wide.h"
+
 namespace pccl::net {
 namespace {
+
+// Below this size the choice costs more than it gains.
+constexpr size_t kWideBytesMin = 1024;
 
 XXH3_state_t* state(std::byte* bytes) { return reinterpret_cast<XXH3_state_t*>(bytes); }
 const XXH3_state_t* state(const std::byte* bytes) {
@@ -19,7 +25,11 @@ void Checksum::reset() {
 }
 
 void Checksum::add(std::span<const std::byte> bytes) {
-  if (!bytes.empty()) XXH3_64bits_update(state(state_), bytes.data(), bytes.size());
+  if (bytes.size() >= kWideBytesMin && has_wide_vectors()) {
+    add_wide(state_, bytes.data(), bytes.size());
+  } else if (!bytes.empty()) {
+    XXH3_64bits_update(state(state_), bytes.data(), bytes.size());
+  }
 }
 
 uint32_t Checksum::value() const {
@@ -27,7 +37,9 @@ uint32_t Checksum::value() const {
 }
 
 uint32_t checksum(std::span<const std::byte> bytes) {
-  return static_cast<uint32_t>(XXH3_64bits(bytes.data(), bytes.size()));
+  const bool wide = bytes.size() >= kWideBytesMin && has_wide_vectors();
+  return static_cast<uint32_t>(wide ? hash_wide(bytes.data(), bytes.size())
+                                    : XXH3_64bits(bytes.data(), bytes.size()));
 }
 
 }  // namespace pccl::net

@@ -1,0 +1,16 @@
+// checksum_wide: XXH3 with AVX2 instructions, in a file of its own because the compiler may use them
+// everywhere in it. Only Checksum calls it. The results are those of every other build of XXH3.
+// Any thread may call these functions. REQUIRES: has_wide_vectors().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pccl::net {
+
+// Adds bytes to an XXH3_state_t of 64 bits.
+void add_wide(void* state, const void* bytes, size_t size);
+// The hash of these bytes alone.
+uint64_t hash_wide(const void* bytes, size_t size);
+
+}  // namespace pccl::net
