@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/base/little_endian.h"
@@ -163,7 +164,12 @@ Status FrameReader::take(std::span<const std::byte> bytes) {
     if (expects_ == Expects::kTrailer) count = std::min(count, kFrameTrailerBytes - buffered_);
     std::copy_n(bytes.begin(), count, to.begin());
     bytes = bytes.subspan(count);
-    if (Status status = filled(count); !status.ok()) return status;
+    if (expects_ == Expects::kPayload && refused_.ok()) {
+      payload_copied(count);
+      if (at_ == length_) report();
+    } else if (Status status = filled(count); !status.ok()) {
+      return status;
+    }
   }
   return refused_;
 }
@@ -205,7 +211,7 @@ void FrameReader::parse_header(std::span<const std::byte, kFrameHeaderBytes> byt
   const FrameHeader& header = decoded.value();
   if (header.type != FrameType::kChunk) return sink_->on_frame(header);
   length_ = header.length;
-  at_ = 0;
+  at_ = reported_ = 0;
   expects_ = length_ > 0 ? Expects::kPayload : Expects::kTrailer;
   const std::span<std::byte> landing = sink_->on_chunk(header);
   if (sink_ == nullptr) return;
@@ -217,14 +223,23 @@ void FrameReader::parse_header(std::span<const std::byte, kFrameHeaderBytes> byt
 
 // `bytes` more bytes of the payload were read into space() or copied by parse_buffer().
 void FrameReader::payload_arrived(size_t bytes) {
+  payload_copied(bytes);
+  report();
+}
+
+void FrameReader::payload_copied(size_t bytes) {
   PCCL_DCHECK(expects_ == Expects::kPayload && bytes <= payload_rest());
-  const size_t from = at_;
   at_ += bytes;
   if (at_ == length_) expects_ = Expects::kTrailer;
-  if (landing_.empty()) return;
-  if (verify_) sum_.add(landing_.subspan(from, bytes));
+}
+
+void FrameReader::report() {
+  PCCL_DCHECK(reported_ <= at_);
+  const size_t from = std::exchange(reported_, at_);
+  if (landing_.empty() || from == at_) return;
+  if (verify_) sum_.add(landing_.subspan(from, at_ - from));
   PCCL_DCHECK(landing_.size() == length_ && sink_ != nullptr);
-  sink_->on_piece(from, bytes);
+  sink_->on_piece(from, at_ - from);
 }
 
 void FrameReader::parse_trailer(std::span<const std::byte, kFrameTrailerBytes> bytes) {

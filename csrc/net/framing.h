@@ -68,8 +68,10 @@ class FrameReader {
   // their number to filled().
   std::span<std::byte> space();
   Status filled(size_t bytes);
-  // Copies bytes that lie elsewhere to their places: space() and filled() for all of them.
+  // Copies bytes that lie elsewhere to their places. The sink learns about the bytes of an
+  // incomplete payload at the next report(), so that a piece may consist of many such spans.
   Status take(std::span<const std::byte> bytes);
+  void report();
 
   // Stops using the landing of the current chunk, if there is one. The rest of the payload is
   // discarded.
@@ -89,6 +91,7 @@ class FrameReader {
   void parse_header(std::span<const std::byte, protocol::kFrameHeaderBytes> bytes);
   void parse_trailer(std::span<const std::byte, protocol::kFrameTrailerBytes> bytes);
   void payload_arrived(size_t bytes);
+  void payload_copied(size_t bytes);
   size_t payload_rest() const {
     PCCL_DCHECK(at_ <= length_);
     return length_ - at_;
@@ -104,7 +107,8 @@ class FrameReader {
   // The current chunk.
   std::span<std::byte> landing_;  // empty: its payload is discarded
   size_t length_ = 0;
-  size_t at_ = 0;
+  size_t at_ = 0;        // bytes of the payload that have arrived
+  size_t reported_ = 0;  // and those that the sink knows
   bool verify_ = false;
   Checksum sum_;
   std::vector<std::byte> discarded_;  // memory for discarded payload; allocated at first use

@@ -140,8 +140,11 @@ void Lane::Impl::receive_until_dry() {
           channel.encrypted() ? reader.take(received.bytes) : reader.filled(received.bytes.size());
       if (dead) return;
       if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
-      loop->run_deferred();
     }
+    if (channel.holds_input()) continue;
+    reader.report();
+    if (dead) return;
+    loop->run_deferred();
     if (received.dry) break;
   }
   // The handshake may have produced bytes to send, or allows queued bytes to leave.

@@ -65,6 +65,7 @@ class Recorder : public FrameSink {
   void on_piece(size_t at, size_t bytes) override {
     EXPECT_EQ(at, landed);
     landed = at + bytes;
+    ++pieces;
     if (during_piece) during_piece();
   }
   void on_chunk_end(bool valid) override {
@@ -72,6 +73,7 @@ class Recorder : public FrameSink {
     ends.push_back(valid);
   }
 
+  size_t pieces = 0;
   std::vector<FrameHeader> frames, chunks;
   std::vector<bool> ends;
   Bytes landing;
@@ -225,6 +227,32 @@ TEST(FrameReader, LandsWhatCameWithTheHeaderAndThenInPlace) {
   EXPECT_EQ(reader.space().size(), 19000u);
   EXPECT_EQ(reader.certain(), 19008u);
   ASSERT_TRUE(give(reader, std::span(stream).subspan(64 + 1000)).ok());
+  EXPECT_EQ(sink.ends, (std::vector<bool>{true}));
+  EXPECT_EQ(sink.landing, payload);
+}
+
+TEST(FrameReader, CopiedSpansBecomeOnePiece) {
+  std::mt19937_64 random{2};
+  FrameWriter writer;
+  const Bytes payload = random_bytes(random, 20000);
+  writer.push_chunk(chunk(1, payload.size()), payload);
+  const Bytes stream = drain(writer);
+  Recorder sink;
+  FrameReader reader{sink};
+  auto take = [&, rest = std::span<const std::byte>(stream)](size_t bytes) mutable {
+    ASSERT_TRUE(reader.take(rest.first(bytes)).ok());
+    rest = rest.subspan(bytes);
+  };
+  take(64 + 1000);
+  take(3000);
+  EXPECT_EQ(sink.landed, 0u);
+  reader.report();
+  EXPECT_EQ(sink.landed, 4000u);
+  reader.report();
+  EXPECT_EQ(sink.pieces, 1u);
+  take(16000);
+  EXPECT_EQ(sink.pieces, 2u) << "the end of the payload is reported at once";
+  take(8);
   EXPECT_EQ(sink.ends, (std::vector<bool>{true}));
   EXPECT_EQ(sink.landing, payload);
 }
@@ -431,13 +459,17 @@ class Pipe : public FrameSink {
     writer_.wrote(bytes);
     budget = random_() % 4 == 0 ? 1 + random_() % 70 : random_() % 600000;
     size_t delivered = 0;
+    const bool copied = random_() % 2 == 0;
     while (delivered < way_.size() && delivered < budget) {
       const std::span<std::byte> space = reader_.space();
-      const size_t part = std::min({space.size(), way_.size() - delivered, budget - delivered});
-      std::memcpy(space.data(), way_.data() + delivered, part);
+      size_t part = std::min(way_.size(), budget) - delivered;
+      if (!copied) part = std::min(part, space.size());
+      const std::span<const std::byte> arrived = std::span(way_).subspan(delivered, part);
       delivered += part;
-      const Status status = reader_.filled(part);
+      if (!copied) std::ranges::copy(arrived, space.begin());
+      const Status status = copied ? reader_.take(arrived) : reader_.filled(part);
       EXPECT_TRUE(status.ok()) << status.message;
+      if (copied && random_() % 2 == 0) reader_.report();
     }
     way_.erase(way_.begin(), way_.begin() + static_cast<std::ptrdiff_t>(delivered));
     return way_.size() + (writer_.gather().empty() ? 0 : 1);
