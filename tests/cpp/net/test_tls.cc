@@ -331,7 +331,8 @@ TEST(Tls, ASilentStrangerCostsLessThanAKibibyte) {
   EXPECT_LT(mallinfo2().uordblks - before, kCount * 1024);
 }
 
-// Buffers of records exist only while there are records: 2 x 17 KiB less.
+// Buffers of records exist only while there are records: 2 x 17 KiB less. An end has 5,150 bytes,
+// most of them in the two contexts of OpenSSL's cipher.
 TEST(Tls, AnIdleConnectionCostsLittle) {
   constexpr size_t kCount = 100;
   std::vector<std::unique_ptr<Connected>> connections;
@@ -345,7 +346,8 @@ TEST(Tls, AnIdleConnectionCostsLittle) {
       deliver(ends.acceptor, take_outgoing(ends.dialler));
     }
   }
-  EXPECT_LT((mallinfo2().uordblks - before) / (2 * kCount), 32u << 10);
+  const size_t bytes = (mallinfo2().uordblks - before) / (2 * kCount);
+  EXPECT_LT(bytes, 6u << 10);
 }
 
 // Whether this process has these bytes in its heap.
