@@ -137,9 +137,9 @@ PARTS = (
     ),
     Part(
         name="hosts",
-        what="all-reduce between two hosts: plain text, TLS, Gloo",
-        minutes=0.9,
-        quick_minutes=0.1,
+        what="all-reduce between two and four hosts: plain text, TLS, Gloo",
+        minutes=3.0,
+        quick_minutes=0.2,
         needs=hosts.NEEDS,
         runs=(
             Run(
@@ -150,7 +150,7 @@ PARTS = (
                 quick="--mib 16 --rounds 1",
             ),
         ),
-        render=render.two_hosts,
+        render=render.between_hosts,
     ),
     Part(
         name="curve",

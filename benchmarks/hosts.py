@@ -1,13 +1,12 @@
-"""All-reduce between two hosts: plain text, TLS and Gloo, beside the cost of AES alone.
+"""All-reduce between hosts: plain text, TLS and Gloo, beside the cost of AES alone.
 
     sudo .venv/bin/python benchmarks/hosts.py
-    sudo .venv/bin/python benchmarks/hosts.py --mib 256 --rounds 3
+    sudo .venv/bin/python benchmarks/hosts.py --hosts 2 --mib 256 --rounds 3
 
-The hosts are network namespaces, joined by a veth pair with an MTU of 1500. All contenders take
-turns within a round. CPU is the time of all threads of all ranks (and of pccl's master) per GB (1e9
-bytes) that a rank sends. The pump (aead_pump.c) seals and opens the same bytes with AES-128-GCM,
-without a network; its figure counts for one rank's bytes, sent and received, as the CPU figures of
-the contenders do. "TLS - plain" is the cost of encryption; in pumps, it is as close to 1 as it can
+The hosts are network namespaces with an MTU of 1500 and with boot ids of their own, so that pccl
+takes them for machines: two are joined by a veth pair, more by a bridge. All contenders take turns within a round. CPU is the time of all threads of all ranks (and
+of pccl's master) per GB (1e9 bytes) of one rank's tensor. The pump (aead_pump.c) seals and opens
+the bytes that all ranks send for it with AES-128-GCM, without a network. "TLS - plain" is the cost of encryption; in pumps, it is as close to 1 as it can
 be when nothing else is added. It needs root, iproute2, a C compiler and OpenSSL's headers.
 """
 
@@ -30,7 +29,8 @@ import lab
 import records
 from all_reduce import KIB, MIB, Case
 from carriers import DEVICE, Host
-from options import at_least_one
+from network import Namespace, own_boot_id
+from options import add_worlds, at_least_one
 from processes import missing, run_main
 from programs import Program
 from verdict import bootstrap_median
@@ -43,14 +43,15 @@ PUMP = "pump"
 
 @dataclass(kw_only=True)
 class Row:
-    """A size: the figures of each contender in every round, by its name.
+    """A size among so many hosts: the figures of each contender in every round, by its name.
 
     Attributes:
         wall: seconds per call.
-        cpu: seconds per GB that a rank sends, of all ranks together.
+        cpu: seconds per GB of one rank's tensor, of all ranks together.
         pump: the same of sealing and opening alone; the same for all sizes.
     """
 
+    hosts: int
     case: str
     bytes: int
     wall: dict[str, list[float]] = field(default_factory=dict)
@@ -77,19 +78,28 @@ def cases(mib: int) -> list[Case]:
 
 
 @contextmanager
-def cable() -> Iterator[list[Host]]:
-    """Two hosts, joined by a veth pair."""
+def network(count: int) -> Iterator[list[Host]]:
+    """Hosts that are joined by a veth pair, or by a bridge if they are more than two."""
     with ExitStack() as stack:
         permission = Program([lab.ALLOW_CUBIC], stdin=subprocess.PIPE)
         stack.callback(permission.communicate)
         if permission.line() != "ready\n":
             raise SystemExit(f"{lab.ALLOW_CUBIC.name} has failed: see its error above")
         hosts = []
-        for number in range(2):
+        for number in range(count):
             hosts.append(Host(number))
             stack.callback(hosts[-1].inside.close)
         ends = [f"name {DEVICE} netns {host.inside.pid}" for host in hosts]
-        hosts[0].inside.run(*f"ip link add {ends[0]} type veth peer {ends[1]}".split())
+        if count == 2:
+            hosts[0].inside.run(*f"ip link add {ends[0]} type veth peer {ends[1]}".split())
+        else:
+            switch = Namespace()
+            stack.callback(switch.close)
+            switch.run(*"ip link add bridge type bridge".split())
+            switch.run(*"ip link set bridge up".split())
+            for number, end in enumerate(ends):
+                switch.run(*f"ip link add port{number} type veth peer {end}".split())
+                switch.run(*f"ip link set port{number} master bridge up".split())
         for host in hosts:
             host.configure(lab.SETTINGS)
         yield hosts
@@ -103,33 +113,39 @@ def build_pump(folder: str) -> Path:
     return program
 
 
-def pump(program: Path, mib: int) -> float:
-    """Return CPU seconds per GB of sealing and opening, for two ranks: each does both."""
-    words = subprocess.run(
-        [program, str(mib)], check=True, capture_output=True, text=True
-    ).stdout.split()
-    return 2 * (float(words[1]) + float(words[4]))
+def pump(program: Path, mib: int, hosts: int) -> float:
+    """Return CPU seconds per GB of one rank's tensor, of which all ranks send 2(N-1) times that.
+
+    All ranks seal and open at once, as those of the contenders do: cores that share hardware are
+    slower together.
+    """
+    ranks = [Program([program, str(mib)]) for _ in range(hosts)]
+    words = [rank.communicate()[0].split() for rank in ranks]
+    return 2 * (hosts - 1) * statistics.mean(float(word[1]) + float(word[4]) for word in words)
 
 
-def measure(mib: int, rounds: int, contenders: Sequence[str]) -> list[Row]:
-    """Return a row for each size."""
-    rows = [Row(case=case.name, bytes=case.tensor_bytes) for case in cases(mib)]
-    with cable() as hosts, ExitStack() as stack:
+def measure(count: int, mib: int, rounds: int, contenders: Sequence[str]) -> list[Row]:
+    """Return a row for each size, among this number of hosts."""
+    rows = [Row(hosts=count, case=case.name, bytes=case.tensor_bytes) for case in cases(mib)]
+    with network(count) as hosts, ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pccl-bench-"))
         program = build_pump(folder)
-        places = [host.inside.command() for host in hosts]
+        places = [
+            [*host.inside.command(), *own_boot_id(Path(folder), number)]
+            for number, host in enumerate(hosts)
+        ]
         worlds = {
             name: stack.enter_context(
                 closing(
                     all_reduce.World(
-                        name, 2, places=places, address=hosts[0].address, device=DEVICE
+                        name, count, places=places, address=hosts[0].address, device=DEVICE
                     )
                 )
             )
             for name in contenders
         }
         for number in range(-1, rounds):  # the first round is a warm-up
-            pumped = pump(program, mib)
+            pumped = pump(program, mib, count)
             for row, case in zip(rows, cases(mib), strict=True):
                 if number >= 0:
                     row.pump.append(pumped)
@@ -142,7 +158,7 @@ def measure(mib: int, rounds: int, contenders: Sequence[str]) -> list[Row]:
 
 
 _COLUMNS = (
-    *("two hosts", *CONTENDERS.values(), "plain ÷ Gloo", "TLS ÷ Gloo"),
+    *("hosts", "size", *CONTENDERS.values(), "plain ÷ Gloo", "TLS ÷ Gloo"),
     *("CPU s/GB: Gloo", "plain", "TLS", PUMP, "TLS - plain, in pumps"),
 )
 HEAD = f"| {' | '.join(_COLUMNS)} |\n{'|---' * len(_COLUMNS)}|"
@@ -159,12 +175,12 @@ def line(row: Row) -> str:
     walls = [records.spread(row.wall[name]) for name in CONTENDERS]
     ratios = [interval(row.ratios(name, "gloo")) for name in ("pccl", "pccl-tls")]
     if row.bytes < MIB:  # CPU per GB says nothing about calls without bytes
-        cells = [row.case, *walls, *ratios, *[""] * 5]
+        cells = [*walls, *ratios, *[""] * 5]
     else:
         cpu = [f"{statistics.median(row.cpu[name]):.2f}" for name in CONTENDERS]
         pumped = f"{statistics.median(row.pump):.2f}"
-        cells = [row.case, *walls, *ratios, *cpu, pumped, interval(row.pumps())]
-    return f"| {' | '.join(cells)} |"
+        cells = [*walls, *ratios, *cpu, pumped, interval(row.pumps())]
+    return f"| {' | '.join([str(row.hosts), row.case, *cells])} |"
 
 
 def main() -> None:
@@ -173,12 +189,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=at_least_one, default=7)
+    add_worlds(parser, "--hosts", [2, 4])
     parser.add_argument("--mib", type=at_least_one, default=256, help="the largest tensor")
     records.add_option(parser)
     given = parser.parse_args()
     if without := missing(NEEDS):
-        raise SystemExit(f"two hosts need {', '.join(without)}")
-    rows = measure(given.mib, given.rounds, list(CONTENDERS))
+        raise SystemExit(f"these hosts need {', '.join(without)}")
+    rows = [
+        row
+        for count in given.hosts
+        for row in measure(count, given.mib, given.rounds, list(CONTENDERS))
+    ]
     print("\n".join([HEAD, *map(line, rows)]))
     congestion = lab.CONGESTION
     records.write(records.Record(congestion=congestion, rounds=given.rounds, rows=rows), given.json)

@@ -223,16 +223,16 @@ def new_groups(machine: Machine, results: Results) -> Body:
     return Body(text=section("Further groups", machine, results, *parts), pictures={})
 
 
-def two_hosts(machine: Machine, results: Results) -> Body:
-    """Render the cost of a byte between two hosts."""
+def between_hosts(machine: Machine, results: Results) -> Body:
+    """Render the cost of a byte between hosts."""
     rows: list[hosts.Row] = results["hosts"].record.rows
     parts = [
-        "Two network namespaces, joined by a veth pair with an MTU of 1500; float32. CPU is the "
-        "time of all ranks per GB that a rank sends.\nThe pump seals and opens the same bytes with "
-        "AES-128-GCM, and does nothing else.\n",
+        "Network namespaces with an MTU of 1500, two joined by a veth pair, four by a bridge; "
+        "float32. CPU is the\ntime of all ranks per GB of one rank's tensor. The pump seals and opens "
+        "the bytes that they send for it with\nAES-128-GCM, and does nothing else.\n",
         "\n".join([hosts.HEAD, *map(hosts.line, rows)]) + "\n",
     ]
-    return Body(text=section("Two hosts", machine, results, *parts), pictures={})
+    return Body(text=section("Hosts of a local network", machine, results, *parts), pictures={})
 
 
 def averaged_steps(machine: Machine, results: Results) -> Body:
