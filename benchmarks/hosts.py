@@ -4,10 +4,12 @@
     sudo .venv/bin/python benchmarks/hosts.py --hosts 2 --mib 256 --rounds 3
 
 The hosts are network namespaces with an MTU of 1500 and with boot ids of their own, so that pccl
-takes them for machines: two are joined by a veth pair, more by a bridge. All contenders take turns within a round. CPU is the time of all threads of all ranks (and
-of pccl's master) per GB (1e9 bytes) of one rank's tensor. The pump (aead_pump.c) seals and opens
-the bytes that all ranks send for it with AES-128-GCM, without a network. "TLS - plain" is the cost of encryption; in pumps, it is as close to 1 as it can
-be when nothing else is added. It needs root, iproute2, a C compiler and OpenSSL's headers.
+takes them for machines: two are joined by a veth pair, more by a bridge. All contenders take turns
+within a round. CPU is the time of all threads of all ranks (and of pccl's master) per GB (1e9
+bytes) of one rank's tensor. The pump (aead_pump.c) seals and opens the bytes that all ranks send
+for it with AES-128-GCM, without a network. "TLS - plain" is the cost of encryption; in pumps, it is
+as close to 1 as it can be when nothing else is added. It needs root, iproute2, a C compiler and
+OpenSSL's headers.
 """
 
 from __future__ import annotations
@@ -95,8 +97,8 @@ def network(count: int) -> Iterator[list[Host]]:
         else:
             switch = Namespace()
             stack.callback(switch.close)
-            switch.run(*"ip link add bridge type bridge".split())
-            switch.run(*"ip link set bridge up".split())
+            switch.run("ip", "link", "add", "bridge", "type", "bridge")
+            switch.run("ip", "link", "set", "bridge", "up")
             for number, end in enumerate(ends):
                 switch.run(*f"ip link add port{number} type veth peer {end}".split())
                 switch.run(*f"ip link set port{number} master bridge up".split())

@@ -228,8 +228,8 @@ def between_hosts(machine: Machine, results: Results) -> Body:
     rows: list[hosts.Row] = results["hosts"].record.rows
     parts = [
         "Network namespaces with an MTU of 1500, two joined by a veth pair, four by a bridge; "
-        "float32. CPU is the\ntime of all ranks per GB of one rank's tensor. The pump seals and opens "
-        "the bytes that they send for it with\nAES-128-GCM, and does nothing else.\n",
+        "float32. CPU is the\ntime of all ranks per GB of one rank's tensor. The pump seals and "
+        "opens the bytes that they send for it with\nAES-128-GCM, and does nothing else.\n",
         "\n".join([hosts.HEAD, *map(hosts.line, rows)]) + "\n",
     ]
     return Body(text=section("Hosts of a local network", machine, results, *parts), pictures={})

@@ -431,7 +431,7 @@ def rows_for(name: str) -> render.Results:
             ]
         ),
         "hosts": results_of(
-            [hosts.Row(hosts=2, case="", bytes=1 << 28, wall=each, cpu=each, pump=[1.0])]
+            [hosts.Row(hosts=2, case="", bytes=1, wall=each, cpu=each, pump=[1.0])]
         ),
         "quantized": results_of(list(error_rows())),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),

@@ -118,7 +118,8 @@ PRIVATE_NAME = re.compile(
     r"^(?:(?:class|struct|enum class|enum) (?P<type>\w+)(?= [:{])"
     r"|using (?P<alias>\w+ = [^;]+)"
     r"|(?!using|return|namespace|TEST|template)\w[\w:<>,&* ]* \*?&?"
-    r"(?:(?P<value>\w+)(?= = |\{|;|\[)(?P<more>[^\n]*)|(?P<function>\w+)\((?P<arguments>[^()]*)\)(?: const)? \{))",
+    r"(?:(?P<value>\w+)(?= = |\{|;|\[)(?P<more>[^\n]*)"
+    r"|(?P<function>\w+)\((?P<arguments>[^()]*)\)(?: const)? \{))",
     re.MULTILINE,
 )
 

@@ -34,7 +34,8 @@ TEST(Reducible, AsTheTypeAllows) {
 TEST(Reducible, RefusalsSayWhatToDoInstead) {
   EXPECT_TRUE(contains(check_reducible(DType::kBool, ReduceOp::kAvg).message, "bool allows SUM"));
   EXPECT_TRUE(contains(check_reducible(DType::kBool, ReduceOp::kAvg).message, "a copy in float32"));
-  EXPECT_TRUE(contains(check_reducible(DType::kFloat32, ReduceOp::kBxor).message, "allow SUM, AVG"));
+  EXPECT_TRUE(
+      contains(check_reducible(DType::kFloat32, ReduceOp::kBxor).message, "allow SUM, AVG"));
   EXPECT_TRUE(contains(check_reducible(DType::kBytes, ReduceOp::kSum).message, "can be moved"));
 }
 

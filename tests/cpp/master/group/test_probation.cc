@@ -39,7 +39,8 @@ TEST_F(ProbationTest, TimeCountsFromWhenSomebodyWaits) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peer, kA);
   EXPECT_EQ(found[0].why, "it did not call sync_shared_state within 2 s (PCCL_FIRST_CALL_TIMEOUT)");
-  EXPECT_EQ(now, start + kProbationTime + Probation::kLookAgain) << "the second look that finds it so";
+  EXPECT_EQ(now, start + kProbationTime + Probation::kLookAgain)
+      << "the second look that finds it so";
 }
 
 TEST_F(ProbationTest, ACallEndsTheWait) {
@@ -90,7 +91,8 @@ TEST_F(ProbationTest, ASilentPeerIsNotOverdueBeforeTwoLooksHaveHeardIt) {
   }
   EXPECT_EQ(probation.deadline(), now) << "it is looked at again soon";
   EXPECT_TRUE(probation.look({{kA, "a", "", ""}}, kProbationTime, now).empty());
-  EXPECT_EQ(probation.look({{kA, "a", "", ""}}, kProbationTime, now + Probation::kLookAgain).size(), 1u);
+  EXPECT_EQ(probation.look({{kA, "a", "", ""}}, kProbationTime, now + Probation::kLookAgain).size(),
+            1u);
 }
 
 TEST_F(ProbationTest, APauseOfTheMasterRestartsAllTimes) {
