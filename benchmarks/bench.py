@@ -138,15 +138,15 @@ PARTS = (
     Part(
         name="hosts",
         what="all-reduce between two and four hosts: plain text, TLS, Gloo",
-        minutes=3.0,
-        quick_minutes=0.2,
+        minutes=1.0,
+        quick_minutes=0.1,
         needs=hosts.NEEDS,
         runs=(
             Run(
                 name="hosts",
                 script="hosts.py",
                 row=hosts.Row,
-                full="",
+                full="--rounds 5",
                 quick="--mib 16 --rounds 1",
             ),
         ),

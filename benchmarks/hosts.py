@@ -72,7 +72,7 @@ class Row:
 
 def cases(mib: int) -> list[Case]:
     """Return the sizes, the largest of them last."""
-    sizes = [(1 * KIB, 1000), (1 * MIB, 40), (mib * MIB, 1)]
+    sizes = [(1 * KIB, 100), (1 * MIB, 20), (mib * MIB, 1)]
     return [
         Case(name=records.size_name(size), tensor_bytes=size, loops=loops, goals={})
         for size, loops in sizes

@@ -430,9 +430,7 @@ def rows_for(name: str) -> render.Results:
                 for name in ddp_step.NAMES
             ]
         ),
-        "hosts": results_of(
-            [hosts.Row(hosts=2, case="", bytes=1, wall=each, cpu=each, pump=[1.0])]
-        ),
+        "hosts": results_of([hosts.Row(hosts=2, case="", bytes=8, wall=each, cpu=each, pump=[1])]),
         "quantized": results_of(list(error_rows())),
         "atlantic": results_of(list(calls_of_an_ocean()), **OCEAN),
         "worlds": results_of([world_row(sound=True), world_row(sound=False)]),
