@@ -271,9 +271,6 @@ struct OpenLanes {  // see link::LanesWanted
 struct SampleLink {  // LinkSampled follows
   PeerId peer;
 };
-struct UnparkOp {  // begins an operation that was started as parked
-  OpKey op;
-};
 using ring::Ending;
 using EndOp = ring::OpEnded;  // also for operations that never started here
 struct SayDone {              // to the other members
@@ -347,9 +344,9 @@ struct Log {
 };
 using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
-                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, UnparkOp, EndOp, SayDone, CheckPiece,
-                 SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
-                 Log, ForgetTokens, OpenLanes, SampleLink>;
+                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece, SyncProgress,
+                 ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone, Log,
+                 ForgetTokens, OpenLanes, SampleLink>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -31,7 +31,7 @@ const char* name_of(OperationState state) {
 const Transitions<OperationState, 13> kOperationTransitions(
     "an operation of a peer", name_of,
     {{OperationState::kCalled, OperationState::kRunning, "the epoch is not ending",
-      "Begin, StartOp; AbortRequest instead if there is a reason"},
+      "Begin, and StartOp once its data is staged; AbortRequest instead if there is a reason"},
      {OperationState::kCalled, OperationState::kFrozen, "the epoch is ending"},
      {OperationState::kRunning, OperationState::kDone, "transferred; it is a barrier",
       "Done unless it is a send; on wan paths SayDone; for a receive EndOp, FinishOp"},
@@ -45,10 +45,10 @@ const Transitions<OperationState, 13> kOperationTransitions(
      {OperationState::kDone, OperationState::kRestart, "EpochEnd, and it is continued",
       "EndOp if it was started"},
      {OperationState::kRestart, OperationState::kRunning, "drained, and the next epoch has begun",
-      "Begin, StartOp; AbortRequest instead if there is a reason"},
+      "Begin, and StartOp once its data is staged; AbortRequest instead if there is a reason"},
      {OperationState::kFrozen, OperationState::kRunning,
       "the next epoch has begun, and it was called after EpochEnd",
-      "Begin, StartOp; AbortRequest instead if there is a reason"},
+      "Begin, and StartOp once its data is staged; AbortRequest instead if there is a reason"},
      {OperationState::kRunning, OperationState::kSettled,
       "aborted by Verdicts, EpochEnd or the end of this peer; committed, and it is a send",
       "EndOp, and FinishOp once drained"},
@@ -113,7 +113,7 @@ void Operation::check(const Membership& membership) const {
   switch (state) {
     case State::kRunning:
       PCCL_ASSERT(begun && !membership.frozen());
-      PCCL_ASSERT(started != request.has_value());
+      PCCL_ASSERT(!started || !request);
       break;
     case State::kDone:
       PCCL_ASSERT(begun && started != barrier);

@@ -3,8 +3,8 @@
 // earlier epochs have finished. It belongs to Operations, which starts and ends it.
 // Invariants:
 //   1. It is announced (`begun`) before it is on the ring, and only in an epoch that is not frozen.
-//   2. While it runs, it is on the ring unless its abort was requested. If it is done, it is on the
-//      ring or is a barrier. In a frozen epoch it does not run.
+//   2. While it runs, it is on the ring unless its abort was requested or its data is still to be
+//      staged. If it is done, it is on the ring or is a barrier. In a frozen epoch it does not run.
 //   3. It is not announced between the end of an epoch and the begin of the next.
 //   4. Only an all-reduce with `keep` starts after its first element. It starts at the end of its
 //      kept parts.
@@ -33,9 +33,8 @@ struct Operation {
   protocol::OpInfo info;
   State state = State::kCalled;
   bool begun = false;                  // in this epoch: announced to the master
-  bool started = false;                // in this epoch: posted to the ring
+  bool started = false;                // in this epoch: posted to the ring, so its data is staged
   bool returned = false;               // the application has its memory: success, whatever follows
-  bool parked = false;                 // its data is still to be staged
   bool absent = false;                 // this peer contributes zeros
   protocol::AbsentRanks absent_ranks;  // with `keep`: of this epoch, if any element is final
   Epoch ended_in;                      // kRestart: it is being drained in this epoch
@@ -53,7 +52,7 @@ struct Operation {
   bool receives(PeerId self) const { return is_send() && info.receiver == self; }
   bool is_send() const { return info.kind == protocol::OpKind::kSend; }
   // Whether the master may commit it.
-  bool may_commit(PeerId self) const { return state == State::kDone || (sends(self) && started); }
+  bool may_commit(PeerId self) const { return state == State::kDone || (sends(self) && begun); }
   protocol::OpReport report(OpKey key) const;
   // The elements up to `end` are final, reduced over the members that were present.
   void add_part(uint64_t end, const Membership& membership);

@@ -62,11 +62,10 @@ void Operations::staged(Handle handle, const Status& status) {
   if (at == parked_.end()) return;
   const OpKey key = at->second;
   Operation& op = open_.at(key);
-  PCCL_ASSERT(op.parked && op.handle == handle);
+  PCCL_ASSERT(op.handle == handle && !op.started);
   if (!status.ok()) return request_abort(key, op, status.code, unfit(op.info, key, status));
   parked_.erase(at);
-  op.parked = false;
-  if (op.started) context_.emit(UnparkOp{key});
+  if (op.state == State::kRunning && !op.request) start(key, op);
 }
 
 std::string Operations::unfit(const protocol::OpInfo& info, OpKey key, const Status& why) const {
@@ -136,9 +135,8 @@ void Operations::post(CalledOp call, const Status& refused) {
   op.handle = call.handle;
   op.info = std::move(call.info);
   op.timeout = call.timeout;
-  op.parked = call.parked;
   op.absent = call.absent;
-  if (op.parked) parked_.emplace(op.handle, key);
+  if (call.parked) parked_.emplace(op.handle, key);
   if ((op.deadline = call.deadline)) deadlines_.emplace(*op.deadline, key);
   if (!refused.ok()) {
     op.request = abort_request(key, refused.code, refused.message);
@@ -174,12 +172,12 @@ void Operations::start(OpKey key, Operation& op) {
     op.done_at = context_.now;
     return context_.send(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
   }
-  op.started = true;
   ring::Task task = task_of(op.info, key, op.handle, membership_);
-  task.parked = op.parked;
+  open_lanes(task);
+  if (parked_.contains(op.handle)) return;  // staged() calls this again
+  op.started = true;
   if (op.absent) task.absent = absence_from(op.info, membership_);
   std::vector<uint32_t> order = order_of(task, membership_);
-  open_lanes(task);
   context_.emit(StartOp{op.handle,
                         std::move(task),
                         op.info.dtype,
@@ -320,11 +318,15 @@ Operations::Open::iterator Operations::finish(Open::iterator at) {
   auto& [key, op] = *at;
   PCCL_ASSERT(op.may_commit(membership_.self()));
   if (op.returned) return remove(at);
-  if (op.started && op.state != State::kDone) {  // a send: the receiver knows the outcome first
-    context_.emit(EndOp{key, Ending::kCommitted});
-    drains_.finish(membership_.epoch(), key, op.handle);
-  } else {
+  if (op.state == State::kDone) {
     hand_back(key, op);
+  } else {  // a send: the receiver knows the outcome first
+    context_.emit(EndOp{key, Ending::kCommitted});
+    if (op.started) {
+      drains_.finish(membership_.epoch(), key, op.handle);
+    } else {  // it is parked, and the receiver did not need its data
+      context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key, {}});
+    }
   }
   return remove(at);
 }
@@ -353,7 +355,7 @@ Operations::Open::iterator Operations::remove(Open::iterator at) {
   op.enter(State::kSettled);
   end_deadline(key, op);
   uncount_tag(op.info);
-  if (op.parked) parked_.erase(op.handle);
+  parked_.erase(op.handle);
   return open_.erase(at);
 }
 

@@ -19,8 +19,10 @@
 //      outcome belongs to an operation of this generation that is no longer open, or to an earlier
 //      generation.
 //   9. The numbers belong to the present generation, and the verdicts to the present epoch.
-//  10. An operation that is parked is on the ring as parked, or waits to be. It is parked until its
-//      data is staged, and an operation whose data cannot be staged has requested its abort.
+//  10. An operation is parked from its number until its data is staged, or until it ends. A parked
+//      operation is announced, but not on the ring. To its neighbours it is one that was not called
+//      yet: none of its data moves, and their messages for it are kept. An operation whose data
+//      cannot be staged stays parked and has requested its abort.
 //  11. A receive from any source is no operation and has no number until its send is found
 //      (any_source.h). It counts in 4 like an open operation.
 //  12. This peer is absent from an operation that was called while it fetched the shared state

@@ -13,12 +13,11 @@ void Operations::check() const {
   PCCL_ASSERT(closed_ || held_.empty());
   any_source_.check();
   PCCL_ASSERT(open_.size() + held_.size() + any_source_.size() <= protocol::kOpsOpenMax);
-  size_t tag_bytes = 0, deadlines = 0, restarts = 0, parked = 0;
+  size_t tag_bytes = 0, deadlines = 0, restarts = 0;
   for (const CalledOp& call : held_) tag_bytes += protocol::carried_bytes(call.info);
   for (const auto& [key, op] : open_) {
     check(key, op);
     tag_bytes += protocol::carried_bytes(op.info);
-    if (op.parked) ++parked;
     if (op.state == State::kRestart && drains_.contains(op.ended_in, key)) ++restarts;
     if (!op.deadline) continue;
     ++deadlines;
@@ -26,7 +25,11 @@ void Operations::check() const {
   }
   PCCL_ASSERT(tag_bytes_ == tag_bytes);
   PCCL_ASSERT(tag_bytes + any_source_.tag_bytes() <= protocol::kCarriedBytesMax);
-  PCCL_ASSERT(deadlines_.size() == deadlines && parked_.size() == parked);
+  PCCL_ASSERT(deadlines_.size() == deadlines);
+  for (const auto& [handle, key] : parked_) {
+    const Operation& op = open_.at(key);
+    PCCL_ASSERT(op.handle == handle && !op.started && op.parts.empty());
+  }
   for (const auto& [id, drain] : drains_.all()) {
     const auto& [epoch, key] = id;
     PCCL_ASSERT(epoch && epoch <= membership_.epoch() && drain.left >= 1);
@@ -51,7 +54,8 @@ void Operations::check(OpKey key, const Operation& op) const {
   op.check(membership_);
   PCCL_ASSERT(op.state != State::kRestart || membership_.frozen() ||
               drains_.contains(op.ended_in, key));
-  PCCL_ASSERT(!op.parked || parked_.at(op.handle) == key);
+  const bool waits = op.request || parked_.contains(op.handle);
+  PCCL_ASSERT(op.state != State::kRunning || op.started != waits);
 }
 
 }  // namespace pccl::peer

@@ -4,9 +4,9 @@
 //   open sent   this peer has sent Open(epoch)                               Open
 //   ready       this peer has also received Open(epoch)                      all frames
 //   failed      its link broke a rule: all is ignored until LinkDown         nothing
-// kStageTransitions has the stages of an operation, from OpPosted to OpEnded. While it is in
-// flight, each lane carries at most one of its chunks per direction. When all chunks have been sent
-// and received, the operation is transferred.
+// An operation is in flight from OpPosted to OpEnded, and then drained. While it is in flight, each
+// lane carries at most one of its chunks per direction. When all chunks have been sent and received,
+// the operation is transferred.
 
 #include "csrc/ring/core.h"
 
@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/base/transitions.h"
 #include "csrc/ring/announce.h"
 
 namespace pccl::ring {
@@ -23,28 +22,6 @@ namespace {
 // Builds without NDEBUG check the invariants after every step with up to this many operations and
 // messages for operations that are not posted yet.
 [[maybe_unused]] constexpr size_t kObjectsCheckedAlways = 64;
-enum class Stage { kPosted, kParked, kInFlight, kDrained };
-
-const char* name_of(Stage stage) {
-  switch (stage) {
-    case Stage::kPosted: return "posted";
-    case Stage::kParked: return "parked";
-    case Stage::kInFlight: return "in flight";
-    case Stage::kDrained: return "drained";
-  }
-  return "unknown";
-}
-
-// The ring knows an operation from OpPosted on, and has forgotten it once it is drained.
-const Transitions<Stage, 5> kStageTransitions(
-    "an operation on the ring", name_of,
-    {{Stage::kPosted, Stage::kInFlight, "OpPosted"},
-     {Stage::kPosted, Stage::kParked, "OpPosted, and its data is still to be staged"},
-     {Stage::kParked, Stage::kInFlight, "OpStaged", "Unpark"},
-     {Stage::kParked, Stage::kDrained, "OpEnded", "Release, OpDrained"},
-     {Stage::kInFlight, Stage::kDrained, "OpEnded",
-      "Revoke and Withdraw for each lane that carries it; Restore unless committed; Release or "
-      "Retain, OpDrained"}});
 
 std::string text(OpKey op) {
   return "(tag " + std::to_string(op.tag.value) + ", #" + std::to_string(op.sequence) + ")";
@@ -73,7 +50,6 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   for (auto& [peer, link] : links_) link.epoch = epoch_;
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
-  while (!parked_.empty()) drain_parked(parked_.begin()->first, effects);
   operations_.begin_epoch();
   for (auto& [peer, link] : links_) {
     link.unexpected.clear();
@@ -368,34 +344,13 @@ void RingCore::result_left(Operation& leg, const Chunk& chunk, Effects& effects)
 // ---- Operations ----
 
 std::optional<Epoch> RingCore::posted(OpKey op) {
-  if (const auto at = parked_.find(op); at != parked_.end()) return at->second.epoch;
   const Operation* const operation = operations_.find(op);
   return operation == nullptr ? std::nullopt : std::optional(operation->task.epoch);
 }
 
 void RingCore::on(const OpPosted& event, Effects& effects) {
-  PCCL_ASSERT(event.task.epoch == epoch_);
-  if (!event.task.parked) {
-    kStageTransitions.step(Stage::kPosted, Stage::kInFlight);
-    return begin(event.task, effects);
-  }
-  kStageTransitions.step(Stage::kPosted, Stage::kParked);
-  PCCL_ASSERT(operations_.find(event.task.op) == nullptr);
-  const bool fresh = parked_.emplace(event.task.op, event.task).second;
-  PCCL_ASSERT(fresh);
-}
-
-void RingCore::on(const OpStaged& event, Effects& effects) {
-  const auto at = parked_.find(event.op);
-  if (at == parked_.end()) return;  // it has ended, or was posted again with its data
-  kStageTransitions.step(Stage::kParked, Stage::kInFlight);
-  const Task task = std::move(at->second);
-  parked_.erase(at);
-  effects.push_back(Unpark{task.handle});
-  begin(task, effects);
-}
-
-void RingCore::begin(const Task& task, Effects& effects) {
+  const Task& task = event.task;
+  PCCL_ASSERT(task.epoch == epoch_);
   Operation& operation = operations_.add(task);
   if (operation.one_shot.active()) {
     for (auto& [peer, link] : links_) link.eager.drop(task.op, effects);
@@ -458,23 +413,8 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
     link.contributions.drop(event.op, effects);
     link.eager.drop(event.op, effects);
   }
-  if (parked_.contains(event.op)) return drain_parked(event.op, effects);
   Operation* const operation = operations_.find(event.op);
   if (operation != nullptr) drain(*operation, event, effects);
-}
-
-// Nothing has moved: its memory is unchanged since the post.
-void RingCore::drain_parked(OpKey op, Effects& effects) {
-  const auto at = parked_.find(op);
-  kStageTransitions.step(Stage::kParked, Stage::kDrained);
-  effects.push_back(Release{at->second.handle});
-  for (const Part& part : at->second.parts) {
-    for (const uint64_t handle : {part.handle_to, part.handle_from}) {
-      if (handle > 0) effects.push_back(Release{handle});
-    }
-  }
-  effects.push_back(OpDrained{at->second.epoch, op});
-  parked_.erase(at);
 }
 
 // Members without a ready lane learn from the master that the operation is done.
@@ -546,7 +486,6 @@ void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
 }
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
-  kStageTransitions.step(Stage::kInFlight, Stage::kDrained);
   const bool exchanged = operation.one_shot.active();
   if (exchanged) {
     for (auto& [peer, link] : links_) link.contributions.drain(operation, effects);

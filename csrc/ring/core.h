@@ -33,10 +33,7 @@
 //  (9) Nothing that may leave is forgotten: on a link with a ready lane, upstream has all the
 //      credit that it is owed. The same holds for contributions (contributions.h).
 // (10) Each landing message of an operation that is not posted here is one of the kept messages.
-// (11) An operation whose data is still to be staged is parked. To its neighbours it looks like an
-//      operation that is not posted here yet: none of its data moves, and messages for it are kept.
-//      OpStaged begins it. If it ends before, it is drained like any other.
-// (12) A slice of the block that this member owns in a direct all-reduce is combined when all its
+// (11) A slice of the block that this member owns in a direct all-reduce is combined when all its
 //      contributions are here, and only then. Its results may leave from then on. If they are held
 //      in scratch (Schedule::holds_results), others get credit for a slot again when its result has
 //      left to all.
@@ -66,11 +63,10 @@ namespace pccl::ring {
 class RingCore {
  public:
   void step(const Event& event, Effects& effects);
-  size_t operations_open() const { return operations_.size() + parked_.size(); }
-  // The epoch in which the operation was posted; nothing if it is neither in flight nor parked.
+  size_t operations_open() const { return operations_.size(); }
+  // The epoch in which the operation was posted; nothing if it is not in flight.
   std::optional<Epoch> posted(OpKey op);
   const OpTable& operations() const { return operations_; }
-  const std::map<OpKey, Task>& parked() const { return parked_; }
   bool lands(LaneId lane) const;  // a chunk is landing on the lane
   bool sends(LaneId lane) const;  // a chunk is being sent on the lane
   // The Open that a lane to this peer sends first; nothing if the peer is not in the epoch.
@@ -97,7 +93,6 @@ class RingCore {
   void on(const LinkDown& event, Effects& effects);
   void on(const LanesInactive& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
-  void on(const OpStaged& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
   void on(const OpDone& event, Effects& effects);
   void on(const FrameArrived& event, Effects& effects);
@@ -123,11 +118,9 @@ class RingCore {
   void grant(Operation& operation, Effects& effects);
   void enqueue(Operation& operation, Effects& effects);
   void serve(Link& link, Effects& effects);
-  void begin(const Task& task, Effects& effects);
   void begin_one_shot(Operation& operation, Effects& effects);
   void begin_chunks(Operation& operation, Effects& effects);
   void let_all_run_ahead(Effects& effects);
-  void drain_parked(OpKey op, Effects& effects);
   void announce_if_agreed(Operation& operation, Effects& effects);
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
   void stop_chunks(Operation& operation, Effects& effects);
@@ -142,7 +135,6 @@ class RingCore {
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
-  std::map<OpKey, Task> parked_;
   // steps since the last check, in builds without NDEBUG
   [[maybe_unused]] size_t unchecked_ = 0;
 };

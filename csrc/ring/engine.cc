@@ -39,7 +39,6 @@ struct Engine::Impl {
   void apply(Discard&) {}  // a lane without a landing discards
   void apply(TakeUnexpected& effect);
   void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
-  void apply(Unpark& effect) { buffers_of(effect.handle).begin(); }
   void apply(Combine& effect) { buffers_of(effect.handle).combine(effect.chunk, effect.absent); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
@@ -413,13 +412,11 @@ void Engine::post(Task task, Memory memory) {
     impl_->callbacks.on_event(OpFailed{task.epoch, task.op, status});
     return;
   }
-  if (!task.parked) made.at(task.handle)->begin();
+  made.at(task.handle)->begin();
   impl_->handles = task.handle;
   impl_->buffers.merge(made);
   impl_->drive(OpPosted{std::move(task)});
 }
-
-void Engine::staged(OpKey op) { impl_->drive(OpStaged{op}); }
 
 void Engine::end(OpEnded end) { impl_->drive(end); }
 
@@ -450,12 +447,6 @@ void Engine::check() const {
     PCCL_ASSERT(impl.buffers.contains(operation.task.handle));
     PCCL_ASSERT(!impl.failed.contains(operation.task.op));
   });
-  for (const auto& [key, task] : impl.core.parked()) {
-    ++buffers;
-    for (const Part& part : task.parts)
-      buffers += (part.handle_to > 0 ? 1 : 0) + (part.handle_from > 0 ? 1 : 0);
-    PCCL_ASSERT(impl.buffers.contains(task.handle) && !impl.failed.contains(key));
-  }
   PCCL_ASSERT(impl.buffers.size() == buffers);
   PCCL_ASSERT(impl.unexpected.size() == impl.core.kept_messages());
   for (const auto& [peer, lanes] : impl.links) {

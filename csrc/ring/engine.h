@@ -51,9 +51,7 @@ class Engine : public link::LaneUser {
   void link_down(PeerId peer) override;
   void set_inactive(PeerId peer, protocol::LaneBits lanes) override;
 
-  // With `task.parked` the memory is not read before staged(op).
   void post(Task task, Memory memory);
-  void staged(OpKey op);  // see OpStaged
   void end(OpEnded end);
   void done(OpKey op);  // see OpDone
 

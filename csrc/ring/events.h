@@ -48,9 +48,6 @@ struct LanesInactive {  // these lanes get no further chunk from us; all others 
 struct OpPosted {
   Task task;
 };
-struct OpStaged {  // the data of a parked operation is here; ignored if it is not parked
-  OpKey op;
-};
 // kRestart: the operation will be posted again (a continuation) without its first `keep` elements.
 // These elements stay as they are until the continuation ends. The other elements are restored, as
 // after kAborted.
@@ -81,8 +78,8 @@ struct ChunkSent {
   LaneId lane;
 };
 using Event =
-    std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted, OpStaged,
-                 OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+    std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted, OpEnded, OpDone,
+                 FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects: carry them out in the order that step() appends them ----
 
@@ -139,9 +136,6 @@ struct TakeUnexpected {  // uses the kept message of this peer as the chunk `chu
 struct DropUnexpected {
   PeerId peer;
   UnexpectedId unexpected;
-};
-struct Unpark {  // the data of a parked operation is here, and the operation begins
-  uint64_t handle;
 };
 // All contributions are here: compute the results of the one-shot operation, or this chunk of a
 // direct all-reduce.
@@ -209,9 +203,9 @@ struct FailLink {
   std::string why;
 };
 using Effect = std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
-                            TakeUnexpected, DropUnexpected, Unpark, Combine, Revoke, Withdraw,
-                            Restore, Release, Retain, OpProgressed, OpTransferred, OpAgreed,
-                            OpDrained, Requested, FailLink>;
+                            TakeUnexpected, DropUnexpected, Combine, Revoke, Withdraw, Restore,
+                            Release, Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained,
+                            Requested, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 

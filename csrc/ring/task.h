@@ -31,8 +31,7 @@ struct Task {
   // kOneShot, kOneShotExchange, kExchange: the parts of all members, by rank, this one included.
   // kDirect has them too, but only their peers matter.
   std::vector<Part> parts{};
-  bool keep = false;    // OpProgressed is emitted for it
-  bool parked = false;  // its data is still to be staged: OpStaged follows
+  bool keep = false;  // OpProgressed is emitted for it
   // The destination of a transfer asks for it: its credit carries `what`, and the source posts the
   // other end when it gets that credit (Requested). A pulled transfer yields to all other
   // operations on its link.

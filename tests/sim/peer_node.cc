@@ -239,10 +239,6 @@ void PeerNode::apply(peer::SampleLink& effect) {
   });
 }
 
-void PeerNode::apply(peer::UnparkOp& effect) {
-  data([this, op = effect.op] { engine_.staged(op); });
-}
-
 void PeerNode::apply(peer::EndOp& effect) {
   if (const auto unposted = unposted_.extract(effect.op)) {
     control([this, epoch = unposted.mapped(), op = effect.op] {

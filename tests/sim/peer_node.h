@@ -96,7 +96,6 @@ class PeerNode {
   void apply(peer::StartOp& effect);
   void apply(peer::OpenLanes& effect);
   void apply(peer::SampleLink& effect);
-  void apply(peer::UnparkOp& effect);
   void apply(peer::EndOp& effect);
   void apply(peer::SayDone& effect);
   void apply(peer::BeginPieces& effect);

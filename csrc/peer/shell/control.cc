@@ -375,8 +375,6 @@ void Control::apply(OpenLanes& effect) {
 
 void Control::apply(SampleLink& effect) { push(Event{data_->sample(effect.peer)}); }
 
-void Control::apply(UnparkOp& effect) { data_->engine().staged(effect.op); }
-
 void Control::apply(SayDone& effect) { data_->engine().done(effect.op); }
 
 void Control::apply(BeginEpoch& effect) {

@@ -149,7 +149,6 @@ class Control {
   void apply(StartOp& effect);
   void apply(OpenLanes& effect);
   void apply(SampleLink& effect);
-  void apply(UnparkOp& effect);
   void apply(EndOp& effect);
   void apply(SayDone& effect);
   void apply(BeginPieces& effect);

@@ -79,14 +79,15 @@ TEST_F(AnySourceTest, ItAsksAgainAfterAReconnection) {
             "warn: the master at host:1 is back after 1 s\ntell AwaitSend 2 under '' in 1.1\n");
 }
 
-TEST_F(AnySourceTest, AReceiveThatIsParkedStartsParked) {
+TEST_F(AnySourceTest, AReceiveThatIsParkedStartsWithItsData) {
   OpRequest parked = receive(5), staged = receive(6), unfit = receive(7);
   parked.parked = staged.parked = unfit.parked = true;
   for (const OpRequest& request : {parked, staged, unfit}) t.call(request);
   EXPECT_EQ(t.on(OpStaged{6, {}}), "");
   EXPECT_EQ(t.on(OpStaged{7, {Code::kSystem, "the device failed", {}}}), "");
-  EXPECT_NE(hear_of(3, 0).find("from 1.3, parked\n"), std::string::npos);
-  EXPECT_EQ(hear_of(3, 1).find("parked"), std::string::npos);
+  EXPECT_EQ(hear_of(3, 0).find("start call"), std::string::npos);
+  EXPECT_NE(hear_of(3, 1).find("start call 6"), std::string::npos);
+  EXPECT_NE(t.on(OpStaged{5, {}}).find("start call 5"), std::string::npos);
   const std::string said = hear_of(3, 2);
   EXPECT_NE(said.find("the device failed"), std::string::npos) << said;
 }

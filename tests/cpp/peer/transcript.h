@@ -197,7 +197,6 @@ class Transcript {
     if (task.downstream) out += ", to " + text(task.downstream);
     if (what.piece) out += ", " + piece_text(what.piece->what);
     if (what.start > 0) out += ", after " + std::to_string(what.start);
-    if (task.parked) out += ", parked";
     if (task.absent.any()) out += ", absent";
     if (what.probe) out += ", a probe";
     return out;
@@ -206,7 +205,6 @@ class Transcript {
     return "open lanes to " + text(what.peer) + (what.measured ? ", to measure" : "");
   }
   static std::string line(const SampleLink& what) { return "look at " + text(what.peer); }
-  static std::string line(const UnparkOp& what) { return "unpark " + text(what.op); }
   static std::string line(const EndOp& what) {
     const char* const endings[] = {"committed", "aborted", "again"};
     std::string out = "end " + text(what.op) + " " + endings[static_cast<size_t>(what.ending)];

@@ -48,7 +48,7 @@ class Wild {
  private:
   struct Lent {
     Handle handle = 0;
-    bool transferred = false, ended = false, state = false, parked = false;
+    bool transferred = false, ended = false, state = false;
   };
   using OpId = std::pair<Epoch, OpKey>;
 
@@ -83,7 +83,10 @@ class Wild {
     if (below(3) == 0) request.tag = "a";
     if (below(4) == 0) request.timeout = std::chrono::seconds(1);
     request.parked = below(3) == 0;
-    if (request.parked) unstaged_.insert(request.handle);
+    if (request.parked) {
+      unstaged_.insert(request.handle);
+      parked_.insert(request.handle);
+    }
     open_ops_.insert(request.handle);
     step(OpCalled{request});
   }
@@ -121,12 +124,14 @@ class Wild {
     const Handle handle = *unstaged_.begin();
     unstaged_.erase(handle);
     if (below(10) == 0) return step(OpStaged{handle, {Code::kSystem, "the device failed", {}}});
-    ready_.insert(handle);
+    parked_.erase(handle);
+    staged_ = handle;
     step(OpStaged{handle, {}});
+    staged_ = 0;
   }
   void move_one() {
     for (auto& [op, lent] : lent_) {
-      if (lent.transferred || lent.parked || below(2) == 0) continue;
+      if (lent.transferred || below(2) == 0) continue;
       if (below(20) == 0)
         return step(OpFailed{op.first, op.second, {Code::kSystem, "no memory", {}}});
       lent.transferred = true;
@@ -364,19 +369,13 @@ class Wild {
     EXPECT_TRUE(what.probe   ? what.handle == 0
                 : what.piece ? open_joints_.contains(what.handle)
                              : open_ops_.contains(what.handle));
-    EXPECT_TRUE(
-        lent_
-            .emplace(OpId{what.task.epoch, what.task.op},
-                     Lent{what.handle, false, false, what.piece.has_value(), what.task.parked})
-            .second);
+    EXPECT_TRUE(lent_
+                    .emplace(OpId{what.task.epoch, what.task.op},
+                             Lent{what.handle, false, false, what.piece.has_value()})
+                    .second);
     if (what.probe) ++counts_["probe"];
-    EXPECT_FALSE(what.task.parked && ready_.contains(what.handle)) << "its data is here";
-  }
-  void check(const UnparkOp& what) {
-    auto& lent = lent_.at({epoch_, what.op});
-    EXPECT_TRUE(lent.parked && !lent.ended && ready_.contains(lent.handle));
-    lent.parked = false;
-    ++counts_["unpark"];
+    EXPECT_FALSE(parked_.contains(what.handle)) << "its data is not here";
+    if (staged_ == what.handle) ++counts_["started by its data"];
   }
   void check(const EndOp& what) {
     const auto at = lent_.find({epoch_, what.op});
@@ -414,7 +413,9 @@ class Wild {
   Handle handles_ = 1;
   std::set<Handle> open_ops_, open_joints_;
   std::deque<CheckPiece> checks_;
-  std::set<Handle> unstaged_, ready_;  // parked operations: their data is not staged yet; it is
+  std::set<Handle> unstaged_;  // OpStaged is to come
+  std::set<Handle> parked_;    // OpStaged without an error has not come
+  Handle staged_ = 0;          // OpStaged is being handled
   std::map<OpId, Lent> lent_;
   bool trying_ = false, connected_ = false, listening_ = false, gone_ = false, was_member_ = false;
   bool opening_ = false;  // the listener is being opened

@@ -58,7 +58,6 @@ inline std::string text(const Effect& effect) {
     std::string operator()(const DropUnexpected& e) {
       return "drop " + ring::text(e.unexpected) + " of " + std::to_string(e.peer.value);
     }
-    std::string operator()(const Unpark& e) { return "unpark " + std::to_string(e.handle); }
     std::string operator()(const Combine& e) { return "combine " + std::to_string(e.handle); }
     std::string operator()(const Land& e) { return "land from " + ring::text(e.lane); }
     std::string operator()(const Discard& e) { return "discard from " + ring::text(e.lane); }

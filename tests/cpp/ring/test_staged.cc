@@ -95,33 +95,31 @@ class Story {
               .pattern = kPatterns[world_.random() % (pair ? 6 : 5)],
               .count = world_.random() % 3000,
               .root = static_cast<uint32_t>(world_.random() % world_.size()),
-              .block_bytes = {},
-              .parked = true};
+              .block_bytes = {}};
     if (call.pattern == Pattern::kOneShot) call.count = 1 + call.count % 100;
     if (call.pattern == Pattern::kTransfer) call.block_bytes = {4 * call.count};
     calls_.emplace(call.key, call);
   }
 
-  // The input goes to the device. The ring's memory gets it when it is staged.
+  // The input goes to the device. The ring's memory gets it when it is staged, and only then the
+  // ring gets the operation.
   void post(uint32_t rank, OpKey key) {
     if (ended_.contains(key)) return;
-    Call call = calls_.at(key);
     auto part = std::make_unique<Part>(*devices_[rank]);
-    call.parked = !chance(6);  // otherwise there is nothing to copy out
-    world_.post(rank, call);
+    const bool parked = !chance(6);  // otherwise there is nothing to copy out
+    world_.prepare(rank, calls_.at(key));
     Posted& posted = world_.at(rank, key);
     for (const Bytes& bytes : posted.before) {
       auto device = std::make_shared<DeviceTensor>();
       device->bytes = bytes;
       part->input.push_back(bytes);
       part->pinned.push_back(part->staging.pin(bytes.size()).value());
-      if (!bytes.empty() && call.parked) part->staging.add_out({device, part->pinned.back()});
+      if (!bytes.empty() && parked) part->staging.add_out({device, part->pinned.back()});
       if (!bytes.empty()) part->staging.add_in({device, part->pinned.back()});
       part->device.push_back(device);
     }
-    if (call.parked) {
+    if (parked) {
       for (Bytes& bytes : posted.memory) std::fill(bytes.begin(), bytes.end(), kEmpty);
-      posted.before = posted.memory;
     }
     const Status begun = part->staging.begin();
     parts_[rank][key] = std::move(part);
@@ -129,19 +127,20 @@ class Story {
       parts_[rank].erase(key);
       return abort(key);
     }
-    if (call.parked && !parts_[rank].at(key)->staging.parked()) staged(rank, key);
+    if (!parked) return world_.start(rank, key);
+    if (!parts_[rank].at(key)->staging.parked()) staged(rank, key);
   }
 
   void staged(uint32_t rank, OpKey key) {
     Posted& posted = world_.at(rank, key);
-    if (posted.drained > 0) return;
+    if (ended_.contains(key)) return;
     const Part& part = *parts_[rank].at(key);
     for (size_t i = 0; i < posted.memory.size(); ++i) {
       posted.memory[i].assign(part.pinned[i].begin(), part.pinned[i].end());
       EXPECT_EQ(posted.memory[i], part.input[i]) << "it says too early that the data is here";
     }
     posted.before = posted.memory;
-    world_.engine(rank).staged(key);
+    world_.start(rank, key);
   }
 
   OpKey key_at_random() {

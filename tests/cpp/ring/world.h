@@ -43,8 +43,7 @@ struct Call {
   uint64_t digest = 7;
   bool keep = false;
   bool save = true;
-  bool parked = false;  // engine().staged() begins it
-  float scale = 1;      // of the values; with 1 all sums are exact
+  float scale = 1;  // of the values; with 1 all sums are exact
   // Elements that pass from one rank to another, for kOneShotExchange and kExchange, and for a
   // kOneShot that is not in place. `count` is the largest.
   std::function<uint64_t(uint32_t from, uint32_t to)> part = {};
@@ -148,6 +147,10 @@ class World {
   // Posts `call` on `rank`. The memory holds random small whole numbers, whose sums are exact in
   // every type, times its scale.
   void post(uint32_t rank, const Call& call) {
+    prepare(rank, call);
+    start(rank, call.key);
+  }
+  void prepare(uint32_t rank, const Call& call) {
     Posted& posted = nodes_[rank].calls[call.key];
     posted.call = call;
     for (uint64_t bytes : sizes_of(rank, call, false))
@@ -156,8 +159,8 @@ class World {
     for (uint64_t bytes : sizes_of(rank, call, true))
       posted.inputs.push_back(filled(bytes, call.dtype, call.scale));
     if (call.into_input) posted.memory = posted.before = {posted.inputs[rank]};
-    start(rank, posted);
   }
+  void start(uint32_t rank, OpKey op) { start(rank, at(rank, op)); }
   void post(const Call& call) {
     for (uint32_t rank = 0; rank < size(); ++rank) {
       if (takes_part(rank, call)) post(rank, call);
@@ -173,7 +176,7 @@ class World {
   }
   void post_again(uint32_t rank, OpKey op) {
     at(rank, op).finished = 0;
-    start(rank, at(rank, op));
+    start(rank, op);
   }
 
   void end(uint32_t rank, OpKey op, bool committed) {
@@ -310,7 +313,6 @@ class World {
     task.shape.count -= posted.kept;
     task.shape.random.first += posted.kept;
     task.keep = call.keep;
-    task.parked = call.parked;
     if (!call.absent.empty() && call.absent[rank])
       task.absent = protocol::AbsentRanks::of(rank, size());
     if (call.task) {
