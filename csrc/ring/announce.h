@@ -8,12 +8,11 @@
 namespace pccl::ring {
 
 // Reports progress about 64 times per operation at most: often enough that little work is repeated
-// after a restart of the operation, and rarely enough that the reports cost nothing.
+// after a restart of the operation, and rarely enough that the reports cost nothing. A one-shot
+// operation has none, because its elements are final all at once.
 void announce_progress(Operation& operation, Effects& effects);
-// Does nothing if some chunk or contribution is not sent or received yet. A part or leg announces
-// the whole operation.
+// Does nothing if some chunk is not sent or received yet. A part or leg announces the whole
+// operation.
 void announce_if_transferred(Operation& operation, Effects& effects);
-// One-shot: combines the contributions once all are here. REQUIRES: it has contributions.
-void combine_if_here(Operation& operation, Effects& effects);
 
 }  // namespace pccl::ring

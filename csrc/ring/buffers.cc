@@ -164,6 +164,7 @@ std::byte* OpBuffers::slot(uint32_t index) const {
 std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
   PCCL_DCHECK(copy_bytes(sent) == 0);
   if (sent.bytes == 0) return {};
+  if (schedule_.row().is_one_shot()) return contribution(sent);
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.wire_bytes};
   if (sent.encoding) return {slot(schedule_.slot_of_result(sent.slice)), sent.wire_bytes};
   const std::byte* const from = operand_of(sent);
@@ -389,10 +390,10 @@ void OpBuffers::save_apart(std::span<std::byte> bytes, uint64_t at) {
   }
 }
 
-std::span<const std::byte> OpBuffers::contribution(uint32_t to, size_t bytes) const {
-  const std::byte* const own =
-      in_place() ? slot(schedule_.shape().rank) : memory_.inputs[to].first(bytes).data();
-  return {contributed(own), bytes};
+std::span<const std::byte> OpBuffers::contribution(const Chunk& sent) const {
+  const std::byte* const own = in_place() ? slot(schedule_.shape().rank)
+                                          : memory_.inputs[sent.block].first(sent.bytes).data();
+  return {contributed(own), sent.bytes};
 }
 
 void OpBuffers::combine(const Chunk& result, uint32_t absent) {

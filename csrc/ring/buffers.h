@@ -55,11 +55,8 @@ class OpBuffers {
   size_t copy_bytes(const Chunk& sent) const;
   // Returns the bytes, which are in `room`.
   std::span<const std::byte> copy_source(const Chunk& sent, std::span<std::byte> room) const;
-  // One-shot: the contribution of `bytes` bytes for the member with rank `to`. combine()
-  // computes the results of all contributions, in rank order. REQUIRES: begin() was called.
-  std::span<const std::byte> contribution(uint32_t to, size_t bytes) const;
-  // For kDirect: combines the contributions to `result`, a chunk that this rank owns. `absent`: the
-  // absent members.
+  // For kDirect: combines the contributions to `result`, a chunk that this rank owns. One-shot:
+  // computes the results of all contributions. Both in rank order. `absent`: the absent members.
   void combine(const Chunk& result, uint32_t absent = 0);
 
   // A chunk that is landing.
@@ -95,6 +92,7 @@ class OpBuffers {
   uint64_t saved_at(const Chunk& chunk) const;
   std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
   const std::byte* operand_of(const Chunk& chunk) const;  // its second operand, or its source
+  std::span<const std::byte> contribution(const Chunk& sent) const;  // one-shot
   // The contribution of this member: `own`, or zeros if it is absent.
   const std::byte* contributed(const std::byte* own) const;
   memory::Reduction reduction(uint32_t absent) const;

@@ -34,7 +34,7 @@ void RingCore::step(const Event& event, Effects& effects) {
 #ifndef NDEBUG
   // With many operations not every step is checked, so that a step stays cheap.
   size_t objects = operations_.size() + kept_messages();
-  for (const auto& [peer, link] : links_) objects += link.unexpected.size();
+  for (const auto& [peer, link] : links_) objects += link.eager.size();
   if (++unchecked_ * kObjectsCheckedAlways < objects) return;
   unchecked_ = 0;
   check();
@@ -52,8 +52,6 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
   operations_.begin_epoch();
   for (auto& [peer, link] : links_) {
-    link.unexpected.clear();
-    link.contributions.begin_epoch(effects);
     link.eager.begin_epoch(effects);
     for (uint32_t lane = 0; lane < link.lanes.size(); ++lane) send_open(link, lane, effects);
   }
@@ -84,9 +82,7 @@ void RingCore::on(const LinkDown& event, Effects& effects) {
     if (lane.landing.any()) effects.push_back(Revoke{id});
     if (lane.sending.any()) effects.push_back(Withdraw{id});
   }
-  link->contributions.lost(effects);
   operations_.each([&](Operation& operation) {
-    operation.one_shot.lost(event.peer);
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
     if (operation.task.downstream == event.peer) {
       operation.downstream_lost = true;
@@ -132,7 +128,6 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
   switch (event.header.type) {
     case protocol::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
     case protocol::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
-    case protocol::FrameType::kWindow: return link->contributions.on_window(event.header, effects);
     case protocol::FrameType::kDone: return on_done(event.lane, *link, event.header, effects);
     default:
       link->fail(
@@ -154,7 +149,6 @@ void RingCore::on_open(LaneId id, Link& link, const protocol::FrameHeader& heade
   for (auto& [key, operation] : operations_) {
     if (Operation* const receiving = operation.from(id.peer)) grant(*receiving, effects);
   }
-  link.contributions.queue_all(operations_, effects);
   serve(link, effects);
 }
 
@@ -168,11 +162,10 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
         effects);
   }
   Operation* const operation = operations_.find(header.op);
-  const bool asks = header.round == kOneShotRound;
-  if (!asks) link.eager.requested(header.op);
+  link.eager.requested(header.op);
   if (operation == nullptr && operations_.knows(header.op)) return;
   if (operation == nullptr) {
-    if (link.unexpected.keep(header.op, header.digest, header.value)) {
+    if (link.eager.keep(header)) {
       if (header.round == protocol::kPullRound)
         effects.push_back(Requested{epoch_, peer, header.op, header.digest, header.block});
       return;
@@ -181,7 +174,6 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
                          " operations that were not called here",
                      effects);
   }
-  if (asks) return link.contributions.on_requested(*operation, header.digest, effects);
   // The master reports a mismatch to all members.
   Operation* const sending = operation->to(peer);
   if (header.digest != (sending == nullptr ? operation : sending)->task.digest) return;
@@ -214,12 +206,9 @@ void RingCore::on_done(LaneId id, Link& link, const protocol::FrameHeader& heade
 void RingCore::on(const ChunkArriving& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   InFlightChunk landing;
-  const bool contribution = event.header.round == kOneShotRound;
   if (link != nullptr && !link->failed) {
     PCCL_ASSERT(!link->lanes[event.lane.index].landing.any());
-    std::string why = contribution ? link->contributions.judge(event.lane.index, event.header,
-                                                               operations_, landing, effects)
-                                   : judge(event.lane, *link, event.header, landing);
+    std::string why = judge(event.lane, *link, event.header, landing);
     if (!why.empty()) link->fail(std::move(why), effects);
   }
   if (!landing.any()) {
@@ -232,16 +221,16 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
     return;
   }
   Operation& operation = *landing.operation;
-  if (contribution) {
-    effects.push_back(Land{event.lane, operation.task.handle,
-                           operation.contribution_of(landing.chunk), Action::kGather});
-    return;
-  }
   operation.progress.arriving(landing.chunk);
   operation.note_absent({event.header.value});
   const Chunk chunk = operation.schedule.chunk_received(landing.chunk);
   effects.push_back(Land{event.lane, operation.task.handle, chunk, operation.schedule.action(chunk),
                          operation.absent().count()});
+  if (!operation.is_one_shot()) return;
+  Operation* const back = operation.whole->to(event.lane.peer);
+  if (back == nullptr) return;
+  back->allowed = back->schedule.step_count();  // (6)
+  enqueue(*back, effects);
 }
 
 std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& header,
@@ -250,6 +239,7 @@ std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& 
   if (!link.ready(link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   }
+  link.eager.requested(header.op);  // the other end has posted it, or had no data
   Operation* found = operations_.find(header.op);
   if (found == nullptr && !operations_.knows(header.op)) return link.eager.judge(header, landing);
   if (found == nullptr) return {};
@@ -271,15 +261,11 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
   PCCL_ASSERT(link != nullptr);
   const InFlightChunk landed = std::exchange(link->lanes[event.lane.index].landing, {});
   PCCL_ASSERT(landed.any());
-  if (landed.unexpected && landed.unexpected->index != kUnexpectedContribution) {
+  if (landed.unexpected) {
     Operation* const whole = operations_.find(landed.unexpected->op);
     if (link->eager.arrived(*landed.unexpected, event.valid, whole, effects))
       take_unexpected(*link, *whole->from(event.lane.peer), landed.unexpected->index, effects);
     return;
-  }
-  if (landed.unexpected || landed.operation->one_shot.active()) {
-    if (event.valid) return link->contributions.arrived(landed, operations_, effects);
-    return link->fail("a contribution that is void", effects);
   }
   Operation& operation = *landed.operation;
   if (!event.valid) {
@@ -311,7 +297,8 @@ void RingCore::on(const ChunkSent& event, Effects& effects) {
   announce_if_transferred(*gone.operation, effects);
 }
 
-// A slice of a block of a direct all-reduce, at its owner:
+// The contributions to a one-shot operation are combined when all are here. A slice of a block of a
+// direct all-reduce, at its owner:
 //   contributions come      each lands in a slot of its sender
 //   the last one is here    Combine; then its results may leave to all others, and the slots of the
 //                           slice are free: that is new credit for all others
@@ -320,9 +307,13 @@ void RingCore::contributed(Operation& leg, const Chunk& chunk, Effects& effects)
   Operation& whole = *leg.whole;
   if (leg.schedule.action(chunk) != Action::kGather) return;
   if (!whole.owner.arrived(chunk.slice)) return;
-  const uint64_t index = uint64_t{chunk.slice} * whole.task.shape.world + whole.task.shape.rank;
-  effects.push_back(
-      Combine{whole.task.handle, whole.schedule.written(index), whole.absent().count()});
+  Chunk result;
+  if (!whole.is_one_shot()) {
+    result = whole.schedule.written(uint64_t{chunk.slice} * whole.task.shape.world +
+                                    whole.task.shape.rank);
+  }
+  effects.push_back(Combine{whole.task.handle, result, whole.absent().count()});
+  if (whole.is_one_shot()) return;
   for (const auto& part : whole.parts) {
     if (!part->schedule.sends()) {
       grant(*part, effects);
@@ -352,11 +343,6 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
   const Task& task = event.task;
   PCCL_ASSERT(task.epoch == epoch_);
   Operation& operation = operations_.add(task);
-  if (operation.one_shot.active()) {
-    for (auto& [peer, link] : links_) link.eager.drop(task.op, effects);
-    return begin_one_shot(operation, effects);
-  }
-  for (auto& [peer, link] : links_) link.contributions.drop(task.op, effects);
   if (task.pulled && operations_.pulled() == 1) let_all_run_ahead(effects);
   operation.each([&](Operation& one) { begin_chunks(one, effects); });
   for (auto& [peer, link] : links_) {
@@ -372,23 +358,11 @@ void RingCore::take_unexpected(Link& link, Operation& operation, uint32_t index,
     chunk_arrived(operation, *id, effects);
 }
 
-void RingCore::begin_one_shot(Operation& operation, Effects& effects) {
-  for (const OneShot::Other& member : operation.one_shot.members()) {
-    Link* const link = find_link(member.part.peer);
-    if (link == nullptr) continue;  // this peer, or on_open() does it later
-    const uint64_t steps = link->unexpected.take(operation.task.op, member.part.digest_to);
-    link->contributions.begin(operation, steps > 0, effects);
-  }
-  combine_if_here(operation, effects);
-}
-
 void RingCore::begin_chunks(Operation& operation, Effects& effects) {
   const Task& task = operation.task;
   Link* const downstream = find_link(task.downstream);
   if (downstream != nullptr) {
-    const bool requested = downstream->unexpected.contains(task.op);
-    operation.allowed = downstream->unexpected.take(task.op, task.digest);
-    if (!requested) downstream->eager.allow(operation);
+    downstream->eager.allow(operation);
     const bool in_step = downstream->same_machine && operations_.pulled() == 0;
     if (in_step && !task.shape.wan) operation.progress.go_in_step();
   }
@@ -409,9 +383,8 @@ void RingCore::let_all_run_ahead(Effects& effects) {
 void RingCore::on(const OpEnded& event, Effects& effects) {
   operations_.ended(event.op);
   for (auto& [peer, link] : links_) {
-    link.unexpected.drop(event.op);
-    link.contributions.drop(event.op, effects);
-    link.eager.drop(event.op, effects);
+    const auto dropped = link.eager.drop(event.op, effects);
+    if (dropped) release(link, event.op, *dropped, effects);
   }
   Operation* const operation = operations_.find(event.op);
   if (operation != nullptr) drain(*operation, event, effects);
@@ -431,10 +404,34 @@ void RingCore::on(const OpDone& event, Effects& effects) {
   announce_if_agreed(*operation, effects);
 }
 
+// Eager data that was kept for an operation that is over here is gone. Credit for no steps gives
+// the other end its budget back.
+void RingCore::release(Link& link, OpKey op, uint64_t digest, Effects& effects) {
+  const auto lane = link.free_lane();
+  if (!lane) return;
+  protocol::FrameHeader header;
+  header.type = protocol::FrameType::kCredit;
+  header.epoch = epoch_;
+  header.op = op;
+  header.digest = digest;
+  effects.push_back(SendFrame{{link.peer, *lane}, header});
+}
+
+// Whether the contribution that leaves in the other direction is as good as credit for this leg.
+bool RingCore::shows_post(const Operation& leg) const {
+  if (!leg.is_one_shot()) return false;
+  const Operation* const back = leg.whole->to(leg.task.upstream);
+  return back != nullptr && back->allowed > 0;
+}
+
 // Announces the credit to upstream, never for more steps than the operation has. All credits of an
 // operation use one lane, so they keep their order.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
+  if (shows_post(operation)) {
+    operation.granted = operation.credit();
+    return;
+  }
   Link* const link = find_link(operation.task.upstream);
   if (link == nullptr) return;
   if (!operation.credit_lane) operation.credit_lane = link->free_lane();
@@ -459,14 +456,17 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 
 void RingCore::serve(Link& link, Effects& effects) {
   while (!link.queue.empty()) {
-    const auto index = link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
+    const bool one_shot = link.queue.first().is_one_shot();
+    const auto index = one_shot
+                           ? link.free_lane()
+                           : link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
     if (!index) return;
     Operation& operation = link.queue.pop();
     // Since it was queued, one more chunk may have arrived. The chunk that it sends next may now be
     // that one, and belong to a step without credit.
     if (!operation.can_send()) continue;
     const uint64_t id = operation.progress.take();
-    link.lanes[*index].sending = {&operation, id};
+    if (!one_shot) link.lanes[*index].sending = {&operation, id};
     link.next = *index + 1;
     if (operation.can_send()) link.queue.push(operation);
     const Chunk chunk = operation.schedule.chunk_sent_for(id);
@@ -476,7 +476,11 @@ void RingCore::serve(Link& link, Effects& effects) {
     header.slice = chunk.slice;
     header.length = chunk.wire_bytes;
     header.value = operation.absent().bits;
-    effects.push_back(SendChunk{{link.peer, *index}, header, operation.task.handle, chunk});
+    effects.push_back(
+        SendChunk{{link.peer, *index}, header, operation.task.handle, chunk, one_shot});
+    if (!one_shot) continue;
+    operation.progress.sent(id);
+    announce_if_transferred(operation, effects);
   }
 }
 
@@ -486,10 +490,6 @@ void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
 }
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
-  const bool exchanged = operation.one_shot.active();
-  if (exchanged) {
-    for (auto& [peer, link] : links_) link.contributions.drain(operation, effects);
-  }
   std::vector<PeerId> served;
   operation.each([&](Operation& one) {
     stop_chunks(one, effects);
@@ -500,9 +500,6 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   });
   effects.push_back(OpDrained{operation.task.epoch, operation.task.op});
   operations_.remove(operation.task.op);
-  if (exchanged) {  // this operation may have kept others from sending
-    for (auto& [peer, link] : links_) link.contributions.serve(effects);
-  }
   for (const PeerId peer : served) {
     if (Link* const link = find_link(peer)) serve(*link, effects);
   }

@@ -19,20 +19,20 @@
 //      OpDrained follows.
 //  (5) Data on a link that went down is lost. The operations of that link stay until they are
 //      ended, but they send and receive nothing more through that peer, not even on a new link.
-//  (6) The contributions of a one-shot operation need no credit. They need room in one of the
-//      link's two windows: one is for unrequested contributions, the other for those that the
-//      receiver has requested. Contributions go before chunks. A contribution that comes before its
-//      operation is posted is kept (contributions.h).
+//  (6) A member that posts a one-shot operation sends each other member one frame at once: its
+//      contribution, as eager data, or credit if it has none or there is no room for it. Both show
+//      that it has posted the operation, so the other one may send its contribution too. So an
+//      operation that all have posted never waits for one that some have not posted. Contributions
+//      go before other chunks.
 //  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. It
 //      also knows the operations whose eager data counts against the budget of a link. Each kept
 //      message belongs to an operation that the filter does not know, or is still arriving for an
 //      operation that was posted meanwhile. Such an operation has the digest of the kept message.
 //  (8) Every pointer to an operation leads into the table. A lane receives chunks from the upstream
-//      and sends chunks to the downstream of an operation, or receives the contribution of the
-//      other end.
+//      and sends chunks to the downstream of an operation.
 //  (9) Nothing that may leave is forgotten: on a link with a ready lane, upstream has all the
-//      credit that it is owed. The same holds for contributions (contributions.h).
-// (10) Each landing message of an operation that is not posted here is one of the kept messages.
+//      credit that it is owed.
+// (10) Each landing chunk of an operation that is not posted here is one of the kept messages.
 // (11) A slice of the block that this member owns in a direct all-reduce is combined when all its
 //      contributions are here, and only then. Its results may leave from then on. If they are held
 //      in scratch (Schedule::holds_results), others get credit for a slot again when its result has
@@ -51,12 +51,11 @@
 
 #include "csrc/base/ids.h"
 #include "csrc/protocol/frames.h"
-#include "csrc/ring/contributions.h"
-#include "csrc/ring/credits.h"
 #include "csrc/ring/eager_queue.h"
 #include "csrc/ring/events.h"
 #include "csrc/ring/op_table.h"
 #include "csrc/ring/peer_link.h"
+#include "csrc/ring/send_queue.h"
 
 namespace pccl::ring {
 
@@ -81,10 +80,8 @@ class RingCore {
     Link(const Link&) = delete;  // its parts hold references to it
     Link& operator=(const Link&) = delete;
 
-    UnexpectedCredits unexpected;
     SendQueue queue;
     EagerQueue eager{*this};
-    Contributions contributions{*this};
   };
 
   void on(const EpochBegun& event, Effects& effects);
@@ -109,16 +106,17 @@ class RingCore {
                     InFlightChunk& landing);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
   void take_unexpected(Link& link, Operation& operation, uint32_t index, Effects& effects);
-  // contributed(): a chunk of a leg of a direct all-reduce is here. result_left(): one has left.
+  // contributed(): a chunk of a leg is here. result_left(): one has left.
   void contributed(Operation& leg, const Chunk& chunk, Effects& effects);
   void result_left(Operation& leg, const Chunk& chunk, Effects& effects);
 
   Link* find_link(PeerId peer);
   void send_open(Link& link, uint32_t lane, Effects& effects);
+  bool shows_post(const Operation& leg) const;
   void grant(Operation& operation, Effects& effects);
+  void release(Link& link, OpKey op, uint64_t digest, Effects& effects);
   void enqueue(Operation& operation, Effects& effects);
   void serve(Link& link, Effects& effects);
-  void begin_one_shot(Operation& operation, Effects& effects);
   void begin_chunks(Operation& operation, Effects& effects);
   void let_all_run_ahead(Effects& effects);
   void announce_if_agreed(Operation& operation, Effects& effects);
@@ -129,7 +127,6 @@ class RingCore {
   // ---- Invariants: core_check.cc ----
   const Link* find_link(PeerId peer) const;
   void check_operation(const Operation& operation) const;
-  void check_to_come(const Operation& operation) const;
 
   Epoch epoch_;
   std::vector<PeerId> members_;

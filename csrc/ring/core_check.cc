@@ -29,7 +29,7 @@ bool RingCore::sends(LaneId lane) const {
 
 size_t RingCore::kept_messages() const {
   size_t count = 0;
-  for (const auto& [peer, link] : links_) count += link.contributions.kept() + link.eager.kept();
+  for (const auto& [peer, link] : links_) count += link.eager.kept();
   return count;
 }
 
@@ -45,12 +45,7 @@ void RingCore::check() const {
   for (const auto& [peer, link] : links_) {
     PCCL_ASSERT(link.peer == peer && link.epoch == epoch_);
     link.check(operations_);
-    link.unexpected.check();
-    const auto may_be_kept = [this](OpKey op) {
-      return !operations_.knows(op) || operations_.find(op) != nullptr;
-    };
-    PCCL_ASSERT(link.unexpected.find_unless(may_be_kept) == nullptr);
-    const long landing = link.contributions.check(operations_) + link.eager.check(operations_);
+    const long landing = link.eager.check(operations_);
     const auto is_kept = [](const PeerLink::Lane& lane) {
       return lane.landing.unexpected.has_value();
     };
@@ -79,35 +74,6 @@ void RingCore::check_operation(const Operation& operation) const {
     const Link* const upstream = find_link(task.upstream);
     PCCL_ASSERT(upstream == nullptr || (!operation.credit_lane && !upstream->free_lane()));
   }
-  if (operation.one_shot.active()) check_to_come(operation);
-}
-
-// A contribution is to come if it has not begun to arrive, is arriving, or never will be here: its
-// link went down or failed.
-void RingCore::check_to_come(const Operation& operation) const {
-  uint32_t least = 0, most = 0;
-  const auto& members = operation.one_shot.members();
-  for (uint32_t rank = 0; rank < members.size(); ++rank) {
-    if (rank == operation.one_shot.own_rank()) continue;
-    const OneShot::Other& member = members[rank];
-    const Link* const link = find_link(member.part.peer);
-    if (member.part.from == 0) continue;
-    if (!member.coming) {
-      ++least;
-      ++most;
-    } else if (member.lost || link == nullptr || link->failed) {
-      ++most;
-    } else {
-      const bool arriving =
-          link->contributions.keeps(operation.task.op) ||
-          std::any_of(link->lanes.begin(), link->lanes.end(), [&](const PeerLink::Lane& lane) {
-            return lane.landing.operation == &operation;
-          });
-      least += arriving ? 1 : 0;
-      most += arriving ? 1 : 0;
-    }
-  }
-  PCCL_ASSERT(least <= operation.one_shot.to_come() && operation.one_shot.to_come() <= most);
 }
 
 }  // namespace pccl::ring

@@ -7,7 +7,7 @@
 namespace pccl::ring {
 
 void EagerBudget::leaves(OpKey op, uint64_t bytes) {
-  PCCL_ASSERT(bytes <= room());
+  PCCL_ASSERT(bytes <= room(true));
   const bool first = unasked_.emplace(op, bytes).second;
   PCCL_ASSERT(first);
   used_ += bytes;
@@ -20,10 +20,9 @@ void EagerBudget::requested(OpKey op) {
   unasked_.erase(at);
 }
 
-std::optional<uint32_t> UnexpectedChunks::arriving(const protocol::FrameHeader& header) {
+std::optional<uint32_t> UnexpectedMessages::arriving(const protocol::FrameHeader& header) {
   const uint64_t cost = eager_cost(header.length);
-  const bool one_more = kept_.size() >= protocol::kOpsOpenMax && !kept_.contains(header.op);
-  if (cost > protocol::kEagerBytes - used_ || one_more) return std::nullopt;
+  if (cost > kEagerBytesMax - used_ || is_full_for(header.op)) return std::nullopt;
   used_ += cost;
   Kept& kept = kept_[header.op];
   kept.digest = header.digest;
@@ -31,18 +30,24 @@ std::optional<uint32_t> UnexpectedChunks::arriving(const protocol::FrameHeader& 
   return kept.begun++;
 }
 
-UnexpectedChunks::Kept* UnexpectedChunks::find(OpKey op) {
+bool UnexpectedMessages::keep(const protocol::FrameHeader& credit) {
+  if (is_full_for(credit.op)) return false;
+  kept_[credit.op].credit = {credit.digest, credit.value};
+  return true;
+}
+
+UnexpectedMessages::Kept* UnexpectedMessages::find(OpKey op) {
   const auto at = kept_.find(op);
   return at == kept_.end() ? nullptr : &at->second;
 }
 
-void UnexpectedChunks::requested(OpKey op) {
+void UnexpectedMessages::requested(OpKey op) {
   for (auto& [index, chunk] : kept_.at(op).chunks) {
     if (std::exchange(chunk.counted, false)) used_ -= eager_cost(chunk.header.length);
   }
 }
 
-void UnexpectedChunks::take(OpKey op, uint32_t index) {
+void UnexpectedMessages::take(OpKey op, uint32_t index) {
   auto& chunks = kept_.at(op).chunks;
   const auto at = chunks.find(index);
   PCCL_ASSERT(at != chunks.end());
@@ -50,7 +55,7 @@ void UnexpectedChunks::take(OpKey op, uint32_t index) {
   chunks.erase(at);
 }
 
-void UnexpectedChunks::drop(OpKey op) {
+void UnexpectedMessages::drop(OpKey op) {
   while (!kept_.at(op).chunks.empty()) take(op, kept_.at(op).chunks.begin()->first);
   kept_.erase(op);
 }
@@ -58,20 +63,21 @@ void UnexpectedChunks::drop(OpKey op) {
 void EagerBudget::check() const {
   uint64_t used = 0;
   for (const auto& [op, bytes] : unasked_) used += bytes;
-  PCCL_ASSERT(used_ == used && used <= protocol::kEagerBytes);
+  PCCL_ASSERT(used_ == used && used <= kEagerBytesMax);
 }
 
-void UnexpectedChunks::check() const {
+void UnexpectedMessages::check() const {
   PCCL_ASSERT(kept_.size() <= protocol::kOpsOpenMax);
   uint64_t used = 0;
   for (const auto& [op, kept] : kept_) {
+    PCCL_ASSERT(kept.begun > 0 || kept.credit);
     PCCL_ASSERT(kept.chunks.empty() || kept.chunks.rbegin()->first < kept.begun);
     for (const auto& [index, chunk] : kept.chunks) {
       PCCL_ASSERT(chunk.header.op == op && chunk.header.digest == kept.digest);
       if (chunk.counted) used += eager_cost(chunk.header.length);
     }
   }
-  PCCL_ASSERT(used_ == used && used <= protocol::kEagerBytes);
+  PCCL_ASSERT(used_ == used && used <= kEagerBytesMax);
 }
 
 }  // namespace pccl::ring

@@ -12,18 +12,26 @@ void EagerQueue::begin_epoch(Effects& effects) {
 }
 
 void EagerQueue::allow(Operation& operation) {
-  const Schedule::Eager head = operation.schedule.head(budget_.room());
+  const OpKey op = operation.task.op;
+  const UnexpectedMessages::Kept* const kept = messages_.find(op);
+  if (kept != nullptr && kept->credit) {
+    if (kept->credit->digest == operation.task.digest) operation.allowed = kept->credit->steps;
+    return;
+  }
+  const bool posted = kept != nullptr;  // at the other end
+  const Schedule::Eager head =
+      operation.schedule.head(posted ? UINT64_MAX : budget_.room(operation.is_one_shot()));
   if (head.steps == 0) return;
-  budget_.leaves(operation.task.op, head.cost);
+  if (!posted) budget_.leaves(op, head.cost);
   operation.allowed = head.steps;
 }
 
 std::string EagerQueue::judge(const protocol::FrameHeader& header, InFlightChunk& landing) {
-  const UnexpectedChunks::Kept* const kept = chunks_.find(header.op);
+  const UnexpectedMessages::Kept* const kept = messages_.find(header.op);
   if (kept != nullptr && kept->voided) return {};
-  if (kept != nullptr && kept->digest != header.digest)
+  if (kept != nullptr && kept->begun > 0 && kept->digest != header.digest)
     return "chunks of one operation with two digests";
-  const auto index = chunks_.arriving(header);
+  const auto index = messages_.arriving(header);
   if (!index) return "more chunks that came too early than there is room for";
   landing.unexpected = {header.op, *index};
   return {};
@@ -31,12 +39,12 @@ std::string EagerQueue::judge(const protocol::FrameHeader& header, InFlightChunk
 
 bool EagerQueue::arrived(const UnexpectedId& chunk, bool valid, Operation* whole,
                          Effects& effects) {
-  UnexpectedChunks::Kept& kept = *chunks_.find(chunk.op);
+  UnexpectedMessages::Kept& kept = *messages_.find(chunk.op);
   Operation* const operation = whole == nullptr ? nullptr : whole->from(link_.peer);
   if (!valid) {
     kept.voided = true;
     if (operation != nullptr) operation->voided = true;
-    chunks_.take(chunk.op, chunk.index);
+    messages_.take(chunk.op, chunk.index);
     effects.push_back(DropUnexpected{link_.peer, chunk});
     return false;
   }
@@ -46,14 +54,19 @@ bool EagerQueue::arrived(const UnexpectedId& chunk, bool valid, Operation* whole
 
 std::vector<uint32_t> EagerQueue::posted(Operation& whole, Effects& effects) {
   const OpKey op = whole.task.op;
-  UnexpectedChunks::Kept* const kept = chunks_.find(op);
+  UnexpectedMessages::Kept* const kept = messages_.find(op);
   if (kept == nullptr) return {};
+  kept->credit.reset();
+  if (kept->begun == 0) {
+    messages_.drop(op);
+    return {};
+  }
   Operation* const operation = whole.from(link_.peer);
   if (operation == nullptr || kept->digest != operation->task.digest) {
     drop(op, effects);
     return {};
   }
-  chunks_.requested(op);
+  messages_.requested(op);
   operation->voided |= kept->voided;
   std::vector<uint32_t> here;
   for (const auto& [index, chunk] : kept->chunks) {
@@ -65,9 +78,9 @@ std::vector<uint32_t> EagerQueue::posted(Operation& whole, Effects& effects) {
 std::optional<uint64_t> EagerQueue::take(Operation& operation, uint32_t index, Effects& effects) {
   const UnexpectedId unexpected{operation.task.op, index};
   uint64_t id = 0;
-  const protocol::FrameHeader header = chunks_.find(unexpected.op)->chunks.at(index).header;
+  const protocol::FrameHeader header = messages_.find(unexpected.op)->chunks.at(index).header;
   std::string why = operation.judge(header, id);
-  chunks_.take(unexpected.op, index);
+  messages_.take(unexpected.op, index);
   if (!why.empty() || operation.voided) {
     effects.push_back(DropUnexpected{link_.peer, unexpected});
     if (!why.empty()) link_.fail(std::move(why), effects);
@@ -81,27 +94,28 @@ std::optional<uint64_t> EagerQueue::take(Operation& operation, uint32_t index, E
   return id;
 }
 
-void EagerQueue::drop(OpKey op, Effects& effects) {
-  UnexpectedChunks::Kept* const kept = chunks_.find(op);
-  if (kept == nullptr) return;
+std::optional<uint64_t> EagerQueue::drop(OpKey op, Effects& effects) {
+  UnexpectedMessages::Kept* const kept = messages_.find(op);
+  if (kept == nullptr) return std::nullopt;
+  const auto digest = kept->begun > 0 ? std::optional(kept->digest) : std::nullopt;
   link_.revoke(
       [op](const InFlightChunk& landing) {
-        return landing.unexpected && landing.unexpected->op == op &&
-               landing.unexpected->index != kUnexpectedContribution;
+        return landing.unexpected && landing.unexpected->op == op;
       },
       effects);
   for (const auto& [index, chunk] : kept->chunks)
     effects.push_back(DropUnexpected{link_.peer, {op, index}});
-  chunks_.drop(op);
+  messages_.drop(op);
+  return digest;
 }
 
 void EagerQueue::drop_all(Effects& effects) {
-  while (!chunks_.empty()) drop(chunks_.first(), effects);
+  while (messages_.size() > 0) drop(messages_.first(), effects);
 }
 
 size_t EagerQueue::kept() const {
   size_t count = 0;
-  for (const auto& [op, kept] : chunks_.all()) count += kept.chunks.size();
+  for (const auto& [op, kept] : messages_.all()) count += kept.chunks.size();
   return count;
 }
 
@@ -111,11 +125,12 @@ long EagerQueue::check(const OpTable& operations) const {
   for (const auto& [op, bytes] : budget_.unasked()) {
     PCCL_ASSERT(operations.knows(op));  // it was posted in this epoch
   }
-  chunks_.check();
+  messages_.check();
   long landing = 0;
-  for (const auto& [op, kept] : chunks_.all()) {
+  for (const auto& [op, kept] : messages_.all()) {
     const Operation* const operation = operations.find(op);
     PCCL_ASSERT(!operations.knows(op) || operation != nullptr);
+    PCCL_ASSERT(operation == nullptr || !kept.credit);
     const Operation* const receiving = operation == nullptr ? nullptr : operation->from(link_.peer);
     PCCL_ASSERT(operation == nullptr ||
                 (receiving != nullptr && receiving->task.digest == kept.digest));

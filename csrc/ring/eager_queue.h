@@ -1,5 +1,6 @@
-// EagerQueue: the eager data of one link in both directions: the budget of this peer, and the
-// chunks that arrived before their operation was posted here (eager.h). Each link has one; RingCore
+// EagerQueue: the early messages of one link in both directions: the budget of this peer for eager
+// data, and the messages that arrived before their operation was posted here (eager.h). Credit is
+// kept until its operation is posted, or has ended. Each link has one; RingCore
 // owns it. States of a chunk whose operation is not posted here yet:
 //   arriving       its header is here        LandUnexpected                            landing
 //   landing        all bytes are here        -                                         kept
@@ -30,11 +31,16 @@ class EagerQueue {
   void begin_epoch(Effects& effects);
 
   // ---- Sending ----
-  // Lets an operation whose credit has not come send eager data, as far as the budget has room.
+  // Lets a new operation send as far as its credit allows. If no credit has come, it may send eager
+  // data: as far as the budget has room, or all of it if the other end has posted the operation
+  // already, because its own data is here.
   void allow(Operation& operation);
-  void requested(OpKey op) { budget_.requested(op); }  // the other end has posted the operation
+  // The other end has posted the operation, or the operation has ended there.
+  void requested(OpKey op) { budget_.requested(op); }
 
   // ---- Receiving ----
+  // Keeps credit of an operation that is not posted here. False if it is of one operation too many.
+  bool keep(const protocol::FrameHeader& credit) { return messages_.keep(credit); }
   // Why a chunk of an operation that is not posted here breaks a rule; empty if it breaks none.
   // `landing` becomes its landing; it stays empty if the chunk is to be discarded.
   std::string judge(const protocol::FrameHeader& header, InFlightChunk& landing);
@@ -45,17 +51,19 @@ class EagerQueue {
   std::vector<uint32_t> posted(Operation& whole, Effects& effects);
   // Uses a kept chunk as a chunk of its operation. Returns its chunk id; nothing if it was dropped.
   std::optional<uint64_t> take(Operation& operation, uint32_t index, Effects& effects);
-  void drop(OpKey op, Effects& effects);  // all chunks of the operation
+  // All chunks of the operation. Returns their digest; nothing if there were none.
+  std::optional<uint64_t> drop(OpKey op, Effects& effects);
   void drop_all(Effects& effects);
 
-  size_t kept() const;
+  size_t size() const { return messages_.size(); }  // operations with early messages
+  size_t kept() const;                              // chunks
   // Asserts the invariants. Returns the number of kept chunks that are landing.
   long check(const OpTable& operations) const;
 
  private:
   PeerLink& link_;
   EagerBudget budget_;
-  UnexpectedChunks chunks_;
+  UnexpectedMessages messages_;
 };
 
 }  // namespace pccl::ring

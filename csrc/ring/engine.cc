@@ -33,7 +33,6 @@ struct Engine::Impl {
 
   void apply(SendFrame& effect);
   void apply(SendChunk& effect);
-  void apply(SendContribution& effect);
   void apply(Land& effect);
   void apply(LandUnexpected& effect);
   void apply(Discard&) {}  // a lane without a landing discards
@@ -288,18 +287,14 @@ void Engine::Impl::apply(SendFrame& effect) {
 void Engine::Impl::apply(SendChunk& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  if (lane->send(effect.header, buffers_of(effect.handle), effect.chunk)) return;
+  const OpBuffers& memory = buffers_of(effect.handle);
+  if (effect.copied) {
+    counters.bytes_sent += effect.chunk.wire_bytes;
+    counters.tensor_bytes_sent += effect.chunk.bytes;
+    return lane->port.send_copy(effect.header, memory.source(effect.chunk));
+  }
+  if (lane->send(effect.header, memory, effect.chunk)) return;
   no_memory(effect.lane.peer, effect.chunk.wire_bytes);
-}
-
-void Engine::Impl::apply(SendContribution& effect) {
-  OneLane* const lane = find(effect.lane);
-  if (lane == nullptr) return;
-  const std::span<const std::byte> bytes =
-      buffers_of(effect.handle).contribution(effect.to, effect.header.length);
-  counters.bytes_sent += bytes.size();
-  counters.tensor_bytes_sent += bytes.size();
-  lane->port.send_copy(effect.header, bytes);
 }
 
 void Engine::Impl::apply(Land& effect) {

@@ -62,7 +62,7 @@ struct OpEnded {  // ignored if the operation was never posted here
 struct OpDone {
   OpKey op;
 };
-struct FrameArrived {  // kOpen, kCredit, kWindow, kDone
+struct FrameArrived {  // kOpen, kCredit, kDone
   LaneId lane;
   protocol::FrameHeader header;
 };
@@ -92,14 +92,7 @@ struct SendChunk {
   protocol::FrameHeader header;
   uint64_t handle;
   Chunk chunk;
-};
-// sends this rank's contribution to a one-shot operation, for the member with rank `to`; no
-// ChunkSent follows
-struct SendContribution {
-  LaneId lane;
-  protocol::FrameHeader header;
-  uint64_t handle;
-  uint32_t to;
+  bool copied = false;  // ahead of other chunks, and no ChunkSent follows
 };
 struct Land {  // first possible answer to ChunkArriving
   LaneId lane;
@@ -108,12 +101,10 @@ struct Land {  // first possible answer to ChunkArriving
   Action action;
   uint32_t absent = 0;  // members known to be absent; all of them if this is the last contribution
 };
-// Key of a stored message of an operation that is not posted here yet: a contribution (index
-// kUnexpectedContribution) or an eager chunk.
-inline constexpr uint32_t kUnexpectedContribution = UINT32_MAX;
+// Key of a stored chunk of an operation that is not posted here yet.
 struct UnexpectedId {
   OpKey op;
-  uint32_t index = kUnexpectedContribution;
+  uint32_t index = 0;  // by order of arrival
   friend auto operator<=>(const UnexpectedId&, const UnexpectedId&) = default;
 };
 // second possible answer: the payload is kept until TakeUnexpected or DropUnexpected
@@ -202,10 +193,10 @@ struct FailLink {
   PeerId peer;
   std::string why;
 };
-using Effect = std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
-                            TakeUnexpected, DropUnexpected, Combine, Revoke, Withdraw, Restore,
-                            Release, Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained,
-                            Requested, FailLink>;
+using Effect =
+    std::variant<SendFrame, SendChunk, Land, LandUnexpected, Discard, TakeUnexpected,
+                 DropUnexpected, Combine, Revoke, Withdraw, Restore, Release, Retain, OpProgressed,
+                 OpTransferred, OpAgreed, OpDrained, Requested, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
 namespace {
@@ -19,10 +20,6 @@ std::string text(const protocol::FrameHeader& chunk) {
 
 Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
-  if (schedule.row().is_one_shot()) {
-    OneShot contributions(task.parts, task.shape.rank);
-    if (!contributions.finished()) one_shot = std::move(contributions);
-  }
   if (schedule.owns() && !is_leg() && schedule.slices() > 0)
     owner = Owner(schedule.slices(), task.shape.world - 1, schedule.holds_results());
   schedule.check();  // it never changes
@@ -61,23 +58,9 @@ uint64_t Operation::credit() const {
   return schedule.credit(progress.sent_until(), progress.received_until());
 }
 
-Chunk Operation::contribution_of(uint64_t rank) const {
-  Chunk chunk;
-  chunk.block = chunk.slot = static_cast<uint32_t>(rank);
-  chunk.bytes = static_cast<uint32_t>(task.parts[rank].from);
-  chunk.wire_bytes = chunk.bytes;
-  return chunk;
-}
-
-const Part* Operation::part_of(PeerId peer) const {
-  const auto rank = one_shot.rank_of(peer);
-  return rank ? &task.parts[*rank] : nullptr;
-}
-
 bool Operation::finished() const {
   const auto done = [](const auto& part) { return part->progress.finished(); };
-  return progress.finished() && one_shot.finished() &&
-         std::all_of(parts.begin(), parts.end(), done);
+  return progress.finished() && std::all_of(parts.begin(), parts.end(), done);
 }
 
 // A slice is final when the results of all owners are here. The contributions to this member's own
@@ -90,13 +73,6 @@ uint64_t Operation::finished_elements() const {
       slices = std::min(slices, leg->schedule.slices_here(leg->progress.received_until()));
   }
   return schedule.elements_in(slices);
-}
-
-bool Operation::note_contribution(uint32_t rank, bool is_absent) {
-  if (!is_absent) return true;
-  const auto ranks = protocol::AbsentRanks::of(rank, task.shape.world);
-  note_absent(ranks);
-  return may_be_absent(ranks);
 }
 
 Operation* Operation::from(PeerId peer) {
@@ -122,7 +98,7 @@ Operation& OpTable::add(const Task& task) {
   pulled_ += task.pulled ? 1 : 0;
   Operation& whole = at->second;
   if (whole.schedule.row().in_parts()) add_parts(whole);
-  if (whole.schedule.row().by_owners()) add_legs(whole);
+  if (whole.schedule.row().in_legs()) add_legs(whole);
   return whole;
 }
 
@@ -147,21 +123,31 @@ void OpTable::add_parts(Operation& whole) {
 void OpTable::add_legs(Operation& whole) {
   const Task& task = whole.task;
   const uint32_t own = task.shape.rank, world = task.shape.world;
-  if (whole.schedule.slices() == 0) return;
+  const bool one_shot = whole.is_one_shot();
+  uint32_t contributions = 0;
+  if (!one_shot && whole.schedule.slices() == 0) return;
   for (uint32_t distance = 1; distance < world; ++distance) {
     const uint32_t other = (own + distance) % world;
-    if (task.shape.shares[own] == 0 && task.shape.shares[other] == 0) continue;
+    const Part& part = task.parts[other];
+    if (!one_shot && task.shape.shares[own] == 0 && task.shape.shares[other] == 0) continue;
     for (const bool sends : {true, false}) {
+      const uint64_t bytes = sends ? part.to : part.from;
+      PCCL_ASSERT(!one_shot || bytes <= protocol::kOneShotBytesMax);
+      if (one_shot && bytes == 0) continue;
+      contributions += sends ? 0 : 1;
       Task one{.epoch = task.epoch,
                .op = task.op,
-               .digest = task.digest,
+               .digest = !one_shot ? task.digest
+                         : sends   ? part.digest_to
+                                   : part.digest_from,
                .handle = task.handle,
-               .shape = shape_of_leg(task.shape, sends ? own : other, sends ? other : own)};
-      (sends ? one.downstream : one.upstream) = task.parts[other].peer;
+               .shape = shape_of_leg(task.shape, sends ? own : other, sends ? other : own, bytes)};
+      (sends ? one.downstream : one.upstream) = part.peer;
       whole.parts.push_back(std::make_unique<Operation>(std::move(one), ++posted_));
       whole.parts.back()->whole = &whole;
     }
   }
+  if (one_shot && contributions > 0) whole.owner = Owner(1, contributions, false);
 }
 
 Operation* OpTable::find(OpKey op) {
@@ -203,13 +189,11 @@ void OpTable::check() const {
 
 void Operation::check() const {
   progress.check();
-  one_shot.check();
   owner.check();
   PCCL_ASSERT(granted <= credit() && credit() <= schedule.step_count());
   PCCL_ASSERT(!queued || (task.downstream && !downstream_lost));
   PCCL_ASSERT(queued || !can_send());
   PCCL_ASSERT(announced_transferred == (whole == nullptr && finished()));
-  PCCL_ASSERT(combined == (one_shot.active() && one_shot.all_here()));
   for (const auto& part : parts) {  // (7)
     const bool contributes = part->schedule.receives() && part->task.shape.contributes();
     if (!contributes || owner.combined() == 0) continue;

@@ -7,14 +7,15 @@
 //  (3) An operation whose downstream is lost is not in a queue.
 //  (4) An operation that can send is queued. While it is queued, the arrival of a chunk may make it
 //      unable to send: RingCore looks once more before it sends.
-//  (5) The transfer is announced when all is sent and received, and only then. Contributions are
-//      combined when all are here, and only then.
+//  (5) The transfer is announced when all is sent and received, and only then.
 //  (6) An exchange has no chunks. It consists of parts, one for each direction of bytes between
 //      this member and another one. A part is a broadcast between these two, with the key of the
 //      exchange and a digest of its own. Only the exchange is in the table.
-//  (7) Likewise, a direct all-reduce has no chunks itself. Its parts are legs, one for each
-//      direction of data between this member and another one. They share its digest and its memory.
-//      The first legs lead to the next rank, so that not all members begin with the same owner.
+//  (7) Likewise, a direct all-reduce and a one-shot operation have no chunks themselves. Their
+//      parts are legs, one for each direction of data between this member and another one, which
+//      share its memory. In a direct all-reduce they share its digest, too. In a one-shot
+//      operation, each has the digest of its part, and one chunk. The first legs lead to the next
+//      rank, so that not all members begin with the same owner.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@
 
 #include "csrc/base/ids.h"
 #include "csrc/protocol/frames.h"
-#include "csrc/ring/one_shot.h"
+#include "csrc/ring/duplicate_filter.h"
 #include "csrc/ring/owner.h"
 #include "csrc/ring/progress.h"
 #include "csrc/ring/schedule.h"
@@ -51,18 +52,14 @@ struct Operation {
   // `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
-  // One-shot: the contribution of the member with rank `rank`, as a chunk.
-  Chunk contribution_of(uint64_t rank) const;
-  // One-shot: the part between this member and `peer`. Null if it has no contributions, or if
-  // `peer` is no other member.
-  const Part* part_of(PeerId peer) const;
   // All is sent and received, in all parts too.
   bool finished() const;
   // Elements, from the start of the tensor, that are final here. REQUIRES: an operation that may
   // have Task::keep.
   uint64_t finished_elements() const;
-  // It is a leg of a direct all-reduce, and has the memory of that.
+  // It is a leg, and has the memory of the whole operation.
   bool is_leg() const { return schedule.shape().leg.has_value(); }
+  bool is_one_shot() const { return schedule.row().is_one_shot(); }
   // This operation, or its part, that receives chunks from this peer, or sends chunks to it. Null
   // if there is none.
   Operation* from(PeerId peer);
@@ -86,16 +83,12 @@ struct Operation {
   void note_absent(protocol::AbsentRanks others) {
     (is_leg() ? whole->known_absent : known_absent).add(others);
   }
-  // The contribution of this rank arrives, with the mark that the rank is absent or not. False if
-  // no member may be absent here.
-  bool note_contribution(uint32_t rank, bool is_absent);
   void check() const;  // asserts the invariants
 
   const Task task;
   const Schedule schedule;
   Progress progress;
-  OneShot one_shot;
-  Owner owner;                          // of a direct all-reduce
+  Owner owner;                          // of an operation in legs
   const uint64_t serial;                // grows with each posted operation
   uint64_t allowed = 0;                 // credit from downstream: steps that it has room for
   uint64_t granted = 0;                 // credit announced to upstream: steps that it may send
@@ -105,12 +98,11 @@ struct Operation {
   bool announced_transferred = false;
   bool done_here = false;
   std::vector<PeerId> done_at;  // other members that have announced kDone
-  bool combined = false;        // one-shot: Combine was emitted
   bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
   bool voided = false;                               // upstream gave up in the middle of a chunk
   protocol::AbsentRanks known_absent = task.absent;  // not of a leg
-  Operation* whole = nullptr;  // of a part: the exchange or the direct all-reduce
+  Operation* whole = nullptr;  // of a part or leg
   std::vector<std::unique_ptr<Operation>> parts;
 };
 

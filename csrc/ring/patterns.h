@@ -12,9 +12,10 @@
 //    last block that a rank receives is its own.
 //  - Reduce: goes along the ring to the root, in one round, one block. Each rank adds its tensor to
 //    the partial sum that passes.
-//  - One-shot (kOneShot, kOneShotExchange; one_shot.h): for small tensors. It does not go around
-//    the ring. Each member sends each other one its part directly. There are no chunks, only one
-//    scratch slot for the part of each member. The parts are reduced, or stored as they are.
+//  - One-shot (kOneShot, kOneShotExchange): for small tensors. It does not go around the ring. Each
+//    member sends each other one its part directly, as the one chunk of a leg (op_table.h), which
+//    lands in a scratch slot. When all parts are here, they are reduced in rank order, or stored:
+//    one hop instead of up to 2(N-1), and the same bits everywhere.
 //  - Exchange (kExchange): the same for large parts that are stored as they are: all-to-all, gather
 //    and scatter. Each part from one member to another is an operation of its own in the ring, a
 //    broadcast of two ranks (op_table.h).
@@ -53,8 +54,8 @@ enum class Pattern : uint8_t {
 //  - kRing: around the ring in pipelined rounds; every rank sends and receives.
 //  - kChain: from rank 0 to the last rank, in one round.
 //  - kBothWays: each of two ranks sends all that it has, in one round.
-//  - kContributions: each rank sends its part directly to each other, outside the schedule.
-//  - kParts: like kContributions, but as operations of two ranks.
+//  - kContributions: each rank sends its part directly to each other, as a leg of two ranks.
+//  - kParts: likewise, as operations of two ranks that have memory of their own.
 //  - kOwners: from each rank directly to each owner of a share and back, as legs of two ranks.
 enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions, kParts, kOwners };
 
@@ -77,8 +78,10 @@ struct PatternRow {
   constexpr bool in_ring() const { return travel == Travel::kRing; }
   constexpr bool in_chain() const { return travel == Travel::kChain; }
   constexpr bool by_owners() const { return travel == Travel::kOwners; }
+  // Its bytes travel as legs that share its memory. Contributions land in scratch first.
+  constexpr bool in_legs() const { return by_owners() || is_one_shot(); }
   constexpr bool in_parts() const { return travel == Travel::kParts; }
-  // Its bytes travel as contributions (one_shot.h): it has no chunks.
+  // Each leg has one chunk, a contribution, which leaves without credit.
   constexpr bool is_one_shot() const { return travel == Travel::kContributions; }
   // The memory has a part for each member: contributions and parts.
   constexpr bool has_parts() const { return is_one_shot() || in_parts(); }

@@ -121,13 +121,8 @@ void PeerLink::check(const OpTable& operations) const {
     if (landing.unexpected) continue;  // its queue looks for it
     PCCL_ASSERT(operations.holds(landing.operation));
     const Operation& operation = *landing.operation;
-    if (!operation.one_shot.active()) {
-      PCCL_ASSERT(operation.task.upstream == peer && !operation.upstream_lost);
-      PCCL_ASSERT(operation.progress.is_arriving(landing.chunk));
-    } else {
-      PCCL_ASSERT(operation.one_shot.rank_of(peer) == landing.chunk);
-      PCCL_ASSERT(operation.one_shot.members()[landing.chunk].coming);
-    }
+    PCCL_ASSERT(operation.task.upstream == peer && !operation.upstream_lost);
+    PCCL_ASSERT(operation.progress.is_arriving(landing.chunk));
   }
 }
 

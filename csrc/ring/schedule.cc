@@ -72,14 +72,14 @@ std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t 
 
 Schedule::Sources Schedule::sources() const {
   if (sizes_.row.in_ring()) return {chunk_count(), std::max(sizes_.rounds, uint64_t{1})};
-  if (sizes_.row.by_owners())
+  if (sizes_.row.in_legs())
     return {sends() && sizes_.shape.contributes() ? chunk_count() : 0,
             std::max<uint64_t>(sizes_.rounds, 1)};
   return {sizes_.row.overtakes() || sizes_.shape.rank == 0 ? chunk_count() : 0, 1};
 }
 
 std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
-  if (!sends() || sizes_.row.by_owners() || sizes_.row.overtakes()) return std::nullopt;
+  if (!sends() || sizes_.row.in_legs() || sizes_.row.overtakes()) return std::nullopt;
   if (!sizes_.row.in_ring()) return received;
   return (received + 1) % sizes_.rounds == 0 ? std::nullopt : std::optional(received + 1);
 }
@@ -118,7 +118,7 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
 }
 
 Chunk Schedule::chunk_sent_for(uint64_t id) const {
-  if (sizes_.row.by_owners()) return chunk_of_leg(id);
+  if (sizes_.row.in_legs()) return chunk_of_leg(id);
   if (!sizes_.row.in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % sizes_.rounds);
   const uint32_t first = sizes_.shape.rank + sizes_.shape.world - (sizes_.row.scatters() ? 1 : 0);
@@ -126,7 +126,7 @@ Chunk Schedule::chunk_sent_for(uint64_t id) const {
 }
 
 Chunk Schedule::chunk_received(uint64_t id) const {
-  if (sizes_.row.by_owners()) return chunk_of_leg(id);
+  if (sizes_.row.in_legs()) return chunk_of_leg(id);
   if (!sizes_.row.in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % sizes_.rounds);
   const uint32_t first = sizes_.shape.rank + sizes_.shape.world - (sizes_.row.scatters() ? 2 : 1);
@@ -134,7 +134,7 @@ Chunk Schedule::chunk_received(uint64_t id) const {
 }
 
 Action Schedule::action(const Chunk& received) const {
-  if (sizes_.row.by_owners()) return received.round == 0 ? Action::kGather : Action::kStore;
+  if (sizes_.row.in_legs()) return received.round == 0 ? Action::kGather : Action::kStore;
   if (sizes_.row.overtakes()) return Action::kFinish;
   if (sizes_.row.adds_on())
     return sizes_.shape.rank + 1 < sizes_.shape.world ? Action::kAccumulate : Action::kFinish;
@@ -183,10 +183,11 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
 }
 
 Schedule::Eager Schedule::head(uint64_t room) const {
-  if (!sizes_.shape.wan || !sizes_.row.eager || !sends()) return {};
-  uint64_t granted = sizes_.row.overtakes()   ? sizes_.depth  // for both values of `restored`
-                     : sizes_.row.by_owners() ? credit_of_owner(0)
-                                              : credit({}, {});
+  const bool eager = sizes_.row.is_one_shot() || (sizes_.shape.wan && sizes_.row.eager);
+  if (!eager || !sends()) return {};
+  uint64_t granted = sizes_.row.overtakes() ? sizes_.depth  // for both values of `restored`
+                     : sizes_.row.in_legs() ? credit_of_owner(0)
+                                            : credit({}, {});
   if (sizes_.standard_depth < sizes_.depth)
     granted = std::min<uint64_t>(granted, sizes_.standard_depth);
   const uint64_t most = std::min(granted, sizes_.step_count());
@@ -213,10 +214,17 @@ uint64_t Schedule::finished(const Cursor& received) const {
   return slices * blocks * sizes_.chunk_bytes / sizes_.shape.element_bytes;
 }
 
-// ---- The direct pattern ----
+// ---- Legs ----
 
 Chunk Schedule::chunk_of_leg(uint64_t id) const {
   PCCL_DCHECK(sizes_.shape.leg && id < chunk_count());
+  if (sizes_.row.is_one_shot()) {
+    Chunk part;
+    part.block = sizes_.shape.leg->to;
+    part.slot = sizes_.shape.leg->from;
+    part.bytes = part.wire_bytes = static_cast<uint32_t>(sizes_.total_bytes);
+    return part;
+  }
   const uint64_t slice = id / sizes_.rounds;
   const uint64_t round = sizes_.first_round + id % sizes_.rounds;
   const bool contribution = round == 0;

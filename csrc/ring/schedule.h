@@ -27,7 +27,8 @@
 // The direct pattern has the same slices and steps with two rounds: contributions to an owner, then
 // the results. Its own schedule has no chunks; it only cuts the tensor, and gives each contribution
 // its slot. Each leg (Shape::leg) has a schedule for the chunks that take it. If one of its two
-// ranks owns nothing, the leg has one of the rounds. patterns.h lists the patterns.
+// ranks owns nothing, the leg has one of the rounds. A leg of a one-shot operation has one chunk.
+// patterns.h lists the patterns.
 #pragma once
 
 #include <cstddef>
@@ -136,7 +137,7 @@ class Schedule {
   // rank, and all chunks before `received` have arrived. REQUIRES: no leg.
   uint64_t credit(const Cursor& sent, const Cursor& received) const;
 
-  // ---- The direct pattern ----
+  // ---- Legs ----
   uint64_t slices() const { return sizes_.slices; }
   bool owns() const {
     return row().by_owners() && shape().world > 1 && shape().shares[shape().rank] > 0;
@@ -156,8 +157,8 @@ class Schedule {
   uint64_t elements_in(uint64_t slices) const;
   // Eager data: the number of steps that may leave before downstream has granted credit, and their
   // cost in bytes. Downstream has room for these steps from the beginning. Their cost, which counts
-  // while downstream has not posted the operation, is at most `room` (eager.h). Zero steps on
-  // local paths and for a transfer.
+  // while downstream has not posted the operation, is at most `room` (eager.h). Zero steps for a
+  // transfer, and on local paths unless the operation is one-shot.
   struct Eager {
     uint64_t steps = 0, cost = 0;
   };

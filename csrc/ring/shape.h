@@ -38,15 +38,16 @@ struct Shape {
   // kDirect only: the share of each rank in each slice. All shares add up to
   // protocol::kSharesTotal, and a share may be 0.
   std::vector<uint16_t> shares = {};
-  // A leg of kDirect: the data from one rank to another one. One of the two is this rank.
+  // A leg of kDirect or of a one-shot operation: the data from one rank to another one. One of the
+  // two is this rank.
   struct Leg {
     uint32_t from = 0, to = 0;
   };
   std::optional<Leg> leg = {};
   // Whether a leg carries contributions, because its end owns a share; and results, because its
-  // start does.
-  bool contributes() const { return leg && shares[leg->to] > 0; }
-  bool returns() const { return leg && shares[leg->from] > 0; }
+  // start does. In a one-shot operation each member computes its own result.
+  bool contributes() const { return leg && (shares.empty() || shares[leg->to] > 0); }
+  bool returns() const { return leg && !shares.empty() && shares[leg->from] > 0; }
   // The inputs of the random bits, only if `format` is stochastic. The bits are the same in each
   // attempt, and do not depend on the owner of a result.
   struct Random {

@@ -74,12 +74,18 @@ Sizes::Sizes(Shape all)
   PCCL_ASSERT(!row.in_parts() || shape.count == 0);
   PCCL_ASSERT(!row.by_owners() || shape.shares.size() == shape.world);
   PCCL_ASSERT(!shape.format.quantizes() || row.by_owners() || row.overtakes() || row.is_sliced());
-  PCCL_ASSERT(!shape.leg || (row.by_owners() && shape.leg->from != shape.leg->to &&
+  PCCL_ASSERT(!shape.leg || (row.in_legs() && shape.leg->from != shape.leg->to &&
                              (shape.leg->from == shape.rank || shape.leg->to == shape.rank)));
   lay_out();
+  if (shape.leg && row.is_one_shot()) {  // quickly, because a small operation has many legs
+    chunk_bytes = slot_bytes = static_cast<uint32_t>(round_up(total_bytes, kAlignment));
+    slices = rounds = total_bytes > 0 ? 1 : 0;
+    return;
+  }
   cut_blocks();
-  if (shape.world == 1 || slices == 0 || row.is_one_shot()) return;
+  if (shape.world == 1 || slices == 0) return;
   const uint32_t once_around = shape.world - 1;
+  if (row.is_one_shot()) return;  // its legs have its rounds
   if (row.by_owners()) {
     rounds = (shape.contributes() ? 1 : 0) + (shape.returns() ? 1 : 0);
     first_round = shape.contributes() ? 0 : 1;

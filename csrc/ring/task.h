@@ -53,10 +53,12 @@ inline Shape shape_of_part(const Shape& exchange, uint64_t bytes, bool sends) {
           .wan = exchange.wan};
 }
 
-// The shape of a leg of a direct all-reduce that has this shape.
-inline Shape shape_of_leg(const Shape& direct, uint32_t from, uint32_t to) {
-  Shape shape = direct;
+// The shape of a leg of an operation that has this shape. `part`: the bytes of a one-shot
+// operation that take the leg.
+inline Shape shape_of_leg(const Shape& whole, uint32_t from, uint32_t to, uint64_t part = 0) {
+  Shape shape = whole;
   shape.leg = {from, to};
+  if (row_of(whole.pattern).is_one_shot()) shape.count = part / whole.element_bytes;
   return shape;
 }
 

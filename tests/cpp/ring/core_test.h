@@ -22,11 +22,9 @@ inline std::string text(LaneId lane) {
   return std::to_string(lane.peer.value) + (lane.index > 0 ? "." + std::to_string(lane.index) : "");
 }
 
-// "0" for the contribution to operation 0, "0.2" for its third eager chunk.
+// "0.2" for the third eager chunk of operation 0.
 inline std::string text(UnexpectedId unexpected) {
-  return std::to_string(unexpected.op.sequence) + (unexpected.index == kUnexpectedContribution
-                                                       ? ""
-                                                       : "." + std::to_string(unexpected.index));
+  return std::to_string(unexpected.op.sequence) + "." + std::to_string(unexpected.index);
 }
 
 inline std::string text(const Effect& effect) {
@@ -41,13 +39,11 @@ inline std::string text(const Effect& effect) {
              std::to_string(e.header.value) + " to " + to;
     }
     std::string operator()(const SendChunk& e) {
-      return "chunk " + std::to_string(e.header.op.sequence) + " r" +
-             std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
+      const std::string sequence = std::to_string(e.header.op.sequence);
+      if (e.copied) return "copy " + sequence + " to " + ring::text(e.lane);
+      return "chunk " + sequence + " r" + std::to_string(e.header.round) +
+             "b" + std::to_string(e.header.block) + "s" +
              std::to_string(e.header.slice) + " to " + ring::text(e.lane);
-    }
-    std::string operator()(const SendContribution& e) {
-      return "copy " + std::to_string(e.header.op.sequence) +
-             ((e.header.value & kRequested) != 0 ? " as asked" : "") + " to " + ring::text(e.lane);
     }
     std::string operator()(const LandUnexpected& e) {
       return "land early " + ring::text(e.unexpected) + " from " + ring::text(e.lane);

@@ -45,21 +45,5 @@ TEST(Announce, ProgressIsOnlyForOperationsThatKeepElements) {
   EXPECT_TRUE(effects.empty()) << "no element is final yet";
 }
 
-TEST(Announce, ContributionsAreCombinedOnceAllAreHere) {
-  Task one_shot = task(Pattern::kOneShot, 10);
-  one_shot.parts = {{.peer = PeerId{1}, .to = 40, .from = 40},
-                    {.peer = PeerId{2}, .to = 40, .from = 40}};
-  Operation operation(one_shot, 1);
-  Effects effects;
-  combine_if_here(operation, effects);
-  EXPECT_TRUE(effects.empty());
-  operation.one_shot.coming(1);
-  operation.one_shot.arrived();
-  combine_if_here(operation, effects);
-  combine_if_here(operation, effects);
-  ASSERT_EQ(effects.size(), 1u);
-  EXPECT_TRUE(std::holds_alternative<Combine>(effects[0]));
-}
-
 }  // namespace
 }  // namespace pccl::ring

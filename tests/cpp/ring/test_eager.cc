@@ -11,15 +11,26 @@ OpKey key_of(uint32_t sequence) { return {TagId{}, sequence}; }
 
 TEST(EagerBudget, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
   EagerBudget eager_budget;
-  EXPECT_EQ(eager_budget.room(), kEagerBytes);
+  EXPECT_EQ(eager_budget.room(false), kEagerBytes);
   eager_budget.leaves(key_of(0), 5000);
   eager_budget.leaves(key_of(1), kEagerBytes - 5000);
-  EXPECT_EQ(eager_budget.room(), 0u);
+  EXPECT_EQ(eager_budget.room(false), 0u);
   eager_budget.requested(key_of(0));
-  EXPECT_EQ(eager_budget.room(), 5000u);
+  EXPECT_EQ(eager_budget.room(false), 5000u);
   eager_budget.requested(key_of(0));  // further credit
   eager_budget.requested(key_of(7));  // credit of an operation without eager data
-  EXPECT_EQ(eager_budget.room(), 5000u);
+  EXPECT_EQ(eager_budget.room(false), 5000u);
+}
+
+TEST(EagerBudget, SomeOfItIsForOneShotOperations) {
+  EagerBudget eager_budget;
+  EXPECT_EQ(eager_budget.room(true), kEagerBytesMax);
+  eager_budget.leaves(key_of(0), kEagerBytes);
+  EXPECT_EQ(eager_budget.room(false), 0u);
+  EXPECT_EQ(eager_budget.room(true), kEagerBytesOfOneShots);
+  eager_budget.leaves(key_of(1), kEagerBytesOfOneShots);
+  EXPECT_EQ(eager_budget.room(false), 0u);
+  EXPECT_EQ(eager_budget.room(true), 0u);
 }
 
 protocol::FrameHeader chunk(uint32_t sequence, uint32_t bytes) {
@@ -29,8 +40,8 @@ protocol::FrameHeader chunk(uint32_t sequence, uint32_t bytes) {
   return header;
 }
 
-TEST(UnexpectedChunks, KeepsThemInTheirOrderUntilTheyAreTaken) {
-  UnexpectedChunks unexpected;
+TEST(UnexpectedMessages, KeepsThemInTheirOrderUntilTheyAreTaken) {
+  UnexpectedMessages unexpected;
   EXPECT_EQ(unexpected.find(key_of(0)), nullptr);
   EXPECT_EQ(unexpected.arriving(chunk(0, 10)), 0u);
   EXPECT_EQ(unexpected.arriving(chunk(1, 10)), 0u);
@@ -42,13 +53,13 @@ TEST(UnexpectedChunks, KeepsThemInTheirOrderUntilTheyAreTaken) {
   unexpected.drop(key_of(0));
   EXPECT_EQ(unexpected.first(), key_of(1));
   unexpected.drop(key_of(1));
-  EXPECT_TRUE(unexpected.empty());
+  EXPECT_EQ(unexpected.size(), 0u);
 }
 
 // The sender counts the same way, so all that it may send fits.
-TEST(UnexpectedChunks, HasRoomForOneHeadStart) {
-  UnexpectedChunks unexpected;
-  for (uint64_t used = 0; used < kEagerBytes; used += 64 << 10)
+TEST(UnexpectedMessages, HasRoomForAllEagerDataOfALink) {
+  UnexpectedMessages unexpected;
+  for (uint64_t used = 0; used < kEagerBytesMax; used += 64 << 10)
     ASSERT_TRUE(unexpected.arriving(chunk(0, 64 << 10)).has_value());
   EXPECT_FALSE(unexpected.arriving(chunk(1, 0)).has_value()) << "a small one takes memory, too";
   unexpected.take(key_of(0), 7);
@@ -56,20 +67,38 @@ TEST(UnexpectedChunks, HasRoomForOneHeadStart) {
     ASSERT_TRUE(unexpected.arriving(chunk(1, 0)).has_value());
   EXPECT_FALSE(unexpected.arriving(chunk(1, 1)).has_value());
   unexpected.requested(key_of(0));
-  EXPECT_TRUE(unexpected.arriving(chunk(1, 4u << 20)).has_value());
+  EXPECT_TRUE(unexpected.arriving(chunk(1, 5u << 20)).has_value());
   unexpected.drop(key_of(0));
-  EXPECT_FALSE(unexpected.arriving(chunk(1, 4u << 20)).has_value())
+  EXPECT_FALSE(unexpected.arriving(chunk(1, 5u << 20)).has_value())
       << "it was not counted any more";
 }
 
-TEST(UnexpectedChunks, AreOfSoManyOperationsAtMost) {
-  UnexpectedChunks unexpected;
+TEST(UnexpectedMessages, AreOfSoManyOperationsAtMost) {
+  UnexpectedMessages unexpected;
   for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) {
     ASSERT_EQ(unexpected.arriving(chunk(sequence, 1)), 0u);
     unexpected.take(key_of(sequence), 0);
   }
   EXPECT_FALSE(unexpected.arriving(chunk(protocol::kOpsOpenMax, 1)).has_value());
+  EXPECT_FALSE(unexpected.keep(chunk(protocol::kOpsOpenMax, 0)));
+  EXPECT_TRUE(unexpected.keep(chunk(7, 0))) << "no new entry";
   EXPECT_EQ(unexpected.arriving(chunk(7, 1)), 1u);
+}
+
+TEST(UnexpectedMessages, KeepsTheLatestCreditOfAnOperation) {
+  UnexpectedMessages unexpected;
+  protocol::FrameHeader credit = chunk(0, 0);
+  credit.digest = 7;
+  for (const uint64_t steps : {3, 5}) {
+    credit.value = steps;
+    ASSERT_TRUE(unexpected.keep(credit));
+  }
+  const UnexpectedMessages::Kept* const kept = unexpected.find(key_of(0));
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->credit->digest, 7u);
+  EXPECT_EQ(kept->credit->steps, 5u);
+  EXPECT_EQ(kept->begun, 0u);
+  unexpected.check();
 }
 
 }  // namespace

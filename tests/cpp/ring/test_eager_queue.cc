@@ -73,13 +73,13 @@ TEST_F(Core, ArrivingDataOfAPostedOperationTakesNoRoom) {
   open(kUp, kEpoch, 1);
   step(ChunkArriving{{kUp, 1}, pairwise_chunk(0, 0)});
   step(OpPosted{pairwise(0, 8 * kMebi)});
-  for (uint32_t slice = 0; slice < 128; ++slice) {
+  for (uint32_t slice = 0; slice < 160; ++slice) {
     ASSERT_EQ(step(ChunkArriving{{kUp}, pairwise_chunk(1, slice)}),
               "land early 1." + std::to_string(slice) + " from 1");
     step(ChunkArrived{{kUp}});
   }
   EXPECT_EQ(step(ChunkArrived{{kUp, 1}}), "take 0.0 of 1");
-  expect_failed(step(ChunkArriving{{kUp}, pairwise_chunk(1, 128)}), "there is room for");
+  expect_failed(step(ChunkArriving{{kUp}, pairwise_chunk(1, 160)}), "there is room for");
 }
 
 TEST_F(Core, EarlyDataGoesWithItsOperationItsLinkOrItsEpoch) {
@@ -90,7 +90,9 @@ TEST_F(Core, EarlyDataGoesWithItsOperationItsLinkOrItsEpoch) {
     EXPECT_EQ(step(ChunkArriving{{kUp}, pairwise_chunk(0, 1)}), "land early 0.1 from 1");
   };
   two_come();
-  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "revoke 1; drop 0.0 of 1; drop 0.1 of 1");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}),
+            "revoke 1; drop 0.0 of 1; drop 0.1 of 1; credit 0 of 0 to 1")
+      << "the sender has its budget back";
   EXPECT_EQ(step(ChunkArriving{{kUp}, pairwise_chunk(0, 2)}), "discard from 1") << "it has ended";
   core_ = RingCore();
   begin();
@@ -113,9 +115,10 @@ TEST_F(Core, EarlyDataOfAnotherCallIsDropped) {
   EXPECT_EQ(step(ChunkArriving{{kUp}, pairwise_chunk(0, 1)}), "discard from 1");
   Task small = pairwise(1, 10);
   small.shape.pattern = Pattern::kOneShot;
-  small.parts = parts_among({kUp, PeerId{2}}, 40, small.digest);
+  small.parts = parts_among({kUp, PeerId{2}}, 40, small.digest + 1);
+  small.upstream = small.downstream = {};
   step(ChunkArriving{{kUp}, pairwise_chunk(1, 0)});
-  EXPECT_TRUE(step(OpPosted{small}).starts_with("revoke 1; drop 1.0 of 1; copy 1"));
+  EXPECT_EQ(step(OpPosted{small}), "copy 1 to 1; revoke 1; drop 1.0 of 1");
 }
 
 TEST_F(Core, EarlyDataFromAnotherPeerIsDropped) {
@@ -137,11 +140,11 @@ TEST_F(Core, EarlyVoidDataIsEmpty) {
 
 TEST_F(Core, MoreThanAHeadStartCostsTheLink) {
   begin();
-  for (uint32_t slice = 0; slice < 128; ++slice) {
+  for (uint32_t slice = 0; slice < 160; ++slice) {
     ASSERT_TRUE(step(ChunkArriving{{kUp}, pairwise_chunk(slice % 3, slice)}).starts_with("land"));
     step(ChunkArrived{{kUp}});
   }
-  expect_failed(step(ChunkArriving{{kUp}, pairwise_chunk(0, 128)}), "there is room for");
+  expect_failed(step(ChunkArriving{{kUp}, pairwise_chunk(0, 160)}), "there is room for");
 }
 
 TEST_F(Core, EarlyChunksOfTwoDigestsCostTheLink) {

@@ -1,4 +1,4 @@
-#include "csrc/ring/credits.h"
+#include "csrc/ring/send_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -8,30 +8,6 @@ namespace pccl::ring {
 namespace {
 
 OpKey op(uint32_t sequence) { return {TagId{1}, sequence}; }
-
-TEST(UnexpectedCredits, KeepTheLatestOfEachOperation) {
-  UnexpectedCredits credits;
-  EXPECT_TRUE(credits.keep(op(0), 7, 3));
-  EXPECT_TRUE(credits.keep(op(0), 7, 5));
-  EXPECT_TRUE(credits.keep(op(1), 7, 9));
-  EXPECT_EQ(credits.size(), 2u);
-  EXPECT_EQ(credits.take(op(0), 7), 5u);
-  EXPECT_EQ(credits.take(op(0), 7), 0u) << "taken once";
-  EXPECT_EQ(credits.take(op(1), 8), 0u) << "another digest";
-  EXPECT_EQ(credits.size(), 0u);
-}
-
-TEST(UnexpectedCredits, HaveABound) {
-  UnexpectedCredits credits;
-  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
-    EXPECT_TRUE(credits.keep(op(sequence), 1, 1));
-  EXPECT_FALSE(credits.keep(op(protocol::kOpsOpenMax), 1, 1));
-  EXPECT_TRUE(credits.keep(op(4), 1, 2)) << "no new entry";
-  credits.drop(op(4));
-  EXPECT_TRUE(credits.keep(op(protocol::kOpsOpenMax), 1, 1));
-  credits.clear();
-  EXPECT_EQ(credits.size(), 0u);
-}
 
 TEST(SendQueue, TheOldestFirstWhateverTheOrderOfArrival) {
   std::vector<std::unique_ptr<Operation>> operations;
@@ -51,6 +27,18 @@ TEST(SendQueue, TheOldestFirstWhateverTheOrderOfArrival) {
     EXPECT_FALSE(operations[serial]->queued);
   }
   EXPECT_TRUE(queue.empty());
+}
+
+TEST(SendQueue, ContributionsToOneShotOperationsComeFirst) {
+  Operation older(Task{.epoch = {}, .op = op(1), .shape = {}}, 1);
+  Task task{.epoch = {}, .op = op(2), .shape = {}};
+  task.shape.pattern = Pattern::kOneShot;
+  Operation one_shot(task, 2);
+  SendQueue queue;
+  queue.push(older);
+  queue.push(one_shot);
+  EXPECT_EQ(&queue.pop(), &one_shot);
+  EXPECT_EQ(&queue.pop(), &older);
 }
 
 TEST(SendQueue, PulledTransfersComeLast) {

@@ -1,4 +1,4 @@
-#include "csrc/ring/credits.h"
+#include "csrc/ring/send_queue.h"
 
 #include <algorithm>
 
@@ -7,29 +7,18 @@
 namespace pccl::ring {
 namespace {
 
-int yields(const Task& task) { return task.filler ? 2 : task.pulled ? 1 : 0; }
+int yields(const Operation& operation) {
+  if (operation.is_one_shot()) return 0;
+  return operation.task.filler ? 3 : operation.task.pulled ? 2 : 1;
+}
 
 // Whether `a` leaves after `b`.
 bool younger(const Operation* a, const Operation* b) {
-  if (yields(a->task) != yields(b->task)) return yields(a->task) > yields(b->task);
+  if (yields(*a) != yields(*b)) return yields(*a) > yields(*b);
   return a->serial > b->serial;
 }
 
 }  // namespace
-
-bool UnexpectedCredits::keep(OpKey op, uint64_t digest, uint64_t value) {
-  if (credits_.size() >= protocol::kOpsOpenMax && !credits_.contains(op)) return false;
-  credits_[op] = {digest, value};
-  return true;
-}
-
-uint64_t UnexpectedCredits::take(OpKey op, uint64_t digest) {
-  const auto at = credits_.find(op);
-  if (at == credits_.end()) return 0;
-  const Credit credit = at->second;
-  credits_.erase(at);
-  return credit.digest == digest ? credit.value : 0;
-}
 
 void SendQueue::push(Operation& operation) {
   PCCL_ASSERT(!operation.queued);
@@ -65,8 +54,6 @@ void SendQueue::remove(Operation& operation) {
   heap_.erase(at);
   std::make_heap(heap_.begin(), heap_.end(), younger);
 }
-
-void UnexpectedCredits::check() const { PCCL_ASSERT(credits_.size() <= protocol::kOpsOpenMax); }
 
 bool SendQueue::contains(const Operation& operation) const {
   return std::find(heap_.begin(), heap_.end(), &operation) != heap_.end();
