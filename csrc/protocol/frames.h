@@ -50,16 +50,14 @@ enum class FrameType : uint8_t {
   // The sender knows `epoch`. Frames of older epochs are void from here on.
   kOpen = 3,
   // op, digest; `value` is the number of steps that the sender has room for, counted from the
-  // start. `round` kPullRound: the sender asks for a transfer, and `block` selects the data.
+  // start; 0: the operation has ended there, and its eager data is gone. `round` kPullRound: the
+  // sender asks for a transfer, and `block` selects the data.
   kCredit = 4,
   // op, digest, round, block, slice, length, and the payload. `value` names the absent ranks
   // (absent_ranks.h).
   kChunk = 5,
   kPing = 6,
   kPong = 7,
-  // epoch; `value` is the number of contribution bytes that the sender has taken in the epoch.
-  // With `round` 65535 it counts the contributions that the sender had requested, else the others.
-  kWindow = 8,
   // op, digest; the operation is done at the sender, which has reported this to the master.
   kDone = 9,
   // For `pccl probe` alone (section 9), and out of place on a lane of a run. The client asks for a

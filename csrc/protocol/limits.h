@@ -152,11 +152,14 @@ static_assert(kSharesTotal >= kMembersMax);
 // The lowest RTT of a wan path. A wan path has several lanes, which pace their data, and carries
 // smaller chunks, with more of them in flight.
 inline constexpr Duration kWanRttMin = std::chrono::milliseconds(1);
-// Eager data of one link on a wan path, in bytes. The other end of the link keeps it. It fills a
-// fast path for some tens of milliseconds.
-inline constexpr uint64_t kEagerBytes = 8u << 20;
-// The least number of bytes that a kept contribution or chunk of a neighbour counts as, because it
-// takes at least this much memory.
+// Eager data of one link in one direction, in bytes. The other end keeps it until it has posted the
+// operation. Operations that are not one-shot use at most kEagerBytesLarge of it, so that one-shot
+// operations never wait for them. That fills a fast wan path for some tens of milliseconds.
+inline constexpr uint64_t kEagerBytes = 10u << 20;
+inline constexpr uint64_t kEagerBytesLarge = 8u << 20;
+static_assert(kEagerBytesLarge < kEagerBytes);
+// The least number of bytes that a kept chunk of a neighbour counts as, because it takes at least
+// this much memory.
 inline constexpr uint64_t kKeptBytesMin = 4096;
 // Lanes of one link. More lanes do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 64;

@@ -22,7 +22,7 @@ void EagerBudget::requested(OpKey op) {
 
 std::optional<uint32_t> UnexpectedMessages::arriving(const protocol::FrameHeader& header) {
   const uint64_t cost = eager_cost(header.length);
-  if (cost > kEagerBytesMax - used_ || is_full_for(header.op)) return std::nullopt;
+  if (cost > protocol::kEagerBytes - used_ || is_full_for(header.op)) return std::nullopt;
   used_ += cost;
   Kept& kept = kept_[header.op];
   kept.digest = header.digest;
@@ -63,7 +63,7 @@ void UnexpectedMessages::drop(OpKey op) {
 void EagerBudget::check() const {
   uint64_t used = 0;
   for (const auto& [op, bytes] : unasked_) used += bytes;
-  PCCL_ASSERT(used_ == used && used <= kEagerBytesMax);
+  PCCL_ASSERT(used_ == used && used <= protocol::kEagerBytes);
 }
 
 void UnexpectedMessages::check() const {
@@ -77,7 +77,7 @@ void UnexpectedMessages::check() const {
       if (chunk.counted) used += eager_cost(chunk.header.length);
     }
   }
-  PCCL_ASSERT(used_ == used && used <= kEagerBytesMax);
+  PCCL_ASSERT(used_ == used && used <= protocol::kEagerBytes);
 }
 
 }  // namespace pccl::ring

@@ -10,12 +10,12 @@
 //  (1) Eager data never exceeds the room that the other end has in every case, so no lane waits for
 //      room (docs/design.md, section 2: I3 and I5).
 //  (2) The bytes in use are the sum over all operations, or over all chunks that count. They are at
-//      most kEagerBytesMax.
+//      most protocol::kEagerBytes.
 //  (3) The sender counts at least as much as the receiver. A chunk counts from the post of its
 //      operation at the sender, hence before it arrives. It no longer counts at the receiver when
 //      the receiver posts or ends the operation, hence before the sender learns of that. So an
 //      honest sender never exceeds the limit of the receiver. The receiver keeps at most
-//      kEagerBytesMax, and one chunk more for each lane, which was arriving at the post.
+//      protocol::kEagerBytes, and one chunk more for each lane, which was arriving at the post.
 //  (4) UnexpectedMessages keeps messages of at most kOpsOpenMax operations: no honest neighbour has
 //      posted that many more than this peer. Each chunk has the digest of the chunks of its
 //      operation and an index below the number of chunks so far.
@@ -33,11 +33,6 @@
 
 namespace pccl::ring {
 
-// Eager data of one link in one direction. One-shot operations alone may use the last bytes of it,
-// so that they never wait for the large ones, which use at most protocol::kEagerBytes.
-inline constexpr uint64_t kEagerBytesOfOneShots = 2u << 20;
-inline constexpr uint64_t kEagerBytesMax = protocol::kEagerBytes + kEagerBytesOfOneShots;
-
 // The part of a link's eager data that one chunk uses.
 constexpr uint64_t eager_cost(uint64_t chunk_bytes) {
   return std::max(chunk_bytes, protocol::kKeptBytesMin);
@@ -48,7 +43,7 @@ class EagerBudget {
   // Bytes left in the budget for an operation. Eager data of an operation that the other end has
   // never posted and never announced as ended stays in use until the epoch is over.
   uint64_t room(bool one_shot) const {
-    const uint64_t most = one_shot ? kEagerBytesMax : protocol::kEagerBytes;
+    const uint64_t most = one_shot ? protocol::kEagerBytes : protocol::kEagerBytesLarge;
     return most - std::min(most, used_);
   }
   // At most `bytes` bytes of the operation leave as eager data. REQUIRES: bytes <= room(true), once

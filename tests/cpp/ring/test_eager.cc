@@ -6,14 +6,15 @@ namespace pccl::ring {
 namespace {
 
 using protocol::kEagerBytes;
+using protocol::kEagerBytesLarge;
 
 OpKey key_of(uint32_t sequence) { return {TagId{}, sequence}; }
 
 TEST(EagerBudget, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
   EagerBudget eager_budget;
-  EXPECT_EQ(eager_budget.room(false), kEagerBytes);
+  EXPECT_EQ(eager_budget.room(false), kEagerBytesLarge);
   eager_budget.leaves(key_of(0), 5000);
-  eager_budget.leaves(key_of(1), kEagerBytes - 5000);
+  eager_budget.leaves(key_of(1), kEagerBytesLarge - 5000);
   EXPECT_EQ(eager_budget.room(false), 0u);
   eager_budget.requested(key_of(0));
   EXPECT_EQ(eager_budget.room(false), 5000u);
@@ -24,11 +25,11 @@ TEST(EagerBudget, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
 
 TEST(EagerBudget, SomeOfItIsForOneShotOperations) {
   EagerBudget eager_budget;
-  EXPECT_EQ(eager_budget.room(true), kEagerBytesMax);
-  eager_budget.leaves(key_of(0), kEagerBytes);
+  EXPECT_EQ(eager_budget.room(true), kEagerBytes);
+  eager_budget.leaves(key_of(0), kEagerBytesLarge);
   EXPECT_EQ(eager_budget.room(false), 0u);
-  EXPECT_EQ(eager_budget.room(true), kEagerBytesOfOneShots);
-  eager_budget.leaves(key_of(1), kEagerBytesOfOneShots);
+  EXPECT_EQ(eager_budget.room(true), kEagerBytes - kEagerBytesLarge);
+  eager_budget.leaves(key_of(1), kEagerBytes - kEagerBytesLarge);
   EXPECT_EQ(eager_budget.room(false), 0u);
   EXPECT_EQ(eager_budget.room(true), 0u);
 }
@@ -59,7 +60,7 @@ TEST(UnexpectedMessages, KeepsThemInTheirOrderUntilTheyAreTaken) {
 // The sender counts the same way, so all that it may send fits.
 TEST(UnexpectedMessages, HasRoomForAllEagerDataOfALink) {
   UnexpectedMessages unexpected;
-  for (uint64_t used = 0; used < kEagerBytesMax; used += 64 << 10)
+  for (uint64_t used = 0; used < kEagerBytes; used += 64 << 10)
     ASSERT_TRUE(unexpected.arriving(chunk(0, 64 << 10)).has_value());
   EXPECT_FALSE(unexpected.arriving(chunk(1, 0)).has_value()) << "a small one takes memory, too";
   unexpected.take(key_of(0), 7);

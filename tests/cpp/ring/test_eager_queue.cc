@@ -186,9 +186,8 @@ TEST_F(Core, NothingLeavesUnaskedBeyondTheFirstSteps) {
   const Shape large = post_one(0, 16 * kMebi);  // it leaves room for 22 of the other's chunks
   const Shape small = post_one(1, uint64_t{4} * 6 * kChunkElements);
   const Schedule schedule(small);
-  ASSERT_EQ(
-      schedule.head(protocol::kEagerBytes - Schedule(large).head(protocol::kEagerBytes).cost).steps,
-      6u);
+  constexpr uint64_t kAll = protocol::kEagerBytesLarge;
+  ASSERT_EQ(schedule.head(kAll - Schedule(large).head(kAll).cost).steps, 6u);
   std::string last;
   while (last != "chunk 1 r0b1s5 to 3") {
     last = sent();

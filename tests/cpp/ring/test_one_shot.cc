@@ -188,7 +188,7 @@ class OneShotCore : public Core {
   // Posts operations until there is no room for another contribution. Returns their number.
   uint32_t use_up_the_budget() {
     const uint64_t bytes = protocol::kOneShotBytesMax;
-    const auto most = static_cast<uint32_t>(kEagerBytesMax / bytes);
+    const auto most = static_cast<uint32_t>(protocol::kEagerBytes / bytes);
     for (uint32_t sequence = 0; sequence < most; ++sequence) {
       const std::string number = std::to_string(sequence);
       EXPECT_EQ(step(OpPosted{one_shot(sequence, bytes)}),
@@ -315,7 +315,7 @@ TEST_F(OneShotCore, AContributionHasItsOwnPlaceAndSize) {
 TEST_F(OneShotCore, EarlyContributionsKeepTheirBudget) {
   begin();
   uint32_t sequence = 0;
-  for (uint64_t sum = 0; sum < kEagerBytesMax; sum += protocol::kOneShotBytesMax) {
+  for (uint64_t sum = 0; sum < protocol::kEagerBytes; sum += protocol::kOneShotBytesMax) {
     ASSERT_TRUE(comes(contribution(sequence++, protocol::kOneShotBytesMax)).starts_with("land"));
     arrived();
   }

@@ -94,7 +94,7 @@ TEST(DirectSchedule, BothEndsOfALegCountAlike) {
         EXPECT_EQ(leg.start.sends(), leg.end.receives());
         EXPECT_FALSE(leg.start.receives() || leg.end.sends());
         EXPECT_EQ(leg.start.step_count(), leg.end.step_count());
-        EXPECT_LE(leg.start.head(protocol::kEagerBytes).steps, leg.end.credit_of_owner(0));
+        EXPECT_LE(leg.start.head(protocol::kEagerBytesLarge).steps, leg.end.credit_of_owner(0));
         for (uint64_t id = 0; id < leg.start.chunk_count(); ++id) {
           Chunk received = leg.end.chunk_received(id);
           EXPECT_EQ(leg.end.find(received.round, received.block, received.slice), id);
