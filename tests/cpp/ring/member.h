@@ -56,8 +56,9 @@ class Member {
   uint16_t port() { return port_->value(); }
   const Result<uint16_t>& listening() { return *port_; }
 
-  void dial(PeerId peer, const std::vector<Endpoint>& at, uint32_t dead_serial = 0) {
-    on_loop([&] { data_->links().step(link::Dial{peer, at, dead_serial}); });
+  void dial(PeerId peer, const std::vector<Endpoint>& at, uint32_t dead_serial = 0,
+            const std::optional<protocol::LaneCredential>& credential = {}) {
+    on_loop([&] { data_->links().step(link::Dial{peer, at, dead_serial, credential}); });
   }
   void forget(PeerId peer) {
     on_loop([&] { data_->links().step(link::Forget{peer}); });
