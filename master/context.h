@@ -17,13 +17,9 @@ namespace pccl::master {
 
 struct Context {
   Options options;
-  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
-  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
-  Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run, as its first peer set it
-  Duration first_call_timeout = protocol::kPeerTimeoutDefault;  // likewise
-  Duration call_timeout{0};                                     // likewise; 0: there is none
-  Effects* effects = nullptr;                                   // of the current step
-  Instant now;                                                  // time of the current step
+  protocol::RunSettings settings;  // of the run, once it has a peer
+  Effects* effects = nullptr;      // of the current step
+  Instant now;                     // time of the current step
   // Whether the process was paused for long, and this was not long ago. A peer can have closed its
   // connection because it received nothing from this master.
   bool was_paused = false;

@@ -59,7 +59,9 @@ struct MasterCore::Impl {
   }
 
   bool refused(ConnectionId id, const protocol::Hello& hello);
-  void agree_on(const RunConfig& agreed);
+  void agree_on(const protocol::RunSettings& settings);
+  // The settings of the run; null before its first peer.
+  const protocol::RunSettings* agreed() const { return next_beat ? &context.settings : nullptr; }
   void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
   Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
   void set_holder(Group& group, PeerId peer, const std::optional<Holder>& shown);
@@ -88,10 +90,9 @@ struct MasterCore::Impl {
   Context context;
   Connections connections{context};
   Groups groups{context, connections};
-  std::optional<RunConfig> config;
   HostExit exit;
   Instant now;
-  std::optional<Instant> next_beat;
+  std::optional<Instant> next_beat;  // none: the run has no peers
   uint64_t beats = 0;
   bool restored = false;  // some group was restored with members
   bool awake = false;     // a step was taken
@@ -108,8 +109,7 @@ void MasterCore::Impl::restore(const RunRecord& remembered) {
     if (record.members.empty()) continue;
     PCCL_ASSERT(record.current.epoch.value >> 32 < context.options.incarnation);
     restored = true;
-    agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms, record.pattern,
-              record.call_timeout_ms});
+    agree_on(record.settings);
     groups.begin(id).restore(record);
   }
   for (const auto& [id, record] : remembered.shared_states) groups.begin(id).restore(record);
@@ -131,23 +131,17 @@ bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
   auto refusal = refuse_version_of_run(hello.versions, hello.library, context.options.run,
                                        context.options.version);
   if (!refusal) {
-    refusal = refuse(hello, config, group ? &group->view().membership : nullptr,
+    refusal = refuse(hello, agreed(), group ? &group->view().membership : nullptr,
                      group ? group->view().quorum : Quorum{}, groups.size());
   }
   if (refusal) reject(id, *refusal);
   return refusal.has_value();
 }
 
-void MasterCore::Impl::agree_on(const RunConfig& agreed) {
-  PCCL_ASSERT(!config || (config->policy == agreed.policy &&
-                          config->peer_timeout_ms == agreed.peer_timeout_ms));
-  config = agreed;
-  context.policy = agreed.policy;
-  context.pattern = agreed.pattern;
-  context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
-  context.first_call_timeout = std::chrono::milliseconds(agreed.first_call_timeout_ms);
-  context.call_timeout = std::chrono::milliseconds(agreed.call_timeout_ms);
-  next_beat = now + protocol::beat_of(context.peer_timeout);
+void MasterCore::Impl::agree_on(const protocol::RunSettings& settings) {
+  PCCL_ASSERT(!agreed() || *agreed() == settings);
+  context.settings = settings;
+  next_beat = now + protocol::beat_of(context.settings.peer_timeout);
 }
 
 void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
@@ -159,7 +153,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
       group.give_up(*holder, "another process was started with its rank");
     }
   }
-  if (!config) agree_on(config_of(hello));
+  if (!agreed()) agree_on(settings_of_first(hello.settings));
   const Connections::Connection& connection = *connections.find(id);
   Membership::Peer about;
   about.seen_host = connection.seen_host;
@@ -175,10 +169,10 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   if (adopted) {
     connections.send(id, protocol::Resumed{context.options.incarnation, context.accepting(peer)});
   } else {
-    connections.send(id,
-                     protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
-                                       connection.seen_host, context.options.loopback_only,
-                                       context.options.version, context.accepting(peer)});
+    connections.send(
+        id, protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
+                              connection.seen_host, context.options.loopback_only,
+                              context.options.version, context.accepting(peer), context.settings});
   }
 }
 
@@ -234,8 +228,8 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
 }
 
 // The ids of peers are no secret within a run. So a peer is taken back only with a token of its
-// first name, which the journal keeps. A peer that came without a token, or is from an older
-// journal, gets the name of the token that it shows now.
+// first name, which the journal keeps. A peer that came without a token gets the name of the token
+// that it shows now.
 // A master that was started again without its keyring takes back no peer that came with a token.
 // Anybody could claim the id of the peer there, in plain text. The peer itself could not continue
 // either: its links need new keys, and this master hands out none.
@@ -427,9 +421,9 @@ void MasterCore::Impl::on(const RingPlanned& event) {
 // Notices that this process was stopped: the beat is late by half of the time that peers wait for
 // an unresponsive master. Before the first step there is nothing to compare with.
 void MasterCore::Impl::notice_stop() {
-  const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
+  const bool late = next_beat && now >= *next_beat + context.settings.peer_timeout / 2;
   if (late && awake) {
-    grace_until = now + context.peer_timeout;
+    grace_until = now + context.settings.peer_timeout;
     groups.each([](Group& group) { group.excuse_members(); });
   }
   awake = true;
@@ -442,7 +436,7 @@ void MasterCore::Impl::on(const TimePassed&) {
   quiet = false;
   // However late this call is, it counts as one beat, so that input that has arrived can show that
   // its peers live.
-  next_beat = now + protocol::beat_of(context.peer_timeout);
+  next_beat = now + protocol::beat_of(context.settings.peer_timeout);
   for (const ConnectionId id : connections.beat()) {
     const Connections::Connection* connection = connections.find(id);
     if (connection == nullptr) continue;
@@ -450,11 +444,12 @@ void MasterCore::Impl::on(const TimePassed&) {
     if (group == nullptr) {
       connections.close(id);
     } else {
-      group->give_up(connection->peer, "it was silent for " + text(context.peer_timeout));
+      group->give_up(connection->peer, "it was silent for " + text(context.settings.peer_timeout));
     }
     PCCL_ASSERT(connections.find(id) == nullptr);
   }
-  if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.peer_timeout)) != 0) return;
+  if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.settings.peer_timeout)) != 0)
+    return;
   groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
       PCCL_ASSERT(group.view().membership.is_member(peer));
@@ -562,7 +557,6 @@ void MasterCore::Impl::forget_groups() {
   groups.end_step(quiet);
   if (!groups.with(Groups::Trait::kPeopled).empty()) return;
   PCCL_ASSERT(connections.assigned() == 0 && context.held_bytes == 0);
-  config.reset();
   next_beat.reset();
 }
 
@@ -571,11 +565,8 @@ void MasterCore::Impl::check() const {
   connections.check();
   groups.check();
   const bool peopled = !groups.with(Groups::Trait::kPeopled).empty();
-  PCCL_ASSERT(config.has_value() == peopled && next_beat.has_value() == peopled);
-  if (config) {
-    PCCL_ASSERT(config->policy == context.policy && config->pattern == context.pattern);
-    PCCL_ASSERT(std::chrono::milliseconds(config->peer_timeout_ms) == context.peer_timeout);
-  }
+  PCCL_ASSERT(next_beat.has_value() == peopled);
+  PCCL_ASSERT(protocol::check(give_all(context.settings)).ok());
   PCCL_ASSERT(context.excess.empty() && context.effects == nullptr);
   for (const auto& [token, group] : context.persisting) PCCL_ASSERT(token <= context.tokens);
 }

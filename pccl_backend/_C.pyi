@@ -121,10 +121,9 @@ class JoinOptions:
         rank: the rank that a founder requests; -1: none.
         launch: text that all ranks of one fixed world share; "": there is no fixed world.
         timeout: limit for the admission and for each operation, unless a call has its own.
-        retry_on_peer_loss: operations in flight are repeated after a loss, instead of failing.
-        pattern: "ring" or "direct"; "": the master chooses.
-        peer_timeout, first_call_timeout, call_timeout, master_timeout, advertise, port_range,
-            lanes, tcp_congestion, restore, name: as in `_settings.PeerSettings`.
+        on_peer_loss, pattern, peer_timeout, first_call_timeout, call_timeout, master_timeout,
+            advertise, port_range, lanes, tcp_congestion, restore, name: as in
+            `_settings.PeerSettings`.
         advertised_port: the port under which others reach the first one of `port_range`; 0: the
             same.
         open_run: what `PcclGroup.open_run` returns.
@@ -145,11 +144,11 @@ class JoinOptions:
     rank: int
     launch: str
     timeout: float
-    retry_on_peer_loss: bool
-    pattern: str
-    peer_timeout: float
-    first_call_timeout: float
-    call_timeout: float
+    on_peer_loss: str | None
+    pattern: str | None
+    peer_timeout: float | None
+    first_call_timeout: float | None
+    call_timeout: float | None
     master_timeout: float
     advertise: str
     advertised_port: int

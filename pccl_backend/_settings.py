@@ -59,14 +59,20 @@ T = TypeVar("T")
 class PeerSettings:
     """How this process takes part in any run. Times are in seconds.
 
+    The settings of the run are None unless given: this peer then takes them from its run. The
+    first peer of a run decides them, and the defaults are in `csrc/protocol/run_settings.h`.
+
     Attributes:
-        peer_timeout: silence of a peer that counts as a loss (PCCL_PEER_TIMEOUT). Equal on all
-            peers.
-        first_call_timeout: longest time that the members wait for a newcomer's first call
-            (PCCL_FIRST_CALL_TIMEOUT); peer_timeout unless given. Equal on all peers.
-        call_timeout: longest time that the others wait for a call of one member before they
-            continue without it (PCCL_CALL_TIMEOUT); 0: they wait until their calls time out. Equal
-            on all peers.
+        on_peer_loss: setting of the run: fate of the operations in flight when a peer is lost
+            (PCCL_ON_PEER_LOSS): "raise" or "retry".
+        pattern: setting of the run: how a large all-reduce passes between the peers (PCCL_PATTERN):
+            "ring" or "direct".
+        peer_timeout: setting of the run: silence of a peer that counts as a loss
+            (PCCL_PEER_TIMEOUT).
+        first_call_timeout: setting of the run: longest time that the members wait for a newcomer's
+            first call (PCCL_FIRST_CALL_TIMEOUT).
+        call_timeout: setting of the run: longest time that the others wait for a call of one member
+            before they continue without it (PCCL_CALL_TIMEOUT).
         master_timeout: time to look for a master that is gone (PCCL_MASTER_TIMEOUT).
         advertise: this peer's host as seen by other peers (PCCL_ADVERTISE);
             "": the address that the master sees.
@@ -80,10 +86,6 @@ class PeerSettings:
             the system's choice, but never a pacing one on local paths.
         restore: whether the bytes that an operation overwrites are kept until its outcome is known
             (PCCL_RESTORE).
-        on_peer_loss: fate of the operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
-            "raise" or "retry". Equal on all peers.
-        pattern: how a large all-reduce passes between the peers (PCCL_PATTERN): "ring", "direct",
-            or "" for the master's choice. Equal on all peers.
         name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
             host. Several peers may have the same.
         secret_file: absolute path of the file that has this peer's token (PCCL_SECRET_FILE); "":
@@ -94,9 +96,11 @@ class PeerSettings:
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
-    peer_timeout: float = _limits.PEER_TIMEOUT_DEFAULT_S
-    first_call_timeout: float = _limits.PEER_TIMEOUT_DEFAULT_S
-    call_timeout: float = 0.0
+    on_peer_loss: str | None = None
+    pattern: str | None = None
+    peer_timeout: float | None = None
+    first_call_timeout: float | None = None
+    call_timeout: float | None = None
     master_timeout: float = _limits.MASTER_TIMEOUT_DEFAULT_S
     advertise: str = ""
     advertised_ports: tuple[int, int] = (0, 0)
@@ -104,8 +108,6 @@ class PeerSettings:
     lanes: int = 0
     tcp_congestion: str = ""
     restore: bool = True
-    on_peer_loss: str = "raise"
-    pattern: str = ""
     name: str = ""
     secret_file: str = ""
     token: Token | None = None
@@ -124,7 +126,6 @@ class PeerSettings:
         given = {name: value for name, value in environment.items() if value}
         check_names(given)
         look = _Lookup(given, parameters or {})
-        peer_timeout = look.get("peer_timeout", cls.peer_timeout, _seconds)
         nowhere = (cls.advertise, cls.advertised_ports)
         advertise, advertised_ports = look.get("advertise", nowhere, _advertised)
         port_range = look.get("port_range", cls.port_range, _port_range)
@@ -136,8 +137,10 @@ class PeerSettings:
                 "never speaks plain text. Unset one of them"
             )
         return cls(
-            peer_timeout=peer_timeout,
-            first_call_timeout=look.get("first_call_timeout", peer_timeout, _seconds),
+            on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
+            pattern=look.get("pattern", cls.pattern, _pattern),
+            peer_timeout=look.get("peer_timeout", cls.peer_timeout, _seconds),
+            first_call_timeout=look.get("first_call_timeout", cls.first_call_timeout, _seconds),
             call_timeout=look.get("call_timeout", cls.call_timeout, _seconds),
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
             advertise=advertise,
@@ -146,8 +149,6 @@ class PeerSettings:
             lanes=look.get("lanes", cls.lanes, _integer(*LANES)),
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
-            on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
-            pattern=look.get("pattern", cls.pattern, _pattern),
             name=look.get("name", cls.name, lambda text: check_name(decoded(text))),
             secret_file=os.path.abspath(given["PCCL_SECRET_FILE"]) if token else "",
             token=token,

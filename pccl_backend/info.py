@@ -115,8 +115,11 @@ class RunInfo:
         joined: ids of the peers that the last `update_topology` has admitted.
         left: ids of the peers that it has found gone.
         broken_by: the loss that broke the epoch, until `update_topology`; None if there was none.
-        peer_timeout: limit in seconds of a peer's silence.
         master_timeout: limit in seconds of the search for a lost master.
+        on_peer_loss: the fate of operations in flight at a loss: "raise" or "retry". This and the
+            next four are settings of the run, which its first peer has decided.
+        pattern: how large all-reduces travel: "ring" or "direct"; None: the master chooses.
+        peer_timeout: limit in seconds of a peer's silence.
         first_call_timeout: limit in seconds of the wait for a newcomer's first call.
         call_timeout: limit in seconds of the wait for a late peer's call; None: the timeout of the
             operation is the only limit.
@@ -153,8 +156,10 @@ class RunInfo:
     joined: tuple[str, ...]
     left: tuple[str, ...]
     broken_by: str | None
-    peer_timeout: float
     master_timeout: float
+    on_peer_loss: str
+    pattern: str | None
+    peer_timeout: float
     first_call_timeout: float
     call_timeout: float | None
     bytes_sent: int

@@ -432,7 +432,7 @@ void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   PCCL_ASSERT(link.lanes.back() == id && lane.further == (link.lanes.size() > 1));
   lane.enter(Phase::kUp);
-  lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
+  lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, identity_.peer_timeout);
   if (!lane.dialled && !lane.answered_early)
     emit(SendHello{id, true, hello_of(identity_, lane.peer, lane.serial, lane.further)});
   const bool wan = link.rtt >= options_.wan_rtt_min;
@@ -594,7 +594,7 @@ void LinkCore::weigh_progress(PeerId peer, const Link& link) {
   PCCL_ASSERT(links_.contains(peer));
   uint32_t stuck = 0;
   const int enough =
-      protocol::kTicksWithoutProgress * protocol::beats_per_tick(options_.peer_timeout);
+      protocol::kTicksWithoutProgress * protocol::beats_per_tick(identity_.peer_timeout);
   for (const ConnectionId id : link.lanes) {
     const Lane& lane = lanes_.at(id);
     if (!lane.progress) continue;

@@ -81,9 +81,9 @@ class LinkCore {
   void step(const Event& event, Instant now, Effects& effects);
   // When a step with TimePassed is due, if no other event comes first.
   std::optional<Instant> deadline() const;
-  Duration tick() const { return protocol::tick_of(options_.peer_timeout); }
+  Duration tick() const { return protocol::tick_of(identity_.peer_timeout); }
   // time between two Ticks
-  Duration beat() const { return protocol::beat_of(options_.peer_timeout); }
+  Duration beat() const { return protocol::beat_of(identity_.peer_timeout); }
 
   // The credential of the link that is up; nullopt if there is none.
   std::optional<protocol::LaneCredential> credential_of(PeerId peer) const {
@@ -205,7 +205,7 @@ class LinkCore {
   bool is_in_progress(ConnectionId attempt, uint32_t dead_serial) const;
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);
   Duration connect_timeout() const {
-    return std::min(options_.peer_timeout / 2, protocol::kConnectTimeoutMax);
+    return std::min(identity_.peer_timeout / 2, protocol::kConnectTimeoutMax);
   }
   bool outranks(PeerId peer) const { return identity_.self > peer; }
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);

@@ -15,8 +15,7 @@
 namespace pccl::link {
 
 struct DriverOptions {
-  uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
-  Duration peer_timeout = protocol::kPeerTimeoutDefault;
+  uint16_t port_first = 0, port_last = 0;       // PCCL_PORT_RANGE; 0: any free port
   Duration wan_rtt_min = protocol::kWanRttMin;  // RTT of a wan path; tests lower it
   uint32_t lanes = 0;           // PCCL_LANES, for a link between ring neighbours; 0: automatic
   std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: chosen by the path

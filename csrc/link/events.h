@@ -26,13 +26,14 @@ struct ConnectionId {
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
 
-// The fields of a hello that describe this peer.
+// The fields of a hello that describe this peer, and the rest of what Welcome says about the run.
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
   uint64_t machine = 0;                          // 0: unknown
   uint16_t version = protocol::kSpoken.highest;  // protocol version that the run speaks
   std::optional<AcceptingKey> accepting = {};    // none: the run is not secured
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;
 };
 
 // ---- Events ----
@@ -180,7 +181,6 @@ using Effect = std::variant<Connect, LimitAccepted, SendHello, SendPing, Close, 
 using Effects = std::vector<Effect>;
 
 struct Options {
-  Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration wan_rtt_min = protocol::kWanRttMin;
   uint32_t lanes = 0;      // per link between neighbours; 0: as many as pay
   uint32_t lanes_max = 1;  // most lanes of a link that the process can afford, with two neighbours

@@ -40,10 +40,9 @@ constexpr size_t kQueueKeptBytes = 4u << 20;
 
 Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
 
-// A program older than version ranges sends its only version, and 0 in the other field.
 std::optional<protocol::VersionRange> versions_in(const FrameHeader& header) {
   const uint32_t lowest = header.slice;
-  const uint32_t highest = lowest < protocol::kRangesSince ? lowest : header.op.sequence;
+  const uint32_t highest = header.op.sequence;
   if (highest < lowest || highest > UINT16_MAX) return std::nullopt;
   return protocol::VersionRange{static_cast<uint16_t>(lowest), static_cast<uint16_t>(highest)};
 }

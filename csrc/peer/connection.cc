@@ -54,13 +54,17 @@ void Connection::open() {
 void Connection::attempt() {
   PCCL_ASSERT(!context_.linked);
   enter(State::kTrying);
-  context_.emit(ConnectMaster{tokens_.choose(), context_.options.peer_timeout / kAttempts});
+  context_.emit(ConnectMaster{tokens_.choose(), context_.settings.peer_timeout / kAttempts});
 }
 
 void Connection::on_connected() {
   enter(State::kUp);
   pings_ = false;
-  keepalive_ = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.options.peer_timeout);
+  restart_keepalive();
+}
+
+void Connection::restart_keepalive() {
+  keepalive_ = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.settings.peer_timeout);
   beat_at_ = context_.now + beat();
 }
 
@@ -86,6 +90,7 @@ void Connection::close() {
 
 void Connection::welcomed() {
   PCCL_ASSERT(state_ == State::kUp && context_.linked);
+  restart_keepalive();  // Welcome may bring another peer_timeout
   pings_ = true;
   pause_ = kPauseMin;
   tokens_.proven();

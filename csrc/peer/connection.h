@@ -46,9 +46,10 @@ class Connection {
   enum class State { kIdle, kWaiting, kTrying, kUp };
 
  private:
-  Duration beat() const { return protocol::beat_of(context_.options.peer_timeout); }
+  Duration beat() const { return protocol::beat_of(context_.settings.peer_timeout); }
   void enter(State next);  // REQUIRES: the table in connection.cc allows it
   void attempt();
+  void restart_keepalive();
 
   Context& context_;
   TokenChoice& tokens_;

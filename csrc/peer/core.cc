@@ -43,6 +43,7 @@ struct PeerCore::Impl {
     options.join_timeout = std::min(options.join_timeout, kForever);
     options.master_timeout = std::min(options.master_timeout, kForever);
     context.options = std::move(options);
+    context.settings = settings_of_first(context.options.given);
   }
 
   void on(const JoinCalled& event);
@@ -205,7 +206,7 @@ void PeerCore::Impl::on(const JointGivenUp& event) {
 void PeerCore::Impl::on(const LeaveCalled&) {
   if (membership.out()) return;
   if (membership.welcomed()) context.send(protocol::Leave{});
-  lingers = context.options.policy == protocol::LossPolicy::kRaise && operations.any_done();
+  lingers = context.settings.on_peer_loss == protocol::LossPolicy::kRaise && operations.any_done();
   end({Code::kInvalidState, "this process has left the run", {}}, {});
 }
 
@@ -318,22 +319,16 @@ Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
 }
 
 Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
-  if (!context.options.versions.contains(welcome.version)) {
-    return violation("Welcome to a run of version " + std::to_string(welcome.version) +
-                     ", which this peer does not speak");
-  }
-  if (!welcome.peer) return violation("Welcome without an id for this peer");
-  if (welcome.accepting.has_value() != context.options.secured) {
-    return violation(context.options.secured ? "Welcome without a key, to a peer with a token"
-                                             : "Welcome with a key, in plain text");
-  }
+  if (const Status bad = joining.check(welcome); !bad.ok()) return bad;
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);
   joining.on_welcome();
+  context.settings = welcome.settings;
   connection.welcomed();
   std::optional<protocol::AcceptingKey> accepting;
   if (welcome.accepting) accepting = {welcome.incarnation, *welcome.accepting};
-  context.emit(AcceptAs{welcome.peer, welcome.run_id, welcome.version, accepting});
+  context.emit(AcceptAs{welcome.peer, welcome.run_id, welcome.version, accepting,
+                        welcome.settings.peer_timeout});
   if (!registration.ready()) {
     registration.open_listener(welcome.loopback_only);
   } else {
@@ -605,7 +600,7 @@ void PeerCore::Impl::on(const TimePassed&) {
     context.send(protocol::Ping{++ping_counter, operations.verdicts_seen(), membership.epoch()});
   } else if (due == Connection::Due::kSilent) {
     connection.drop();
-    connection_lost("silent for " + text(context.options.peer_timeout));
+    connection_lost("silent for " + text(context.settings.peer_timeout));
   }
   change_token_if_due();
 }
@@ -689,6 +684,7 @@ void PeerCore::step(const Event& event, Instant now, Effects& effects) {
 
 std::optional<Instant> PeerCore::deadline() const { return impl_->deadline(); }
 const Status& PeerCore::broken() const { return impl_->membership.broken(); }
+const protocol::RunSettings& PeerCore::settings() const { return impl_->context.settings; }
 void PeerCore::check() const { impl_->check(); }
 
 }  // namespace pccl::peer

@@ -41,13 +41,9 @@ struct Options {
   std::string library = "pccl";
   protocol::VersionRange versions = protocol::kSpoken;
   Advertised advertised;
-  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
-  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
+  protocol::GivenSettings given;  // of the run; those that are left out are taken from it
   bool restore = true;  // whether data that a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
-  Duration peer_timeout = protocol::kPeerTimeoutDefault;
-  Duration first_call_timeout{0};  // how long members wait for a newcomer; 0: peer_timeout
-  Duration call_timeout{0};        // how long they wait for any other member; 0: no such limit
   // Name of the launch that started this process as one of several ranks. All members belong to the
   // same launch. Empty: no launch.
   std::string launch;
@@ -210,6 +206,7 @@ struct AcceptAs {  // connections are accepted from now on, if the listener is o
   uint64_t run_id = 0;
   uint16_t version = 0;                                  // protocol version that the run speaks
   std::optional<protocol::AcceptingKey> accepting = {};  // none: the run is not secured
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;
 };
 struct AcceptWith {  // the key of a restarted master, for the listener
   protocol::AcceptingKey key;

@@ -39,16 +39,11 @@ protocol::Hello Joining::hello() const {
   hello.founders = founders();
   hello.min_peers = options.min_peers;
   hello.rank = options.rank;
-  hello.policy = options.policy;
-  hello.pattern = options.pattern;
-  hello.peer_timeout_ms = milliseconds(options.peer_timeout);
-  hello.first_call_timeout_ms = milliseconds(
-      options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
-  if (options.call_timeout > Duration{0})
-    hello.call_timeout_ms = milliseconds(options.call_timeout);
   hello.join_timeout_ms = milliseconds(options.join_timeout);
   hello.launch = options.launch;
   hello.name = options.name;
+  // A master that was started again may have forgotten a run that has no members yet.
+  hello.settings = found_master() ? give_all(context_.settings) : options.given;
   return hello;
 }
 
@@ -59,7 +54,22 @@ bool Joining::joins() const {
 bool Joining::found_master() const { return membership_.phase() >= Phase::kWelcomed; }
 
 Duration Joining::search_max() const {
-  return std::min(context_.options.peer_timeout, context_.options.join_timeout);
+  return std::min(context_.settings.peer_timeout, context_.options.join_timeout);
+}
+
+Status Joining::check(const protocol::Welcome& welcome) const {
+  const Options& options = context_.options;
+  if (!options.versions.contains(welcome.version)) {
+    return violation("Welcome to a run of version " + std::to_string(welcome.version) +
+                     ", which this peer does not speak");
+  }
+  if (!welcome.peer) return violation("Welcome without an id for this peer");
+  if (welcome.accepting.has_value() != options.secured) {
+    return violation(options.secured ? "Welcome without a key, to a peer with a token"
+                                     : "Welcome with a key, in plain text");
+  }
+  const Status bad = protocol::check(give_all(welcome.settings));
+  return bad.ok() ? bad : violation("Welcome to a run whose " + bad.message);
 }
 
 void Joining::on_welcome() {
@@ -101,7 +111,7 @@ Status Joining::on_time(const std::string& closed_why) {
     warned_ = true;
     context_.note(LogLevel::kWarning, "still no " + context_.master() + " (" + reason +
                                           "); trying for " +
-                                          text(context_.options.peer_timeout - waited) + " more");
+                                          text(context_.settings.peer_timeout - waited) + " more");
   }
   if (waited < context_.options.join_timeout) return {};
   context_.send(protocol::Leave{});

@@ -22,6 +22,8 @@ class Joining {
   Handle handle() const { return handle_; }  // of the call that waits
   protocol::Hello hello() const;             // the introduction of this peer
 
+  // kProtocol if this peer cannot take part in the run.
+  Status check(const protocol::Welcome& welcome) const;
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
   // A Notice of the master: the reason why this peer waits or, for a member, news about its call.

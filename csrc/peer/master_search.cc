@@ -35,7 +35,7 @@ void MasterSearch::begin(const std::string& why, bool planned, bool refused) {
 
 Duration MasterSearch::limit() const {
   const Options& options = context_.options;
-  return options.hosted ? std::min(options.master_timeout, options.peer_timeout)
+  return options.hosted ? std::min(options.master_timeout, context_.settings.peer_timeout)
                         : options.master_timeout;
 }
 

@@ -272,7 +272,7 @@ uint64_t Membership::scratch_bytes(uint32_t slots) const {
 }
 
 void Membership::topology_asked(bool has_operation_in_flight) {
-  const Topology* const shown = seen_.ask(context_.options.policy, has_operation_in_flight);
+  const Topology* const shown = seen_.ask(context_.settings.on_peer_loss, has_operation_in_flight);
   if (shown) context_.emit(ShowTopology{*shown});
 }
 

@@ -108,7 +108,7 @@ class Membership {
   // standard (ring::Shape).
   uint64_t scratch_bytes(uint32_t slots) const;
   // The peers of the run have asked for the ring, for all large all-reduces.
-  bool rings_only() const { return context_.options.pattern == protocol::PatternChoice::kRing; }
+  bool rings_only() const { return context_.settings.pattern == protocol::PatternChoice::kRing; }
 
   // Links: the peers that the master wants to be dialled, and the result.
   Status dial(const protocol::Dial& dial);

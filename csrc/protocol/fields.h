@@ -5,6 +5,7 @@
 // thread may call them.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -66,10 +67,8 @@ void fields(auto& wire, Is<LaneIdentity> auto& m) {
 }
 void fields(auto& wire, Is<LaneCredential> auto& m) { wire(m.identity, m.key); }
 
-// since() names a version of the journal, which records these structs, too.
 void fields(auto& wire, Is<Member> auto& m) {
-  wire(m.peer, free_text(m.address));
-  wire.since(4, shown(m.name, kNameBytesMax));
+  wire(m.peer, free_text(m.address), shown(m.name, kNameBytesMax));
 }
 void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state, m.finished); }
 void fields(auto& wire, Is<Kept> auto& m) { wire(m.op, m.finished); }
@@ -91,12 +90,25 @@ void fields(auto& wire, Is<Offer> auto& m) {
 }
 void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.voter, m.number); }
 
+// A time takes a u32, in milliseconds.
+void fields(auto& wire, Is<Duration> auto& time) {
+  auto ms = static_cast<uint32_t>(time / std::chrono::milliseconds(1));
+  wire(ms);
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(time)>>)
+    time = std::chrono::milliseconds(ms);
+}
+void fields(auto& wire, Is<RunSettings> auto& m) {
+  wire(m.on_peer_loss, m.pattern, m.peer_timeout, m.first_call_timeout, m.call_timeout);
+}
+void fields(auto& wire, Is<GivenSettings> auto& m) {
+  wire(m.on_peer_loss, m.pattern, m.peer_timeout, m.first_call_timeout, m.call_timeout);
+}
+
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
   wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
-  wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
-  wire(bounded(m.launch, kLaunchBytesMax), bounded(m.name, kNameBytesMax), m.pattern);
-  wire(m.call_timeout_ms);
+  wire(m.rank, m.join_timeout_ms, bounded(m.launch, kLaunchBytesMax));
+  wire(bounded(m.name, kNameBytesMax), m.settings);
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);
@@ -104,7 +116,7 @@ void fields(auto& wire, Is<Reject> auto& m) {
 }
 void fields(auto& wire, Is<Welcome> auto& m) {
   wire(m.peer, m.run_id, m.incarnation, shown(m.seen_host, kHostBytesMax), m.loopback_only);
-  wire(m.version, m.accepting);
+  wire(m.version, m.accepting, m.settings);
 }
 void fields(auto& wire, Is<Endpoint> auto& at) {
   wire(shown(at.host, kNumericHostBytesMax), at.port);
@@ -132,8 +144,7 @@ void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
   wire(bounded(m.together, kGroupsNamedMax), m.one_shot_bytes, m.rtt);
-  wire.since(6, bounded(m.shares, kMembersMax));
-  wire.since(7, m.direct);
+  wire(bounded(m.shares, kMembersMax), m.direct);
 }
 void fields(auto& wire, Is<FreezeRequest> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<StateReport> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }

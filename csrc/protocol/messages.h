@@ -20,17 +20,12 @@
 #include "csrc/protocol/keys.h"
 #include "csrc/protocol/op_info.h"
 #include "csrc/protocol/plan.h"
+#include "csrc/protocol/run_settings.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
 
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
-
-// How a group handles operations in flight when it loses a member. kRaise: they fail until the
-// application calls update_topology. kRetry: they begin again among the survivors.
-enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
-// The pattern of large all-reduces. kAny: the master chooses by the known RTTs and rates.
-enum class PatternChoice : uint8_t { kAny = 0, kRing = 1, kDirect = 2 };
 
 // The most that a member has taken part in since it was admitted, in rising order. kNone: nothing
 // yet. kCalled: a joint call that compares nothing. kCompared: a collective, which compares
@@ -48,20 +43,13 @@ struct Hello {
   std::string library;  // for the error text of a version mismatch: "pccl 0.1.0"
   std::string run;
   GroupId group;
-  uint32_t founders = 1;   // number of peers that found the group together
-  uint32_t min_peers = 1;  // the group continues with no fewer members
-  int32_t rank = -1;       // wanted among the founders; -1: the master chooses
-  LossPolicy policy = LossPolicy::kRaise;
-  // All peers of a run must give the same value for these two and for call_timeout_ms.
-  uint32_t peer_timeout_ms = 0;
-  uint32_t first_call_timeout_ms = 0;  // how long members wait for a newcomer
-  uint32_t join_timeout_ms = 0;        // how long this peer waits for its group to begin
-  std::string launch;  // the launch whose fixed world this rank belongs to; empty: none
-  std::string name;    // of this peer, for people; several peers may have the same
-  PatternChoice pattern = PatternChoice::kAny;  // the same for all peers of a run
-  // How long the others wait for a call of one member before they continue without it; 0: as long
-  // as their calls last.
-  uint32_t call_timeout_ms = 0;
+  uint32_t founders = 1;         // number of peers that found the group together
+  uint32_t min_peers = 1;        // the group continues with no fewer members
+  int32_t rank = -1;             // wanted among the founders; -1: the master chooses
+  uint32_t join_timeout_ms = 0;  // how long this peer waits for its group to begin
+  std::string launch;            // the launch whose fixed world this rank belongs to; empty: none
+  std::string name;              // of this peer, for people; several peers may have the same
+  GivenSettings settings = {};
   bool operator==(const Hello&) const = default;
 };
 
@@ -84,6 +72,7 @@ struct Welcome {
   // The peer accepts only links whose dialler has a key that is derived from this one. None: the
   // run is not secured.
   std::optional<Key> accepting = {};
+  RunSettings settings = {};
   bool operator==(const Welcome&) const = default;
 };
 

@@ -12,9 +12,9 @@
 
 namespace pccl::protocol {
 
-static_assert(kRangesSince <= PCCL_VERSION_MIN && PCCL_VERSION_MIN <= PCCL_VERSION_MAX &&
+static_assert(0 < PCCL_VERSION_MIN && PCCL_VERSION_MIN <= PCCL_VERSION_MAX &&
                   PCCL_VERSION_MAX <= UINT16_MAX,
-              "a build speaks a range of versions, and none from before there were ranges");
+              "a build speaks a range of versions");
 
 constinit const VersionRange kSpoken{PCCL_VERSION_MIN, PCCL_VERSION_MAX};
 constinit const char* const kRelease = PCCL_RELEASE;

@@ -21,9 +21,6 @@ struct VersionRange {
 // The versions that this build speaks. A build for tests has other numbers (CMake: PCCL_VERSION_MIN
 // and PCCL_VERSION_MAX).
 extern const VersionRange kSpoken;
-// The first version with a range. Programs of earlier versions sent one number in place of the
-// range.
-inline constexpr uint16_t kRangesSince = 8;
 // The release of this pccl: "0.1.0".
 extern const char* const kRelease;
 

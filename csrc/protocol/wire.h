@@ -26,17 +26,12 @@
 
 namespace pccl::protocol {
 
-// Above every version: for a format that is written and read in its newest version only.
-inline constexpr uint32_t kNewest = UINT32_MAX;
-
 // ---- Writing ----------------------------------------------------------------------------------
 
 // Appends to `out`, which has no other user meanwhile, and is complete when the Writer has ended.
 class Writer {
  public:
-  // `version`: of the format that is written; since() depends on it.
-  explicit Writer(std::vector<std::byte>& out, uint32_t version = kNewest)
-      : out_(out), version_(version), start_(out.size()), written_(start_) {}
+  explicit Writer(std::vector<std::byte>& out) : out_(out), start_(out.size()), written_(start_) {}
   ~Writer() { out_.resize(written_); }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -44,11 +39,6 @@ class Writer {
   template <typename... T>
   void operator()(const T&... field) {
     (put(field), ...);
-  }
-  // Fields that the format has from this version on.
-  template <typename... T>
-  void since(uint32_t version, const T&... field) {
-    if (version_ >= version) (*this)(field...);
   }
   void introduction(uint32_t magic, const VersionRange& versions) {
     (*this)(magic, versions.lowest, versions.highest);
@@ -111,20 +101,19 @@ class Writer {
   static constexpr size_t kStepBytes = 64;
 
   std::vector<std::byte>& out_;
-  const uint32_t version_;
   const size_t start_;
   size_t written_;
 };
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// The fewest bytes that a T takes in any version. It bounds the number of entries of a list before
-// any entry is made.
+// The fewest bytes that a T takes. It bounds the number of entries of a list before any entry is
+// made.
 template <typename T>
 size_t bytes_min() {
   static const size_t bytes = [] {
     std::vector<std::byte> out;
-    Writer{out, 0}(T{});
+    Writer{out}(T{});
     return out.size();
   }();
   return bytes;
@@ -134,19 +123,11 @@ size_t bytes_min() {
 // us, the Reader reads nothing more and leaves every further field as it is.
 class Reader {
  public:
-  // `version`: of the format of the bytes; since() depends on it.
-  explicit Reader(std::span<const std::byte> bytes, uint32_t version = kNewest)
-      : bytes_(bytes), version_(version) {}
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   template <typename... T>
   void operator()(T&&... field) {
     (get(field), ...);
-  }
-  // Fields that the format has from this version on. In an earlier format they are left as they
-  // are.
-  template <typename... T>
-  void since(uint32_t version, T&&... field) {
-    if (version_ >= version) (*this)(std::forward<T>(field)...);
   }
   void introduction(uint32_t& magic, VersionRange& versions) {
     get(magic);
@@ -154,8 +135,7 @@ class Reader {
       refuse("it does not begin with pccl's magic number: the other side is another program");
     }
     get(versions.lowest);
-    versions.highest = versions.lowest;
-    if (versions.lowest >= kRangesSince) get(versions.highest);
+    get(versions.highest);
     if (!reading()) return;
     if (versions.highest < versions.lowest) refuse("it speaks " + text(versions));
     foreign_ = !common(versions, kSpoken);
@@ -273,7 +253,6 @@ class Reader {
   }
 
   std::span<const std::byte> bytes_;
-  const uint32_t version_;
   size_t at_ = 0;
   bool foreign_ = false;  // the sender has no version in common with us
   std::string refusal_;

@@ -96,6 +96,17 @@ py::list matrix_of(const protocol::TopologyPlan& plan) {
   return rows;
 }
 
+void put_settings(const protocol::RunSettings& settings, py::dict& dict) {
+  const bool chosen = settings.pattern != protocol::PatternChoice::kAny;
+  const Duration call = settings.call_timeout;
+  dict["on_peer_loss"] = text(settings.on_peer_loss);
+  dict["pattern"] = chosen ? py::object(py::str(text(settings.pattern))) : py::object(py::none());
+  dict["peer_timeout"] = to_seconds(settings.peer_timeout);
+  dict["first_call_timeout"] = to_seconds(settings.first_call_timeout);
+  dict["call_timeout"] =
+      call > Duration{0} ? py::object(py::float_(to_seconds(call))) : py::object(py::none());
+}
+
 }  // namespace
 
 py::dict plan_answer(const protocol::TopologyPlan& plan) {
@@ -133,14 +144,8 @@ py::dict info_answer(const peer::Info& info) {
   dict["master"] = info.options.master_text;
   dict["encrypted"] = info.options.secured;
   dict["min_peers"] = info.options.min_peers;
-  dict["peer_timeout"] = to_seconds(info.options.peer_timeout);
   dict["master_timeout"] = to_seconds(info.options.master_timeout);
-  const Duration first_call = info.options.first_call_timeout;
-  const Duration call = info.options.call_timeout;
-  dict["first_call_timeout"] =
-      to_seconds(first_call > Duration{0} ? first_call : info.options.peer_timeout);
-  dict["call_timeout"] =
-      call > Duration{0} ? py::object(py::float_(to_seconds(call))) : py::object(py::none());
+  put_settings(info.settings, dict);
   dict["members"] = members_of(info.topology);
   dict["ring"] = info.topology.ring;
   dict["shares"] = info.topology.shares;

@@ -24,10 +24,21 @@ Token token_of(const std::string& text) {
   return std::move(token.value());
 }
 
-// REQUIRES: pccl_backend has checked the text.
-protocol::PatternChoice pattern_of(const std::string& text) {
-  if (text == "ring") return protocol::PatternChoice::kRing;
-  return text == "direct" ? protocol::PatternChoice::kDirect : protocol::PatternChoice::kAny;
+// REQUIRES: pccl_backend has checked the texts.
+protocol::GivenSettings given_settings(const JoinOptions& given) {
+  using protocol::LossPolicy;
+  using protocol::PatternChoice;
+  protocol::GivenSettings settings;
+  if (given.on_peer_loss)
+    settings.on_peer_loss =
+        *given.on_peer_loss == text(LossPolicy::kRetry) ? LossPolicy::kRetry : LossPolicy::kRaise;
+  if (given.pattern)
+    settings.pattern = *given.pattern == text(PatternChoice::kRing) ? PatternChoice::kRing
+                                                                    : PatternChoice::kDirect;
+  if (given.peer_timeout) settings.peer_timeout = seconds(*given.peer_timeout);
+  if (given.first_call_timeout) settings.first_call_timeout = seconds(*given.first_call_timeout);
+  if (given.call_timeout) settings.call_timeout = seconds(*given.call_timeout);
+  return settings;
 }
 
 PeerSession::Request to_request(const JoinOptions& given) {
@@ -40,18 +51,13 @@ PeerSession::Request to_request(const JoinOptions& given) {
   peer::Options& options = request.peer;
   options.run = given.run;
   options.group = GroupId{given.peer_group};
-  options.policy =
-      given.retry_on_peer_loss ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
-  options.pattern = pattern_of(given.pattern);
+  options.given = given_settings(given);
   options.restore = given.restore;
   options.min_peers = given.min_peers;
   options.founders = given.founders;
   options.rank = given.rank;
   options.advertised = {given.advertise, given.advertised_port, given.port_range.first};
   options.join_timeout = checked_timeout(std::chrono::duration<double>(given.timeout));
-  options.peer_timeout = seconds(given.peer_timeout);
-  options.first_call_timeout = seconds(given.first_call_timeout);
-  options.call_timeout = seconds(given.call_timeout);
   options.launch = given.launch;
   options.name = given.name;
   options.master_timeout = seconds(given.master_timeout);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,11 +30,11 @@ struct JoinOptions {
   std::string launch;
   std::string name;
   double timeout = 0;
-  bool retry_on_peer_loss = false;
-  std::string pattern;
-  double peer_timeout = 0;
-  double first_call_timeout = 0;
-  double call_timeout = 0;
+  std::optional<std::string> on_peer_loss;
+  std::optional<std::string> pattern;
+  std::optional<double> peer_timeout;
+  std::optional<double> first_call_timeout;
+  std::optional<double> call_timeout;
   double master_timeout = 0;
   std::string advertise;
   uint16_t advertised_port = 0;

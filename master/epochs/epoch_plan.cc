@@ -17,16 +17,13 @@ namespace {
 // together. So the limit for a tensor is smaller in a larger group.
 constexpr size_t kOneShotScratchBytes = 512u << 10;
 
-uint32_t milliseconds(Duration time) {
-  return static_cast<uint32_t>(time / std::chrono::milliseconds(1));
-}
-
 }  // namespace
 
 bool PlanBasis::continues() const {
   if (context.ends) return false;
   const bool enough = membership.members().size() >= quorum.min_peers;
-  return losses.empty() || (context.policy == protocol::LossPolicy::kRetry && enough);
+  return losses.empty() ||
+         (context.settings.on_peer_loss == protocol::LossPolicy::kRetry && enough);
 }
 
 protocol::EpochStart PlanBasis::start(protocol::EpochStart numbers,
@@ -46,7 +43,7 @@ protocol::EpochStart PlanBasis::start(protocol::EpochStart numbers,
   }
   start.left = ids(losses.members());
   PCCL_ASSERT(members.size() == membership.members().size() + start.joined.size());
-  set_routes(start, membership.links, {context.pattern, context.options.shares},
+  set_routes(start, membership.links, {context.settings.pattern, context.options.shares},
              {present.number() ? &present.start() : nullptr, planned});
   return start;
 }
@@ -102,11 +99,7 @@ MembershipRecord PlanBasis::record(GroupId group, const EpochPlan& plan) const {
   if (plan.end) announced.end(*plan.end);
   if (plan.start) announced.begin(*plan.start);
   MembershipRecord record{.group = group,
-                          .policy = context.policy,
-                          .pattern = context.pattern,
-                          .peer_timeout_ms = milliseconds(context.peer_timeout),
-                          .first_call_timeout_ms = milliseconds(context.first_call_timeout),
-                          .call_timeout_ms = milliseconds(context.call_timeout),
+                          .settings = context.settings,
                           .founders = quorum.founders,
                           .min_peers = quorum.min_peers,
                           .previous = announced.previous.record(),

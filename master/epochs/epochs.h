@@ -151,8 +151,9 @@ class Epochs {
   // Whether a member can leave now without an end of the epoch (Options::fixed_world). If not, an
   // epoch is ending already, or there is none, or the policy does not allow it.
   bool may_continue_without() const {
-    return context_.options.fixed_world && context_.policy == protocol::LossPolicy::kRaise &&
-           !context_.ends && runs() && !present_.is_kept();
+    return context_.options.fixed_world &&
+           context_.settings.on_peer_loss == protocol::LossPolicy::kRaise && !context_.ends &&
+           runs() && !present_.is_kept();
   }
   // The member has left, and the epoch continues. REQUIRES: it is already removed, and
   // may_continue_without() was true.

@@ -559,9 +559,9 @@ void Group::restore_ballot() {
 
 std::vector<PeerId> Group::tick() {
   notices_.set_due();
-  for (const Membership::Lost& lost : membership_.tick(context_.peer_timeout, [this](PeerId peer) {
-         return connections_.received_lately(peer);
-       })) {
+  for (const Membership::Lost& lost :
+       membership_.tick(context_.settings.peer_timeout,
+                        [this](PeerId peer) { return connections_.received_lately(peer); })) {
     give_up(lost.peer, lost.why);
     if (!lost.refusal.empty()) notices_.refused(lost.refusal);
   }

@@ -102,7 +102,7 @@ void Notices::begun() {
 }
 
 void Notices::report(const std::vector<Wait>& waits) {
-  announce(report_.look(waits, context_.peer_timeout, context_.now));
+  announce(report_.look(waits, context_.settings.peer_timeout, context_.now));
 }
 
 void Notices::ended(const Wait::Call& call) { announce(report_.end(call, context_.now)); }

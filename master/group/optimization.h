@@ -94,7 +94,7 @@ class Optimization {
   bool is_worth_it(const topology::PlanQuestion& question, const protocol::EpochStart& now,
                    const topology::Plan& found);
   void plan();
-  PatternWish wish() const { return {context_.pattern, context_.options.shares}; }
+  PatternWish wish() const { return {context_.settings.pattern, context_.options.shares}; }
   std::vector<protocol::RankPair> ranks_of(const std::vector<topology::Pair>& pairs) const;
   std::string pairs_text(const std::vector<topology::Pair>& pairs) const;
   std::string what_was_not_measured() const;

@@ -157,7 +157,8 @@ std::vector<Misfit> OverdueMembers::overdue_newcomers(const std::string& awaited
   }
   const Instant now = view_.context.now;
   if (!probation_.due(now)) return {};
-  return probation_.look(see_newcomers(awaited_by_others), view_.context.first_call_timeout, now);
+  return probation_.look(see_newcomers(awaited_by_others),
+                         view_.context.settings.first_call_timeout, now);
 }
 
 // `members`: without newcomers. Nothing if most of the others do not wait for this member.
@@ -200,7 +201,7 @@ std::vector<Probation::Seen> OverdueMembers::see_late_members() const {
 }
 
 std::vector<Misfit> OverdueMembers::late_members() {
-  const Duration limit = view_.context.call_timeout;
+  const Duration limit = view_.context.settings.call_timeout;
   if (limit == Duration{0}) return {};
   if (!view_.can_call()) {
     lateness_.restart();

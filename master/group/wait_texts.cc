@@ -80,7 +80,7 @@ std::string WaitTexts::why_members_are_awaited() const {
   return "the run has " + count_text(members.size(), "member") + ", " +
          view_.membership.ranks_text(ranks) +
          ", and none of them is connected: the master waits for them to come back, " +
-         text(view_.context.peer_timeout) + " at most";
+         text(view_.context.settings.peer_timeout) + " at most";
 }
 
 std::string WaitTexts::why_no_founding(const std::string& last_obstacle) const {

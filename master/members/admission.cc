@@ -15,8 +15,6 @@ using protocol::Hello;
 using protocol::Reject;
 using protocol::VersionRange;
 
-std::string milliseconds_text(uint32_t ms) { return text(Duration(std::chrono::milliseconds(ms))); }
-
 std::optional<Reject> invalid(std::string text) {
   return Reject{Code::kInvalidArgument, std::move(text)};
 }
@@ -28,33 +26,9 @@ std::optional<Reject> refuse_name(const std::string& what, const std::string& na
                  "\". Allowed is UTF-8 without control and formatting characters");
 }
 
-std::optional<Reject> refuse_time(const std::string& name, uint32_t ms) {
-  const Duration time = std::chrono::milliseconds(ms);
-  if (time >= protocol::kPeerTimeoutMin && time <= protocol::kPeerTimeoutMax) return std::nullopt;
-  return invalid(name + " is " + text(time) + ", allowed are " + text(protocol::kPeerTimeoutMin) +
-                 " to " + text(protocol::kPeerTimeoutMax));
-}
-
-std::optional<Reject> refuse_other_time(const std::string& name, const std::string& variable,
-                                        uint32_t here, uint32_t there) {
-  if (here == there) return std::nullopt;
-  const auto shown = [](uint32_t ms) { return ms == 0 ? "not set" : milliseconds_text(ms); };
-  return invalid(name + " is " + shown(here) + " here and " + shown(there) +
-                 " in the rest of this run: set " + variable + " to the same on all peers");
-}
-
-std::string policy_text(protocol::LossPolicy policy) {
-  return policy == protocol::LossPolicy::kRetry ? "PCCL_ON_PEER_LOSS=retry"
-                                                : "PCCL_ON_PEER_LOSS=raise";
-}
-
-std::string pattern_text(protocol::PatternChoice choice) {
-  switch (choice) {
-    case protocol::PatternChoice::kAny: break;
-    case protocol::PatternChoice::kRing: return "PCCL_PATTERN=ring";
-    case protocol::PatternChoice::kDirect: return "PCCL_PATTERN=direct";
-  }
-  return "no PCCL_PATTERN";
+std::optional<Reject> refuse_bad(const Status& status) {
+  if (status.ok()) return std::nullopt;
+  return Reject{status.code, status.message};
 }
 
 std::optional<Reject> refuse_values(const Hello& hello) {
@@ -70,29 +44,7 @@ std::optional<Reject> refuse_values(const Hello& hello) {
                    std::to_string(hello.min_peers) + " (min_peers) to " +
                    std::to_string(protocol::kMembersMax));
   }
-  if (auto bad = refuse_time("peer_timeout", hello.peer_timeout_ms)) return bad;
-  if (auto bad = refuse_time("first_call_timeout", hello.first_call_timeout_ms)) return bad;
-  if (hello.call_timeout_ms == 0) return std::nullopt;
-  return refuse_time("call_timeout", hello.call_timeout_ms);
-}
-
-std::optional<Reject> refuse_config(const Hello& hello, const RunConfig& config) {
-  if (hello.policy != config.policy) {
-    return invalid("this peer has " + policy_text(hello.policy) + ", and the rest of this run " +
-                   policy_text(config.policy) + ": set PCCL_ON_PEER_LOSS to the same on all peers");
-  }
-  if (hello.pattern != config.pattern) {
-    return invalid("this peer has " + pattern_text(hello.pattern) + ", and the rest of this run " +
-                   pattern_text(config.pattern) + ": set PCCL_PATTERN to the same on all peers");
-  }
-  auto differs = refuse_other_time("peer_timeout", "PCCL_PEER_TIMEOUT", hello.peer_timeout_ms,
-                                   config.peer_timeout_ms);
-  if (differs) return differs;
-  differs = refuse_other_time("first_call_timeout", "PCCL_FIRST_CALL_TIMEOUT",
-                              hello.first_call_timeout_ms, config.first_call_timeout_ms);
-  if (differs) return differs;
-  return refuse_other_time("call_timeout", "PCCL_CALL_TIMEOUT", hello.call_timeout_ms,
-                           config.call_timeout_ms);
+  return refuse_bad(check(hello.settings));
 }
 
 // A wanted rank matters only at the founding.
@@ -165,11 +117,6 @@ protocol::Speaker speaker_of_peer(const VersionRange& versions, const std::strin
 
 }  // namespace
 
-RunConfig config_of(const Hello& hello) {
-  return {hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms, hello.pattern,
-          hello.call_timeout_ms};
-}
-
 std::optional<Reject> refuse_versions(const VersionRange& peer, const std::string& library,
                                       const VersionRange& master) {
   if (common(peer, master)) return std::nullopt;
@@ -189,14 +136,14 @@ std::optional<Reject> refuse_run(const std::string& name) {
   return refuse_name("run", name);
 }
 
-std::optional<Reject> refuse(const Hello& hello, const std::optional<RunConfig>& config,
+std::optional<Reject> refuse(const Hello& hello, const protocol::RunSettings* settings,
                              const Membership* membership, const Quorum& quorum,
                              size_t group_count) {
   PCCL_ASSERT(membership == nullptr || group_count > 0);
-  PCCL_ASSERT(config || membership == nullptr || membership->empty());
+  PCCL_ASSERT(settings != nullptr || membership == nullptr || membership->empty());
   if (auto values = refuse_values(hello)) return values;
-  if (config) {
-    if (auto differs = refuse_config(hello, *config)) return differs;
+  if (settings != nullptr) {
+    if (auto differs = refuse_bad(compare(hello.settings, *settings))) return differs;
   }
   if (membership == nullptr) {
     if (auto full = refuse_group(hello, group_count)) return full;

@@ -11,16 +11,6 @@
 
 namespace pccl::master {
 
-// The run config: values that all peers of a run must share, as its first peer set them.
-struct RunConfig {
-  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
-  uint32_t peer_timeout_ms = 0;
-  uint32_t first_call_timeout_ms = 0;
-  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
-  uint32_t call_timeout_ms = 0;  // 0: there is none
-};
-RunConfig config_of(const protocol::Hello& hello);
-
 // All these functions return nothing if the peer is accepted. `library`: the peer's name for
 // itself; may be empty.
 
@@ -36,11 +26,11 @@ std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRan
 // Refuses a name that no run can have. Can be called before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
-// Refuses a Hello that does not fit the run or its group. `config`: none before the first peer.
+// Refuses a Hello that does not fit the run or its group. `settings`: null before the first peer.
 // `membership` and `quorum`: of the group in the Hello; null if there is no such group yet.
 // `group_count`: of the run.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
-                                       const std::optional<RunConfig>& config,
+                                       const protocol::RunSettings* settings,
                                        const Membership* membership, const Quorum& quorum,
                                        size_t group_count);
 

@@ -107,7 +107,8 @@ void Connections::accept(ConnectionId id, std::string seen_host, bool seen_loopb
                          std::optional<Holder> holder) {
   const bool fresh = open_.try_emplace(id).second;
   PCCL_ASSERT(fresh);
-  open_[id].keepalive = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.peer_timeout);
+  open_[id].keepalive =
+      protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.settings.peer_timeout);
   open_[id].seen_host = std::move(seen_host);
   open_[id].seen_loopback = seen_loopback;
   open_[id].holder = std::move(holder);
@@ -160,7 +161,8 @@ void Connections::admit(ConnectionId id, PeerId peer, GroupId group, ConnectionP
   state.phase = kConnectionTransitions.step(state.phase, phase);
   state.peer = peer;
   state.group = group;
-  state.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.peer_timeout);
+  state.keepalive =
+      protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.settings.peer_timeout);
   const bool fresh = of_peer_.emplace(peer, id).second;
   PCCL_ASSERT(fresh);
 }

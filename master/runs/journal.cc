@@ -17,7 +17,7 @@ using protocol::bounded;
 using protocol::Is;
 using protocol::shown;
 
-// ---- Fields, in the order of records.h and journal.h; since(): file version of the field ----
+// ---- Fields, in the order of records.h and journal.h ----
 
 void fields(auto& wire, Is<EpochRecord> auto& r) {
   wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kVerdictsMax), r.end);
@@ -29,22 +29,18 @@ void fields(auto& wire, Is<MemberRecord> auto& r) {
   wire(r.peer, bounded(r.seen_host, protocol::kHostBytesMax), r.seen_loopback);
   wire(bounded(r.host, protocol::kHostBytesMax), r.port, r.order);
   wire(bounded(r.launch, protocol::kLaunchBytesMax));
-  wire.since(3, bounded(r.others, protocol::kOtherAddressesMax));
-  wire.since(4, shown(r.name, protocol::kNameBytesMax));
-  wire.since(5, r.holder);
+  wire(bounded(r.others, protocol::kOtherAddressesMax), shown(r.name, protocol::kNameBytesMax));
+  wire(r.holder);
 }
 void fields(auto& wire, Is<MembershipRecord> auto& r) {
-  wire(r.group, r.policy, r.peer_timeout_ms, r.first_call_timeout_ms, r.founders, r.min_peers);
-  wire(r.previous, r.current, r.start, bounded(r.members, protocol::kMembersMax));
-  wire.since(6, r.pattern);
-  wire.since(7, r.call_timeout_ms);
+  wire(r.group, r.settings, r.founders, r.min_peers, r.previous, r.current, r.start);
+  wire(bounded(r.members, protocol::kMembersMax));
 }
 void fields(auto& wire, Is<SharedStateRecord> auto& r) { wire(r.group, r.revision, r.hash); }
 void fields(auto& wire, Is<Started> auto& e) { wire(e.incarnation); }
 void fields(auto& wire, Is<RunOpened> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.run_id);
-  wire(bounded(e.origin, protocol::kHostBytesMax));
-  wire.since(3, e.version);
+  wire(bounded(e.origin, protocol::kHostBytesMax), e.version);
 }
 void fields(auto& wire, Is<RunFinished> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.ended);
@@ -58,10 +54,10 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
-constexpr uint32_t kVersionMin = 2;
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
+constexpr size_t kHeaderBytes = kReleaseAt + kReleaseBytes + 4;
 constexpr size_t kFrameBytes = 8;  // bytes before the payload
 constexpr size_t kPieceBytes = 64u << 10;
 
@@ -137,8 +133,6 @@ Entry read_entry(protocol::Reader& read) {
     }
     case Kind::kOpened: {
       RunOpened opened;
-      // earlier journals name no version: there was only this one
-      opened.version = protocol::kRangesSince - 1;
       read(opened);
       return opened;
     }
@@ -169,20 +163,14 @@ std::string refusal_of(const Entry& entry) {
   const auto* const recorded = std::get_if<RunRecorded>(&entry);
   const auto* const membership =
       recorded == nullptr ? nullptr : std::get_if<MembershipRecord>(&recorded->record);
-  if (membership == nullptr || has_real_holders(*membership)) return "";
-  return "a member with a token that no keyring can have";
+  if (membership == nullptr) return "";
+  if (!has_real_holders(*membership)) return "a member with a token that no keyring can have";
+  return check(give_all(membership->settings)).message;
 }
 
 Status damaged(size_t at, const std::string& why) {
   return {Code::kSystem, "is damaged at byte " + std::to_string(at) + ": " + why, {}};
 }
-
-// The content of the file's header.
-struct Header {
-  uint32_t version = 0;
-  std::string release;
-  size_t bytes = 0;  // size of the header; 0: it was cut off
-};
 
 std::string release_in(std::span<const std::byte> header) {
   PCCL_ASSERT(header.size() >= kReleaseAt + kReleaseBytes);
@@ -192,22 +180,19 @@ std::string release_in(std::span<const std::byte> header) {
   return "pccl " + printable(release);
 }
 
-Result<Header> read_header(std::span<const std::byte> file) {
+// Returns the size of the file's header; 0 if it was cut off.
+Result<size_t> read_header(std::span<const std::byte> file) {
   const auto magic = std::as_bytes(std::span(kMagic)).first(std::min(file.size(), sizeof kMagic));
   if (!std::equal(magic.begin(), magic.end(), file.begin()))
     return Status{Code::kSystem, "is not a journal of pccl", {}};
-  Header header;
-  if (file.size() < kReleaseAt) return header;
-  header.version = number_at(file, sizeof kMagic);
-  const size_t sum_at = kReleaseAt + (header.version < 3 ? 0 : kReleaseBytes);
-  if (file.size() < sum_at + 4) return header;
-  if (net::checksum(file.first(sum_at)) != number_at(file, sum_at))
+  if (file.size() < kHeaderBytes) return size_t{0};
+  constexpr size_t kSumAt = kReleaseAt + kReleaseBytes;
+  if (net::checksum(file.first(kSumAt)) != number_at(file, kSumAt))
     return damaged(0, "its header has another checksum");
-  header.bytes = sum_at + 4;
-  header.release = header.version < 3 ? "a pccl from before its first release" : release_in(file);
-  if (header.version >= kVersionMin && header.version <= kVersion) return header;
+  const uint32_t version = number_at(file, sizeof kMagic);
+  if (version == kVersion) return kHeaderBytes;
   return Status{Code::kSystem,
-                "is of version " + std::to_string(header.version) + ", which " + header.release +
+                "is of version " + std::to_string(version) + ", which " + release_in(file) +
                     " reads, and this pccl " + protocol::kRelease +
                     " does not: go on with that release",
                 {}};
@@ -270,7 +255,7 @@ Bytes header() {
   for (size_t i = 0; i < kReleaseBytes; ++i)
     out.push_back(static_cast<std::byte>(i < release.size() ? release[i] : '\0'));
   protocol::Writer{out}(net::checksum(out));
-  PCCL_ASSERT(out.size() == kReleaseAt + kReleaseBytes + 4);
+  PCCL_ASSERT(out.size() == kHeaderBytes);
   return out;
 }
 
@@ -323,13 +308,12 @@ Bytes compacted(const Memory& memory) {
 
 Result<Replayed> replay(std::span<const std::byte> file) {
   Replayed out;
-  Result<Header> read_at_first = read_header(file);
-  if (!read_at_first.ok()) return read_at_first.status();
-  const Header& head = read_at_first.value();
-  size_t at = head.bytes;
+  const Result<size_t> header_bytes = read_header(file);
+  if (!header_bytes.ok()) return header_bytes.status();
+  size_t at = header_bytes.value();
   if (at == 0) return out;
   while (const auto payload = frame_at(file, at)) {
-    protocol::Reader read{*payload, head.version};
+    protocol::Reader read{*payload};
     while (read.refusal().empty() && read.at() < payload->size()) {
       const Entry entry = read_entry(read);
       if (!read.refusal().empty()) break;

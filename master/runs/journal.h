@@ -7,10 +7,8 @@
 // Pure functions and values: journal_file.h has the file, and the simulator has a disk of its own.
 // Failure: if the last frame is cut off or garbage, it is dropped. Its write was never completed,
 // so no peer received its content. Damage before the last frame is an error with its position.
-// Versions: version 7 is written. Versions 2 to 6 are also read: their records lack the fields that
-// are marked since() a later version in journal.cc and fields.h. The header of version 2 has no
-// release. From version 3 on the header has the same layout in every version, so that a refusal can
-// name the release that reads the file.
+// Versions: only version 8 is written and read. The header has the same layout in every version, so
+// that a refusal can name the release that reads the file.
 #pragma once
 
 #include <cstddef>

@@ -45,7 +45,7 @@ struct MemberRecord {
   std::vector<Endpoint> others = {};
   std::string name = {};  // for people
   // As it was when the record was made: the token of its last connection. None: the master had no
-  // keyring, or the record is from an older journal.
+  // keyring.
   std::optional<Holder> holder = {};
   bool operator==(const MemberRecord&) const = default;
 };
@@ -54,11 +54,7 @@ struct MemberRecord {
 // member that lags by one epoch is sent the end of `previous` and the start.
 struct MembershipRecord {
   GroupId group;
-  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
-  protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
-  uint32_t peer_timeout_ms = 0;
-  uint32_t first_call_timeout_ms = 0;
-  uint32_t call_timeout_ms = 0;  // 0: there is none
+  protocol::RunSettings settings;  // of the run
   uint32_t founders = 1;
   uint32_t min_peers = 1;
   EpochRecord previous, current;

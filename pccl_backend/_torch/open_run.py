@@ -173,7 +173,7 @@ def connect(
         launch=launch,
         open_run=open_run,
         timeout=timeout_s,
-        retry_on_peer_loss=settings.on_peer_loss == "retry",
+        on_peer_loss=settings.on_peer_loss,
         pattern=settings.pattern,
         peer_timeout=settings.peer_timeout,
         first_call_timeout=settings.first_call_timeout,

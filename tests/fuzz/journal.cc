@@ -20,15 +20,6 @@ void replay(std::span<const std::byte> file) {
   require(again.value().memory == replayed.value().memory, "and it says the same");
 }
 
-// The header of version 2, whose records lack fields.
-Bytes header_of_version_2() {
-  Bytes header = master::journal::header();
-  header.resize(8);
-  protocol::Writer{header}(uint32_t{2});
-  protocol::Writer{header}(net::checksum(header));
-  return header;
-}
-
 // Makes each piece of the input a frame of its own. The first byte of a piece gives its length.
 Bytes framed(Bytes file, std::span<const std::byte> input) {
   while (!input.empty()) {
@@ -55,6 +46,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = pccl::fuzz::as_bytes(data, size);
   pccl::fuzz::replay(bytes);
   pccl::fuzz::replay(pccl::fuzz::framed(pccl::master::journal::header(), bytes));
-  pccl::fuzz::replay(pccl::fuzz::framed(pccl::fuzz::header_of_version_2(), bytes));
   return 0;
 }

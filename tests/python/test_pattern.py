@@ -1,4 +1,4 @@
-"""PCCL_PATTERN: the direct pattern over real connections, and the agreement on it."""
+"""PCCL_PATTERN: the direct pattern over real connections."""
 
 from __future__ import annotations
 
@@ -76,13 +76,3 @@ def test_the_bits_depend_on_the_contributions_alone(
 def test_every_reduction_is_right_with_the_direct_pattern(make_world: MakeWorld) -> None:
     make_world(3, environment=DIRECT).run(work_collectives.reductions, [0, 1, 70007])
     make_world(3, environment=DIRECT).run(work_collectives.averages_of_16_bit_floats)
-
-
-def test_another_pattern_than_the_others_is_refused(make_world: MakeWorld, master: Master) -> None:
-    (text,) = make_world(1, environment=DIRECT).run(
-        work.joins_with_another_pattern, master.url(), setup="nothing"
-    )
-    assert text == (
-        "this peer has PCCL_PATTERN=ring, and the rest of this run PCCL_PATTERN=direct: set "
-        "PCCL_PATTERN to the same on all peers"
-    )

@@ -57,6 +57,7 @@ def test_every_parameter() -> None:
             lanes=4,
             tcp_congestion="reno",
             restore=False,
+            on_peer_loss="raise",
             pattern="ring",
             name="tokyo-3",
         ),
@@ -133,15 +134,10 @@ def test_the_name_of_the_host_fits_into_a_name(monkeypatch: pytest.MonkeyPatch) 
     assert _settings.host_name() == "x" * 63
 
 
-def test_the_first_call_timeout_is_the_peer_timeout_unless_given() -> None:
-    assert PeerSettings.read({"PCCL_PEER_TIMEOUT": "3"}).first_call_timeout == 3.0
-    assert read_url("pccl://h/r?peer_timeout=5", {}).peer.first_call_timeout == 5.0
-    given = read_url("pccl://h/r?peer_timeout=5", {"PCCL_FIRST_CALL_TIMEOUT": "60"}).peer
-    assert (given.peer_timeout, given.first_call_timeout) == (5.0, 60.0)
-
-
-def test_there_is_no_call_timeout_unless_given() -> None:
-    assert PeerSettings.read({"PCCL_PEER_TIMEOUT": "3"}).call_timeout == 0.0
+def test_the_settings_of_the_run_are_left_out_unless_given() -> None:
+    read = PeerSettings.read({"PCCL_PEER_TIMEOUT": "3", "PCCL_PATTERN": ""})
+    assert (read.peer_timeout, read.first_call_timeout, read.call_timeout) == (3.0, None, None)
+    assert (read.on_peer_loss, read.pattern) == (None, None)
     with pytest.raises(ValueError, match=r"call_timeout=0: expected a number of seconds from 0.1"):
         read_url("pccl://h/r?call_timeout=0", {})
 

@@ -61,18 +61,3 @@ def shares() -> list[int]:
     assert info.direct == (0, None), "all sizes"
     assert all(link.rate is None for link in info.links), "on one machine none is measured"
     return list(info.shares)
-
-
-def joins_with_another_pattern(url: str) -> str:
-    """Join two groups of a run, the second one with another pattern; return the error."""
-    dist.init_process_group("pccl", init_method=url)
-    info = pccl.run_info()
-    assert (info.shares, info.direct) == ((), None)  # alone
-    os.environ["PCCL_PATTERN"] = "ring"
-    try:
-        pccl.join(url + "?peer_group=1")
-    except ValueError as error:
-        return str(error)
-    finally:
-        dist.destroy_process_group()
-    return "joined"

@@ -22,10 +22,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   options.group = GroupId{static_cast<uint32_t>(group)};
   options.founders = groups_[group].founders;
   options.min_peers = groups_[group].min_peers;
-  options.pattern = rules_.pattern;
-  options.policy = rules_.retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
-  options.peer_timeout = kPeerTimeout;
-  options.call_timeout = rules_.call_timeout;
+  options.given = protocol::give_all(rules_.settings());
   options.piece_bytes = kPieceBytes;
   options.probe_bytes_max = kProbeBytes;
   options.master_timeout = kPeerTimeout * 3;

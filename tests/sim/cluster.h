@@ -11,7 +11,7 @@
 
 namespace pccl::sim {
 
-// peer_timeout of every peer. Many fault durations are multiples of it.
+// peer_timeout of the run. Many fault durations are multiples of it.
 constexpr Duration kPeerTimeout = std::chrono::seconds(2);
 constexpr size_t kPeersMax = 9;    // peers in the run at a time
 constexpr size_t kBornMax = 1000;  // peers created in a whole run
@@ -27,7 +27,14 @@ class Cluster {
     // Groups without a shared state. All members of such a group may be lost; the group then starts
     // anew.
     bool mortal = false;
-    Duration call_timeout{0};  // of every peer
+    Duration call_timeout{0};
+    protocol::RunSettings settings() const {
+      return {.on_peer_loss = retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise,
+              .pattern = pattern,
+              .peer_timeout = kPeerTimeout,
+              .first_call_timeout = kPeerTimeout,
+              .call_timeout = call_timeout};
+    }
     uint64_t seed = 1;
   };
   struct Group {

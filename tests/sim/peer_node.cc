@@ -33,7 +33,6 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
       name_(std::move(name)),
       port_(port),
       group_(options.group),
-      peer_timeout_(options.peer_timeout),
       core_(std::move(options)),
       engine_({.on_event =
                    [this](ring::DataEvent event) {
@@ -45,8 +44,7 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                      data([this, peer, why] { links_.step(link::Suspected{peer, why}); });
                    }}),
       links_(*this, engine_,
-             {.peer_timeout = peer_timeout_,
-              .lanes = some_lanes(world),
+             {.lanes = some_lanes(world),
               .lanes_max = static_cast<uint32_t>(world.options().lanes_max)},
              [this](const protocol::LinkReport& report) {
                control([this, report] {
@@ -196,7 +194,11 @@ void PeerNode::apply(peer::Listen&) {
 
 void PeerNode::apply(peer::AcceptAs& effect) {
   id_ = effect.self;
-  links_.accept_as(id_, effect.run_id, effect.version, effect.accepting);
+  links_.accept_as({.self = id_,
+                    .run_id = effect.run_id,
+                    .version = effect.version,
+                    .accepting = effect.accepting,
+                    .peer_timeout = effect.peer_timeout});
 }
 
 void PeerNode::apply(peer::DialPeer& effect) {

@@ -38,7 +38,6 @@ class PeerNode {
   bool is_member() const { return member_; }
   bool is_dismissed() const { return dismissed_; }  // by a Farewell of the master
   GroupId group() const { return group_; }
-  Duration peer_timeout() const { return peer_timeout_; }
   bool unreachable = false;  // no path leads from it to another peer, or back
   bool closed = false;       // no peer can connect to it, but it can connect to others
   bool cannot_dial = false;  // it cannot connect to others, but they can connect to it
@@ -121,7 +120,6 @@ class PeerNode {
   const std::string name_;
   const uint16_t port_;
   const GroupId group_;
-  const Duration peer_timeout_;
   PeerId id_;
   bool alive_ = true, paused_ = false, gone_ = false, member_ = false, left_ = false;
   bool dismissed_ = false;

@@ -272,6 +272,19 @@ std::vector<AddressPublisher*> Stage::whom(const Arguments& with) {
   return found;
 }
 
+// The settings of the run that a `join` gives.
+protocol::GivenSettings given_in(const Arguments& with) {
+  using protocol::LossPolicy;
+  protocol::GivenSettings given;
+  const std::string policy = word(with, "policy");
+  if (!policy.empty())
+    given.on_peer_loss = policy == "retry" ? LossPolicy::kRetry : LossPolicy::kRaise;
+  if (word(with, "pattern") == "direct") given.pattern = protocol::PatternChoice::kDirect;
+  if (const auto ms = number(with, "call_timeout", 0); ms > 0)
+    given.call_timeout = std::chrono::milliseconds(ms);
+  return given;
+}
+
 void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
   const uint64_t group = number(with, "group", 0);
   if (!groups_.contains(group)) {  // the peers that are named first found it
@@ -288,9 +301,7 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
     options.founders = std::max(founding.founders, founding.min_peers);
     options.versions.lowest += static_cast<uint16_t>(number(with, "lowest", 0));
     options.versions.highest += static_cast<uint16_t>(number(with, "highest", 0));
-    if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
-    if (word(with, "pattern") == "direct") options.pattern = protocol::PatternChoice::kDirect;
-    options.call_timeout = std::chrono::milliseconds(number(with, "call_timeout", 0));
+    options.given = given_in(with);
     PeerNode& node = world_.add_peer(name, options);
     node.set_app(std::make_unique<AddressPublisher>(node, number(with, "state", 1000)));
   }

@@ -11,10 +11,11 @@
 //   elsewhere            likewise: the master is on another machine than the peers
 //   fixed                likewise: rank 0 hosts the run of a fixed world
 //   far [us=N]           links that are made from now on have this RTT in microseconds
-//   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
+//   join NAMES... [min_peers=N] [founders=N] [policy=retry|raise] [group=N]
 //        [lowest=N] [highest=N] [state=BYTES] [pattern=direct]
 //        [call_timeout=MS]
 //       processes start; the first `join` of a group sets its min_peers to its number of names;
+//       policy, pattern, call_timeout: settings of the run, which it gives (none: it leaves it out)
 //       lowest, highest: how many versions of the protocol above those of this build they speak
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //        [on_loss=keep]

@@ -82,10 +82,9 @@ void SimLinks::received_hello(ConnectionId id, const std::optional<protocol::Lan
 
 void SimLinks::listen() { listening_ = true; }
 
-void SimLinks::accept_as(PeerId self, uint64_t run_id, uint16_t version,
-                         std::optional<protocol::AcceptingKey> accepting) {
-  core_.set_identity({self, run_id, 0, version, accepting});
-  run_id_ = run_id;
+void SimLinks::accept_as(const link::Identity& identity) {
+  core_.set_identity(identity);
+  run_id_ = identity.run_id;
   identified_ = true;
   arm_tick();
 }

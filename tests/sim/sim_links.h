@@ -26,8 +26,7 @@ class SimLinks {
   ~SimLinks();
 
   void listen();  // others can connect, and wait until accept_as()
-  void accept_as(PeerId self, uint64_t run_id, uint16_t version,
-                 std::optional<protocol::AcceptingKey> accepting);
+  void accept_as(const link::Identity& identity);
   void step(const link::Event& event);
   // The process no longer needs its sockets. The other ends learn that they are closed.
   void close_all(const std::string& why);

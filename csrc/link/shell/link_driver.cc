@@ -39,10 +39,8 @@ LinkDriver::LinkDriver(DriverOptions options, Callbacks callbacks, net::LoopShar
       lanes_max_(lanes_affordable()),
       loop_(loop),
       user_(user),
-      core_({.peer_timeout = options_.peer_timeout,
-             .wan_rtt_min = options_.wan_rtt_min,
-             .lanes = options_.lanes,
-             .lanes_max = lanes_max_}),
+      core_(
+          {.wan_rtt_min = options_.wan_rtt_min, .lanes = options_.lanes, .lanes_max = lanes_max_}),
       limits_(kComplete + 1, net::PendingConnections(kPendingPerNetworkMax)) {
   if (options_.lanes <= lanes_max_) return;
   callbacks_.on_warning("PCCL_LANES is " + std::to_string(options_.lanes) +
@@ -80,10 +78,11 @@ void LinkDriver::listen(const std::string& host) {
       listener_->port(), host.empty() ? net::interface_hosts() : std::vector<std::string>{}});
 }
 
-void LinkDriver::accept_as(PeerId self, uint64_t run_id, uint16_t version,
-                           const std::optional<protocol::AcceptingKey>& accepting) {
-  core_.set_identity({self, run_id, net::machine_id(), version, accepting});
+void LinkDriver::accept_as(Identity identity) {
+  identity.machine = net::machine_id();
+  core_.set_identity(identity);
   identified_ = true;
+  if (ticks_ != nullptr) ticks_->arm(monotonic_now() + core_.beat());
   for (auto at = pending_.begin(); at != pending_.end();) receive((at++)->first);
 }
 

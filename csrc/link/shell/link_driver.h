@@ -48,11 +48,9 @@ class LinkDriver {
   // Opens the listener. Call it and accept_as() once, in any order, before any other method. An
   // empty host stands for all interfaces. Listening follows.
   void listen(const std::string& host);
-  // Sets this peer's identity: links carry `run_id` and `self`, and refuse others. `version` is the
-  // protocol version that the run speaks. Connections that come before are not read until then.
-  // `accepting`: see Identity.
-  void accept_as(PeerId self, uint64_t run_id, uint16_t version,
-                 const std::optional<protocol::AcceptingKey>& accepting);
+  // Sets this peer's identity: links carry its `run_id` and `self`, and refuse others. Connections
+  // that come before are not read until then. The driver knows the machine.
+  void accept_as(Identity identity);
   // From the owner: Dial, Forget, AcceptWith, LanesWanted, Suspected.
   void step(const Event& event);
   // The members next to this peer in the ring of a new epoch.

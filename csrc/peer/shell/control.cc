@@ -31,7 +31,6 @@ Control::Control(net::Endpoint master, Options options, link::DriverOptions data
       loop_({thread, &thread->loop}),
       core_(std::move(options)) {
   set_log_context({});
-  data.peer_timeout = options_.peer_timeout;
   // The objects of the loop are created on the loop. Nothing is pushed before this.
   loop_.post([this, data = std::move(data), thread] {
     const auto on_event = [this](ring::DataEvent event) { on_data(std::move(event)); };
@@ -355,7 +354,11 @@ void Control::apply(Listen& effect) {
 
 void Control::apply(AcceptAs& effect) {
   self_ = effect.self;
-  data_->links().accept_as(effect.self, effect.run_id, effect.version, effect.accepting);
+  data_->links().accept_as({.self = effect.self,
+                            .run_id = effect.run_id,
+                            .version = effect.version,
+                            .accepting = effect.accepting,
+                            .peer_timeout = effect.peer_timeout});
 }
 
 void Control::apply(AcceptWith& effect) { data_->links().step(link::AcceptWith{effect.key}); }
@@ -540,6 +543,7 @@ Info Control::info() {
     info.broken = !core_.broken().ok();
     info.broken_by = core_.broken().message;
     info.options = options_;
+    info.settings = core_.settings();
     for (const Past& past : history_) {
       info.history.push_back({text(past.info) + " " + text(past.info, past.key), text(past.outcome),
                               past.info.count * element_bytes(past.info.dtype),

@@ -65,13 +65,7 @@ Status check(const net::Endpoint& master, const Options& options) {
     return invalid("the world size is " + std::to_string(options.founders) + ", allowed are 1 to " +
                    std::to_string(protocol::kMembersMax));
   }
-  if (options.peer_timeout < protocol::kPeerTimeoutMin ||
-      options.peer_timeout > protocol::kPeerTimeoutMax) {
-    return invalid("peer_timeout is " + pccl::text(options.peer_timeout) + ", allowed are " +
-                   pccl::text(protocol::kPeerTimeoutMin) + " to " +
-                   pccl::text(protocol::kPeerTimeoutMax));
-  }
-  return {};
+  return protocol::check(options.given);
 }
 
 Status interrupted_status(const char* what) {

@@ -95,7 +95,8 @@ struct Info {
   std::string broken_by;
   ring::DataCounters data;
   std::vector<OpRecord> history;
-  Options options;  // with every derived time
+  Options options;
+  protocol::RunSettings settings;
   std::optional<protocol::TopologyPlan>
       plan;  // of the last optimize_topology; none: there was none
 };
@@ -103,7 +104,7 @@ struct Info {
 class Peer {
  public:
   // Connects to the master and waits for admission. Master and peers may start in any order: the
-  // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
+  // peer tries to reach the master for its peer_timeout, with a warning after one second. Sets
   // options.master_text and options.secured. Without a `thread` it has one of its own.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
                                             link::DriverOptions data,

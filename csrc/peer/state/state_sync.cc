@@ -525,9 +525,7 @@ void StateSync::tell_progress() const {
 // The interval between two reports to the master: it removes a newcomer whose download has stopped
 // for first_call_timeout.
 Duration StateSync::report_every() const {
-  const Options& options = context_.options;
-  const bool given = options.first_call_timeout > Duration{0};
-  return std::min(kLineEvery, (given ? options.first_call_timeout : options.peer_timeout) / 4);
+  return std::min(kLineEvery, context_.settings.first_call_timeout / 4);
 }
 
 // More of the missing state is here.

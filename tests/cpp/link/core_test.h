@@ -112,7 +112,7 @@ class LinkCoreTest : public testing::Test {
            (what.text.empty() ? "" : ": " + what.text);
   }
 
-  LinkCore core{{.peer_timeout = seconds(10), .lanes_max = 4}};
+  LinkCore core{{.lanes_max = 4}};
   Instant now{seconds(100)};
   std::map<ConnectionId, std::optional<protocol::LaneIntroduction>> accepted;
 };

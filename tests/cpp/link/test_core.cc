@@ -66,7 +66,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
   wrong["it speaks of connection 0"] = hello(kLow, 0);
   wrong["it speaks of a further lane"] = hello(kLow, 1, true);
   for (const auto& [why, one] : wrong) {
-    LinkCore dialler{{.peer_timeout = seconds(10)}};
+    LinkCore dialler{Options{}};
     dialler.set_identity({kSelf, kRun, kMachine, kVersion});
     Effects effects;
     dialler.step(Dial{kLow, {kAt}, 0}, now, effects);
@@ -77,7 +77,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     EXPECT_EQ(line(effects[0]), "close a");
     EXPECT_EQ(line(effects[1]), "report unreachable 0: 10.0.0.3:48201: " + why);
     EXPECT_EQ(std::get<ReportLink>(effects[1]).what.fault, LinkFault::kAnotherPeer);
-    LinkCore acceptor{{.peer_timeout = seconds(10)}};
+    LinkCore acceptor{Options{}};
     acceptor.set_identity({kSelf, kRun, kMachine, kVersion});
     effects.clear();
     acceptor.step(Accepted{{acceptor.new_lane(), one}, "10.0.0.9:5"}, now, effects);
@@ -493,8 +493,8 @@ TEST_F(LinkCoreTest, TheNextLinkBeginsWithAsManyLanesAsHavePaid) {
 
 // At a peer timeout of ten minutes a tick is half a minute. Pings are sent more often than that.
 TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
-  LinkCore patient{{.peer_timeout = std::chrono::minutes(10)}};
-  patient.set_identity({kSelf, kRun, kMachine, kVersion});
+  LinkCore patient{Options{}};
+  patient.set_identity({kSelf, kRun, kMachine, kVersion, {}, std::chrono::minutes(10)});
   Effects effects;
   patient.step(Dial{kLow, {kAt}, 0}, now, effects);
   patient.step(Connected{named('a')}, now, effects);

@@ -176,7 +176,7 @@ class Walk {
   }
 
   Chance random_;
-  LinkCore core_{{.peer_timeout = std::chrono::seconds(2), .lanes_max = 3}};
+  LinkCore core_{{.lanes_max = 3}};
   Instant now_{std::chrono::seconds(100)};
   std::map<ConnectionId, Lane> lanes_;
   std::map<ConnectionId, uint64_t> pings_;

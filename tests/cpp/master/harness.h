@@ -175,8 +175,6 @@ class Harness {
     hello.group = {group};
     hello.founders = hello.min_peers = min_peers;
     hello.rank = rank;
-    hello.peer_timeout_ms = 10000;
-    hello.first_call_timeout_ms = 10000;
     return hello;
   }
   // Connects and sends Hello. enlist() then registers port 1000 + the peer's number.
@@ -204,7 +202,7 @@ class Harness {
     for (uint32_t rank = 0; rank < size; ++rank) {
       protocol::Hello founder = hello(size, static_cast<int32_t>(rank), group);
       if (min_peers > 0) founder.min_peers = min_peers;
-      founder.policy = policy;
+      founder.settings.on_peer_loss = policy;
       enlist(names[rank], founder);
     }
     link_all();

@@ -241,11 +241,29 @@ TEST(Core, ARunWithoutPeersTakesNewTerms) {
   EXPECT_TRUE(h.core().view().is_idle());
   EXPECT_FALSE(h.core().deadline().has_value());
   protocol::Hello other = Harness::hello(3);
-  other.peer_timeout_ms = 500;
+  other.settings.peer_timeout = std::chrono::milliseconds(500);
   h.take();
   h.greet("b", other);
   EXPECT_EQ(h.take(), (Lines{"b < Welcome"}));
   EXPECT_EQ(*h.core().deadline(), h.now() + std::chrono::milliseconds(25));
+}
+
+TEST(Core, WelcomeHasTheSettingsOfTheRun) {
+  Harness h;
+  protocol::Hello first = Harness::hello(2);
+  first.settings.on_peer_loss = protocol::LossPolicy::kRetry;
+  first.settings.peer_timeout = std::chrono::seconds(3);
+  protocol::RunSettings run;
+  run.on_peer_loss = protocol::LossPolicy::kRetry;
+  run.peer_timeout = run.first_call_timeout = std::chrono::seconds(3);
+  h.enlist("a", first);
+  EXPECT_EQ(h.last<protocol::Welcome>("a")->settings, run);
+  h.enlist("b", Harness::hello(2));
+  EXPECT_EQ(h.last<protocol::Welcome>("b")->settings, run) << "inherited";
+  first.settings = {.peer_timeout = std::chrono::seconds(4)};
+  h.greet("c", first);
+  EXPECT_TRUE(contains(h.last<protocol::Reject>("c")->text,
+                       "peer_timeout is 4 s here and 3 s in this run"));
 }
 
 TEST(Core, APeerThatNeverRegistersLeavesNothingBehind) {
@@ -514,7 +532,7 @@ TEST(Core, ResumesThatCannotBeAreRefused) {
 TEST(Core, PingsOftenWhateverThePeerTimeout) {
   Harness h;
   protocol::Hello hello = Harness::hello(2);
-  hello.peer_timeout_ms = 600'000;
+  hello.settings.peer_timeout = std::chrono::minutes(10);
   for (const char* name : {"a", "b"}) h.enlist(name, hello);
   h.link_all();
   h.close("b");

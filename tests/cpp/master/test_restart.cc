@@ -215,7 +215,7 @@ TEST_F(Restart, TheDirectPatternStays) {
   const std::vector<std::string> names = {"a", "b", "c"};
   for (const std::string& name : names) {
     protocol::Hello hello = Harness::hello(3);
-    hello.pattern = protocol::PatternChoice::kDirect;
+    hello.settings.pattern = protocol::PatternChoice::kDirect;
     h.enlist(name, hello);
   }
   h.link_all();

@@ -27,7 +27,7 @@ class Wild {
   // `lies`: members also flood the core with invented messages.
   explicit Wild(Chance chance, bool lies = false)
       : random_(std::move(chance)), lies_(lies), core_({"run", kRunId, kIncarnation, false}) {
-    if (once_in(2)) call_timeout_ms_ = 1000;
+    if (once_in(2)) given_.call_timeout = std::chrono::seconds(1);
   }
 
   // Starts with a group of `founders` members. Steps that need no decision happen at once.
@@ -183,7 +183,9 @@ class Wild {
     if (peer.id) return say(peer, resume(peer));
     protocol::Hello hello = Harness::hello(2);
     hello.founders = founders_;
-    hello.call_timeout_ms = call_timeout_ms_;
+    // From some peer on, all leave out the settings, and those of the run stay.
+    if (!core_.view().is_idle() && once_in(8)) given_ = {};
+    hello.settings = given_;
     say(peer, hello);
   }
   void close(Peer& peer) {
@@ -533,7 +535,7 @@ class Wild {
   const bool lies_;
   bool quick_ = false;
   uint32_t founders_ = 3;
-  uint32_t call_timeout_ms_ = 0;  // of all peers
+  protocol::GivenSettings given_;
   MasterCore core_;
   Instant now_{std::chrono::seconds(1000)};
   uint64_t connections_ = 0;

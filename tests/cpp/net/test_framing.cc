@@ -535,15 +535,6 @@ TEST(Framing, AHelloComesBackAsItWas) {
   EXPECT_EQ(hello_in(FrameType::kHelloOk, frame), std::nullopt);
 }
 
-TEST(Framing, AHelloFromBeforeThereWereRangesIsOfOneVersion) {
-  FrameHeader frame = hello_frame(FrameType::kHello, some_hello());
-  frame.slice = 7;
-  frame.op.sequence = 0;
-  const auto hello = hello_in(FrameType::kHello, frame);
-  ASSERT_TRUE(hello.has_value());
-  EXPECT_EQ(hello->versions, (protocol::VersionRange{7, 7}));
-}
-
 TEST(Framing, AHelloWithoutACommonVersionHasOnlyItsVersionsRead) {
   protocol::LaneHello foreign = some_hello();
   foreign.versions.lowest = foreign.versions.highest = protocol::kSpoken.highest + 1;

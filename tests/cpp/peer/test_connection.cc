@@ -14,7 +14,7 @@ class ConnectionTest : public testing::Test {
  protected:
   ConnectionTest() {
     context_.effects = &effects_;
-    context_.options.peer_timeout = milliseconds(1000);
+    context_.settings.peer_timeout = milliseconds(1000);
   }
   // The result of on_time() after `later`.
   Due after(Duration later) {
@@ -52,7 +52,7 @@ TEST_F(ConnectionTest, PausesDoubleUpToASecond) {
 // A handshake that hangs does not cost a member its place.
 TEST_F(ConnectionTest, AnAttemptLeavesTimeForAnotherOne) {
   connection_.open();
-  EXPECT_EQ(std::get<ConnectMaster>(effects_.at(0)).at_most, context_.options.peer_timeout / 2);
+  EXPECT_EQ(std::get<ConnectMaster>(effects_.at(0)).at_most, context_.settings.peer_timeout / 2);
 }
 
 TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
@@ -68,7 +68,7 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
 
 // The connection may stay silent for the whole peer timeout, however often pings are sent.
 TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
-  context_.options.peer_timeout = std::chrono::minutes(10);
+  context_.settings.peer_timeout = std::chrono::minutes(10);
   connection_.open();
   connection_.on_connected();
   context_.linked = true;

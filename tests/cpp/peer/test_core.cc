@@ -40,6 +40,19 @@ TEST(Core, ARunOfAVersionThatItDoesNotSpeakIsNotJoined) {
   EXPECT_EQ(text.find("listen"), std::string::npos) << text;
 }
 
+TEST(Core, TakesTheSettingsOfTheRunFromWelcome) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  t.wait(0.4);
+  protocol::Welcome welcome = t.welcome();
+  welcome.settings.peer_timeout = std::chrono::seconds(1);
+  EXPECT_EQ(t.hear(welcome), "accept as 1.2 with a peer timeout of 1 s\nlisten\n");
+  t.on(Listening{uint16_t{4000}});
+  const std::string story = t.wait(1.1);
+  EXPECT_NE(story.find("silent for 1 s"), std::string::npos) << story;
+}
+
 TEST(Core, RegistersAgainOnANewConnection) {
   Transcript t;
   t.on(JoinCalled{1});

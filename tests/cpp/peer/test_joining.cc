@@ -14,7 +14,7 @@ class JoiningTest : public testing::Test {
     context_.linked = true;
     context_.options.run = "demo";
     context_.options.min_peers = 3;
-    context_.options.peer_timeout = seconds(10);
+    context_.settings.peer_timeout = seconds(10);
     context_.options.join_timeout = seconds(60);
     context_.options.master_text = "host:1";
   }
@@ -155,19 +155,29 @@ TEST_F(JoiningTest, IsOverForAMember) {
   EXPECT_EQ(notes(), (Notes{"update_topology waits for more peers"}));
 }
 
-TEST_F(JoiningTest, TheHelloSaysWhatAllMustAgreeOn) {
-  context_.options.pattern = protocol::PatternChoice::kDirect;
-  context_.options.policy = protocol::LossPolicy::kRetry;
+TEST_F(JoiningTest, AHelloHasTheGivenSettings) {
+  context_.options.given.pattern = protocol::PatternChoice::kDirect;
   const protocol::Hello hello = joining_.hello();
   EXPECT_EQ(hello.run, "demo");
   EXPECT_EQ(hello.founders, 3u) << "min_peers, unless it is given";
-  EXPECT_EQ(hello.pattern, protocol::PatternChoice::kDirect);
-  EXPECT_EQ(hello.policy, protocol::LossPolicy::kRetry);
-  EXPECT_EQ(hello.peer_timeout_ms, 10000u);
-  EXPECT_EQ(hello.first_call_timeout_ms, 10000u) << "as the peer timeout, unless it is given";
-  EXPECT_EQ(hello.call_timeout_ms, 0u) << "none, unless it is given";
-  context_.options.call_timeout = seconds(60);
-  EXPECT_EQ(joining_.hello().call_timeout_ms, 60000u);
+  EXPECT_EQ(hello.settings, context_.options.given);
+}
+
+// A master that was started again may have forgotten the settings that this peer has inherited.
+TEST_F(JoiningTest, AfterWelcomeAHelloGivesTheSettingsOfTheRun) {
+  begin();
+  find_master();
+  context_.settings.call_timeout = seconds(60);
+  EXPECT_EQ(joining_.hello().settings, give_all(context_.settings));
+}
+
+TEST_F(JoiningTest, ARunWithImpossibleSettingsIsNotJoined) {
+  protocol::Welcome welcome{{8}, 77, 1, "10.0.0.2", false};
+  EXPECT_EQ(joining_.check(welcome), Status{});
+  welcome.settings.peer_timeout = Duration{0};
+  EXPECT_EQ(joining_.check(welcome).message,
+            "Welcome to a run whose peer_timeout is 0 ns, allowed are 100 ms to 60 min: change "
+            "PCCL_PEER_TIMEOUT, or leave it out to have that of the run");
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST_F(MasterSearchTest, TheSearchForASeparateMasterGoesOnThoughItsPortIsClosed)
 
 TEST_F(MasterSearchTest, TheSearchForAHostedMasterIsNoLongerThanThePeerTimeout) {
   context_.options.hosted = true;
-  context_.options.peer_timeout = seconds(7);
+  context_.settings.peer_timeout = seconds(7);
   search_.begin("no answer", false, false);
   EXPECT_EQ(*search_.deadline(), context_.now + seconds(7));
   pass(seconds(7));

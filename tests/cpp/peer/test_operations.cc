@@ -593,7 +593,7 @@ TEST(Operations, WrongCallsTakeNoNumber) {
 // A call that is right in a smaller group takes its number, so that all members count alike.
 TEST(Operations, AFormatTooCoarseForTheRingIsAbortedForAll) {
   Options options = Transcript::default_options();
-  options.pattern = protocol::PatternChoice::kRing;
+  options.given.pattern = protocol::PatternChoice::kRing;
   Transcript t(options);
   t.become_member();
   OpRequest request = t.all_reduce(5);

@@ -177,7 +177,7 @@ TEST_F(RequestTest, AQuantizedAllReduceDoesNotGoAroundTheRing) {
 }
 
 TEST_F(RequestTest, AQuantizedAllReduceGoesAroundTheRingIfTheRunAsksForIt) {
-  context_.options.pattern = protocol::PatternChoice::kRing;
+  context_.settings.pattern = protocol::PatternChoice::kRing;
   OpRequest quantized = request(OpKind::kAllReduce);
   quantized.format = {8, 256, 8, true};
   const auto task_in = [&](const Membership& membership) {
@@ -209,7 +209,7 @@ TEST_F(RequestTest, FourBitsDoNotGoAroundARing) {
     return check_format(info_of(quantized, membership), membership).message;
   };
   EXPECT_EQ(checked(seen_by(1, 39)), "");
-  context_.options.pattern = protocol::PatternChoice::kRing;
+  context_.settings.pattern = protocol::PatternChoice::kRing;
   EXPECT_EQ(checked(seen_by(1, 39)),
             "all_reduce: quantize=MinMax(bits=4, block=64, result_bits=8) does not go around a "
             "ring of 4 members (PCCL_PATTERN=ring): each of its 3 hops would round the sum to 4 "

@@ -34,7 +34,7 @@ struct Way {
 
 ring::Task task_in(uint32_t rank, uint32_t world, uint64_t count, const Way& way) {
   Context context;
-  if (way.rings_only) context.options.pattern = protocol::PatternChoice::kRing;
+  if (way.rings_only) context.settings.pattern = protocol::PatternChoice::kRing;
   Effects effects;
   context.effects = &effects;
   Membership membership(context);

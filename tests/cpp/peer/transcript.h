@@ -38,7 +38,7 @@ class Transcript {
 
   static Options retrying() {
     Options options = default_options();
-    options.policy = protocol::LossPolicy::kRetry;
+    options.given.on_peer_loss = protocol::LossPolicy::kRetry;
     return options;
   }
 
@@ -75,10 +75,16 @@ class Transcript {
   }
 
   // ---- Steps that most tests begin with ----
+  // Of a run whose first peer was like this one.
+  protocol::Welcome welcome() const {
+    protocol::Welcome welcome{peer_id(2), 77, 1, "10.0.0.2", false};
+    welcome.settings = core_.settings();
+    return welcome;
+  }
   void register_now() {
     on(JoinCalled{1});
     on(MasterConnected{});
-    hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
+    hear(welcome());
     on(Listening{uint16_t{4000}});
   }
   protocol::EpochStart start_of(uint32_t epoch, std::vector<uint32_t> peers,
@@ -175,7 +181,11 @@ class Transcript {
   static std::string line(const Listen& what) {
     return what.loopback_only ? "listen on loopback" : "listen";
   }
-  static std::string line(const AcceptAs& what) { return "accept as " + text(what.self); }
+  static std::string line(const AcceptAs& what) {
+    const bool by_default = what.peer_timeout == protocol::kPeerTimeoutDefault;
+    return "accept as " + text(what.self) +
+           (by_default ? "" : " with a peer timeout of " + pccl::text(what.peer_timeout));
+  }
   static std::string line(const DialPeer& what) {
     return "dial " + text(what.dial.peer) + " at " + what.dial.host + ":" +
            std::to_string(what.dial.port);

@@ -21,10 +21,6 @@ class Randomizer {
   void operator()(T&&... field) {
     (fill(field), ...);
   }
-  template <typename... T>
-  void since(uint32_t, T&&... field) {
-    (fill(field), ...);
-  }
   void introduction(uint32_t&, VersionRange&) {}
   void code_of_any_version(Code& code) { fill(code); }
 
@@ -97,10 +93,6 @@ Message random_message(Random& random) {
 struct FieldCounter {
   template <typename... T>
   void operator()(T&&...) {
-    count += sizeof...(T);
-  }
-  template <typename... T>
-  void since(uint32_t, T&&...) {
     count += sizeof...(T);
   }
   void introduction(uint32_t&, VersionRange&) { count += 2; }

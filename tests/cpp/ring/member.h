@@ -47,8 +47,9 @@ class Member {
   ~Member() { destroy(); }
 
   void identify(uint32_t rank, const std::optional<protocol::AcceptingKey>& accepting = {}) {
-    on_loop(
-        [&] { data_->links().accept_as(id(rank), kRun, protocol::kSpoken.highest, accepting); });
+    on_loop([&] {
+      data_->links().accept_as({.self = id(rank), .run_id = kRun, .accepting = accepting});
+    });
   }
   void destroy() {
     loop_.end([this] { data_.reset(); });

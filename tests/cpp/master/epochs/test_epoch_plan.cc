@@ -104,17 +104,17 @@ TEST_F(EpochPlanTest, NothingIsKeptWhereTooFewAreLeft) {
 }
 
 TEST_F(EpochPlanTest, SharesComeWithTheDirectPatternIfAllAreLinked) {
-  context.pattern = protocol::PatternChoice::kDirect;
+  context.settings.pattern = protocol::PatternChoice::kDirect;
   context.options.shares = {0, 200, 56};
   for (uint32_t number = 1; number <= 3; ++number) enlist(number);
   min_peers = 3;
   advance();
   EXPECT_EQ(record().start.shares, (std::vector<uint16_t>{0, 200, 56}));
-  EXPECT_EQ(record().pattern, protocol::PatternChoice::kDirect);
+  EXPECT_EQ(record().settings.pattern, protocol::PatternChoice::kDirect);
 }
 
 TEST_F(EpochPlanTest, WithoutTheDirectPatternThereAreNoShares) {
-  context.pattern = protocol::PatternChoice::kRing;
+  context.settings.pattern = protocol::PatternChoice::kRing;
   context.options.shares = {128, 128};
   enlist(1);
   enlist(2);
@@ -125,8 +125,8 @@ TEST_F(EpochPlanTest, WithoutTheDirectPatternThereAreNoShares) {
 
 // The survivors of a loss go on while the link between two of them is down.
 TEST_F(EpochPlanTest, WithoutALinkOfEachPairThereAreNoShares) {
-  context.pattern = protocol::PatternChoice::kDirect;
-  context.policy = protocol::LossPolicy::kRetry;
+  context.settings.pattern = protocol::PatternChoice::kDirect;
+  context.settings.on_peer_loss = protocol::LossPolicy::kRetry;
   found(4);
   min_peers = 2;
   for (const bool linked : {true, false}) {
@@ -144,7 +144,7 @@ TEST_F(EpochPlanTest, WithoutALinkOfEachPairThereAreNoShares) {
 
 // Rates come with traffic. So the first epoch has the ring, and a later one may have shares.
 TEST_F(EpochPlanTest, WithoutAWishTheRatesOfAllPathsDecide) {
-  context.policy = protocol::LossPolicy::kRetry;
+  context.settings.on_peer_loss = protocol::LossPolicy::kRetry;
   found(5);
   EXPECT_TRUE(record().start.shares.empty());
   min_peers = 2;

@@ -327,7 +327,7 @@ TEST(Groups, ANewGroupIsWatchedFromWhenOthersWaitAndNoLonger) {
 TEST(Groups, ADeadlineBetweenTwoTicksIsMet) {
   Harness h;
   protocol::Hello hello = Harness::hello(1);
-  hello.first_call_timeout_ms = 700;
+  hello.settings.first_call_timeout = std::chrono::milliseconds(700);
   h.enlist("a", hello);
   h.vote("a", epoch(1), 0);
   hello.group = {1};

@@ -11,7 +11,7 @@ struct LateTest : testing::Test, Harness {
   static protocol::Hello with_timeout(uint32_t founders, uint32_t min_peers, uint32_t ms) {
     protocol::Hello founder = hello(founders);
     founder.min_peers = min_peers;
-    founder.call_timeout_ms = ms;
+    founder.settings.call_timeout = std::chrono::milliseconds(ms);
     return founder;
   }
   void found_timed(const std::vector<std::string>& names, uint32_t min_peers = 1,
@@ -251,7 +251,7 @@ TEST_F(LateTest, TheTimeoutSurvivesARestart) {
   for (const char* name : {"a", "b", "c"}) come_back(name, resume(name, epoch(1)));
   greet("d", with_timeout(3, 1, 700));
   EXPECT_TRUE(contains(last<protocol::Reject>("d")->text,
-                       "call_timeout is 700 ms here and 2 s in the rest of this run"));
+                       "call_timeout is 700 ms here and 2 s in this run"));
   begin("a", 0);
   begin("b", 0);
   pass(kLate);

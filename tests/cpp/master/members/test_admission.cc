@@ -21,16 +21,16 @@ class IntroductionTest : public testing::Test {
     group.register_peer(peer_id(1), {"", 1001});
   }
   protocol::Reject refusal(const Hello& hello) {
-    return refuse(hello, config, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});
+    return refuse(hello, &settings, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});
   }
-  const std::optional<RunConfig> config = RunConfig{protocol::LossPolicy::kRaise, 10000, 10000};
+  const protocol::RunSettings settings;
   Membership group;
 };
 
 TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
-  EXPECT_FALSE(refuse(Harness::hello(2), std::nullopt, nullptr, {}, 0).has_value());
-  EXPECT_FALSE(refuse(Harness::hello(2, 0), config, &group, {2, 2}, 1).has_value());
-  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), config, nullptr, {}, 0).has_value())
+  EXPECT_FALSE(refuse(Harness::hello(2), nullptr, nullptr, {}, 0).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(2, 0), &settings, &group, {2, 2}, 1).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), &settings, nullptr, {}, 0).has_value())
       << "another group";
 }
 
@@ -43,37 +43,20 @@ TEST_F(IntroductionTest, ADifferenceIsShownWithBothValues) {
             "the world size is 4 here and 2 for the other peers of peer group 0: give all the "
             "same");
   hello = Harness::hello(2);
-  hello.peer_timeout_ms = 2500;
+  hello.settings.peer_timeout = std::chrono::milliseconds(2500);
+  hello.settings.on_peer_loss = protocol::LossPolicy::kRaise;
   EXPECT_EQ(refusal(hello).text,
-            "peer_timeout is 2.5 s here and 10 s in the rest of this run: set PCCL_PEER_TIMEOUT to "
-            "the same on all peers");
+            "peer_timeout is 2.5 s here and 10 s in this run. A run has the settings of its first "
+            "peer: leave out PCCL_PEER_TIMEOUT (or the parameter of the URL), and this peer takes "
+            "them from the run");
   EXPECT_EQ(refusal(hello).code, Code::kInvalidArgument);
-  hello = Harness::hello(2);
-  hello.first_call_timeout_ms = 700;
-  EXPECT_EQ(refusal(hello).text,
-            "first_call_timeout is 700 ms here and 10 s in the rest of this run: set "
-            "PCCL_FIRST_CALL_TIMEOUT to the same on all peers");
-  hello = Harness::hello(2);
-  hello.call_timeout_ms = 60000;
-  EXPECT_EQ(refusal(hello).text,
-            "call_timeout is 60 s here and not set in the rest of this run: set PCCL_CALL_TIMEOUT "
-            "to the same on all peers");
-  hello.call_timeout_ms = 50;
-  EXPECT_TRUE(contains(refusal(hello).text, "call_timeout is 50 ms, allowed are 100 ms to"));
-  hello = Harness::hello(2);
-  hello.pattern = protocol::PatternChoice::kDirect;
-  EXPECT_EQ(refusal(hello).text,
-            "this peer has PCCL_PATTERN=direct, and the rest of this run no PCCL_PATTERN: set "
-            "PCCL_PATTERN to the same on all peers");
-  hello.pattern = protocol::PatternChoice::kRing;
-  EXPECT_TRUE(contains(refusal(hello).text, "PCCL_PATTERN=ring")) << "not the same as none";
 }
 
 TEST(Introduction, AnotherLaunchIsRefusedWhileAPeerOfTheFirstIsThere) {
   Membership group;
-  const RunConfig config{protocol::LossPolicy::kRaise, 10000, 10000};
+  const protocol::RunSettings settings;
   const auto refusal = [&](const Hello& hello) {
-    return refuse(hello, config, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});
+    return refuse(hello, &settings, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});
   };
   Hello hello = Harness::hello(2, 0);
   hello.launch = "second";
@@ -124,8 +107,8 @@ TEST_F(IntroductionTest, ValuesOutOfRangeAreRefused) {
   hello.founders = 129;
   EXPECT_TRUE(contains(refusal(hello).text, "to 128"));
   hello = Harness::hello(2);
-  hello.peer_timeout_ms = 5;
-  EXPECT_EQ(refusal(hello).text, "peer_timeout is 5 ms, allowed are 100 ms to 60 min");
+  hello.settings.peer_timeout = std::chrono::milliseconds(5);
+  EXPECT_TRUE(contains(refusal(hello).text, "peer_timeout is 5 ms, allowed are 100 ms to 60 min"));
   hello = Harness::hello(2);
   hello.run = "";
   EXPECT_TRUE(contains(refusal(hello).text, "name of the run"));
@@ -155,7 +138,7 @@ TEST_F(IntroductionTest, AFullGroupSaysSo) {
 TEST_F(IntroductionTest, AFurtherGroupOfARunThatHasAllItCanIsRefused) {
   const Hello hello = Harness::hello(2, -1, 7);
   const auto refusal = [&](size_t group_count) {
-    return refuse(hello, config, nullptr, {}, group_count)
+    return refuse(hello, &settings, nullptr, {}, group_count)
         .value_or(protocol::Reject{Code::kOk, ""});
   };
   EXPECT_EQ(refusal(protocol::kGroupsMax - 1).code, Code::kOk);
@@ -164,7 +147,8 @@ TEST_F(IntroductionTest, AFurtherGroupOfARunThatHasAllItCanIsRefused) {
             "run \"run\" has 1024 peer groups, and 1024 are the most there can be: peer group 7 "
             "would be one more. Give the same peer_group to all who work together, or name another "
             "run (PCCL_MASTER=pccl://host:port/ANOTHER_NAME)");
-  EXPECT_FALSE(refuse(Harness::hello(2), config, &group, {2, 2}, protocol::kGroupsMax).has_value())
+  EXPECT_FALSE(
+      refuse(Harness::hello(2), &settings, &group, {2, 2}, protocol::kGroupsMax).has_value())
       << "that group is there";
 }
 

@@ -18,11 +18,11 @@ using Bytes = std::vector<std::byte>;
 MembershipRecord membership(uint32_t counter) {
   MembershipRecord record;
   record.group = {3};
-  record.policy = protocol::LossPolicy::kRetry;
-  record.pattern = protocol::PatternChoice::kDirect;
-  record.peer_timeout_ms = 2500;
-  record.first_call_timeout_ms = 700;
-  record.call_timeout_ms = 60000;
+  record.settings = {.on_peer_loss = protocol::LossPolicy::kRetry,
+                     .pattern = protocol::PatternChoice::kDirect,
+                     .peer_timeout = std::chrono::milliseconds(2500),
+                     .first_call_timeout = std::chrono::milliseconds(700),
+                     .call_timeout = std::chrono::seconds(60)};
   record.founders = 3;
   record.min_peers = 2;
   record.previous = {epoch(counter - 1), 7, {committed(7), aborted(8, "they differ")}, {}};
@@ -162,138 +162,12 @@ TEST(Journal, AnotherFileIsRefused) {
 
 // ---- Versions ----
 
-// Written by the code of version 2: a live run with two members and a shared state, and a run that
-// has ended.
-constexpr const char* kOfVersion2 =
-    "7063636c6a726e6c0200000030e0048d91010000c83ebf3001010000000201000000722a000000000000000800"
-    "000031302e302e302e310401000000720300000001c4090000bc02000002000000020000000000000000000000"
-    "000000000000000000000000000200000001000000000000000000000000000000000200000001000000020000"
-    "00010000000200000001000000010000000a00000031302e302e302e313a3102000000010000000a0000003130"
-    "2e302e302e323a3202000000000000000100000000000000000000000100000000000000000000000000000002"
-    "00000001000000010000000800000031302e302e302e3100000000000100010000000000000000000000020000"
-    "00010000000800000031302e302e302e320105000000622e6e6574020004000000000000000800000061206c61"
-    "756e6368050100000072030000000500000000000000bc0a0000000000000204000000646f6e652c0000000000"
-    "00000d000000323030313a6462383a3a2f36340504000000646f6e650300000007000000000000002301000000"
-    "0000000604000000646f6e650081246900000000";
-
-// Written by the code of version 3: the same, and the second member has another address.
-constexpr const char* kOfVersion3 =
-    "7063636c6a726e6c03000000302e312e300000000000000000000000e7d2570d05000000170349570101000000"
-    "1c000000dce3bb1a0201000000722a000000000000000800000031302e302e302e3108001e01000083da34a404"
-    "01000000720300000001c4090000bc020000030000000200000000000000000000000000000000000000000000"
-    "000002000000010000000000000000000000000000000002000000010000000200000001000000020000000100"
-    "0000010000000a00000031302e302e302e313a3102000000010000000a00000031302e302e302e323a32020000"
-    "000000000001000000000000000000000001000000000000000000000000000000020000000100000001000000"
-    "0800000031302e302e302e31000000000001000100000000000000000000000000000002000000010000000800"
-    "000031302e302e302e320105000000622e6e6574020004000000000000000800000061206c61756e6368010000"
-    "000800000031302e392e302e3205001a000000179678d8050100000072030000000500000000000000bc0a0000"
-    "0000000024000000d6aebb0d0204000000646f6e652c000000000000000d000000323030313a6462383a3a2f36"
-    "3408001d000000d89e1c2e0504000000646f6e65030000000700000000000000230100000000000011000000ec"
-    "3cb9a20604000000646f6e650081246900000000";
-
-// Written by the code of version 4: the same, and the second member has a name.
-constexpr const char* kOfVersion4 =
-    "7063636c6a726e6c04000000302e312e3000000000000000000000002082076c05000000170349570101000000"
-    "1c000000b36614a60201000000722a000000000000000800000031302e302e302e310c00380100008c95689504"
-    "01000000720300000001c4090000bc020000030000000200000000000000000000000000000000000000000000"
-    "000002000000010000000000000000000000000000000002000000010000000200000001000000020000000100"
-    "0000010000000a00000031302e302e302e313a310000000002000000010000000a00000031302e302e302e323a"
-    "3205000000746f6b796f0200000000000000010000000000000000000000010000000000000000000000000000"
-    "000200000001000000010000000800000031302e302e302e310000000000010001000000000000000000000000"
-    "0000000000000002000000010000000800000031302e302e302e320105000000622e6e65740200040000000000"
-    "00000800000061206c61756e6368010000000800000031302e392e302e32050005000000746f6b796f1a000000"
-    "179678d8050100000072030000000500000000000000bc0a00000000000024000000ba358a930204000000646f"
-    "6e652c000000000000000d000000323030313a6462383a3a2f36340c001d000000d89e1c2e0504000000646f6e"
-    "65030000000700000000000000230100000000000011000000ec3cb9a20604000000646f6e6500812469000000"
-    "00";
-
-// Written by the code of version 5: the same, and the second member has a token.
-constexpr const char* kOfVersion5 =
-    "7063636c6a726e6c05000000302e312e30000000000000000000000022687b2f05000000170349570101000000"
-    "1c000000b36614a60201000000722a000000000000000800000031302e302e302e310c004e01000066c8fba804"
-    "01000000720300000001c4090000bc020000030000000200000001000000010000000000000000000000000000"
-    "000002000000010000000000000000000000000000000002000000010000000200000001000000020000000100"
-    "0000010000000a00000031302e302e302e313a310000000002000000010000000a00000031302e302e302e323a"
-    "3205000000746f6b796f0200000000000000010000000000000000000000010000000000000000000000000000"
-    "000200000001000000010000000800000031302e302e302e310000000000010001000000000000000000000000"
-    "000000000000000002000000010000000800000031302e302e302e320105000000622e6e657402000400000000"
-    "0000000800000061206c61756e6368010000000800000031302e392e302e32050005000000746f6b796f010900"
-    "0000746f6b656e3030303203000000626f621a000000179678d8050100000072030000000500000000000000bc"
-    "0a00000000000024000000ba358a930204000000646f6e652c000000000000000d000000323030313a6462383a"
-    "3a2f36340c001d000000d89e1c2e0504000000646f6e6503000000070000000000000023010000000000001100"
-    "0000ec3cb9a20604000000646f6e650081246900000000";
-
-// Written by the code of version 6: the same, and the pattern is direct, with shares.
-constexpr const char* kOfVersion6 =
-    "7063636c6a726e6c06000000302e312e300000000000000000000000c4c4b9ef050000001703495701010000"
-    "001c000000f329111b0201000000722a000000000000000800000031302e302e302e310d005701000061cef3"
-    "5e0401000000720300000001c4090000bc020000030000000200000001000000010000000000000000000000"
-    "0000000000020000000100000000000000000000000000000000020000000100000002000000010000000200"
-    "000001000000010000000a00000031302e302e302e313a310000000002000000010000000a00000031302e30"
-    "2e302e323a3205000000746f6b796f0200000000000000010000000000000000000000010000000000000000"
-    "0000000000000002000000c80038000200000001000000010000000800000031302e302e302e310000000000"
-    "010001000000000000000000000000000000000000000002000000010000000800000031302e302e302e3201"
-    "05000000622e6e6574020004000000000000000800000061206c61756e6368010000000800000031302e392e"
-    "302e32050005000000746f6b796f0109000000746f6b656e3030303203000000626f62021a000000179678d8"
-    "050100000072030000000500000000000000bc0a000000000000240000005ada34810204000000646f6e652c"
-    "000000000000000d000000323030313a6462383a3a2f36340d001d000000d89e1c2e0504000000646f6e6503"
-    "0000000700000000000000230100000000000011000000ec3cb9a20604000000646f6e650081246900000000";
-
-Bytes from_hexadecimal(const std::string& digits) {
-  Bytes bytes;
-  for (size_t i = 0; i + 1 < digits.size(); i += 2)
-    bytes.push_back(static_cast<std::byte>(std::stoi(digits.substr(i, 2), nullptr, 16)));
-  return bytes;
-}
-
-void expect_read(const Bytes& file, uint16_t protocol_version, const std::vector<Endpoint>& others,
-                 const std::string& name, const std::optional<Holder>& holder = {},
-                 const std::vector<uint16_t>& shares = {}) {
-  auto replayed = journal::replay(file);
-  ASSERT_TRUE(replayed.ok()) << replayed.status().message;
-  EXPECT_EQ(replayed.value().bytes, file.size());
-  const Memory& memory = replayed.value().memory;
-  EXPECT_EQ(memory.incarnation, 1u);
-  ASSERT_EQ(memory.runs.size(), 2u);
-  const RunRecord& run = memory.runs.at("r");
-  EXPECT_EQ(run.run_id, 42u);
-  EXPECT_EQ(run.version, protocol_version);
-  ASSERT_TRUE(run.memberships.contains({3}));
-  ASSERT_EQ(run.memberships.at({3}).members.size(), 2u);
-  MemberRecord second = membership(2).members[1];
-  second.peer = peer_id(2);
-  second.others = others;
-  second.name = name;
-  second.holder = holder;
-  EXPECT_EQ(run.memberships.at({3}).members[1], second);
-  EXPECT_EQ(run.memberships.at({3}).start.members[1].name, name);
-  EXPECT_EQ(run.memberships.at({3}).pattern,
-            shares.empty() ? protocol::PatternChoice::kAny : protocol::PatternChoice::kDirect);
-  EXPECT_EQ(run.memberships.at({3}).call_timeout_ms, 0u);
-  EXPECT_EQ(run.memberships.at({3}).start.shares, shares);
-  EXPECT_EQ(run.memberships.at({3}).start.direct, protocol::DirectSizes{}) << "all sizes";
-  EXPECT_EQ(run.shared_states.at({3}), (SharedStateRecord{{3}, 5, 0xabc}));
-  EXPECT_EQ(memory.runs.at("done").ended, 1764000000);
-  EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
-}
-
-TEST(Journal, OnesOfEarlierVersionsAreRead) {
-  expect_read(from_hexadecimal(kOfVersion2), 7, {}, "");  // as all runs of masters that wrote it
-  expect_read(from_hexadecimal(kOfVersion3), 8, {{"10.9.0.2", 5}}, "");
-  expect_read(from_hexadecimal(kOfVersion4), 12, {{"10.9.0.2", 5}}, "tokyo");
-  expect_read(from_hexadecimal(kOfVersion5), 12, {{"10.9.0.2", 5}}, "tokyo",
-              Holder{"token0002", "bob"});
-  expect_read(from_hexadecimal(kOfVersion6), 13, {{"10.9.0.2", 5}}, "tokyo",
-              Holder{"token0002", "bob"}, {200, 56});
-}
-
 // A header with this version and release, and the right checksum.
 Bytes file_of(uint8_t version, const std::string& release) {
   Bytes file = journal::header();
   file[8] = static_cast<std::byte>(version);
   std::fill_n(file.begin() + 12, 16, std::byte{0});
   for (size_t i = 0; i < release.size(); ++i) file[12 + i] = static_cast<std::byte>(release[i]);
-  if (version < 3) file.resize(16);
   const uint32_t sum = net::checksum(std::span(file).first(file.size() - 4));
   std::memcpy(file.data() + file.size() - 4, &sum, sizeof sum);
   return file;
@@ -305,15 +179,11 @@ TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
     return replayed.ok() ? std::string() : replayed.status().message;
   };
   const std::string here = "this pccl " + std::string(protocol::kRelease);
-  EXPECT_EQ(why(file_of(7, "0.1.0")), "");
-  EXPECT_EQ(why(file_of(8, "12.34.56")), "is of version 8, which pccl 12.34.56 reads, and " + here +
+  EXPECT_EQ(why(file_of(8, "0.1.0")), "");
+  EXPECT_EQ(why(file_of(9, "12.34.56")), "is of version 9, which pccl 12.34.56 reads, and " + here +
                                              " does not: go on with that release");
-  EXPECT_EQ(why(file_of(8, "0.2\n")), "is of version 8, which pccl 0.2\\n reads, and " + here +
+  EXPECT_EQ(why(file_of(7, "0.1\n")), "is of version 7, which pccl 0.1\\n reads, and " + here +
                                           " does not: go on with that release");
-  EXPECT_EQ(why(file_of(1, "")),
-            "is of version 1, which a pccl from before its first release "
-            "reads, and " +
-                here + " does not: go on with that release");
 }
 
 // ---- Tokens of members ----
@@ -369,6 +239,18 @@ TEST(Journal, TheTokenOfAMemberIsOneThatAKeyringCanHave) {
   EXPECT_EQ(why("token0002", string(protocol::kNameBytesMax + 1, 'n')),
             at + "a text of 65, at most 64");
   EXPECT_EQ(why("token0002", "b\nb"), at + "a name with characters that cannot be shown: b\\nb");
+}
+
+TEST(Journal, SettingsThatNoRunCanHaveAreDamage) {
+  MembershipRecord record = membership(2);
+  record.settings.peer_timeout = Duration{0};
+  Bytes file = journal::header();
+  const std::string at = "is damaged at byte " + std::to_string(file.size()) + ": ";
+  journal::append({RunOpened{"r", 42, ""}, RunRecorded{"r", record}}, file);
+  auto replayed = journal::replay(file);
+  ASSERT_FALSE(replayed.ok());
+  EXPECT_TRUE(replayed.status().message.starts_with(at + "peer_timeout is 0 ns, allowed are"))
+      << replayed.status().message;
 }
 
 // Reading any bytes gives either a memory or an error text.

@@ -171,7 +171,7 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
     MembershipRecord record;
     record.current.end = protocol::EpochEnd{{}, {}, {}, reason, {}, {}};
     record.members.resize(1);
-    record.peer_timeout_ms = static_cast<uint32_t>(revision);
+    record.founders = static_cast<uint32_t>(revision);
     journal.value()->write(RunRecorded{"r", record}, [] {});
     // This keeps the size of frames moderate.
     if (revision % 10 == 0) write(*journal.value(), Started{1});
@@ -179,7 +179,7 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
   write(*journal.value(), Started{1});
   EXPECT_LT(std::filesystem::file_size(path()), 2u << 20) << "8 MB were written";
   journal = Status{Code::kSystem, "", {}};
-  EXPECT_EQ(open().value()->take_memory().runs.at("r").memberships.at({0}).peer_timeout_ms, 1999u);
+  EXPECT_EQ(open().value()->take_memory().runs.at("r").memberships.at({0}).founders, 1999u);
 }
 
 TEST_F(JournalFileTest, AFullDiskIsToldOnce) {

@@ -32,7 +32,7 @@ class ShellRunsTest : public testing::Test {
   static protocol::Hello hello(const std::string& run, uint32_t founders = 2) {
     protocol::Hello hello = Harness::hello(founders);
     hello.run = run;
-    hello.peer_timeout_ms = 3600000;
+    hello.settings.peer_timeout = std::chrono::hours(1);
     hello.join_timeout_ms = 3600000;
     return hello;
   }

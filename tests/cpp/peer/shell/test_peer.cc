@@ -47,10 +47,10 @@ TEST(Shell, AFileOfATokenThatIsMissingIsReportedAtOnce) {
 
 TEST(Shell, NoMaster) {
   Options options = World::options(1);
-  options.peer_timeout = milliseconds(300);
+  options.given.peer_timeout = milliseconds(300);
   const Instant before = monotonic_now();
   Result<std::unique_ptr<Peer>> joined = Peer::join({"127.0.0.1", 1}, options, {}, {});
-  EXPECT_GE(monotonic_now() - before, options.peer_timeout);
+  EXPECT_GE(monotonic_now() - before, milliseconds(300));
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.status().code, Code::kMasterLost);
   // The text gives the time that it really tried, which is longer on a busy machine.
@@ -89,7 +89,7 @@ TEST(Shell, OptionsThatMakeNoSense) {
   EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message,
             "min_peers is 129, allowed are 1 to 128");
   options = World::options(1);
-  options.peer_timeout = milliseconds(1);
+  options.given.peer_timeout = milliseconds(1);
   EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().code, Code::kInvalidArgument);
   EXPECT_EQ(Peer::join({"", 1}, World::options(1), {}, {}).status().code, Code::kInvalidArgument);
 }
@@ -321,7 +321,7 @@ TEST(Shell, ALossFailsEverythingUntilUpdateTopology) {
 
 TEST(Shell, TheMasterIsGone) {
   Options options = World::options(1);
-  options.peer_timeout = milliseconds(200);
+  options.given.peer_timeout = milliseconds(200);
   options.master_timeout = milliseconds(500);
   World world;
   world.add(std::move(world.join(options).value()));
@@ -470,7 +470,7 @@ TEST(Shell, UnderPolicyRetryARankChangesOnceItsOperationsHaveEnded) {
       Options wanted = World::options(2);
       wanted.founders = 3;
       wanted.rank = rank;
-      wanted.policy = protocol::LossPolicy::kRetry;
+      wanted.given.on_peer_loss = protocol::LossPolicy::kRetry;
       peers[static_cast<size_t>(rank)] = std::move(world.join(wanted).value());
     });
   }
