@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/result.h"
 #include "csrc/net/socket.h"
@@ -66,12 +67,18 @@ class Channel {
 
   bool encrypted() const { return tls_.has_value(); }
   // REQUIRES: encrypted().
-  Tls::Refusal refusal() const { return tls_->refusal(); }
+  Tls::Refusal refusal() const {
+    PCCL_ASSERT(encrypted());
+    return tls_->refusal();
+  }
   // The handshake is complete. True at once without encryption.
   bool established() const { return !tls_ || tls_->established(); }
   // The other end has proven its key (Tls::proven). True at once without encryption.
   bool proven() const { return !tls_ || tls_->proven(); }
-  Instant handshake_by() const { return by_; }  // REQUIRES: encrypted()
+  Instant handshake_by() const {  // REQUIRES: encrypted()
+    PCCL_ASSERT(encrypted());
+    return by_;
+  }
   // The identity that was dialled or proven; empty without encryption (Tls::identity).
   const std::string& identity() const;
 

@@ -26,6 +26,7 @@ std::atomic<uint64_t> g_open[kDescriptorsMax / kBitsPerWord];
 std::atomic<size_t> g_words_used{0};
 std::atomic<unsigned> g_fork_count{0};
 pthread_mutex_t g_making = PTHREAD_MUTEX_INITIALIZER;
+thread_local bool t_guards = false;  // this thread has a ForkGuard
 
 void before_fork() { pthread_mutex_lock(&g_making); }
 void after_fork_in_parent() { pthread_mutex_unlock(&g_making); }
@@ -91,10 +92,15 @@ unsigned fork_count() {
 }
 
 ForkGuard::ForkGuard() {
+  PCCL_ASSERT(!t_guards);  // it would wait for itself
   watch_forks();
   pthread_mutex_lock(&g_making);
+  t_guards = true;
 }
-ForkGuard::~ForkGuard() { pthread_mutex_unlock(&g_making); }
+ForkGuard::~ForkGuard() {
+  t_guards = false;
+  pthread_mutex_unlock(&g_making);
+}
 
 void remember_descriptor(int fd) {
   watch_forks();

@@ -15,7 +15,7 @@ namespace pccl::net {
 unsigned fork_count();
 
 // ForkGuard: delays fork() while a descriptor is created and remembered. Hold it for these two
-// calls only.
+// calls only. REQUIRES: this thread holds no other one.
 class ForkGuard {
  public:
   ForkGuard();

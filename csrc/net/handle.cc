@@ -9,6 +9,7 @@
 namespace pccl::net {
 
 void Handle::opened(uv_handle_t* raw) {
+  PCCL_ASSERT(raw_ == nullptr && raw->loop == &loop_->uv);
   raw_ = raw;
   raw_->data = this;
   self_ = shared_from_this();
@@ -43,6 +44,7 @@ std::shared_ptr<Watcher> Watcher::open(const std::shared_ptr<Loop::Impl>& loop, 
 void Watcher::watch(bool readable, bool writable) {
   const int events = (readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0);
   if (closed() || events == events_) return;
+  loop_->assert_on_loop();
   events_ = events;
   PCCL_ASSERT(uv_poll_start(&poll_, events, &Watcher::on_events) == 0);
 }
@@ -72,6 +74,7 @@ std::shared_ptr<Alarm> Alarm::open(const std::shared_ptr<Loop::Impl>& loop,
 
 void Alarm::arm(Instant at) {
   if (closed()) return;
+  loop_->assert_on_loop();
   at_ = at;
   constexpr Duration kTick = std::chrono::milliseconds(1);
   const Duration wait =
@@ -82,7 +85,9 @@ void Alarm::arm(Instant at) {
 }
 
 void Alarm::disarm() {
-  if (!closed()) uv_timer_stop(&timer_);
+  if (closed()) return;
+  loop_->assert_on_loop();
+  uv_timer_stop(&timer_);
 }
 
 void Alarm::on_time(uv_timer_t* raw) {
@@ -107,6 +112,7 @@ std::shared_ptr<BusyPoll> BusyPoll::open(const std::shared_ptr<Loop::Impl>& loop
 // While an idle handle is active, libuv polls without waiting.
 void BusyPoll::keep(Duration length) {
   if (closed()) return;
+  loop_->assert_on_loop();
   const Instant now = monotonic_now();
   if (may_migrate_ && share_.waited(now, thread_ran())) migrate();
   until_ = now + length;

@@ -355,14 +355,27 @@ void Lane::revoke() {
   impl_->reader.revoke();
 }
 
-bool Lane::idle() const { return !impl_->writer.chunk_pending(); }
-const Lane::Counters& Lane::counters() const { return impl_->channel.counters(); }
-std::optional<Lane::Progress> Lane::progress() const { return impl_->find_progress(); }
+bool Lane::idle() const {
+  impl_->loop->assert_on_loop();
+  return !impl_->writer.chunk_pending();
+}
+const Lane::Counters& Lane::counters() const {
+  impl_->loop->assert_on_loop();
+  return impl_->channel.counters();
+}
+std::optional<Lane::Progress> Lane::progress() const {
+  impl_->loop->assert_on_loop();
+  return impl_->find_progress();
+}
 bool Lane::take_received() {
   const uint64_t all = counters().bytes_received;
   return std::exchange(impl_->received_before, all) != all;
 }
-const Socket& Lane::socket() const { return impl_->channel.socket(); }
+const Socket& Lane::socket() const {
+  impl_->loop->assert_on_loop();
+  PCCL_ASSERT(!impl_->dead);
+  return impl_->channel.socket();
+}
 const std::string& Lane::identity() const { return impl_->channel.identity(); }
 
 }  // namespace pccl::net

@@ -203,6 +203,7 @@ Listener::Listener(Loop& loop, Socket listening, Callback callback, Warn warn)
 
 Listener::~Listener() { impl_->stop(); }
 void Listener::limit_segment(uint32_t bytes) {
+  impl_->loop->assert_on_loop();
   for (const Socket& socket : impl_->sockets) socket.limit_segment(bytes);
 }
 uint16_t Listener::port() const { return impl_->port(); }

@@ -189,10 +189,15 @@ void Loop::Impl::on_wake(uv_poll_t* wake, int, int) {
 }
 
 bool Loop::Impl::on_loop() const { return t_current == this; }
-void Loop::Impl::assert_on_loop() const { PCCL_ASSERT(on_loop()); }
+void Loop::Impl::assert_on_loop(std::source_location at) const {
+  if (on_loop()) return;
+  const std::string what = "called on the thread " + name_;
+  assertion_failed(what.c_str(), at.file_name(), static_cast<int>(at.line()));
+}
 bool Loop::Impl::orphaned() const { return fork_count() != fork_count_; }
 
 void Loop::Impl::defer(std::shared_ptr<Deferred> what) {
+  assert_on_loop();
   if (what->queued_) return;
   what->queued_ = true;
   deferred_.push_back(std::move(what));
@@ -234,6 +239,7 @@ void Loop::Impl::run_deferred() {
 }
 
 std::span<std::byte> Loop::Impl::read_buffer() {
+  assert_on_loop();
   if (read_buffer_.empty()) read_buffer_.resize(kReadBufferBytes);
   return read_buffer_;
 }
@@ -259,7 +265,7 @@ const Status& Loop::status() const { return impl_->status_; }
 void Loop::post(std::function<void()> task) { impl_->post(std::move(task)); }
 void Loop::stop() { impl_->stop(); }
 bool Loop::on_loop() const { return impl_->on_loop(); }
-void Loop::assert_on_loop() const { impl_->assert_on_loop(); }
+void Loop::assert_on_loop(std::source_location at) const { impl_->assert_on_loop(at); }
 uv_loop_s* Loop::raw() { return &impl_->uv; }
 
 // ---- Timer ------------------------------------------------------------------------------------

@@ -14,6 +14,12 @@ LoopShare::~LoopShare() { end({}); }
 
 const Status& LoopShare::status() const { return impl_->status(); }
 bool LoopShare::on_loop() const { return impl_->on_loop(); }
+void LoopShare::assert_on_loop(std::source_location at) const { impl_->assert_on_loop(at); }
+
+Loop& LoopShare::loop() {
+  PCCL_ASSERT(loop_ != nullptr);
+  return *loop_;
+}
 
 void LoopShare::post(std::function<void()> task) {
   impl_->post([ended = ended_, task = std::move(task)] {

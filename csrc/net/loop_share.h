@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <source_location>
 
 #include "csrc/net/loop.h"
 
@@ -30,8 +31,9 @@ class LoopShare {
   void end(std::function<void()> last);
 
   bool on_loop() const;
+  void assert_on_loop(std::source_location at = std::source_location::current()) const;
   // For the objects on the loop. REQUIRES: before end(), or on the loop.
-  Loop& loop() { return *loop_; }
+  Loop& loop();
 
  private:
   const std::shared_ptr<Loop::Impl> impl_;

@@ -212,8 +212,15 @@ void Stream::close_after_flush(Duration at_most) {
   impl_->loop->defer(impl_);
 }
 
-size_t Stream::unsent() const { return impl_->queue.size() + impl_->channel.unsent(); }
-const Socket& Stream::socket() const { return impl_->channel.socket(); }
+size_t Stream::unsent() const {
+  impl_->loop->assert_on_loop();
+  return impl_->queue.size() + impl_->channel.unsent();
+}
+const Socket& Stream::socket() const {
+  impl_->loop->assert_on_loop();
+  PCCL_ASSERT(!impl_->over);
+  return impl_->channel.socket();
+}
 const std::string& Stream::identity() const { return impl_->channel.identity(); }
 Tls::Refusal Stream::refusal() const {
   return impl_->channel.encrypted() ? impl_->channel.refusal() : Tls::Refusal::kOther;

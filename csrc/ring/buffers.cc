@@ -343,6 +343,8 @@ void OpBuffers::store_encoded(const Chunk& result, memory::Stretch piece,
 // ---- What does not travel as chunks ----
 
 void OpBuffers::begin() {
+  PCCL_ASSERT(!begun_);
+  begun_ = true;
   const Shape& shape = schedule_.shape();
   if (memory_.absent && shape.world == 1) return zero_alone();
   if (schedule_.row().has_parts() && in_place()) {

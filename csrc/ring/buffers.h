@@ -126,6 +126,7 @@ class OpBuffers {
   memory::Slabs scratch_;
   memory::Undo undo_;
   bool saves_ = false;
+  bool begun_ = false;
   bool combined_ = false;  // in place
   struct SavedApart {
     uint64_t at;  // in the row

@@ -66,6 +66,7 @@ bool Operation::finished() const {
 // A slice is final when the results of all owners are here. The contributions to this member's own
 // results arrive in the same legs.
 uint64_t Operation::finished_elements() const {
+  PCCL_ASSERT(!is_leg());
   if (!schedule.row().by_owners()) return schedule.finished(progress.received_until());
   uint64_t slices = owner.owns() ? owner.combined() : schedule.slices();
   for (const auto& leg : parts) {

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/ids.h"
 #include "csrc/protocol/frames.h"
 #include "csrc/ring/duplicate_filter.h"
@@ -115,7 +116,10 @@ class OpTable {
   // Whether the operation was posted in this epoch, or has ended without being posted.
   bool knows(OpKey op) const { return known_.contains(op); }
   void ended(OpKey op) { known_.add(op); }
-  void begin_epoch() { known_.clear(); }  // REQUIRES: it is empty
+  void begin_epoch() {  // REQUIRES: it is empty
+    PCCL_ASSERT(operations_.empty());
+    known_.clear();
+  }
   void remove(OpKey op);
   size_t size() const { return operations_.size(); }
   size_t pulled() const { return pulled_; }  // pulled transfers among them

@@ -158,6 +158,7 @@ class Epochs {
   // The member has left, and the epoch continues. REQUIRES: it is already removed, and
   // may_continue_without() was true.
   void leave(const protocol::Member& member, const std::string& why) {
+    PCCL_ASSERT(may_continue_without());
     remove({member, why, LogLevel::kInfo, true});
     if (present_.number()) present_.leave(member.peer);
   }

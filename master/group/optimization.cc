@@ -181,6 +181,11 @@ bool Optimization::advance(const protocol::EpochStart& now) {
   return found_ || context_.now >= plan_due_ || membership_.members().size() == 1;
 }
 
+bool Optimization::is_too_late() const {
+  PCCL_ASSERT(phase_ == Phase::kPlanning);
+  return !found_ && membership_.members().size() > 1;
+}
+
 std::optional<RoutePlan> Optimization::take_plan(const protocol::EpochStart& now) {
   PCCL_ASSERT(phase_ == Phase::kPlanning);
   before_ = 0;

@@ -60,7 +60,7 @@ class Optimization {
   // there is nothing more to wait for.
   bool advance(const protocol::EpochStart& now);
   // The search has found nothing in time. REQUIRES: advance() has just returned true
-  bool is_too_late() const { return !found_ && membership_.members().size() > 1; }
+  bool is_too_late() const;
   // The plan to adopt; nothing if the present plan stays. REQUIRES: likewise, and not too late
   std::optional<RoutePlan> take_plan(const protocol::EpochStart& now);
   // The better plan is being adopted: the epoch ends, and the members vote again.

@@ -145,6 +145,7 @@ void ControlSocket::Impl::leave_place() const {
 }
 
 void ControlSocket::Impl::accept(net::Socket socket) {
+  loop.assert_on_loop();
   if (!is_trusted(socket)) {
     return log(LogLevel::kWarning, "closed a connection of another user to " + path);
   }
@@ -167,6 +168,7 @@ void ControlSocket::Impl::accept(net::Socket socket) {
 
 // Never called after the answer, since the stream is closing then.
 void ControlSocket::Impl::on_bytes(uint64_t id, std::span<const std::byte> bytes) {
+  loop.assert_on_loop();
   Connection& connection = connections.at(id);
   if (connection.complete) return;
   std::string& request = connection.request;
@@ -190,6 +192,7 @@ void ControlSocket::Impl::handle(uint64_t id, std::string_view line) {
 
 // The client may have gone meanwhile.
 void ControlSocket::Impl::answer(uint64_t id, const nlohmann::json& answer) {
+  loop.assert_on_loop();
   const auto found = connections.find(id);
   if (found == connections.end()) return;
   Connection& connection = found->second;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/log.h"
 #include "csrc/net/loop.h"
 #include "master/shell/files.h"
@@ -99,6 +100,7 @@ struct JournalFile::Impl {
   std::function<void(const Status&)> on_failure;
   File lock;
   Memory at_opening;
+  bool taken = false;  // at_opening
   net::Loop loop{"pccl-journal"};
 
   File file;
@@ -199,6 +201,7 @@ Status JournalFile::Impl::replace() {
 }
 
 void JournalFile::Impl::add(Entry entry, std::function<void()> then) {
+  loop.assert_on_loop();
   const bool first = proposals.empty();
   proposals.push_back({std::move(entry), std::move(then)});
   if (first) loop.post([this] { flush(); });  // runs after the requests that are queued already
@@ -247,7 +250,11 @@ JournalFile::~JournalFile() {
   impl_->flush();  // the last requests; the thread has ended
 }
 
-Memory JournalFile::take_memory() { return std::exchange(impl_->at_opening, {}); }
+Memory JournalFile::take_memory() {
+  PCCL_ASSERT(!impl_->taken);
+  impl_->taken = true;
+  return std::move(impl_->at_opening);
+}
 
 void JournalFile::write(Entry entry, std::function<void()> then) {
   Impl* const impl = impl_.get();

@@ -123,6 +123,7 @@ struct KeyringFile::Impl {
 };
 
 KeyringFile::Revoked KeyringFile::Impl::replace(Keyring next) {
+  loop.assert_on_loop();
   std::vector<TokenId> gone;
   for (const auto& [id, token] : keyring) {
     if (!next.contains(id)) gone.push_back(id);
@@ -143,6 +144,7 @@ void KeyringFile::Impl::read(std::function<void(Result<Revoked>)> then) {
 }
 
 void KeyringFile::Impl::look() {
+  loop.assert_on_loop();
   reader.post([this] {
     if (FileStamp::of(path) == stamp) return;
     read([this](Result<Revoked> done) {

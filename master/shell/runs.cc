@@ -91,6 +91,7 @@ const std::string& Runs::name(const Run& run) { return run.name; }
 // ---- Beginning ----
 
 Status Runs::open(const Remembering& remembering) {
+  PCCL_ASSERT(journal_ == nullptr && runs_.empty());
   Memory memory;
   if (!remembering.path.empty()) {
     auto opened = JournalFile::open(remembering.path, remembering.fresh, incarnation_,
@@ -114,6 +115,7 @@ Status Runs::open(const Remembering& remembering) {
 }
 
 void Runs::restore(const Memory& memory) {
+  loop_.assert_on_loop();
   const Instant back_until = monotonic_now() + protocol::kMasterTimeoutDefault;
   const UnixSeconds clock = clock_now();
   for (const auto& [name, record] : memory.runs) {
@@ -192,6 +194,7 @@ Runs::Run& Runs::begin(const std::string& name, const Registry::Admission& admis
 }
 
 Runs::Found Runs::admit(const protocol::Hello& hello, const std::string& host) {
+  loop_.assert_on_loop();
   const std::string origin = net::network_of(host);
   Registry::Admission admission = registry_.admit(hello.run, origin, monotonic_now(), clock_now());
   carry_out(admission.decisions);
@@ -203,6 +206,7 @@ Runs::Found Runs::admit(const protocol::Hello& hello, const std::string& host) {
 }
 
 Runs::Found Runs::find(const protocol::Resume& resume) {
+  loop_.assert_on_loop();
   const auto known = runs_.find(resume.run);
   if (known != runs_.end()) return {known->second.get(), {}};
   const std::string name = "run \"" + resume.run + "\"";
@@ -218,6 +222,7 @@ Runs::Found Runs::find(const protocol::Resume& resume) {
 // ---- Life ----
 
 void Runs::attach(Run& run, const Accepted& accepted, const protocol::Message& first) {
+  loop_.assert_on_loop();
   registry_.connected(run.name);
   const auto* hello = std::get_if<protocol::Hello>(&first);
   if (const auto* resume = std::get_if<protocol::Resume>(&first))
@@ -230,7 +235,10 @@ void Runs::attach(Run& run, const Accepted& accepted, const protocol::Message& f
   step(run, Received{accepted.connection, first});
 }
 
-void Runs::detach(Run& run) { registry_.disconnected(run.name, monotonic_now()); }
+void Runs::detach(Run& run) {
+  loop_.assert_on_loop();
+  registry_.disconnected(run.name, monotonic_now());
+}
 
 void Runs::journalled(Entry entry) {
   if (journal_) journal_->write(std::move(entry), [] {});
@@ -254,6 +262,7 @@ void Runs::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
 }
 
 size_t Runs::revoke(const std::set<TokenId>& tokens) {
+  loop_.assert_on_loop();
   size_t peers = 0;
   for (const auto& [name, run] : runs_) {
     peers += run->core.view().count_holders(tokens);
@@ -269,6 +278,7 @@ void Runs::on_time(const std::string& name) {
 }
 
 void Runs::step(Run& run, const Event& event) {
+  loop_.assert_on_loop();
   if (run.waiting) return run.waiting->push_back(event);
   step_once(run, event);
   while (!run.persisted.empty()) {
@@ -362,12 +372,14 @@ void Runs::log_forgotten(const Registry::Forget& forgotten) const {
 // REQUIRES: its core is idle, or has not received any event.
 void Runs::finish(const std::string& name) {
   const auto run = runs_.find(name);
+  PCCL_ASSERT(run != runs_.end() && (run->second->waiting || run->second->core.view().is_idle()));
   const auto line = registry_.over(name, run->second->core.view().shared_states(), clock_now());
   runs_.erase(run);
   line ? journalled(RunFinished{name, line->ended}) : journalled(RunForgotten{name});
 }
 
 void Runs::finish_turn() {
+  loop_.assert_on_loop();
   for (const Registry::End& ended : registry_.expire(monotonic_now())) end(ended.run, ended.why);
   std::vector<std::string> idle;
   idle.swap(idle_);
@@ -387,33 +399,39 @@ void Runs::look_at_clock() {
 }
 
 std::map<std::string, Registry::Listed> Runs::list() const {
+  loop_.assert_on_loop();
   auto all = registry_.list();
   for (const auto& [name, run] : runs_) all.at(name).states = run->core.view().shared_states();
   return all;
 }
 
 std::variant<Registry::Forget, std::string> Runs::forget(const std::string& run) {
+  loop_.assert_on_loop();
   auto forgotten = registry_.forget(run);
   if (const auto* gone = std::get_if<Registry::Forget>(&forgotten)) carry_out({*gone});
   return forgotten;
 }
 
 void Runs::drain(const std::string& name) {
+  loop_.assert_on_loop();
   const auto run = runs_.find(name);
   if (run != runs_.end()) step(*run->second, Draining{});
 }
 
 bool Runs::settled(const std::string& name) const {
+  loop_.assert_on_loop();
   const auto run = runs_.find(name);
   return run == runs_.end() || run->second->core.view().is_settled();
 }
 
 void Runs::host_exits(const std::string& name, Duration patience) {
+  loop_.assert_on_loop();
   const auto run = runs_.find(name);
   if (run != runs_.end()) step(*run->second, HostExits{patience});
 }
 
 bool Runs::may_exit(const std::string& name) const {
+  loop_.assert_on_loop();
   const auto run = runs_.find(name);
   return run == runs_.end() || run->second->core.view().may_exit();
 }

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
@@ -50,8 +51,7 @@ namespace {
 constexpr size_t kPendingMax = 4096;
 constexpr const char* kNeedsToken =
     "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
-    "put "
-    "it in a file that only you can read, and name the file in PCCL_SECRET_FILE";
+    "put it in a file that only you can read, and name the file in PCCL_SECRET_FILE";
 // Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
 // Descriptors reserved for the master itself and for control clients.
@@ -138,6 +138,7 @@ struct Shell::Impl {
   // The answer of the loop, for another thread.
   template <typename Question>
   auto ask(Question question) {
+    PCCL_ASSERT(!loop.on_loop());  // it would wait for itself
     std::promise<decltype(question())> answer;
     loop.post([&] { answer.set_value(question()); });
     return answer.get_future().get();
@@ -647,9 +648,8 @@ Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Rememb
 Shell::Shell() = default;
 
 Shell::~Shell() {
-  Impl* const impl = impl_.get();
-  impl->loop.post([impl] { impl->close_all(); });
-  impl->loop.stop();
+  impl_->loop.post([impl = impl_.get()] { impl->close_all(); });
+  impl_->loop.stop();
 }
 
 uint16_t Shell::port() const { return impl_->port; }

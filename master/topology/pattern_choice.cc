@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "csrc/base/assert.h"
 namespace pccl::master::topology {
 namespace {
 
@@ -13,6 +14,7 @@ constexpr double kBytesMax = 1e18;  // no tensor has as many
 
 std::optional<protocol::DirectSizes> direct_sizes(const Network& network, const Tour& ring,
                                                   const std::vector<uint16_t>& shares) {
+  PCCL_ASSERT(shares.size() >= 2 && ring.size() == shares.size());
   // The seconds that the direct pattern takes longer than the ring, if it is slower than predicted
   // by the full factor.
   const double factor = direct_excess(shares.size());

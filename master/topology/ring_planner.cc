@@ -217,6 +217,7 @@ double seconds(const Ring& ring, double bytes) {
 }
 
 double slowest_hop_bound(const Paths& paths) {
+  PCCL_ASSERT(paths.members() >= 2);
   const std::vector<double> rates = rates_of(paths);
   return rates[bound_of(paths, rates)];
 }

@@ -53,6 +53,7 @@ LaneConnection::LaneConnection(net::Loop& loop, net::Channel channel, bool diall
 }
 
 void LaneConnection::send_hello(bool answer, const protocol::LaneHello& hello) {
+  PCCL_ASSERT(sink_ == nullptr);
   send(net::hello_frame(answer ? FrameType::kHelloOk : FrameType::kHello, hello));
 }
 
@@ -76,6 +77,11 @@ void LaneConnection::close() {
   lane_.reset();
 }
 
+const std::string& LaneConnection::identity() const {
+  PCCL_ASSERT(lane_ != nullptr);
+  return lane_->identity();
+}
+
 std::string LaneConnection::ends() const {
   PCCL_ASSERT(lane_ != nullptr);
   const int fd = lane_->socket().fd();
@@ -92,6 +98,7 @@ uint64_t LaneConnection::buffers() const {
 }
 
 std::string LaneConnection::tune(net::PathClass rtt, const std::string& congestion) {
+  tuned_ = true;
   if (lane_ == nullptr) return {};
   wan_ = rtt == net::PathClass::kWan;
   if (lane_->tune(rtt, congestion)) return {};
@@ -100,16 +107,19 @@ std::string LaneConnection::tune(net::PathClass rtt, const std::string& congesti
 }
 
 void LaneConnection::set_contended(bool contended) {
+  PCCL_ASSERT(tuned_);
   if (lane_ == nullptr || !same_machine_ || wan_) return;
   lane_->socket().hold_at_most(contended ? kHeldBytesContended : 0);
   lane_->set_alone(!contended);
 }
 
 void LaneConnection::limit_unsent(uint64_t bytes) {
+  PCCL_ASSERT(tuned_);
   if (lane_ != nullptr) lane_->socket().limit_unsent(bytes);
 }
 
 void LaneConnection::watch(std::function<void(const LaneConnection&)> on_chunk_sent) {
+  PCCL_ASSERT(!on_chunk_sent_);
   on_chunk_sent_ = std::move(on_chunk_sent);
 }
 

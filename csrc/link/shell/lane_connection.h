@@ -54,7 +54,7 @@ class LaneConnection : public Port, public Carrier, public net::FrameSink {
     return lane_ == nullptr ? std::nullopt : lane_->progress();
   }
   // The identity that was dialled or proven; empty without TLS. REQUIRES: it is not closed.
-  const std::string& identity() const { return lane_->identity(); }
+  const std::string& identity() const;
   // Both ends, as "1.2.3.4:40001 and 5.6.7.8:48201". REQUIRES: it is not closed.
   std::string ends() const;
   bool take_received() { return lane_ != nullptr && lane_->take_received(); }
@@ -86,6 +86,7 @@ class LaneConnection : public Port, public Carrier, public net::FrameSink {
   const std::string address_;  // "10.0.0.7:48201"
   bool same_machine_ = false;
   bool wan_ = false;
+  bool tuned_ = false;
   Epoch opened_;  // by open_early()
   std::function<void(const LaneConnection&)> on_chunk_sent_;
   LaneSink* sink_ = nullptr;         // of the user, after join()

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/keys.h"
@@ -56,6 +57,8 @@ LinkDriver::~LinkDriver() {
 // ---- Events ----
 
 void LinkDriver::listen(const std::string& host) {
+  loop_.assert_on_loop();
+  PCCL_ASSERT(listener_ == nullptr);
   Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
   for (uint32_t port = options_.port_first; port <= options_.port_last; ++port) {
     opened = net::Listener::open(
@@ -79,6 +82,8 @@ void LinkDriver::listen(const std::string& host) {
 }
 
 void LinkDriver::accept_as(Identity identity) {
+  loop_.assert_on_loop();
+  PCCL_ASSERT(!identified_);
   identity.machine = net::machine_id();
   core_.set_identity(identity);
   identified_ = true;
@@ -229,6 +234,7 @@ void LinkDriver::on_tick() {
 // ---- Effects ----
 
 void LinkDriver::step(const Event& event) {
+  loop_.assert_on_loop();
   waiting_.push_back(event);
   if (stepping_) return;
   stepping_ = true;
@@ -334,6 +340,7 @@ void LinkDriver::limit_unsent(const LaneSet& link) {
 }
 
 void LinkDriver::set_neighbours(std::vector<PeerId> neighbours) {
+  loop_.assert_on_loop();
   neighbours_ = std::move(neighbours);
   step(NeighboursKnown{neighbours_});
   for (const PeerId peer : neighbours_) {
@@ -345,6 +352,7 @@ void LinkDriver::set_neighbours(std::vector<PeerId> neighbours) {
 }
 
 std::vector<LinkCounters> LinkDriver::counters() const {
+  loop_.assert_on_loop();
   std::vector<LinkCounters> counters;
   for (const auto& [peer, seen] : core_.links()) {
     LinkCounters& sum = counters.emplace_back();

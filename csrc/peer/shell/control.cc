@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/net/address.h"
 #include "csrc/net/keys.h"
 #include "csrc/peer/arrange.h"
@@ -86,6 +87,7 @@ bool Control::push(Item item) {
 }
 
 void Control::take_items() {
+  loop_.assert_on_loop();
   if (data_ == nullptr) return;  // this peer has left: fail_what_is_left() takes them
   {
     const Lock lock(inbox_mutex_);
@@ -173,6 +175,7 @@ Handle Control::handle_of(const WaitingCall& call) const {
 // ---- Stepping ----
 
 void Control::step(const Event& event) {
+  loop_.assert_on_loop();
   PCCL_ASSERT(effects_.empty());  // events that an effect causes go through the inbox
   core_.step(event, monotonic_now(), effects_);
   for (Effect& effect : effects_) std::visit([this](auto& what) { apply(what); }, effect);
@@ -180,6 +183,7 @@ void Control::step(const Event& event) {
 }
 
 void Control::finish_turn() {
+  loop_.assert_on_loop();
   flush_or_hold();
   const std::optional<Instant> deadline = core_.deadline();
   if (timer_ == nullptr || deadline == armed_) return;
@@ -194,6 +198,7 @@ void Control::flush_or_hold() {
 }
 
 void Control::flush() {
+  loop_.assert_on_loop();
   for (const protocol::Message& message : outbox_.take()) protocol::encode(message, out_);
   if (stream_ != nullptr && !out_.empty()) stream_->send(out_);
   out_.clear();
@@ -213,6 +218,7 @@ void Control::apply(ConnectMaster& effect) {
 }
 
 void Control::connected(Result<net::Socket> socket, Instant by, uint32_t token) {
+  loop_.assert_on_loop();
   if (!socket.ok()) {
     const bool refused = connector_->fault() == LinkFault::kRefused;
     return step(MasterClosed{socket.status(), refused});
@@ -298,6 +304,7 @@ Status Control::explain(const Status& why, net::Tls::Refusal refusal) const {
 }
 
 void Control::received(std::span<const std::byte> bytes) {
+  loop_.assert_on_loop();
   decoder_.feed(bytes);
   while (stream_ != nullptr) {  // until the core closes it
     Result<std::optional<protocol::Message>> next = decoder_.next();
@@ -312,6 +319,7 @@ void Control::received(std::span<const std::byte> bytes) {
 }
 
 void Control::closed(uint64_t stream, const Status& why) {
+  loop_.assert_on_loop();
   const bool current = stream_ != nullptr && stream == stream_count_;
   const Status reason = current ? explain(why, stream_->refusal()) : why;
   if (current) stream_ = nullptr;
@@ -338,6 +346,7 @@ void Control::apply(SendMaster& effect) { outbox_.add(std::move(effect.message),
 
 // Its events go through the inbox: they may come from inside a step.
 void Control::on_data(ring::DataEvent event) {
+  loop_.assert_on_loop();
   if (const auto* changed = std::get_if<LinkChanged>(&event)) {
     const protocol::LinkReport& report = changed->report;
     const bool up = report.state == protocol::LinkState::kUp;
@@ -422,6 +431,7 @@ void Control::start_transfer(StartOp& start) {
 }
 
 void Control::lent(StartOp& start, uint64_t number, const Result<std::span<std::byte>>& span) {
+  loop_.assert_on_loop();
   if (data_ == nullptr) return;  // this peer has left
   const auto at = unposted_.find(start.task.op);
   if (at == unposted_.end() || at->second.number != number) return;  // it has ended
@@ -563,6 +573,7 @@ Info Control::info() {
 
 // A peer that lingers keeps its links until the others have closed them.
 void Control::notice_end() {
+  loop_.assert_on_loop();
   if (!gone_ || !streams_.empty() || (lingers_ && !links_up_.empty())) return;
   {
     const Lock lock(end_mutex_);
@@ -595,6 +606,7 @@ void Control::end(Duration at_most) {
 
 // After this, no event comes.
 void Control::close_inputs() {
+  loop_.assert_on_loop();
   timer_.reset();
   outbox_timer_.reset();
   held_ = false;
@@ -606,6 +618,7 @@ void Control::close_inputs() {
 
 // Once the data plane is gone, nothing touches borrowed tensors, and open calls can be returned.
 void Control::fail_what_is_left() {
+  loop_.assert_on_loop();
   std::vector<Item> late;
   {
     const Lock lock(inbox_mutex_);

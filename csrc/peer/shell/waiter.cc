@@ -1,5 +1,7 @@
 #include "csrc/peer/shell/waiter.h"
 
+#include "csrc/base/assert.h"
+
 namespace pccl::peer {
 
 void Waiter::work(std::function<void()> task) { add({std::move(task), true}); }
@@ -18,6 +20,7 @@ void Waiter::add(Task task) {
 void Waiter::finish(FinishJoint result) {
   {
     const Lock lock(mutex_);
+    PCCL_ASSERT(!result_);
     result_ = std::move(result);
     std::erase_if(tasks_, [](const Task& task) { return task.dropped_at_the_end; });
   }

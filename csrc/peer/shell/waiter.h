@@ -21,7 +21,7 @@ class Waiter {
   void work(std::function<void()> task);
   // The same, but a task that came before finish() is run, whatever happens.
   void tell(std::function<void()> task);
-  void finish(FinishJoint result);
+  void finish(FinishJoint result);  // call it once
   // The end of the call, or nothing if `interrupted` returned true. May then be called again. It
   // rethrows the exception of a task. After that only end() may be called.
   std::optional<FinishJoint> wait(const Interrupted& interrupted);

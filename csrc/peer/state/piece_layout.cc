@@ -71,6 +71,7 @@ uint32_t PieceLayout::piece_at(uint32_t key, uint64_t offset) const {
 }
 
 std::vector<uint32_t> PieceLayout::pieces_of(const std::vector<uint32_t>& keys) const {
+  PCCL_ASSERT(std::is_sorted(keys.begin(), keys.end()));
   std::vector<uint32_t> pieces;
   size_t at = 0;
   for (const uint32_t key : keys) {

@@ -59,6 +59,7 @@ struct ProbeEnd::Impl {
     const Id id;
     const std::string host, address;  // "10.0.0.7", "10.0.0.7:40001"
     bool carries = false;             // data
+    bool dead = false;                // its lane has failed
     size_t chunk_bytes = 0;           // of the chunks to send; 0: none
     std::string about;                // that is coming
     std::unique_ptr<net::Lane> lane;  // null: closed
@@ -139,6 +140,7 @@ ProbeEnd::Impl::Connection::Connection(Impl& of, Id number, net::Channel channel
       address(text(Endpoint{host, net::peer_address(channel.socket().fd()).port()})) {
   // The lane names the other end first, and so do the texts that people see.
   const auto failed = [this](Status why) {
+    dead = true;
     if (why.message.starts_with(address + ": ")) why.message.erase(0, address.size() + 2);
     shell.step(Failed{id, std::move(why)});
   };
@@ -161,7 +163,7 @@ void ProbeEnd::Impl::Connection::send_data() {
 
 // Data that has not left would disturb the next trial.
 void ProbeEnd::Impl::Connection::close() {
-  if (carries && lane != nullptr) lane->socket().discard_at_end();
+  if (carries && lane != nullptr && !dead) lane->socket().discard_at_end();
   lane.reset();
 }
 
@@ -184,6 +186,7 @@ void ProbeEnd::Impl::Connection::on_chunk_end(bool) {
 // ---- Events ----
 
 void ProbeEnd::Impl::step(Event event) {
+  loop.assert_on_loop();
   events.push_back(std::move(event));
   if (std::exchange(stepping, true)) return;
   while (!events.empty()) {
@@ -360,6 +363,8 @@ ProbeEnd::ProbeEnd(net::Loop& loop, std::unique_ptr<Core> core, Options options,
 ProbeEnd::~ProbeEnd() = default;
 
 Result<uint16_t> ProbeEnd::listen(const Endpoint& at) {
+  impl_->loop.assert_on_loop();
+  PCCL_ASSERT(impl_->listener == nullptr);
   PCCL_ASSERT(!impl_->options.about.empty());
   auto opened = net::Listener::open(impl_->loop, at, [impl = impl_.get()](net::Socket socket) {
     impl->accepted(std::move(socket));
@@ -370,6 +375,8 @@ Result<uint16_t> ProbeEnd::listen(const Endpoint& at) {
 }
 
 void ProbeEnd::dial(const Endpoint& server) {
+  impl_->loop.assert_on_loop();
+  PCCL_ASSERT(impl_->listener == nullptr && impl_->connectors.empty());
   impl_->server = server;
   impl_->step(Started{});
 }

@@ -25,14 +25,15 @@ class DataPlane {
   DataPlane(link::DriverOptions options, const Callbacks& callbacks, net::LoopShare& loop,
             std::shared_ptr<memory::Pool> pool);
 
-  link::LinkDriver& links() { return links_; }
-  Engine& engine() { return engine_; }
+  link::LinkDriver& links();
+  Engine& engine();
   // `neighbours`: the members of `peers` next to this peer in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
   LinkSample sample(PeerId peer) const;
-  DataCounters counters() const { return {engine_.counters(), links_.counters()}; }
+  DataCounters counters() const;
 
  private:
+  net::LoopShare& loop_;
   Engine engine_;
   link::LinkDriver links_;  // last, because its lanes use the engine
 };

@@ -43,6 +43,14 @@ TEST(Descriptors, AChildClosesThemAndNothingElse) {
   ::close(other);
 }
 
+TEST(DescriptorsDeathTest, AThreadThatDelaysForksDoesNotDelayThemOnceMore) {
+  const auto close = [] {
+    const ForkGuard guard;
+    close_descriptor(1000);
+  };
+  EXPECT_DEATH(close(), "assertion failed: !t_guards");
+}
+
 // The result of `ask` in a child process whose descriptor limit is `descriptors`.
 bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
   return in_child([&] {

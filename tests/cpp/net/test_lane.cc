@@ -446,5 +446,10 @@ TEST(Lane, NoByteOfADamagedRecordReachesTheLanding) {
   }
 }
 
+TEST(LaneDeathTest, IsForTheThreadOfItsLoop) {
+  Link link;
+  EXPECT_DEATH(link.a.lane->send({}), "called on the thread a \\(.*lane.cc:");
+}
+
 }  // namespace
 }  // namespace pccl::net

@@ -24,6 +24,18 @@ TEST(Loop, RunsTasksInOrderOnItsOwnThread) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+TEST(LoopDeathTest, WhatBelongsToItIsForItsOwnThread) {
+  Loop loop("owner");
+  auto timer = on(loop, [&] {
+    loop.assert_on_loop();
+    return std::make_unique<Timer>(loop, [] {});
+  });
+  const std::string text = "assertion failed: called on the thread owner ";
+  EXPECT_DEATH(loop.assert_on_loop(), text + "\\(.*test_loop.cc:");
+  EXPECT_DEATH(timer->arm(monotonic_now()), text + "\\(.*handle.cc:");
+  on(loop, [&] { return timer.reset(), true; });
+}
+
 TEST(Loop, ManyThreadsMayPost) {
   Loop loop("test");
   int count = 0;

@@ -233,5 +233,11 @@ TEST(OpBuffers, SaysHowMuchItCouldNotHave) {
   EXPECT_LE(pool.bytes_held(), 1u << 20) << "a chunk of scratch, idle";
 }
 
+TEST(BuffersDeathTest, AnOperationBeginsOnce) {
+  Rank rank(ReduceOp::kSum, true);
+  rank.buffers->begin();
+  EXPECT_DEATH(rank.buffers->begin(), "assertion failed: !begun_");
+}
+
 }  // namespace
 }  // namespace pccl::ring

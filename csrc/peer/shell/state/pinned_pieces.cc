@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/mutex.h"
 #include "csrc/memory/state_hash.h"
 
@@ -70,6 +71,7 @@ PinnedPieces::~PinnedPieces() {
 }
 
 PinnedPieces::Outcome PinnedPieces::run(const Spans& spans, bool out, const Use& use) {
+  for (const Piece& piece : pieces_) PCCL_ASSERT(out || piece.event == nullptr);
   Position next;
   const auto failed = [](Status why, const Piece& piece) {
     return Outcome{std::move(why), piece.parts.front().which, piece.parts.back().which};

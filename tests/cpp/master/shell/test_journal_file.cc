@@ -55,6 +55,14 @@ TEST_F(JournalFileTest, ALaterMasterFindsWhatWasWritten) {
   EXPECT_EQ(memory.runs.at("r").shared_states.at({0}).revision, 5u);
 }
 
+using JournalFileDeathTest = JournalFileTest;
+
+TEST_F(JournalFileDeathTest, ItsMemoryIsTakenOnce) {
+  auto journal = open();
+  journal.value()->take_memory();
+  EXPECT_DEATH(journal.value()->take_memory(), "assertion failed: !impl_->taken");
+}
+
 TEST_F(JournalFileTest, IncarnationsGrowThoughTheClockIsSetBack) {
   EXPECT_EQ(open(false, 1000).value()->take_memory().incarnation, 1000u);
   EXPECT_EQ(open(false, 500).value()->take_memory().incarnation, 1001u);

@@ -72,5 +72,11 @@ TEST(Waiter, NothingIsWorkedAfterTheEnd) {
   EXPECT_EQ(waiter.wait({})->handle, 7u);
 }
 
+TEST(WaiterDeathTest, ACallEndsOnce) {
+  Waiter waiter;
+  waiter.finish(result(7));
+  EXPECT_DEATH(waiter.finish(result(7)), "assertion failed: !result_");
+}
+
 }  // namespace
 }  // namespace pccl::peer
