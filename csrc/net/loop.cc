@@ -189,10 +189,10 @@ void Loop::Impl::on_wake(uv_poll_t* wake, int, int) {
 }
 
 bool Loop::Impl::on_loop() const { return t_current == this; }
-void Loop::Impl::assert_on_loop(std::source_location at) const {
+void Loop::Impl::assert_on_loop(const char* file, int line) const {
   if (on_loop()) return;
   const std::string what = "called on the thread " + name_;
-  assertion_failed(what.c_str(), at.file_name(), static_cast<int>(at.line()));
+  assertion_failed(what.c_str(), file, line);
 }
 bool Loop::Impl::orphaned() const { return fork_count() != fork_count_; }
 
@@ -265,7 +265,7 @@ const Status& Loop::status() const { return impl_->status_; }
 void Loop::post(std::function<void()> task) { impl_->post(std::move(task)); }
 void Loop::stop() { impl_->stop(); }
 bool Loop::on_loop() const { return impl_->on_loop(); }
-void Loop::assert_on_loop(std::source_location at) const { impl_->assert_on_loop(at); }
+void Loop::assert_on_loop(const char* file, int line) const { impl_->assert_on_loop(file, line); }
 uv_loop_s* Loop::raw() { return &impl_->uv; }
 
 // ---- Timer ------------------------------------------------------------------------------------

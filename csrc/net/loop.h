@@ -12,7 +12,6 @@
 
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <string>
 
 #include "csrc/base/clock.h"
@@ -43,7 +42,7 @@ class Loop {
 
   bool on_loop() const;
   // Asserts that this is the loop's thread. The text names the caller's place and the thread.
-  void assert_on_loop(std::source_location at = std::source_location::current()) const;
+  void assert_on_loop(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   uv_loop_s* raw();                                            // for csrc/net only
   const std::shared_ptr<Impl>& impl() const { return impl_; }  // for csrc/net only
 

@@ -47,7 +47,7 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   void post(std::function<void()> task);
   const Status& status() const { return status_; }
   bool on_loop() const;
-  void assert_on_loop(std::source_location at = std::source_location::current()) const;
+  void assert_on_loop(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   // True in a forked child of the process that created the loop. Any thread.
   bool orphaned() const;
 

@@ -14,7 +14,9 @@ LoopShare::~LoopShare() { end({}); }
 
 const Status& LoopShare::status() const { return impl_->status(); }
 bool LoopShare::on_loop() const { return impl_->on_loop(); }
-void LoopShare::assert_on_loop(std::source_location at) const { impl_->assert_on_loop(at); }
+void LoopShare::assert_on_loop(const char* file, int line) const {
+  impl_->assert_on_loop(file, line);
+}
 
 Loop& LoopShare::loop() {
   PCCL_ASSERT(loop_ != nullptr);

@@ -11,7 +11,6 @@
 
 #include <functional>
 #include <memory>
-#include <source_location>
 
 #include "csrc/net/loop.h"
 
@@ -31,7 +30,7 @@ class LoopShare {
   void end(std::function<void()> last);
 
   bool on_loop() const;
-  void assert_on_loop(std::source_location at = std::source_location::current()) const;
+  void assert_on_loop(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   // For the objects on the loop. REQUIRES: before end(), or on the loop.
   Loop& loop();
 

@@ -341,9 +341,9 @@ struct Log {
 };
 using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
-                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece, SyncProgress,
-                 ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone, Log,
-                 ForgetTokens, OpenLanes, SampleLink>;
+                 ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece,
+                 SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
+                 Log, ForgetTokens, OpenLanes, SampleLink>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -5,8 +5,8 @@
 //   ready       this peer has also received Open(epoch)                      all frames
 //   failed      its link broke a rule: all is ignored until LinkDown         nothing
 // An operation is in flight from OpPosted to OpEnded, and then drained. While it is in flight, each
-// lane carries at most one of its chunks per direction. When all chunks have been sent and received,
-// the operation is transferred.
+// lane carries at most one of its chunks per direction. When all chunks have been sent and
+// received, the operation is transferred.
 
 #include "csrc/ring/core.h"
 
@@ -457,9 +457,8 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 void RingCore::serve(Link& link, Effects& effects) {
   while (!link.queue.empty()) {
     const bool one_shot = link.queue.first().is_one_shot();
-    const auto index = one_shot
-                           ? link.free_lane()
-                           : link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
+    const auto index = one_shot ? link.free_lane()
+                                : link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
     if (!index) return;
     Operation& operation = link.queue.pop();
     // Since it was queued, one more chunk may have arrived. The chunk that it sends next may now be

@@ -77,9 +77,8 @@ struct ChunkArrived {  // in the last landing given for this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event =
-    std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted, OpEnded, OpDone,
-                 FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted,
+                           OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects: carry them out in the order that step() appends them ----
 
@@ -193,10 +192,9 @@ struct FailLink {
   PeerId peer;
   std::string why;
 };
-using Effect =
-    std::variant<SendFrame, SendChunk, Land, LandUnexpected, Discard, TakeUnexpected,
-                 DropUnexpected, Combine, Revoke, Withdraw, Restore, Release, Retain, OpProgressed,
-                 OpTransferred, OpAgreed, OpDrained, Requested, FailLink>;
+using Effect = std::variant<SendFrame, SendChunk, Land, LandUnexpected, Discard, TakeUnexpected,
+                            DropUnexpected, Combine, Revoke, Withdraw, Restore, Release, Retain,
+                            OpProgressed, OpTransferred, OpAgreed, OpDrained, Requested, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 

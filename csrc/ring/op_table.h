@@ -103,7 +103,7 @@ struct Operation {
   bool downstream_lost = false;
   bool voided = false;                               // upstream gave up in the middle of a chunk
   protocol::AbsentRanks known_absent = task.absent;  // not of a leg
-  Operation* whole = nullptr;  // of a part or leg
+  Operation* whole = nullptr;                        // of a part or leg
   std::vector<std::unique_ptr<Operation>> parts;
 };
 

@@ -260,7 +260,8 @@ TEST(Core, WelcomeHasTheSettingsOfTheRun) {
   EXPECT_EQ(h.last<protocol::Welcome>("a")->settings, run);
   h.enlist("b", Harness::hello(2));
   EXPECT_EQ(h.last<protocol::Welcome>("b")->settings, run) << "inherited";
-  first.settings = {.peer_timeout = std::chrono::seconds(4)};
+  first.settings = {};
+  first.settings.peer_timeout = std::chrono::seconds(4);
   h.greet("c", first);
   EXPECT_TRUE(contains(h.last<protocol::Reject>("c")->text,
                        "peer_timeout is 4 s here and 3 s in this run"));

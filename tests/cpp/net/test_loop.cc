@@ -24,7 +24,7 @@ TEST(Loop, RunsTasksInOrderOnItsOwnThread) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST(LoopDeathTest, WhatBelongsToItIsForItsOwnThread) {
+TEST(LoopDeathTest, ItsOwnThreadOnlyMayUseIt) {
   Loop loop("owner");
   auto timer = on(loop, [&] {
     loop.assert_on_loop();

@@ -12,9 +12,8 @@ TEST(CoreWild, NothingIsLostAndNothingIsReturnedTwice) {
     Wild wild{Chance(seed)};
     wild.run(1500);
     members += wild.was_member();
-    for (const char* what :
-         {"resume", "epoch", "commit", "abort", "install", "started by its data", "send begun",
-          "probe"})
+    for (const char* what : {"resume", "epoch", "commit", "abort", "install", "started by its data",
+                             "send begun", "probe"})
       counts[what] += wild.count(what);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }

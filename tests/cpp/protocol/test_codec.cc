@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
@@ -131,7 +132,9 @@ TEST(Codec, SaysWhichMessageIsBadAndWhy) {
   bytes[10] = std::byte{3};
   EXPECT_CONTAINS(refusal(bytes), "bad LinkReport message: an enumerator of 3, at most 2");
   bytes = body(Welcome{});
-  bytes[bytes.size() - 4] = std::byte{2};
+  Welcome on_loopback;
+  on_loopback.loopback_only = true;
+  *std::ranges::mismatch(bytes, body(on_loopback)).in1 = std::byte{2};
   EXPECT_CONTAINS(refusal(bytes), "bad Welcome message: a truth value of 2");
   bytes = body(Register{"host", 1});
   bytes[3] = std::byte{1};  // now the text has 260 bytes

@@ -41,9 +41,9 @@ inline std::string text(const Effect& effect) {
     std::string operator()(const SendChunk& e) {
       const std::string sequence = std::to_string(e.header.op.sequence);
       if (e.copied) return "copy " + sequence + " to " + ring::text(e.lane);
-      return "chunk " + sequence + " r" + std::to_string(e.header.round) +
-             "b" + std::to_string(e.header.block) + "s" +
-             std::to_string(e.header.slice) + " to " + ring::text(e.lane);
+      return "chunk " + sequence + " r" + std::to_string(e.header.round) + "b" +
+             std::to_string(e.header.block) + "s" + std::to_string(e.header.slice) + " to " +
+             ring::text(e.lane);
     }
     std::string operator()(const LandUnexpected& e) {
       return "land early " + ring::text(e.unexpected) + " from " + ring::text(e.lane);

@@ -220,9 +220,9 @@ TEST_F(OneShotCore, AMemberWithoutAContributionSendsCredit) {
 TEST_F(OneShotCore, AContributionWithoutRoomWaitsForASignOfThePost) {
   begin();
   const uint32_t first = use_up_the_budget();
-  EXPECT_EQ(step(OpPosted{one_shot(first)}),
-            "credit " + std::to_string(first) + " of 1 to 3; credit " + std::to_string(first) +
-                " of 1 to 1");
+  EXPECT_EQ(step(OpPosted{one_shot(first)}), "credit " + std::to_string(first) +
+                                                 " of 1 to 3; credit " + std::to_string(first) +
+                                                 " of 1 to 1");
   EXPECT_EQ(credit(kDown, first, 1), "copy " + std::to_string(first) + " to 3");
   EXPECT_EQ(comes(contribution(first)), "land from 1; copy " + std::to_string(first) + " to 1");
 }

@@ -249,7 +249,7 @@ TEST(Journal, SettingsThatNoRunCanHaveAreDamage) {
   journal::append({RunOpened{"r", 42, ""}, RunRecorded{"r", record}}, file);
   auto replayed = journal::replay(file);
   ASSERT_FALSE(replayed.ok());
-  EXPECT_TRUE(replayed.status().message.starts_with(at + "peer_timeout is 0 ns, allowed are"))
+  EXPECT_TRUE(replayed.status().message.starts_with(at + "peer_timeout is 0 ms, allowed are"))
       << replayed.status().message;
 }
 

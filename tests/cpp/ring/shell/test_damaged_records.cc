@@ -148,7 +148,7 @@ TEST_P(DamagedRecord, ReachesNoTensor) {
         wrong += tensors[rank][at] != before && tensors[rank][at] != result ? 1 : 0;
       }
       EXPECT_EQ(wrong, 0u) << "rank " << rank;
-      if (damage.save) EXPECT_EQ(changed, 0u) << "rank " << rank;
+      EXPECT_TRUE(changed == 0 || !damage.save) << "rank " << rank;
     }
   }
 }
