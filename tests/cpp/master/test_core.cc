@@ -263,6 +263,7 @@ TEST(Core, WelcomeHasTheSettingsOfTheRun) {
   first.settings = {};
   first.settings.peer_timeout = std::chrono::seconds(4);
   h.greet("c", first);
+  ASSERT_NE(h.last<protocol::Reject>("c"), nullptr);
   EXPECT_TRUE(contains(h.last<protocol::Reject>("c")->text,
                        "peer_timeout is 4 s here and 3 s in this run"));
 }
