@@ -29,7 +29,7 @@ class Lane {
  public:
   static constexpr size_t kTurnBytes = 4u << 20;
   // The most bytes of queued frames that the other side has not taken. Credits, pings and the
-  // contributions of a few epochs stay below this, unless the other side is stuck.
+  // copies of contributions (ring/peer_link.h) stay below this.
   static constexpr size_t kQueueBytesMax = 16u << 20;
   struct Callbacks {
     // The whole chunk was written or encrypted. The next chunk may be given, also from inside this

@@ -15,7 +15,7 @@ namespace pccl::peer {
 
 struct Context {
   Options options;
-  protocol::RunSettings settings;  // of the run; before Welcome, as of its first peer
+  protocol::RunSettings settings;  // of the run; before Welcome, the given ones and defaults
   Instant now;
   Effects* effects = nullptr;  // of the current step
   bool linked = false;         // Hello or Resume has been sent on this connection

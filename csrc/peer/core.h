@@ -48,7 +48,7 @@ class PeerCore {
   // The error of every call but update_topology. It is ok unless a loss or a broken link has broken
   // the group in this generation.
   const Status& broken() const;
-  // Of the run; before Welcome, those that it would have if this peer was its first.
+  // The settings of the run. Before Welcome, they are the given ones and defaults.
   const protocol::RunSettings& settings() const;
   void check() const;  // asserts the invariants of the core and of its parts
 

@@ -68,7 +68,7 @@ Status Joining::check(const protocol::Welcome& welcome) const {
     return violation(options.secured ? "Welcome without a key, to a peer with a token"
                                      : "Welcome with a key, in plain text");
   }
-  const Status bad = protocol::check(give_all(welcome.settings));
+  const Status bad = protocol::check(welcome.settings);
   return bad.ok() ? bad : violation("Welcome to a run whose " + bad.message);
 }
 

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "csrc/base/status.h"
 #include "csrc/protocol/limits.h"
@@ -28,6 +29,22 @@ std::string variable_of(const std::string& name) {
   for (const char letter : name)
     variable += static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
   return variable;
+}
+
+// The first time that is out of bounds: its name, and a text with its bounds. Empty if there is none.
+std::pair<std::string, std::string> out_of_bounds(const GivenSettings& given) {
+  std::pair<std::string, std::string> found;
+  const RunSettings run;
+  each(given, run, [&found](const std::string& name, const auto& value, const auto& by_default) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(by_default)>, Duration>) {
+      const bool none = value == Duration{0} && by_default == Duration{0};
+      if (!found.first.empty() || !value || none) return;
+      if (*value >= kPeerTimeoutMin && *value <= kPeerTimeoutMax) return;
+      found = {name, name + " is " + pccl::text(*value) + ", allowed are " +
+                         pccl::text(kPeerTimeoutMin) + " to " + pccl::text(kPeerTimeoutMax)};
+    }
+  });
+  return found;
 }
 
 std::string shown(Duration time) { return time == Duration{0} ? "not set" : pccl::text(time); }
@@ -61,22 +78,17 @@ GivenSettings give_all(const RunSettings& run) {
   return given;
 }
 
+Status check(const RunSettings& run) {
+  const std::string found = out_of_bounds(give_all(run)).second;
+  return found.empty() ? Status{} : Status{Code::kInvalidArgument, found, {}};
+}
+
 Status check(const GivenSettings& given) {
-  Status found;
-  const RunSettings run;
-  each(given, run, [&found](const std::string& name, const auto& value, const auto& by_default) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(by_default)>, Duration>) {
-      const bool none = value == Duration{0} && by_default == Duration{0};
-      if (!found.ok() || !value || none) return;
-      if (*value >= kPeerTimeoutMin && *value <= kPeerTimeoutMax) return;
-      found = {Code::kInvalidArgument,
-               name + " is " + pccl::text(*value) + ", allowed are " + pccl::text(kPeerTimeoutMin) +
-                   " to " + pccl::text(kPeerTimeoutMax) + ": change " + variable_of(name) +
-                   ", or leave it out to have that of the run",
-               {}};
-    }
-  });
-  return found;
+  const auto [name, found] = out_of_bounds(given);
+  if (found.empty()) return {};
+  return {Code::kInvalidArgument,
+          found + ": change " + variable_of(name) + ", or leave it out to have that of the run",
+          {}};
 }
 
 Status compare(const GivenSettings& given, const RunSettings& run) {

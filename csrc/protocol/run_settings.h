@@ -41,11 +41,11 @@ struct RunSettings {
 
 // The settings that one peer gives, and leaves out where there is no value.
 struct GivenSettings {
-  std::optional<LossPolicy> on_peer_loss;
-  std::optional<PatternChoice> pattern;
-  std::optional<Duration> peer_timeout;
-  std::optional<Duration> first_call_timeout;
-  std::optional<Duration> call_timeout;
+  std::optional<LossPolicy> on_peer_loss = {};
+  std::optional<PatternChoice> pattern = {};
+  std::optional<Duration> peer_timeout = {};
+  std::optional<Duration> first_call_timeout = {};
+  std::optional<Duration> call_timeout = {};
   bool operator==(const GivenSettings&) const = default;
 };
 
@@ -55,7 +55,9 @@ RunSettings settings_of_first(const GivenSettings& given);
 // Each setting of the run, given.
 GivenSettings give_all(const RunSettings& run);
 
-// kInvalidArgument if a time is out of bounds. The text names it, its bounds and the remedy.
+// kInvalidArgument if a time is out of bounds. The text names it and its bounds.
+Status check(const RunSettings& run);
+// The same for given times. The text also names the remedy.
 Status check(const GivenSettings& given);
 // kInvalidArgument if settings are given that differ from those of the run. The text names them
 // with both values, and the remedy.

@@ -32,11 +32,11 @@ std::string text(OpKey op) {
 void RingCore::step(const Event& event, Effects& effects) {
   std::visit([&](const auto& what) { on(what, effects); }, event);
 #ifndef NDEBUG
-  // With many operations not every step is checked, so that a step stays cheap.
-  size_t objects = operations_.size() + kept_messages();
-  for (const auto& [peer, link] : links_) objects += link.eager.size();
-  if (++unchecked_ * kObjectsCheckedAlways < objects) return;
+  // With many objects not every step is checked or counts them, so that a step stays cheap.
+  if (++unchecked_ * kObjectsCheckedAlways < objects_) return;
   unchecked_ = 0;
+  objects_ = operations_.size() + kept_messages();
+  for (const auto& [peer, link] : links_) objects_ += link.eager.size();
   check();
 #endif
 }
@@ -287,8 +287,10 @@ void RingCore::chunk_arrived(Operation& operation, uint64_t id, Effects& effects
 void RingCore::on(const ChunkSent& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   PCCL_ASSERT(link != nullptr);
-  const InFlightChunk gone = std::exchange(link->lanes[event.lane.index].sending, {});
+  PeerLink::Lane& lane = link->lanes[event.lane.index];
+  const InFlightChunk gone = std::exchange(lane.sending, {});
   PCCL_ASSERT(gone.operation != nullptr);
+  lane.copied -= std::exchange(lane.copied_before, 0);
   gone.operation->progress.sent(gone.chunk);
   if (gone.operation->is_leg())
     result_left(*gone.operation, gone.operation->schedule.chunk_sent_for(gone.chunk), effects);
@@ -457,7 +459,7 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 void RingCore::serve(Link& link, Effects& effects) {
   while (!link.queue.empty()) {
     const bool one_shot = link.queue.first().is_one_shot();
-    const auto index = one_shot ? link.free_lane()
+    const auto index = one_shot ? link.lane_for_contribution()
                                 : link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
     if (!index) return;
     Operation& operation = link.queue.pop();
@@ -465,7 +467,12 @@ void RingCore::serve(Link& link, Effects& effects) {
     // that one, and belong to a step without credit.
     if (!operation.can_send()) continue;
     const uint64_t id = operation.progress.take();
-    if (!one_shot) link.lanes[*index].sending = {&operation, id};
+    PeerLink::Lane& lane = link.lanes[*index];
+    const bool copied = one_shot && lane.has_room_for_copy();
+    if (!copied) {
+      lane.sending = {&operation, id};
+      lane.copied_before = lane.copied;
+    }
     link.next = *index + 1;
     if (operation.can_send()) link.queue.push(operation);
     const Chunk chunk = operation.schedule.chunk_sent_for(id);
@@ -475,9 +482,9 @@ void RingCore::serve(Link& link, Effects& effects) {
     header.slice = chunk.slice;
     header.length = chunk.wire_bytes;
     header.value = operation.absent().bits;
-    effects.push_back(
-        SendChunk{{link.peer, *index}, header, operation.task.handle, chunk, one_shot});
-    if (!one_shot) continue;
+    effects.push_back(SendChunk{{link.peer, *index}, header, operation.task.handle, chunk, copied});
+    if (!copied) continue;
+    lane.copied += eager_cost(header.length);
     operation.progress.sent(id);
     announce_if_transferred(operation, effects);
   }

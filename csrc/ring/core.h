@@ -132,8 +132,8 @@ class RingCore {
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
-  // steps since the last check, in builds without NDEBUG
-  [[maybe_unused]] size_t unchecked_ = 0;
+  // In builds without NDEBUG: steps since the last check, and the objects at that time.
+  [[maybe_unused]] size_t unchecked_ = 0, objects_ = 0;
 };
 
 }  // namespace pccl::ring

@@ -1,7 +1,7 @@
 // EagerQueue: the early messages of one link in both directions: the budget of this peer for eager
 // data, and the messages that arrived before their operation was posted here (eager.h). Credit is
-// kept until its operation is posted, or has ended. Each link has one; RingCore
-// owns it. States of a chunk whose operation is not posted here yet:
+// kept until its operation is posted, or has ended. Each link has one; RingCore owns it. States of
+// a chunk whose operation is not posted here yet:
 //   arriving       its header is here        LandUnexpected                            landing
 //   landing        all bytes are here        -                                         kept
 //   kept           OpPosted                  TakeUnexpected, as if it arrived now      gone

@@ -28,13 +28,15 @@ uint32_t lanes_for(const Operation& operation) {
 // First choice: a ready, active lane without a chunk; second: a ready, active lane; third: any
 // ready lane. The search goes round-robin, because the system may still hold the last frame of a
 // lane.
-std::optional<uint32_t> PeerLink::free_lane() const {
+std::optional<uint32_t> PeerLink::free_lane(bool for_contribution) const {
   std::optional<uint32_t> any;
   const auto count = static_cast<uint32_t>(lanes.size());
   for (uint32_t turn = 0; turn < count; ++turn) {
     const uint32_t index = (next + turn) % count;
-    if (!ready(lanes[index])) continue;
-    if (lanes[index].sending.operation == nullptr && !is_inactive(index)) return index;
+    const Lane& lane = lanes[index];
+    const bool sends = lane.sending.operation != nullptr;
+    if (!ready(lane) || (for_contribution && sends && !lane.has_room_for_copy())) continue;
+    if (!sends && !is_inactive(index)) return index;
     if (!any || (is_inactive(*any) && !is_inactive(index))) any = index;
   }
   return any;
@@ -100,6 +102,8 @@ void PeerLink::check(const OpTable& operations) const {
     const Lane& lane = lanes[index];
     const bool open = lane.open_sent == epoch && lane.open_received >= epoch;
     PCCL_ASSERT(lane.open_sent <= epoch);
+    PCCL_ASSERT(lane.copied_before <= lane.copied);
+    PCCL_ASSERT(lane.copied < protocol::kEagerBytes + protocol::kOneShotBytesMax);
     const InFlightChunk& sending = lane.sending;
     PCCL_ASSERT(!sending.unexpected);
     if (sending.operation != nullptr) {

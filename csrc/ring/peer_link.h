@@ -5,6 +5,8 @@
 //  (2) No chunk and no kept message lands on two lanes.
 //  (3) Chunks are in flight only on a lane on which both ends have opened this epoch. The other end
 //      may have opened a later one since.
+//  (4) The copies of contributions that may wait in a lane have no more than protocol::kEagerBytes
+//      and one contribution. The next contribution leaves as other chunks do.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "csrc/base/ids.h"
+#include "csrc/protocol/limits.h"
 #include "csrc/ring/events.h"
 #include "csrc/ring/op_table.h"
 
@@ -32,6 +35,11 @@ struct PeerLink {
     Epoch open_received;  // the last Open received; may be newer than ours
     InFlightChunk landing, sending;
     uint64_t window = 0;  // bytes, see LaneWindow
+    // The eager_cost() of the copied contributions that may still wait in the lane, and of those of
+    // them that left before the chunk being sent.
+    uint64_t copied = 0, copied_before = 0;
+
+    bool has_room_for_copy() const { return copied < protocol::kEagerBytes; }
   };
 
   explicit PeerLink(PeerId other) : peer(other) {}
@@ -41,7 +49,10 @@ struct PeerLink {
   }
   bool is_inactive(uint32_t lane) const { return ((inactive >> lane) & 1) != 0; }
   // A lane for a small frame; nothing if no lane is ready.
-  std::optional<uint32_t> free_lane() const;
+  std::optional<uint32_t> free_lane() const { return free_lane(false); }
+  // A lane for a contribution. It is copied into the lane if the lane has room for a copy.
+  // Otherwise the lane sends no chunk, and sends the contribution as one.
+  std::optional<uint32_t> lane_for_contribution() const { return free_lane(true); }
   // A lane for the next chunk of `operation`. `bytes_left`: the bytes that all operations have
   // still to send on this link.
   std::optional<uint32_t> lane_for_chunk(const Operation& operation, uint64_t bytes_left) const;
@@ -68,6 +79,9 @@ struct PeerLink {
   std::vector<Lane> lanes;
   protocol::LaneBits inactive = 0;
   uint32_t next = 0;  // the lane to try first
+
+ private:
+  std::optional<uint32_t> free_lane(bool for_contribution) const;
 };
 
 }  // namespace pccl::ring

@@ -165,7 +165,7 @@ std::string refusal_of(const Entry& entry) {
       recorded == nullptr ? nullptr : std::get_if<MembershipRecord>(&recorded->record);
   if (membership == nullptr) return "";
   if (!has_real_holders(*membership)) return "a member with a token that no keyring can have";
-  return check(give_all(membership->settings)).message;
+  return check(membership->settings).message;
 }
 
 Status damaged(size_t at, const std::string& why) {

@@ -27,6 +27,10 @@ def test_opposite_orders(make_open_world: MakeWorld) -> None:
     make_open_world(2).run(work.opposite, 32)
 
 
+def test_more_small_ones_than_a_connection_keeps(make_open_world: MakeWorld) -> None:
+    make_open_world(2).run(work.small_after_all_of_another, 1000)
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_what_a_laggard_has_not_posted_holds_up_nothing_else(
     make_open_world: MakeWorld, size: int

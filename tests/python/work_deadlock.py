@@ -65,6 +65,20 @@ def opposite(count: int) -> None:
     _check(tensors, 0)
 
 
+def small_after_all_of_another(count: int) -> None:
+    """Post `count` all-reduces of 64 KiB; rank 1 begins when rank 0 has posted all of them."""
+    tensors = [torch.full((16384,), float(i)) for i in range(count)]
+    token = torch.zeros(1)
+    if dist.get_rank() == 1:
+        dist.recv(token, src=0)
+    works = [pccl.all_reduce(tensor, tag="layer", async_op=True) for tensor in tensors]
+    if dist.get_rank() == 0:
+        dist.send(token, dst=1)
+    for work in works:
+        work.wait()
+    assert all((tensor == 2 * i).all() for i, tensor in enumerate(tensors))
+
+
 def behind_a_laggard(count: int) -> None:
     """Rank 0 posts the odd ones after the even ones are done; the others post odd ones first."""
     tensors = _tensors(count, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,8 @@ def is_first(url: str, there: Path) -> dict[str, Any]:
     os.environ.update(GIVEN)
     dist.init_process_group("pccl", init_method=url)
     there.touch()
-    while dist.get_world_size() == 1:
-        pccl.update_topology()
-        time.sleep(0.02)
+    assert wait_until(pccl.are_peers_pending, timeout_s=30)
+    pccl.update_topology()
     return _settings()
 
 

@@ -213,12 +213,21 @@ TEST(FrameWriter, ForgetsWhatHasLeft) {
   EXPECT_EQ(sink.ends.size(), 200u);
 }
 
-TEST(FrameReader, LandsWhatCameWithTheHeaderAndThenInPlace) {
+Bytes random_payload(size_t bytes) {
   std::mt19937_64 random{2};
+  return random_bytes(random, bytes);
+}
+
+// The bytes of one chunk on the wire.
+Bytes chunk_with(const Bytes& payload) {
   FrameWriter writer;
-  const Bytes payload = random_bytes(random, 20000);
   writer.push_chunk(chunk(1, payload.size()), payload);
-  const Bytes stream = drain(writer);
+  return drain(writer);
+}
+
+TEST(FrameReader, LandsWhatCameWithTheHeaderAndThenInPlace) {
+  const Bytes payload = random_payload(20000);
+  const Bytes stream = chunk_with(payload);
   Recorder sink;
   FrameReader reader{sink};
   ASSERT_TRUE(give(reader, std::span(stream).first(64 + 1000)).ok());
@@ -232,11 +241,8 @@ TEST(FrameReader, LandsWhatCameWithTheHeaderAndThenInPlace) {
 }
 
 TEST(FrameReader, CopiedSpansBecomeOnePiece) {
-  std::mt19937_64 random{2};
-  FrameWriter writer;
-  const Bytes payload = random_bytes(random, 20000);
-  writer.push_chunk(chunk(1, payload.size()), payload);
-  const Bytes stream = drain(writer);
+  const Bytes payload = random_payload(20000);
+  const Bytes stream = chunk_with(payload);
   Recorder sink;
   FrameReader reader{sink};
   auto take = [&, rest = std::span<const std::byte>(stream)](size_t bytes) mutable {

@@ -176,8 +176,7 @@ TEST_F(JoiningTest, ARunWithImpossibleSettingsIsNotJoined) {
   EXPECT_EQ(joining_.check(welcome), Status{});
   welcome.settings.peer_timeout = Duration{0};
   EXPECT_EQ(joining_.check(welcome).message,
-            "Welcome to a run whose peer_timeout is 0 ms, allowed are 100 ms to 60 min: change "
-            "PCCL_PEER_TIMEOUT, or leave it out to have that of the run");
+            "Welcome to a run whose peer_timeout is 0 ms, allowed are 100 ms to 60 min");
 }
 
 }  // namespace

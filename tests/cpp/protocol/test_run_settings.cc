@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-#include <type_traits>
-
 #include "csrc/protocol/codec.h"
 
 namespace pccl::protocol {
@@ -21,28 +18,19 @@ const RunSettings kOther{.on_peer_loss = LossPolicy::kRetry,
                          .first_call_timeout = milliseconds(700),
                          .call_timeout = seconds(60)};
 
-// One setting, and no other.
-template <typename T>
-GivenSettings only(std::optional<T> GivenSettings::*setting, std::type_identity_t<T> value) {
-  GivenSettings given;
-  given.*setting = value;
-  return given;
-}
-
 TEST(RunSettings, TheFirstPeerDecidesThemAndTheRestIsByDefault) {
   EXPECT_EQ(settings_of_first({}), RunSettings{});
   EXPECT_EQ(settings_of_first(give_all(kOther)), kOther);
   RunSettings expected;
   expected.call_timeout = seconds(60);
-  EXPECT_EQ(settings_of_first(only(&GivenSettings::call_timeout, seconds(60))), expected);
+  EXPECT_EQ(settings_of_first({.call_timeout = seconds(60)}), expected);
 }
 
 TEST(RunSettings, FirstCallTimeoutIsThePeerTimeoutByDefault) {
-  const RunSettings run = settings_of_first(only(&GivenSettings::peer_timeout, seconds(3)));
+  const RunSettings run = settings_of_first({.peer_timeout = seconds(3)});
   EXPECT_EQ(run.peer_timeout, seconds(3));
   EXPECT_EQ(run.first_call_timeout, seconds(3));
-  GivenSettings both = only(&GivenSettings::peer_timeout, seconds(3));
-  both.first_call_timeout = seconds(9);
+  const GivenSettings both{.peer_timeout = seconds(3), .first_call_timeout = seconds(9)};
   EXPECT_EQ(settings_of_first(both).first_call_timeout, seconds(9));
 }
 
@@ -50,7 +38,7 @@ TEST(RunSettings, APeerThatGivesNothingOrTheSameFitsAnyRun) {
   for (const RunSettings& run : {RunSettings{}, kOther}) {
     EXPECT_EQ(compare({}, run), Status{});
     EXPECT_EQ(compare(give_all(run), run), Status{});
-    EXPECT_EQ(compare(only(&GivenSettings::peer_timeout, run.peer_timeout), run), Status{});
+    EXPECT_EQ(compare({.peer_timeout = run.peer_timeout}, run), Status{});
   }
 }
 
@@ -67,7 +55,7 @@ TEST(RunSettings, EachDifferenceIsNamedWithBothValues) {
                 "PCCL_ON_PEER_LOSS, PCCL_PATTERN, PCCL_PEER_TIMEOUT, PCCL_FIRST_CALL_TIMEOUT, "
                 "PCCL_CALL_TIMEOUT" +
                 remedy);
-  EXPECT_EQ(compare(only(&GivenSettings::pattern, PatternChoice::kRing), kOther).message,
+  EXPECT_EQ(compare({.pattern = PatternChoice::kRing}, kOther).message,
             "pattern is ring here and direct in this run" + first + "PCCL_PATTERN" + remedy);
 }
 
@@ -75,18 +63,17 @@ TEST(RunSettings, TimesOutOfBoundsAreRefusedWithTheBounds) {
   EXPECT_EQ(check(GivenSettings{}), Status{});
   EXPECT_EQ(check(give_all({})), Status{}) << "no call timeout";
   EXPECT_EQ(check(give_all(kOther)), Status{});
-  EXPECT_EQ(check(only(&GivenSettings::peer_timeout, milliseconds(5))).code,
-            Code::kInvalidArgument);
-  EXPECT_EQ(check(only(&GivenSettings::peer_timeout, milliseconds(5))).message,
+  EXPECT_EQ(check(GivenSettings{.peer_timeout = milliseconds(5)}).code, Code::kInvalidArgument);
+  EXPECT_EQ(check(GivenSettings{.peer_timeout = milliseconds(5)}).message,
             "peer_timeout is 5 ms, allowed are 100 ms to 60 min: change PCCL_PEER_TIMEOUT, or "
             "leave it out to have that of the run");
   for (const Duration time : {Duration{-1}, Duration(milliseconds(99)), Duration(minutes(61))}) {
-    EXPECT_FALSE(check(only(&GivenSettings::peer_timeout, time)).ok()) << pccl::text(time);
-    EXPECT_FALSE(check(only(&GivenSettings::first_call_timeout, time)).ok()) << pccl::text(time);
-    EXPECT_FALSE(check(only(&GivenSettings::call_timeout, time)).ok()) << pccl::text(time);
+    EXPECT_FALSE(check(GivenSettings{.peer_timeout = time}).ok()) << pccl::text(time);
+    EXPECT_FALSE(check(GivenSettings{.first_call_timeout = time}).ok()) << pccl::text(time);
+    EXPECT_FALSE(check(GivenSettings{.call_timeout = time}).ok()) << pccl::text(time);
   }
-  EXPECT_FALSE(check(only(&GivenSettings::peer_timeout, Duration{0})).ok());
-  EXPECT_FALSE(check(only(&GivenSettings::first_call_timeout, Duration{0})).ok());
+  EXPECT_FALSE(check(GivenSettings{.peer_timeout = Duration{0}}).ok());
+  EXPECT_FALSE(check(GivenSettings{.first_call_timeout = Duration{0}}).ok());
 }
 
 // Hello decoded from its bytes.
@@ -100,10 +87,9 @@ GivenSettings over_the_wire(const GivenSettings& given) {
 
 TEST(RunSettings, ComeBackAsTheyWereInWholeMilliseconds) {
   for (const GivenSettings& given : {GivenSettings{}, give_all({}), give_all(kOther),
-                                     only(&GivenSettings::pattern, PatternChoice::kAny)})
+                                     GivenSettings{.pattern = PatternChoice::kAny}})
     EXPECT_EQ(over_the_wire(given), given);
-  EXPECT_EQ(over_the_wire(only(&GivenSettings::peer_timeout, std::chrono::microseconds(2500999)))
-                .peer_timeout,
+  EXPECT_EQ(over_the_wire({.peer_timeout = std::chrono::microseconds(2500999)}).peer_timeout,
             milliseconds(2500));
 }
 

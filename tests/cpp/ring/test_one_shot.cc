@@ -252,6 +252,27 @@ TEST_F(OneShotCore, ContributionsGoBeforeOtherChunks) {
   EXPECT_EQ(step(OpPosted{one_shot(1)}).find("copy 1 to 3"), 0u) << "though all lanes are busy";
 }
 
+// Credit of all is here before their calls, so the budget for eager data does not limit them.
+TEST_F(OneShotCore, MoreThanALaneMayKeepLeavesAsOtherChunksDo) {
+  begin();
+  const uint32_t bytes = protocol::kOneShotBytesMax, most = protocol::kEagerBytes / bytes;
+  const auto post = [&](uint32_t sequence) {
+    credit(kUp, sequence, 1);
+    credit(kDown, sequence, 1);
+    return step(OpPosted{one_shot(sequence, bytes)});
+  };
+  const auto both = [](uint32_t sequence) {
+    const std::string copy = "copy " + std::to_string(sequence);
+    return copy + " to 3; " + copy + " to 1";
+  };
+  for (uint32_t sequence = 0; sequence < most; ++sequence)
+    ASSERT_EQ(post(sequence), both(sequence));
+  const std::string next = "chunk " + std::to_string(most);
+  EXPECT_EQ(post(most), next + " r0b2s0 to 3; " + next + " r0b0s0 to 1");
+  EXPECT_EQ(post(most + 1), "") << "one chunk at a time";
+  EXPECT_EQ(sent(), "copy " + std::to_string(most + 1) + " to 3") << "the lane has room again";
+}
+
 TEST_F(OneShotCore, ALostLinkTakesTheContributionsOnIt) {
   begin();
   step(OpPosted{one_shot(0)});
