@@ -185,7 +185,8 @@ class OneShotCore : public Core {
   }
   // From upstream.
   std::string comes(const FrameHeader& frame) { return step(ChunkArriving{{kUp}, frame}); }
-  // Posts operations until there is no room for another contribution. Returns their number.
+  // Posts operations until neither the budget nor a lane has room for the copy of another
+  // contribution. Returns their number.
   uint32_t use_up_the_budget() {
     const uint64_t bytes = protocol::kOneShotBytesMax;
     const auto most = static_cast<uint32_t>(protocol::kEagerBytes / bytes);
@@ -223,8 +224,9 @@ TEST_F(OneShotCore, AContributionWithoutRoomWaitsForASignOfThePost) {
   EXPECT_EQ(step(OpPosted{one_shot(first)}), "credit " + std::to_string(first) +
                                                  " of 1 to 3; credit " + std::to_string(first) +
                                                  " of 1 to 1");
-  EXPECT_EQ(credit(kDown, first, 1), "copy " + std::to_string(first) + " to 3");
-  EXPECT_EQ(comes(contribution(first)), "land from 1; copy " + std::to_string(first) + " to 1");
+  const std::string leaves = "chunk " + std::to_string(first);
+  EXPECT_EQ(credit(kDown, first, 1), leaves + " r0b2s0 to 3");
+  EXPECT_EQ(comes(contribution(first)), "land from 1; " + leaves + " r0b0s0 to 1");
 }
 
 TEST_F(OneShotCore, AContributionThatIsHereNeedsNoRoomForTheOther) {
@@ -233,8 +235,8 @@ TEST_F(OneShotCore, AContributionThatIsHereNeedsNoRoomForTheOther) {
   comes(contribution(first));
   arrived();
   EXPECT_EQ(step(OpPosted{one_shot(first)}),
-            "credit " + std::to_string(first) + " of 1 to 3; copy " + std::to_string(first) +
-                " to 1; take " + std::to_string(first) + ".0 of 1");
+            "credit " + std::to_string(first) + " of 1 to 3; chunk " + std::to_string(first) +
+                " r0b0s0 to 1; take " + std::to_string(first) + ".0 of 1");
 }
 
 TEST_F(OneShotCore, AContributionOrCreditGivesTheBudgetBack) {
@@ -243,7 +245,8 @@ TEST_F(OneShotCore, AContributionOrCreditGivesTheBudgetBack) {
   comes(contribution(0, protocol::kOneShotBytesMax));
   credit(kDown, 1, 0);  // it has ended there
   EXPECT_EQ(step(OpPosted{one_shot(first, protocol::kOneShotBytesMax)}),
-            "copy " + std::to_string(first) + " to 3; copy " + std::to_string(first) + " to 1");
+            "chunk " + std::to_string(first) + " r0b2s0 to 3; chunk " + std::to_string(first) +
+                " r0b0s0 to 1");
 }
 
 TEST_F(OneShotCore, ContributionsGoBeforeOtherChunks) {
