@@ -7,12 +7,12 @@
 
 namespace pccl::ring {
 
-// Reports progress about 64 times per operation at most: often enough that little work is repeated
-// after a restart of the operation, and rarely enough that the reports cost nothing. A one-shot
-// operation has none, because its elements are final all at once.
+// Reports progress, at most about 64 times for an operation: often enough that little work is
+// repeated after a restart of the operation, and rarely enough that the reports cost nothing. A
+// one-shot operation reports none, because all its elements become final at once.
 void announce_progress(Operation& operation, Effects& effects);
-// Does nothing if some chunk is not sent or received yet. A part or leg announces the whole
-// operation.
+// Announces OpTransferred, if all chunks are sent and received. If `operation` is a part or a leg,
+// the whole operation is announced, once all its parts are finished.
 void announce_if_transferred(Operation& operation, Effects& effects);
 
 }  // namespace pccl::ring

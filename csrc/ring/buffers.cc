@@ -11,22 +11,23 @@
 namespace pccl::ring {
 namespace {
 
-// Bytes of a cache line, which are a multiple of every element's size: pieces are cut between cache
-// lines.
+// The bytes of a cache line. This number is a multiple of the size of every element, so pieces are
+// cut between cache lines.
 constexpr size_t kCacheLine = 64;
-// Bytes that are saved beside the chunks are cut into pieces of this size.
+// Bytes that save_apart() saves are cut into pieces of this size.
 constexpr uint64_t kSavedPieceBytes = uint64_t{1} << 30;
 // An owner adds pieces of this size, so that a partial sum stays in the cache.
 constexpr size_t kAddedPieceBytes = 16u << 10;
 
-// The elements of a piece of a sum of contributions in codes. A piece has whole blocks.
+// Contributions in codes are added in pieces of this number of elements. A piece has whole blocks
+// of codes.
 constexpr size_t kAddedElements = kAddedPieceBytes / sizeof(float);
 static_assert(kAddedElements % memory::Quantization::kBlockMax == 0);
 struct Sum {
   alignas(kCacheLine) float at[kAddedElements];
 };
 
-// Calls visit(stretch) for pieces of a row.
+// Calls visit(stretch) for each piece of a row of `row` elements.
 void for_each_piece(size_t row, const auto& visit) {
   for (size_t first = 0; first < row; first += kAddedElements)
     visit(memory::Stretch{row, first, std::min(kAddedElements, row - first)});
@@ -102,9 +103,10 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// The size of the row of saved bytes: if the written bytes are to be restored, the size of all of
-// them. Otherwise, if chunks overtake others, the most bytes that upstream may be ahead of this
-// rank's sending; the row is then a ring buffer.
+// Returns the size of the row of saved bytes. If the written bytes are to be restored, the row has
+// room for all of them. If they are not, and landing chunks may overtake chunks that are not sent
+// yet, the row is a ring buffer: it has room for the largest number of bytes by which upstream may
+// be ahead of this rank's sending.
 uint64_t OpBuffers::saved_bytes() const {
   const Shape& shape = schedule_.shape();
   if (!memory_.save) {
@@ -271,7 +273,7 @@ memory::Rounding OpBuffers::rounding(const Chunk& chunk, uint64_t key) const {
 }
 
 // A pairwise exchange: the tensor becomes the sum of both contributions. The sum of two numbers
-// does not depend on their order.
+// does not depend on their order, so both members get the same bits.
 void OpBuffers::add_encoded(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   const std::byte* const codes_of_other = landing.where.data();
@@ -309,7 +311,8 @@ void OpBuffers::add_and_encode(const Landing& landing) {
   });
 }
 
-// The last hop: the codes of the result wait in the slot where a passed chunk would land.
+// The last hop of a sum: the result is encoded. Its codes wait in the slot where a chunk would land
+// that is passed on.
 void OpBuffers::finish_encoded(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   const size_t width = element_bytes(memory_.dtype);
@@ -407,7 +410,8 @@ void OpBuffers::combine(const Chunk& result, uint32_t absent) {
 
 void OpBuffers::combine_parts() {
   const Shape& shape = schedule_.shape();
-  uint64_t at = memory_.spans[shape.rank].size();  // begin() has saved this rank's own part
+  // The row begins with this rank's own part: begin() has saved it.
+  uint64_t at = memory_.spans[shape.rank].size();
   for (uint32_t rank = 0; rank < shape.world; ++rank) {
     const std::span<std::byte> to = memory_.spans[rank];
     if (rank == shape.rank || to.empty()) continue;
@@ -437,8 +441,8 @@ void OpBuffers::combine_reduced(const memory::Reduction& reduction) {
   }
 }
 
-// The partial sum grows in a slot whose contribution it holds already. Only the last step writes to
-// the tensor, which may be one of its operands.
+// The partial sum is kept in a slot whose own contribution is already in the sum. Only the last
+// step writes to the tensor, which may be one of its operands.
 void OpBuffers::combine_owned(const Chunk& result, const memory::Reduction& reduction) {
   const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
   std::byte* const to = memory_of(result);
@@ -459,7 +463,8 @@ void OpBuffers::combine_owned(const Chunk& result, const memory::Reduction& redu
   }
 }
 
-// Adds the contributions, encodes the sum for all others, and stores the decoded codes, as they do.
+// Adds the contributions and encodes the sum for all others. Stores the decoded codes in the
+// tensor, as the others do.
 void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& reduction) {
   const Shape& shape = schedule_.shape();
   const size_t width = shape.element_bytes;

@@ -19,8 +19,8 @@
 namespace pccl::ring {
 namespace {
 
-// Builds without NDEBUG check the invariants after every step with up to this many operations and
-// messages for operations that are not posted yet.
+// Builds without NDEBUG check the invariants. They do so after every step if the number of
+// operations, and of messages for operations that are not posted yet, is at most this number.
 [[maybe_unused]] constexpr size_t kObjectsCheckedAlways = 64;
 
 std::string text(OpKey op) {
@@ -32,7 +32,7 @@ std::string text(OpKey op) {
 void RingCore::step(const Event& event, Effects& effects) {
   std::visit([&](const auto& what) { on(what, effects); }, event);
 #ifndef NDEBUG
-  // With many objects not every step is checked or counts them, so that a step stays cheap.
+  // With many objects, only some steps count the objects and check, so that a step stays cheap.
   if (++unchecked_ * kObjectsCheckedAlways < objects_) return;
   unchecked_ = 0;
   objects_ = operations_.size() + kept_messages();
@@ -174,7 +174,7 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
                          " operations that were not called here",
                      effects);
   }
-  // The master reports a mismatch to all members.
+  // Credit with another digest is ignored: the master reports the mismatch to all members.
   Operation* const sending = operation->to(peer);
   if (header.digest != (sending == nullptr ? operation : sending)->task.digest) return;
   if (sending == nullptr) {
@@ -185,7 +185,8 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
   enqueue(*sending, effects);
 }
 
-// Ignores an operation that has ended here or has a different digest: the master settles it.
+// Ignores the frame if its operation has ended here or has a different digest: the master then
+// settles the operation.
 void RingCore::on_done(LaneId id, Link& link, const protocol::FrameHeader& header,
                        Effects& effects) {
   if (header.epoch < epoch_) return;
@@ -229,7 +230,7 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
   if (!operation.is_one_shot()) return;
   Operation* const back = operation.whole->to(event.lane.peer);
   if (back == nullptr) return;
-  back->allowed = back->schedule.step_count();  // (6)
+  back->allowed = back->schedule.step_count();  // core.h, (6)
   enqueue(*back, effects);
 }
 
@@ -239,7 +240,7 @@ std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& 
   if (!link.ready(link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   }
-  link.eager.requested(header.op);  // the other end has posted it, or had no data
+  link.eager.requested(header.op);  // the other end has posted it
   Operation* found = operations_.find(header.op);
   if (found == nullptr && !operations_.knows(header.op)) return link.eager.judge(header, landing);
   if (found == nullptr) return {};
@@ -300,11 +301,11 @@ void RingCore::on(const ChunkSent& event, Effects& effects) {
 }
 
 // The contributions to a one-shot operation are combined when all are here. A slice of a block of a
-// direct all-reduce, at its owner:
+// direct all-reduce goes through these stages at its owner:
 //   contributions come      each lands in a slot of its sender
 //   the last one is here    Combine; then its results may leave to all others, and the slots of the
 //                           slice are free: that is new credit for all others
-//   a result is held        its slot is free when it has left to all others; only then the credit
+//   a result is held        when it has left to all others, its slot is free: only then the credit
 void RingCore::contributed(Operation& leg, const Chunk& chunk, Effects& effects) {
   Operation& whole = *leg.whole;
   if (leg.schedule.action(chunk) != Action::kGather) return;
@@ -372,9 +373,10 @@ void RingCore::begin_chunks(Operation& operation, Effects& effects) {
   enqueue(operation, effects);
 }
 
-// An operation that goes in step leaves its lane free again and again. A piece of shared state,
-// which yields to it, would leave each time and delay it. The receiver of the pieces lets its
-// operations run ahead too: two neighbours wait for each other if only one runs ahead.
+// An operation that goes in step leaves its lane free again and again. Pieces of shared state yield
+// to the operation, but they would leave each time the lane is free, and so delay the operation. So
+// no operation goes in step while pieces are in flight. The receiver of the pieces lets its
+// operations run ahead, too: if only one of two neighbours runs ahead, they wait for each other.
 void RingCore::let_all_run_ahead(Effects& effects) {
   operations_.each([&](Operation& one) {
     one.progress.run_ahead();
@@ -406,8 +408,8 @@ void RingCore::on(const OpDone& event, Effects& effects) {
   announce_if_agreed(*operation, effects);
 }
 
-// Eager data that was kept for an operation that is over here is gone. Credit for no steps gives
-// the other end its budget back.
+// The operation is over here, and the eager data that was kept for it is dropped. Credit for 0
+// steps gives the other end its budget back.
 void RingCore::release(Link& link, OpKey op, uint64_t digest, Effects& effects) {
   const auto lane = link.free_lane();
   if (!lane) return;
@@ -419,7 +421,8 @@ void RingCore::release(Link& link, OpKey op, uint64_t digest, Effects& effects) 
   effects.push_back(SendFrame{{link.peer, *lane}, header});
 }
 
-// Whether the contribution that leaves in the other direction is as good as credit for this leg.
+// Whether a contribution leaves to the sender of this leg. It shows that the operation is posted
+// here, so the leg needs no credit.
 bool RingCore::shows_post(const Operation& leg) const {
   if (!leg.is_one_shot()) return false;
   const Operation* const back = leg.whole->to(leg.task.upstream);
@@ -451,7 +454,7 @@ void RingCore::grant(Operation& operation, Effects& effects) {
 void RingCore::enqueue(Operation& operation, Effects& effects) {
   if (operation.queued || !operation.can_send()) return;
   Link* const link = find_link(operation.task.downstream);
-  PCCL_ASSERT(link != nullptr);  // it was up at the post, and downstream_lost records its loss
+  PCCL_ASSERT(link != nullptr);  // it was up at `allowed` > 0; downstream_lost records its loss
   link->queue.push(operation);
   serve(*link, effects);
 }
@@ -463,8 +466,8 @@ void RingCore::serve(Link& link, Effects& effects) {
                                 : link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
     if (!index) return;
     Operation& operation = link.queue.pop();
-    // Since it was queued, one more chunk may have arrived. The chunk that it sends next may now be
-    // that one, and belong to a step without credit.
+    // A chunk may have arrived since the operation was queued. If that chunk is now the next one to
+    // send, it may belong to a step without credit.
     if (!operation.can_send()) continue;
     const uint64_t id = operation.progress.take();
     PeerLink::Lane& lane = link.lanes[*index];
@@ -511,7 +514,7 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   }
 }
 
-// From here on, nothing lands in its memory and nothing leaves from there.
+// Afterwards, no chunk lands in the memory of the operation, and no chunk leaves from it.
 void RingCore::stop_chunks(Operation& operation, Effects& effects) {
   const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);

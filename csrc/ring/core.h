@@ -5,7 +5,7 @@
 // Engine class.
 // Invariants (docs/design.md, sections 2, 6 and 7):
 //  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with
-//      the same digest, or as eager data, which the neighbour keeps in every case
+//      the same digest, or as eager data, for which the neighbour always has room
 //      (eager_queue.h).
 //  (2) A free, active lane takes the next chunk of the oldest operation that can send. An operation
 //      that cannot send does not block another. The last chunks leave on lanes that need at most
@@ -19,11 +19,12 @@
 //      OpDrained follows.
 //  (5) Data on a link that went down is lost. The operations of that link stay until they are
 //      ended, but they send and receive nothing more through that peer, not even on a new link.
-//  (6) A member that posts a one-shot operation sends each other member one frame at once: its
-//      contribution, as eager data, or credit if it has none or there is no room for it. Both show
-//      that it has posted the operation, so the other one may send its contribution too. So an
-//      operation that all have posted never waits for one that some have not posted. Contributions
-//      go before other chunks.
+//  (6) A member that posts a one-shot operation sends one frame at once to every other member. This
+//      frame is its contribution, as eager data. If it has no contribution for that member, or no
+//      room for one, the frame is credit. Both kinds of frames show that it has posted the
+//      operation, so the receiver may then send its contribution, too. So an operation that all
+//      members have posted never waits for an operation that some members have not posted.
+//      Contributions go before other chunks.
 //  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. It
 //      also knows the operations whose eager data counts against the budget of a link. Each kept
 //      message belongs to an operation that the filter does not know, or is still arriving for an
@@ -34,9 +35,9 @@
 //      credit that it is owed.
 // (10) Each landing chunk of an operation that is not posted here is one of the kept messages.
 // (11) A slice of the block that this member owns in a direct all-reduce is combined when all its
-//      contributions are here, and only then. Its results may leave from then on. If they are held
-//      in scratch (Schedule::holds_results), others get credit for a slot again when its result has
-//      left to all.
+//      contributions are here, and only then. Its results may leave from then on. If results are
+//      held in scratch (Schedule::holds_results), the other members get credit for a slot again
+//      when the result in this slot has left to all of them.
 // Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
 // answers with FailLink and ignores the link until LinkDown.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.
@@ -106,7 +107,7 @@ class RingCore {
                     InFlightChunk& landing);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
   void take_unexpected(Link& link, Operation& operation, uint32_t index, Effects& effects);
-  // contributed(): a chunk of a leg is here. result_left(): one has left.
+  // contributed(): a chunk of a leg has arrived. result_left(): a chunk of a leg has left.
   void contributed(Operation& leg, const Chunk& chunk, Effects& effects);
   void result_left(Operation& leg, const Chunk& chunk, Effects& effects);
 
@@ -132,7 +133,8 @@ class RingCore {
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
-  // In builds without NDEBUG: steps since the last check, and the objects at that time.
+  // In builds without NDEBUG. `unchecked_`: steps since the last check. `objects_`: the number of
+  // objects at that check.
   [[maybe_unused]] size_t unchecked_ = 0, objects_ = 0;
 };
 

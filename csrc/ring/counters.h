@@ -1,6 +1,7 @@
-// EngineCounters: the bytes that an Engine has moved and holds. A plain value. Bytes received and
-// sent are those on the wire; the bytes of the tensors that they stand for are more if these were
-// quantized. A chunk that was cut in the middle counts only in the bytes on the wire.
+// EngineCounters: the bytes that an Engine has moved and holds. A plain value. `bytes_received` and
+// `bytes_sent` count bytes on the wire. `tensor_bytes_...` count the bytes of the tensors in
+// memory: more than on the wire if the tensors were quantized. A chunk that arrived only in part
+// counts only in `bytes_received`.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,11 @@
 
 namespace pccl::ring {
 
-// One look at a link. If it is not up, the rest means nothing.
+// A sample of a link. If the link is not up, the other numbers mean nothing.
 struct LinkSample {
   PeerId peer;
   bool up = false;
-  // Payload that has landed here since the link came up, of all operations together.
+  // Payload bytes that have landed here since the link came up, of all operations together.
   uint64_t bytes_received = 0;
   size_t opening = 0;  // lanes that this peer is opening
 };

@@ -19,14 +19,16 @@ Cut::Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_byt
   const uint64_t least = slice_bytes_min(grain);
   slice_bytes_ = std::max(wanted / least, uint64_t{1}) * least;
   slices_ = (bytes + slice_bytes_ - 1) / slice_bytes_;
-  // A tensor of less than a slice is one small slice. Rounding up makes no block of it larger.
+  // A tensor smaller than a slice is one small slice. Both ends of a block are rounded up to whole
+  // grains, so a block has at most its exact size, rounded up.
   const uint64_t slice = std::min(whole_grains(bytes), slice_bytes_);
   const uint64_t most =
       whole_grains((slice * largest + protocol::kSharesTotal - 1) / protocol::kSharesTotal);
   block_bytes_max_ = static_cast<uint32_t>(std::max(most, grain_));
 }
 
-// The end of the blocks of the first `ranks` ranks in a slice of `bytes` bytes.
+// Returns where the blocks of the first `ranks` ranks end, from the start of a slice of `bytes`
+// bytes.
 uint64_t Cut::end(uint64_t bytes, uint32_t ranks) const {
   const uint64_t exact = bytes * up_to_[ranks];
   return std::min(bytes,

@@ -1,11 +1,12 @@
-// Cut: how the direct pattern cuts a tensor: into slices, and each slice into one block per owner,
-// in proportion to the shares. A block is one chunk.
-// It is a plain value and pure arithmetic: every member cuts alike.
+// Cut: computes how the direct pattern cuts a tensor. It cuts the tensor into slices, and each
+// slice into one block per rank. The sizes of the blocks are in proportion to the shares of the
+// ranks. A block is one chunk.
+// It is a plain value and pure arithmetic: every member computes the same cut.
 // Invariants:
 //  (1) The blocks lie end to end, by rank, and cover the tensor. Each begins on a multiple of the
 //      grain.
 //  (2) All slices have slice_bytes(), except the last, which has the rest.
-//  (3) No block has more than block_bytes_max() bytes. A share of 0 has blocks of no bytes.
+//  (3) No block has more than block_bytes_max() bytes. The blocks of a rank with share 0 are empty.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@ namespace pccl::ring {
 
 class Cut {
  public:
-  Cut() = default;  // of nothing
-  // The largest share has blocks of about `chunk_bytes` bytes, and never more unless a slice would
-  // have less than slice_bytes_min(grain). REQUIRES: the shares pass protocol::are_shares();
-  // `grain`, in bytes, is a multiple of kGrain.
+  Cut() = default;  // the cut of an empty tensor
+  // The blocks of the largest share have about `chunk_bytes` bytes. They have more only if a slice
+  // would otherwise be smaller than slice_bytes_min(grain). REQUIRES: the shares pass
+  // protocol::are_shares(); `grain`, in bytes, is a multiple of kGrain.
   Cut(uint64_t bytes, const std::vector<uint16_t>& shares, uint32_t chunk_bytes,
       uint32_t grain = kGrain);
 
   static constexpr uint32_t kGrain = 64;  // a cache line
-  // A slice of this size gives each 256th a whole grain.
+  // In a slice of this size, each 256th is one grain. A share is a number of 256ths.
   static uint64_t slice_bytes_min(uint32_t grain);
 
   uint64_t slices() const { return slices_; }
@@ -44,7 +45,7 @@ class Cut {
   uint64_t slices_ = 0;
   uint64_t slice_bytes_ = kGrain;
   uint32_t block_bytes_max_ = kGrain;
-  std::vector<uint32_t> up_to_ = {0};  // sums of the first shares
+  std::vector<uint32_t> up_to_ = {0};  // entry i: the sum of the first i shares
 };
 
 }  // namespace pccl::ring

@@ -1,5 +1,5 @@
-// DataEvent: an event of the data plane that the control plane learns of. DataCounters: its counts,
-// for run_info. Plain values.
+// DataEvent: an event that the data plane reports to the control plane. DataCounters: the counters
+// of the data plane, for run_info. Plain values.
 #pragma once
 
 #include <variant>

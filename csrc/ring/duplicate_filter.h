@@ -2,7 +2,7 @@
 // being posted. A message for an operation that is not in flight is late if the operation is known,
 // and early otherwise. Operations of a tag come nearly in order, so a tag usually needs one
 // interval of sequence numbers. OpTable owns it. Pure.
-// Invariant: the intervals are not empty, and there is a gap between any two.
+// Invariant: no interval is empty, and there is a gap between any two intervals of a tag.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class DuplicateFilter {
   void check() const;  // asserts the invariants
 
  private:
-  std::map<TagId, std::map<uint32_t, uint32_t>> intervals_;  // first number -> one past the last
+  std::map<TagId, std::map<uint32_t, uint32_t>> intervals_;  // first number -> last number + 1
 };
 
 }  // namespace pccl::ring

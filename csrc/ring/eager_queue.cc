@@ -18,7 +18,7 @@ void EagerQueue::allow(Operation& operation) {
     if (kept->credit->digest == operation.task.digest) operation.allowed = kept->credit->steps;
     return;
   }
-  const bool posted = kept != nullptr;  // at the other end
+  const bool posted = kept != nullptr;  // the other end has posted the operation
   const Schedule::Eager head =
       operation.schedule.head(posted ? UINT64_MAX : budget_.room(operation.is_one_shot()));
   if (head.steps == 0) return;

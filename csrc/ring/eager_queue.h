@@ -1,14 +1,14 @@
 // EagerQueue: the early messages of one link in both directions: the budget of this peer for eager
 // data, and the messages that arrived before their operation was posted here (eager.h). Credit is
-// kept until its operation is posted, or has ended. Each link has one; RingCore owns it. States of
-// a chunk whose operation is not posted here yet:
+// kept until its operation is posted, or has ended. Each link has one EagerQueue; RingCore owns it.
+// The table shows a chunk whose operation is not posted here yet: state, event, effect, next state.
 //   arriving       its header is here        LandUnexpected                            landing
 //   landing        all bytes are here        -                                         kept
 //   kept           OpPosted                  TakeUnexpected, as if it arrived now      gone
 //   landing, kept  OpEnded, LinkDown, or     DropUnexpected                            gone
 //                  a different digest at the post
 // Invariant: a kept chunk that has not fully arrived is landing on exactly one lane.
-// Failure: the other end breaks a rule: the link fails.
+// Failure: if the other end breaks a rule, the link fails.
 #pragma once
 
 #include <cstdint>
@@ -31,27 +31,30 @@ class EagerQueue {
   void begin_epoch(Effects& effects);
 
   // ---- Sending ----
-  // Lets a new operation send as far as its credit allows. If no credit has come, it may send eager
-  // data: as far as the budget has room, or all of it if the other end has posted the operation
-  // already, because its own data is here.
+  // Sets how far a new operation may send (`allowed`). If its credit is here, the credit decides.
+  // If not, the operation may send eager data, as far as the budget has room. If chunks of the
+  // other end are here, the other end has posted the operation, and the budget does not matter.
   void allow(Operation& operation);
   // The other end has posted the operation, or the operation has ended there.
   void requested(OpKey op) { budget_.requested(op); }
 
   // ---- Receiving ----
-  // Keeps credit of an operation that is not posted here. False if it is of one operation too many.
+  // Keeps credit of an operation that is not posted here. False if messages of too many operations
+  // are kept already.
   bool keep(const protocol::FrameHeader& credit) { return messages_.keep(credit); }
-  // Why a chunk of an operation that is not posted here breaks a rule; empty if it breaks none.
-  // `landing` becomes its landing; it stays empty if the chunk is to be discarded.
+  // Returns why a chunk of an operation that is not posted here breaks a rule; empty if it breaks
+  // none. `landing` is set to the landing of the chunk; it stays empty if the chunk is to be
+  // discarded.
   std::string judge(const protocol::FrameHeader& header, InFlightChunk& landing);
-  // A chunk of the queue is here. True: take() must follow, because its operation was posted
-  // meanwhile. `whole`: that operation, or null.
+  // A chunk of the queue has arrived. Returns true if its operation was posted meanwhile: take()
+  // must follow. `whole`: that operation; null if it is not posted.
   bool arrived(const UnexpectedId& chunk, bool valid, Operation* whole, Effects& effects);
   // The operation was posted. Returns the chunks that are here, for take().
   std::vector<uint32_t> posted(Operation& whole, Effects& effects);
   // Uses a kept chunk as a chunk of its operation. Returns its chunk id; nothing if it was dropped.
   std::optional<uint64_t> take(Operation& operation, uint32_t index, Effects& effects);
-  // All chunks of the operation. Returns their digest; nothing if there were none.
+  // Drops all messages of the operation. Returns the digest of its chunks; nothing if it had no
+  // chunks.
   std::optional<uint64_t> drop(OpKey op, Effects& effects);
   void drop_all(Effects& effects);
 

@@ -18,8 +18,8 @@ struct Engine::Impl {
   Impl(Callbacks given, std::shared_ptr<memory::Pool> memory)
       : callbacks(std::move(given)), shared_pool(std::move(memory)) {}
 
-  // Steps the core with `event`, then with all events that this caused. Runs at once, unless a step
-  // is running: then the running step handles the event.
+  // Steps the core with `event`, then with all events that the step causes. If a step is running
+  // already, that step handles `event` later.
   void drive(Event event);
   bool still_true(const Event& event);
   OneLane* find(LaneId lane);
@@ -35,7 +35,7 @@ struct Engine::Impl {
   void apply(SendChunk& effect);
   void apply(Land& effect);
   void apply(LandUnexpected& effect);
-  void apply(Discard&) {}  // a lane without a landing discards
+  void apply(Discard&) {}  // a lane without a landing discards the chunk
   void apply(TakeUnexpected& effect);
   void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
   void apply(Combine& effect) { buffers_of(effect.handle).combine(effect.chunk, effect.absent); }
@@ -61,12 +61,13 @@ struct Engine::Impl {
     std::vector<std::unique_ptr<OpBuffers>> buffers;  // one per epoch
   };
   std::map<OpKey, Kept> kept;  // retained after kRestart
-  // for operations not posted here yet
+  // messages of operations that are not posted here yet
   std::map<std::pair<PeerId, UnexpectedId>, memory::PoolBuffer> unexpected;
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // reported by OpFailed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
-  // Lanes that are down, but perhaps still on the stack. Destroyed when the next lane comes up.
+  // Lanes that are down. Their methods may still be on the stack, so the lanes are destroyed later:
+  // when the next lane comes up.
   std::vector<std::unique_ptr<OneLane>> gone;
   std::vector<Event> waiting;
   Effects effects;  // waiting and effects keep their capacity
@@ -74,7 +75,7 @@ struct Engine::Impl {
   Counters counters;
 };
 
-// One end of a lane. A chunk lands in the memory of one operation at a time.
+// This end of a lane. At most one chunk lands on it at a time, in the memory of one operation.
 class Engine::Impl::OneLane : public link::LaneSink {
  public:
   OneLane(Impl& engine, LaneId lane, link::Port& writer)
@@ -89,7 +90,8 @@ class Engine::Impl::OneLane : public link::LaneSink {
     engine_.drive(ChunkArriving{id, header});
     if (!lands_) return {};
     if (!landing_.where.empty()) return landing_.where;
-    // The chunk is complete already; for the reader, an empty span means "discard".
+    // The chunk has no bytes, so it is complete already. For the reader, an empty span means
+    // "discard".
     on_chunk_end(true);
     return {};
   }
@@ -153,7 +155,8 @@ class Engine::Impl::OneLane : public link::LaneSink {
 
   const LaneId id;
   link::Port& port;
-  // The core knows this lane: its effects are meant for this lane, not for a predecessor.
+  // The core has handled LaneUp of this lane. Before that, effects with this id are meant for an
+  // earlier lane.
   bool known = false;
   bool left = false;      // the last chunk has left, and ChunkSent is not handled yet
   uint64_t received = 0;  // bytes that have landed
@@ -161,9 +164,9 @@ class Engine::Impl::OneLane : public link::LaneSink {
  private:
   Impl& engine_;
   bool lands_ = false;               // a chunk is landing
-  OpBuffers* landing_in_ = nullptr;  // its operation; null: not posted here yet
+  OpBuffers* landing_in_ = nullptr;  // of its operation; null: it is not posted here yet
   OpBuffers::Landing landing_;
-  Chunk sent_;                     // the last one
+  Chunk sent_;                     // the chunk that was sent last
   memory::ScratchBuffer landed_;   // chunks that land apart
   memory::ScratchBuffer leaving_;  // bytes from OpBuffers::copy_source()
 };
@@ -219,7 +222,7 @@ Status Engine::Impl::make_buffers(uint64_t handle, const Shape& shape, Memory me
   return {};
 }
 
-// The parts of an exchange have buffers of their own, and each only its own bytes.
+// Each part of an exchange has buffers of its own, which cover only the bytes of that part.
 Status Engine::Impl::make_parts(Task& task, const Memory& memory, Buffers& made) {
   if (!row_of(task.shape.pattern).in_parts()) return {};
   for (uint32_t index = 0; index < task.parts.size(); ++index) {
@@ -269,7 +272,8 @@ void Engine::Impl::end_kept(const OpEnded& end) {
   if (!posted) callbacks.on_event(OpDrained{ended.epoch, end.op});
 }
 
-// The operation failed here for lack of memory: the core does not know it.
+// Reports OpDrained for an operation that failed here for lack of memory: the core does not know
+// it.
 void Engine::Impl::end_failed(OpKey op) {
   const auto at = failed.find(op);
   if (at == failed.end()) return;

@@ -55,7 +55,7 @@ class Engine : public link::LaneUser {
   void end(OpEnded end);
   void done(OpKey op);  // see OpDone
 
-  // LinkSample::bytes_received; nothing if the link is down.
+  // Returns LinkSample::bytes_received for the link; nothing if the link is down.
   std::optional<uint64_t> received_from(PeerId peer) const;
   // For run_info.
   using Counters = EngineCounters;

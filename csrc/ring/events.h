@@ -18,12 +18,14 @@ namespace pccl::ring {
 
 // ---- Events ----
 
-struct EpochBegun {  // drops the rest of older epochs; all their operations have ended by then
+// Drops the rest of older epochs. Operations that are still in flight are drained, as after
+// kAborted.
+struct EpochBegun {
   Epoch epoch;
   std::vector<PeerId> peers;  // the other members
 };
-// One connection of a link. The index counts from 0, in the order of the lanes' arrival here; each
-// end counts for itself.
+// One connection of a link. The index counts the lanes from 0, in the order in which they came up
+// here. Each end counts by itself, so the two ends may number a lane differently.
 struct LaneId {
   PeerId peer;
   uint32_t index = 0;
@@ -32,7 +34,7 @@ struct LaneId {
 struct LaneUp {  // the first lane brings the link up
   LaneId lane;
   bool same_machine = false;  // the peer is on this machine
-  Epoch opened = {};          // the Open that has left on it already (RingCore::open_frame)
+  Epoch opened = {};          // epoch of the Open that has left on it already; unset: none
 };
 struct LaneWindow {  // the present congestion window of a lane
   LaneId lane;
@@ -70,9 +72,9 @@ struct ChunkArriving {
   LaneId lane;
   protocol::FrameHeader header;
 };
-struct ChunkArrived {  // in the last landing given for this lane
+struct ChunkArrived {  // the chunk of the last landing given for this lane has ended
   LaneId lane;
-  bool valid = true;
+  bool valid = true;  // false: the sender marked the chunk void
 };
 struct ChunkSent {
   LaneId lane;
@@ -91,14 +93,14 @@ struct SendChunk {
   protocol::FrameHeader header;
   uint64_t handle;
   Chunk chunk;
-  bool copied = false;  // ahead of other chunks, and no ChunkSent follows
+  bool copied = false;  // it is copied, and leaves ahead of other chunks; no ChunkSent follows
 };
 struct Land {  // first possible answer to ChunkArriving
   LaneId lane;
   uint64_t handle;
   Chunk chunk;
   Action action;
-  uint32_t absent = 0;  // members known to be absent; all of them if this is the last contribution
+  uint32_t absent = 0;  // number of known absent members; final if this is the last contribution
 };
 // Key of a stored chunk of an operation that is not posted here yet.
 struct UnexpectedId {
@@ -106,7 +108,8 @@ struct UnexpectedId {
   uint32_t index = 0;  // by order of arrival
   friend auto operator<=>(const UnexpectedId&, const UnexpectedId&) = default;
 };
-// second possible answer: the payload is kept until TakeUnexpected or DropUnexpected
+// Second possible answer to ChunkArriving: the payload is kept until TakeUnexpected or
+// DropUnexpected.
 struct LandUnexpected {
   LaneId lane;
   UnexpectedId unexpected;
@@ -115,7 +118,7 @@ struct LandUnexpected {
 struct Discard {  // third possible answer
   LaneId lane;
 };
-struct TakeUnexpected {  // uses the kept message of this peer as the chunk `chunk`
+struct TakeUnexpected {  // uses the kept message from this peer as the chunk `chunk`
   PeerId peer;
   UnexpectedId unexpected;
   uint64_t handle;
@@ -132,7 +135,7 @@ struct DropUnexpected {
 struct Combine {
   uint64_t handle;
   Chunk chunk = {};
-  uint32_t absent = 0;  // members
+  uint32_t absent = 0;  // number of absent members
 };
 struct Revoke {
   LaneId lane;
@@ -153,16 +156,17 @@ struct Retain {  // instead of Release: the first `bytes` bytes may have to be r
   Epoch epoch;
   OpKey op;
 };
-struct OpProgressed {  // for Task::keep: number of elements, from the start, that are final here
+// For an operation with Task::keep.
+struct OpProgressed {
   Epoch epoch;
   OpKey op;
-  uint64_t finished = 0;
-  protocol::AbsentRanks absent = {};  // all of them, unless `finished` is 0
+  uint64_t finished = 0;  // number of elements, from the start of the tensor, that are final here
+  protocol::AbsentRanks absent = {};  // all absent ranks; incomplete if `finished` is 0
 };
 struct OpTransferred {  // all chunks are received and sent
   Epoch epoch;
   OpKey op;
-  protocol::AbsentRanks absent = {};  // of a reduction whose result is here: all of them
+  protocol::AbsentRanks absent = {};  // all absent ranks, if the result of a reduction is here
 };
 struct OpAgreed {  // the operation is done here and at all other members
   Epoch epoch;
@@ -172,15 +176,16 @@ struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
 };
-// From the Engine. The operation failed only here: there is no memory for it (kSystem). It must be
-// ended like any other, and OpDrained follows.
+// The Engine emits it, not the core. The operation failed only here: there is no memory for it
+// (kSystem). The operation must still be ended with OpEnded, and OpDrained follows.
 struct OpFailed {
   Epoch epoch;
   OpKey op;
   Status why;
 };
 
-// A peer asks for a pulled transfer that was not posted here (Task::pulled). Its credit is kept.
+// A peer asks for a pulled transfer that was not posted here (Task::pulled). The credit of the peer
+// is kept.
 struct Requested {
   Epoch epoch;
   PeerId peer;

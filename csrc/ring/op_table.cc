@@ -63,8 +63,9 @@ bool Operation::finished() const {
   return progress.finished() && std::all_of(parts.begin(), parts.end(), done);
 }
 
-// A slice is final when the results of all owners are here. The contributions to this member's own
-// results arrive in the same legs.
+// A slice is final when the results of all owners are here: this member's own result
+// (Owner::combined), and the results that arrive on legs. Some legs bring only contributions to
+// this member's own result. Those do not lower the minimum: combined() already waits for them.
 uint64_t Operation::finished_elements() const {
   PCCL_ASSERT(!is_leg());
   if (!schedule.row().by_owners()) return schedule.finished(progress.received_until());

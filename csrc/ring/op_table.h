@@ -9,13 +9,13 @@
 //      unable to send: RingCore looks once more before it sends.
 //  (5) The transfer is announced when all is sent and received, and only then.
 //  (6) An exchange has no chunks. It consists of parts, one for each direction of bytes between
-//      this member and another one. A part is a broadcast between these two, with the key of the
-//      exchange and a digest of its own. Only the exchange is in the table.
+//      this member and another one. A part is a broadcast between these two members, with the key
+//      of the exchange and a digest of its own. Only the exchange is in the table.
 //  (7) Likewise, a direct all-reduce and a one-shot operation have no chunks themselves. Their
-//      parts are legs, one for each direction of data between this member and another one, which
-//      share its memory. In a direct all-reduce they share its digest, too. In a one-shot
-//      operation, each has the digest of its part, and one chunk. The first legs lead to the next
-//      rank, so that not all members begin with the same owner.
+//      parts are legs, one for each direction of data between this member and another one. A leg
+//      uses the memory of the whole operation. A leg of a direct all-reduce also has the digest of
+//      the whole operation. A leg of a one-shot operation has a digest of its own, and one chunk.
+//      The first leg goes to the next rank, so that not all members begin with the same owner.
 #pragma once
 
 #include <cstddef>
@@ -46,23 +46,24 @@ struct Operation {
   // True if some chunk may leave now, given its data and the credit.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
   protocol::FrameHeader header(protocol::FrameType type) const;
-  // Why a chunk with this header breaks a rule; empty if it breaks none: `id` becomes its chunk id.
+  // Returns why a chunk with this header breaks a rule; empty if it breaks none. `id` is then set
+  // to its chunk id.
   std::string judge(const protocol::FrameHeader& chunk, uint64_t& id) const;
   uint64_t bytes_left() const { return progress.chunks_left() * schedule.slot_bytes(); }
   // credit(): the steps that upstream may have sent by now. owes_credit(): whether that exceeds
   // `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
-  // All is sent and received, in all parts too.
+  // Whether all chunks are sent and received, also in all parts.
   bool finished() const;
-  // Elements, from the start of the tensor, that are final here. REQUIRES: an operation that may
-  // have Task::keep.
+  // Returns the number of elements, from the start of the tensor, that are final here. REQUIRES: an
+  // operation that may have Task::keep.
   uint64_t finished_elements() const;
   // It is a leg, and has the memory of the whole operation.
   bool is_leg() const { return schedule.shape().leg.has_value(); }
   bool is_one_shot() const { return schedule.row().is_one_shot(); }
-  // This operation, or its part, that receives chunks from this peer, or sends chunks to it. Null
-  // if there is none.
+  // from(): this operation or the part of it that receives chunks from `peer`. to(): this operation
+  // or the part of it that sends chunks to `peer`. Both return null if there is none.
   Operation* from(PeerId peer);
   const Operation* from(PeerId peer) const { return const_cast<Operation*>(this)->from(peer); }
   Operation* to(PeerId peer);
@@ -75,8 +76,8 @@ struct Operation {
     visit(*this);
     for (const auto& part : parts) visit(std::as_const(*part));
   }
-  // The known absent members of the reduction: this one, and the others that a frame has named. A
-  // result is here only when all are known.
+  // The absent members of the reduction that are known here: this member if it is absent, and all
+  // members that a frame has named. When a result is here, all absent members are known.
   protocol::AbsentRanks absent() const { return is_leg() ? whole->known_absent : known_absent; }
   bool may_be_absent(protocol::AbsentRanks ranks) const {
     return ranks.fit(schedule.row().reduces ? task.shape.world : 0);
@@ -89,21 +90,21 @@ struct Operation {
   const Task task;
   const Schedule schedule;
   Progress progress;
-  Owner owner;                          // of an operation in legs
-  const uint64_t serial;                // grows with each posted operation
-  uint64_t allowed = 0;                 // credit from downstream: steps that it has room for
-  uint64_t granted = 0;                 // credit announced to upstream: steps that it may send
+  Owner owner;            // of an operation in legs
+  const uint64_t serial;  // grows with each posted operation
+  uint64_t allowed = 0;   // credit from downstream: the steps that may be sent
+  uint64_t granted = 0;   // credit announced to upstream: the steps that upstream may send
   std::optional<uint32_t> credit_lane;  // lane that carries the credit to upstream
   bool queued = false;                  // it is in the SendQueue of its link
-  uint64_t announced_finished = 0;      // elements, last value announced
+  uint64_t announced_finished = 0;      // number of elements announced last
   bool announced_transferred = false;
   bool done_here = false;
   std::vector<PeerId> done_at;  // other members that have announced kDone
   bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
   bool voided = false;                               // upstream gave up in the middle of a chunk
-  protocol::AbsentRanks known_absent = task.absent;  // not of a leg
-  Operation* whole = nullptr;                        // of a part or leg
+  protocol::AbsentRanks known_absent = task.absent;  // not used in a leg
+  Operation* whole = nullptr;                        // set in a part or leg
   std::vector<std::unique_ptr<Operation>> parts;
 };
 
@@ -122,7 +123,7 @@ class OpTable {
   }
   void remove(OpKey op);
   size_t size() const { return operations_.size(); }
-  size_t pulled() const { return pulled_; }  // pulled transfers among them
+  size_t pulled() const { return pulled_; }  // number of pulled transfers
 
   auto begin() { return operations_.begin(); }
   auto end() { return operations_.end(); }
@@ -136,7 +137,7 @@ class OpTable {
     for (const auto& [key, operation] : operations_) operation.each(visit);
   }
   const Operation* find(OpKey op) const;
-  bool holds(const Operation* operation) const;  // whether the pointer leads to one of them
+  bool holds(const Operation* operation) const;  // whether it leads to an operation of the table
   void check() const;                            // asserts the invariants
 
  private:

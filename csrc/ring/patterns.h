@@ -5,29 +5,29 @@
 //    (rank - 1 - q) modulo N.
 //  - All-gather: N-1 rounds. Round q sends block (rank - q) modulo N, and receives block
 //    (rank - 1 - q) modulo N.
-//  - Broadcast: goes around the ring from the root, in one round, one block.
-//  - Transfer (send/recv, shared state): goes from its source to its destination, in one round, one
-//    block after another.
+//  - Broadcast: the tensor goes around the ring from the root, as one block in one round.
+//  - Transfer (send/recv, shared state): the blocks go from the source to the destination in one
+//    round, one block after another.
 //  - Reduce-scatter: the first N-1 rounds of an all-reduce, with the blocks numbered so that the
 //    last block that a rank receives is its own.
-//  - Reduce: goes along the ring to the root, in one round, one block. Each rank adds its tensor to
-//    the partial sum that passes.
-//  - One-shot (kOneShot, kOneShotExchange): for small tensors. It does not go around the ring. Each
-//    member sends each other one its part directly, as the one chunk of a leg (op_table.h), which
-//    lands in a scratch slot. When all parts are here, they are reduced in rank order, or stored:
-//    one hop instead of up to 2(N-1), and the same bits everywhere.
-//  - Exchange (kExchange): the same for large parts that are stored as they are: all-to-all, gather
-//    and scatter. Each part from one member to another is an operation of its own in the ring, a
-//    broadcast of two ranks (op_table.h).
-//  - Pairwise exchange (kPairwise) of two members on a wan path: does not go around the ring. In
-//    one round each member sends its whole tensor and reduces the whole tensor of the other. That
-//    moves as many bytes as two rounds of halves, but crosses the path once instead of twice, and
-//    neither direction waits for the other.
-//  - Direct all-reduce (kDirect): each member owns a share of each slice. In round 0 each other
-//    member sends the owner its part of that share; the owner adds the contributions in rank order.
-//    In round 1 it sends the result to all. So each byte makes two hops, and the bits depend on
-//    neither the ring nor the shares. The data from one member to another one is a leg: an
-//    operation of its own in the ring (op_table.h, core.cc).
+//  - Reduce: a partial sum goes along the ring to the root, as one block in one round. Each rank
+//    adds its tensor to it.
+//  - One-shot (kOneShot, kOneShotExchange): for small tensors, not around the ring. Each member
+//    sends its parts directly to the other members. A part is the only chunk of a leg (op_table.h)
+//    and lands in a scratch slot. When all parts are here, they are reduced in rank order, or
+//    stored. So the data makes one hop instead of up to 2(N-1), and all members get the same bits.
+//  - Exchange (kExchange): for large parts that are sent directly and stored as they are:
+//    all-to-all, gather and scatter. Each part from one member to another is an operation of its
+//    own in the ring, a broadcast of two ranks (op_table.h).
+//  - Pairwise exchange (kPairwise): an all-reduce of two members on a wan path, or a quantized
+//    all-reduce of two members. In one round each member sends its whole tensor and reduces the
+//    whole tensor of the other. That moves as many bytes as two rounds of halves, but the data
+//    crosses the path once instead of twice, and neither direction waits for the other.
+//  - Direct all-reduce (kDirect): each member owns a share of each slice. In round 0 each owner
+//    gets a contribution to its share from every other member, and adds the contributions in rank
+//    order. In round 1 the owner sends the result to all others. So each byte makes two hops, and
+//    the bits of the result depend on neither the ring nor the shares. The data from one member to
+//    another one is a leg: an operation of its own in the ring (op_table.h, core.cc).
 #pragma once
 
 #include <array>
@@ -50,20 +50,23 @@ enum class Pattern : uint8_t {
   kDirect
 };
 
-// The way that the bytes take.
+// How the bytes travel.
 //  - kRing: around the ring in pipelined rounds; every rank sends and receives.
 //  - kChain: from rank 0 to the last rank, in one round.
-//  - kBothWays: each of two ranks sends all that it has, in one round.
-//  - kContributions: each rank sends its part directly to each other, as a leg of two ranks.
-//  - kParts: likewise, as operations of two ranks that have memory of their own.
-//  - kOwners: from each rank directly to each owner of a share and back, as legs of two ranks.
+//  - kBothWays: each of two ranks sends its whole tensor to the other, in one round.
+//  - kContributions: each rank sends a part directly to each other rank, on a leg of two ranks.
+//  - kParts: each rank sends a part directly to each other rank, as an operation of two ranks that
+//    has memory of its own.
+//  - kOwners: from each rank directly to each owner of a share and back, on legs of two ranks.
 enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions, kParts, kOwners };
 
 // How the memory is cut into blocks.
 //  - kSliced: one tensor; each slice of it has a block for each rank.
-//  - kShared: likewise, with blocks in proportion to Shape::shares (cut.h).
+//  - kShared: one tensor, as with kSliced, but the sizes of the blocks are in proportion to
+//    Shape::shares (cut.h).
 //  - kPerRank: a block of Shape::count elements for each rank.
-//  - kWhole: one tensor, which is one block; for contributions, the largest part.
+//  - kWhole: one tensor, which is one block. In a one-shot operation, the block has the size of the
+//    largest part.
 //  - kListed: the blocks of Shape::block_bytes.
 enum class Layout : uint8_t { kSliced, kShared, kPerRank, kWhole, kListed };
 
@@ -81,11 +84,11 @@ struct PatternRow {
   // Its bytes travel as legs that share its memory. Contributions land in scratch first.
   constexpr bool in_legs() const { return by_owners() || is_one_shot(); }
   constexpr bool in_parts() const { return travel == Travel::kParts; }
-  // Each leg has one chunk, a contribution, which leaves without credit.
+  // Each leg has one chunk, a contribution, which may leave without credit.
   constexpr bool is_one_shot() const { return travel == Travel::kContributions; }
-  // The memory has a part for each member: contributions and parts.
+  // The memory has a part for each member: kContributions and kParts.
   constexpr bool has_parts() const { return is_one_shot() || in_parts(); }
-  // Passing data is reduced on its way.
+  // A rank adds its tensor to the data that it passes on.
   constexpr bool adds_on() const { return in_chain() && reduces; }
   // A landing chunk may overwrite a chunk that has not been sent yet.
   constexpr bool overtakes() const { return travel == Travel::kBothWays; }

@@ -8,16 +8,16 @@
 namespace pccl::ring {
 namespace {
 
-// Two more round trips for a chunk on a narrow lane: one for the bytes queued on the lane before
-// it, and one for its last bytes.
+// A chunk on a narrow lane needs this number of round trips in addition: one for the bytes queued
+// on the lane before it, and one for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
-// The most lanes for all parts or legs of one operation together.
+// The parts or legs of one operation use about this number of lanes, on all links together.
 constexpr uint32_t kLanesOfParts = 52;
 
-// The most lanes of a link that carry chunks of this operation at a time. The parts of an exchange,
-// and the legs of a direct all-reduce, leave on all links at once, and share the sending rate of
-// this machine. With all lanes of all links, most connections would have windows that are too small
-// to recover from a loss without a timeout.
+// Returns the largest number of lanes that may carry chunks on a link when this operation wants to
+// send. The parts of an exchange, and the legs of a direct all-reduce, leave on all links at once,
+// and share the sending rate of this machine. If all lanes of all links were used, most connections
+// would have windows that are too small to recover from a loss without a timeout.
 uint32_t lanes_for(const Operation& operation) {
   if (operation.whole == nullptr) return protocol::kLanesMax;
   return std::max(kLanesOfParts / (operation.whole->task.shape.world - 1), uint32_t{1});
@@ -26,8 +26,8 @@ uint32_t lanes_for(const Operation& operation) {
 }  // namespace
 
 // First choice: a ready, active lane without a chunk; second: a ready, active lane; third: any
-// ready lane. The search goes round-robin, because the system may still hold the last frame of a
-// lane.
+// ready lane. The search goes round-robin, because the system may not have sent the last frame of a
+// lane yet.
 std::optional<uint32_t> PeerLink::free_lane(bool for_contribution) const {
   std::optional<uint32_t> any;
   const auto count = static_cast<uint32_t>(lanes.size());
@@ -42,11 +42,11 @@ std::optional<uint32_t> PeerLink::free_lane(bool for_contribution) const {
   return any;
 }
 
-// A ready, active lane without a chunk. Call a lane narrow if its window is smaller than a chunk:
-// it needs several round trips for one. A narrow lane is used only if no other lane is free. While
-// a lane that is not narrow is sending, there is one more condition: all lanes together would need
-// longer for the rest of the queue than the narrow lane needs for one chunk. Otherwise the chunk
-// waits.
+// Returns a ready, active lane that is sending no chunk. A lane is narrow if its window is smaller
+// than a chunk: it then needs several round trips for one chunk. A narrow lane is used only if no
+// other lane is free. If a lane that is not narrow is sending, a narrow lane is used only if all
+// lanes together need longer for the rest of the queue than the narrow lane needs for one chunk. If
+// they do not, nothing is returned, and the chunk waits.
 std::optional<uint32_t> PeerLink::lane_for_chunk(const Operation& operation,
                                                  uint64_t bytes_left) const {
   const uint64_t chunk = operation.schedule.slot_bytes();
@@ -57,7 +57,7 @@ std::optional<uint32_t> PeerLink::lane_for_chunk(const Operation& operation,
   const uint32_t most = lanes_for(operation);
   const auto sends = [](const Lane& lane) { return lane.sending.operation != nullptr; };
   if (most < count && std::count_if(lanes.begin(), lanes.end(), sends) >= most) return std::nullopt;
-  const uint32_t first = most < count ? 0 : next;  // the same lanes again
+  const uint32_t first = most < count ? 0 : next;  // begin with the same lanes each time
   for (uint32_t turn = 0; turn < count; ++turn) {
     const uint32_t index = (first + turn) % count;
     const Lane& lane = lanes[index];
@@ -122,7 +122,7 @@ void PeerLink::check(const OpTable& operations) const {
                       : there.operation != landing.operation || there.chunk != landing.chunk);
     }
     PCCL_ASSERT(!landing.unexpected || landing.operation == nullptr);
-    if (landing.unexpected) continue;  // its queue looks for it
+    if (landing.unexpected) continue;  // EagerQueue::check() checks it
     PCCL_ASSERT(operations.holds(landing.operation));
     const Operation& operation = *landing.operation;
     PCCL_ASSERT(operation.task.upstream == peer && !operation.upstream_lost);

@@ -3,10 +3,11 @@
 // Invariants:
 //  (1) A lane carries one chunk at a time in each direction.
 //  (2) No chunk and no kept message lands on two lanes.
-//  (3) Chunks are in flight only on a lane on which both ends have opened this epoch. The other end
-//      may have opened a later one since.
-//  (4) The copies of contributions that may wait in a lane have no more than protocol::kEagerBytes
-//      and one contribution. The next contribution leaves as other chunks do.
+//  (3) Chunks are in flight only on lanes on which both ends have opened this epoch. The other end
+//      may have opened a later epoch since then.
+//  (4) The copies of contributions that may wait in a lane have less than protocol::kEagerBytes
+//      bytes plus one contribution. If a lane has no room, a contribution leaves without a copy, as
+//      other chunks do.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace pccl::ring {
 struct InFlightChunk {             // an in-flight chunk on a lane
   Operation* operation = nullptr;  // null: no chunk of a posted operation
   uint64_t chunk = 0;
-  // set instead for a message of an operation that is not posted here yet
+  // set instead of `operation` for a message of an operation that is not posted here yet
   std::optional<UnexpectedId> unexpected{};
   bool any() const { return operation != nullptr || unexpected; }
 };
@@ -35,8 +36,9 @@ struct PeerLink {
     Epoch open_received;  // the last Open received; may be newer than ours
     InFlightChunk landing, sending;
     uint64_t window = 0;  // bytes, see LaneWindow
-    // The eager_cost() of the copied contributions that may still wait in the lane, and of those of
-    // them that left before the chunk being sent.
+    // `copied`: the sum of eager_cost() of the contributions that were copied into the lane and may
+    // still wait there. `copied_before`: the part of `copied` that was there before the chunk being
+    // sent.
     uint64_t copied = 0, copied_before = 0;
 
     bool has_room_for_copy() const { return copied < protocol::kEagerBytes; }
@@ -50,11 +52,12 @@ struct PeerLink {
   bool is_inactive(uint32_t lane) const { return ((inactive >> lane) & 1) != 0; }
   // A lane for a small frame; nothing if no lane is ready.
   std::optional<uint32_t> free_lane() const { return free_lane(false); }
-  // A lane for a contribution. It is copied into the lane if the lane has room for a copy.
-  // Otherwise the lane sends no chunk, and sends the contribution as one.
+  // A lane for a contribution. If the lane has room for a copy, the contribution is copied into the
+  // lane. If it has no room, the lane is not sending a chunk, and sends the contribution as its
+  // chunk.
   std::optional<uint32_t> lane_for_contribution() const { return free_lane(true); }
-  // A lane for the next chunk of `operation`. `bytes_left`: the bytes that all operations have
-  // still to send on this link.
+  // A lane for the next chunk of `operation`. `bytes_left`: the bytes that all operations still
+  // have to send on this link.
   std::optional<uint32_t> lane_for_chunk(const Operation& operation, uint64_t bytes_left) const;
   void fail(std::string why, Effects& effects);
   // Revokes the landings for which `test` is true.
@@ -73,7 +76,7 @@ struct PeerLink {
   void check(const OpTable& operations) const;  // asserts the invariants
 
   const PeerId peer;
-  Epoch epoch;                // the present one of this peer
+  Epoch epoch;                // the present epoch of this peer
   bool failed = false;        // FailLink was emitted: the link is ignored until LinkDown
   bool same_machine = false;  // the peer is on this machine
   std::vector<Lane> lanes;

@@ -3,9 +3,9 @@
 // It is plain data in an Operation; RingCore alone changes it. Chunks of one operation travel on
 // several lanes at once and may overtake each other, so chunks are also unlocked out of order.
 // Invariants:
-//  (1) All chunks before a cursor have passed its stage; the chunk at the cursor has not.
-//  (2) Every chunk is taken once at most: the chunks taken from the sources, and those that wait in
-//      the heap, are not sent twice.
+//  (1) All chunks before a cursor have passed the stage of the cursor (sent, or arrived); the chunk
+//      at the cursor has not.
+//  (2) A chunk is taken at most once, from the sources or from the heap, so no chunk is sent twice.
 //  (3) A chunk that has arrived began to arrive before. A chunk in the heap has its data here and
 //      has not been sent. The first one in the heap is the first in schedule order.
 //  (4) When all chunks are sent, all were taken, and the heap is empty.
@@ -26,7 +26,8 @@ class Progress {
   // ---- Sending ----
   // From now on, a chunk that needs nothing from upstream waits until all chunks of the steps
   // before its own have arrived. No step then runs far ahead of another: a chunk that is sent is
-  // received, reduced and sent on while it is in cache. That matters where the path takes no time.
+  // received, reduced and sent on while it is in cache. That matters within one machine, where the
+  // path adds almost no delay.
   void go_in_step() { in_step_ = true; }
   // Ends go_in_step().
   void run_ahead() { in_step_ = false; }
@@ -49,14 +50,16 @@ class Progress {
   bool expects(uint64_t id) const { return (chunks_[id] & kComing) == 0; }
   void arriving(uint64_t id) { chunks_[id] |= kComing; }
   void arrived(uint64_t id);
-  // The data of a chunk that is to be sent is here, though not from upstream.
+  // The data of this chunk is here, so the chunk can be sent. RingCore calls it for data that was
+  // computed here.
   void unlock(uint64_t id);
   // All chunks before this cursor have arrived.
   const Schedule::Cursor& received_until() const { return received_until_; }
 
   bool finished() const { return sent_until_.at_end && received_until_.at_end; }
 
-  // Whether the chunk is arriving now; whether it may be leaving now.
+  // is_arriving(): the chunk is arriving now. is_here(): it has arrived. may_be_leaving(): it may
+  // be leaving now.
   bool is_arriving(uint64_t id) const { return (chunks_[id] & (kComing | kHere)) == kComing; }
   bool is_here(uint64_t id) const { return (chunks_[id] & kHere) != 0; }
   bool may_be_leaving(uint64_t id) const { return taken_ > 0 && (chunks_[id] & kSent) == 0; }

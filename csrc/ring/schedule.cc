@@ -100,7 +100,8 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
   chunk.block = block;
   const uint64_t before = sizes_.row.is_listed() ? sizes_.first_steps[block] : 0;
   chunk.slice = static_cast<uint32_t>(id / sizes_.rounds - before);
-  uint64_t start = 0, end = 0, width = sizes_.chunk_bytes;  // of the chunk; `end` of its row
+  // `start`, `width`: of the chunk. `end`: of the tensor if it is sliced, otherwise of the block.
+  uint64_t start = 0, end = 0, width = sizes_.chunk_bytes;
   if (sizes_.row.is_sliced()) {
     if (chunk.slice + 1 == sizes_.slices) width = sizes_.last_chunk_bytes;
     start = uint64_t{chunk.slice} * sizes_.shape.world * sizes_.chunk_bytes + block * width;
@@ -173,7 +174,7 @@ uint32_t Schedule::slot_sent(const Chunk& sent) const {
 uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
   if (sent.at_end) return sizes_.step_count();
   if (sizes_.row.overtakes() &&
-      !sizes_.shape.restored) {  // a late chunk would use the room of a later one
+      !sizes_.shape.restored) {  // a late chunk would save into the room of a later one
     const uint64_t both = received.at_end ? sent.step : std::min(sent.step, received.step);
     return std::min(sizes_.step_count(), both + sizes_.depth);
   }
@@ -185,7 +186,7 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
 Schedule::Eager Schedule::head(uint64_t room) const {
   const bool eager = sizes_.row.is_one_shot() || (sizes_.shape.wan && sizes_.row.eager);
   if (!eager || !sends()) return {};
-  uint64_t granted = sizes_.row.overtakes() ? sizes_.depth  // for both values of `restored`
+  uint64_t granted = sizes_.row.overtakes() ? sizes_.depth  // for any value of `restored`
                      : sizes_.row.in_legs() ? credit_of_owner(0)
                                             : credit({}, {});
   if (sizes_.standard_depth < sizes_.depth)
@@ -193,7 +194,7 @@ Schedule::Eager Schedule::head(uint64_t room) const {
   const uint64_t most = std::min(granted, sizes_.step_count());
   Eager head;
   while (head.steps < most) {
-    // Results are no eager data: the other end has posted, or there would be none.
+    // Results are not eager data: they exist only after the other end has posted the operation.
     const uint64_t chunks =
         sizes_.row.by_owners() ? 1 : std::min({head.steps + 1, sizes_.rounds, sizes_.slices});
     const uint64_t cost = head.cost + chunks * eager_cost(sizes_.slot_bytes);

@@ -17,18 +17,18 @@
 //
 // This order keeps few chunks in flight at a time. When the members are on wan paths and the tensor
 // is small, all chunks may be in flight at once. The rounds then go one after another, and a lane
-// first carries the chunk that has made the fewest rounds: each chunk makes all rounds, and the
-// last one to finish ends the operation.
+// first carries the chunk that has made the fewest rounds. Each chunk must make all rounds, and the
+// operation ends when the last chunk has made them.
 //
 // A quantized all-reduce around the ring has the same rounds. Each member adds the decoded values
 // of its own codes, and encodes the partial sum again. The codes of the result travel unchanged. So
 // all data that a rank passes on waits in scratch, as codes.
 //
 // The direct pattern has the same slices and steps with two rounds: contributions to an owner, then
-// the results. Its own schedule has no chunks; it only cuts the tensor, and gives each contribution
-// its slot. Each leg (Shape::leg) has a schedule for the chunks that take it. If one of its two
-// ranks owns nothing, the leg has one of the rounds. A leg of a one-shot operation has one chunk.
-// patterns.h lists the patterns.
+// the results. The schedule of the whole operation has no chunks; it only cuts the tensor, and
+// gives each contribution its slot. Each leg (Shape::leg) has a schedule of its own, with the
+// chunks that travel on it. If one of the two ranks of a leg owns nothing, the leg has only one of
+// the two rounds. A leg of a one-shot operation has one chunk. patterns.h lists the patterns.
 #pragma once
 
 #include <cstddef>
@@ -55,13 +55,13 @@ class Schedule {
   uint64_t block_bytes(uint32_t block) const { return sizes_.block_bytes(block); }
   uint64_t block_offset(uint32_t block) const { return sizes_.block_offset(block); }
   uint32_t chunk_bytes() const { return sizes_.chunk_bytes; }
-  // The maximum bytes of a chunk on the wire, which are also the bytes of a slot.
+  // The largest number of bytes of a chunk on the wire. It is also the size of a slot.
   uint32_t slot_bytes() const { return sizes_.slot_bytes; }
   uint64_t step_count() const { return sizes_.step_count(); }
   uint32_t depth() const { return sizes_.depth; }  // how far upstream may run ahead, in steps
 
   // sends() is false if nothing leaves this rank (last rank of a broadcast, destination of a
-  // transfer, world 1, no elements). receives() does the same for arriving chunks.
+  // transfer, world 1, no elements). receives() is false if no chunk arrives at this rank.
   bool sends() const;
   bool receives() const;
 
@@ -81,7 +81,7 @@ class Schedule {
   Cursor cursor_at(uint64_t id) const;
   Chunk chunk_sent_for(uint64_t id) const;
   Chunk chunk_received(uint64_t id) const;
-  // The id of the chunk with these marks, if the schedule has it.
+  // The id of the chunk with this round, block and slice, if the schedule has it.
   std::optional<uint64_t> find(uint16_t round, uint32_t block, uint32_t slice) const;
 
   // Chunk ids that may be sent without any received data: 0, stride, 2 x stride... below the end.
@@ -97,8 +97,9 @@ class Schedule {
   // scratch.
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
-  // Around a ring, in codes: whether the sum with a received chunk waits in scratch until it is
-  // sent. The last chunk that a rank receives of a slice goes no further.
+  // Whether this rank passes on the codes of a received chunk, or of the sum with it. They wait in
+  // scratch until they are sent. True around a ring in codes, except for the last chunk that a rank
+  // receives of a slice.
   bool passes_codes(const Chunk& received) const {
     return sizes_.recodes() && received.round + 1u < sizes_.rounds;
   }
@@ -133,8 +134,9 @@ class Schedule {
     return row().by_owners() ? uint64_t{chunk.slice} * shape().world + chunk.block : chunk.id;
   }
 
-  // The credit to grant: steps that upstream may have sent. All chunks before `sent` have left this
-  // rank, and all chunks before `received` have arrived. REQUIRES: no leg.
+  // The credit to grant: the number of steps, from the start, that upstream may send. All chunks
+  // before `sent` have left this rank, and all chunks before `received` have arrived. REQUIRES: no
+  // leg.
   uint64_t credit(const Cursor& sent, const Cursor& received) const;
 
   // ---- Legs ----
@@ -148,17 +150,17 @@ class Schedule {
   uint32_t slot_from(uint32_t rank, uint64_t slice) const;
   // The slot of this member's result in this slice. REQUIRES: holds_results().
   uint32_t slot_of_result(uint64_t slice) const;
-  // The credit to grant on a leg: the slots of the first `free` slices can be used again at its
-  // end.
+  // The credit to grant on a leg. The slots of the first `free` slices can be used again at the
+  // receiving end.
   uint64_t credit_of_owner(uint64_t free) const;
-  // Slices of the leg, from the start, that have arrived in all rounds.
+  // The number of slices, from the start, whose chunks on the leg have arrived in all rounds.
   uint64_t slices_here(const Cursor& received) const;
   // Number of elements in the first `slices` slices.
   uint64_t elements_in(uint64_t slices) const;
   // Eager data: the number of steps that may leave before downstream has granted credit, and their
-  // cost in bytes. Downstream has room for these steps from the beginning. Their cost, which counts
-  // while downstream has not posted the operation, is at most `room` (eager.h). Zero steps for a
-  // transfer, and on local paths unless the operation is one-shot.
+  // cost in bytes. Downstream has room for these steps from the beginning. Their cost is at most
+  // `room`; it counts until downstream has posted the operation (eager.h). There are no such steps
+  // for a transfer, and on local paths unless the operation is one-shot.
   struct Eager {
     uint64_t steps = 0, cost = 0;
   };

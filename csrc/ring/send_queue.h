@@ -1,7 +1,7 @@
 // SendQueue: the operations on a link that have data and may send it, by credit or as eager data,
-// and wait only for their turn. A priority queue: the oldest operation first, but one-shot
-// operations before all others, pulled transfers after them, and fillers at last. Each link has
-// one; RingCore owns it. Pure.
+// and wait only for their turn. It is a priority queue: one-shot operations come first, then all
+// other operations, then pulled transfers, and last the fillers. Within each of these classes, the
+// oldest operation comes first. Each link has one SendQueue; RingCore owns it. It is pure.
 // Invariants:
 //  (1) It holds no operation that waits for the neighbour, so no operation blocks another
 //      (docs/design.md, section 2: I3 and I5).
@@ -26,7 +26,7 @@ class SendQueue {
   Operation& pop();
   // The operation that pop() would return. REQUIRES: !empty().
   const Operation& first() const;
-  // Upper bound of the bytes that all operations in the queue have still to send.
+  // An upper bound of the bytes that all operations in the queue still have to send.
   uint64_t bytes_left() const;
   // Does nothing if the operation is not in the queue.
   void remove(Operation& operation);

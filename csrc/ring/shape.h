@@ -14,8 +14,8 @@ namespace pccl::ring {
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
   // The ring index; for a chain, the distance from its first rank: from the root (kBroadcast), from
-  // the rank after the root (kReduce), from the source (kTransfer). The rank if the bytes take no
-  // way around the ring: contributions, parts, kPairwise and kDirect.
+  // the rank after the root (kReduce), from the source (kTransfer). If the bytes do not go around
+  // the ring (one-shot operations, kExchange, kPairwise, kDirect), it is the rank in the group.
   uint32_t rank = 0;
   uint32_t world = 1;  // number of ranks; 2 for kTransfer, kPairwise
   uint64_t element_bytes = 1;
@@ -26,10 +26,10 @@ struct Shape {
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
   bool wan = false;
-  // kTransfer: smaller chunks, because other operations go before it (Task::pulled), and wait for
-  // the chunk that is being sent.
+  // kTransfer: true if other operations go before this transfer (Task::pulled). Its chunks are
+  // smaller then, because the other operations wait for the chunk that is being sent.
   bool yields = false;
-  // On wan paths: scratch in bytes, if that is more than the standard. Each member chooses for
+  // On wan paths: the bytes of scratch, if more than the standard number. Each member chooses for
   // itself.
   uint64_t scratch_bytes = 0;
   // kPairwise: true keeps all overwritten bytes until the operation ends; false keeps them only
@@ -44,16 +44,18 @@ struct Shape {
     uint32_t from = 0, to = 0;
   };
   std::optional<Leg> leg = {};
-  // Whether a leg carries contributions, because its end owns a share; and results, because its
-  // start does. In a one-shot operation each member computes its own result.
+  // contributes(): the leg carries contributions, because the rank `to` owns a share. returns():
+  // the leg carries results, because the rank `from` owns a share. A leg of a one-shot operation
+  // carries a contribution only: each member computes its own result.
   bool contributes() const { return leg && (shares.empty() || shares[leg->to] > 0); }
   bool returns() const { return leg && !shares.empty() && shares[leg->from] > 0; }
   // The inputs of the random bits, only if `format` is stochastic. The bits are the same in each
   // attempt, and do not depend on the owner of a result.
   struct Random {
-    uint64_t own = 0, result = 0;  // keys of this member's contribution, and of the results
-    uint64_t partial = 0;          // kAllReduce: key of the partial sums that this member sends
-    uint64_t first = 0;            // first element of this operation in the tensor
+    // `own`: key of this member's contribution. `result`: key of the results.
+    uint64_t own = 0, result = 0;
+    uint64_t partial = 0;  // kAllReduce: key of the partial sums that this member sends
+    uint64_t first = 0;    // first element of this operation in the tensor
   };
   Random random = {};
 };

@@ -26,11 +26,13 @@ constexpr uint64_t kChunksPerBlockWan = 64;
 // brings.
 constexpr uint64_t kChunksPerBlock = 8;
 constexpr uint64_t kChunkBytesMin = 64u << 10;
-// Scratch of one operation, for any number of ranks.
+// Chunks are cut so small that the scratch of one operation has at most this many bytes, for any
+// number of ranks, but not smaller than the minimum.
 constexpr uint64_t kScratchBytesMax = 32u << 20;
 
-// Wan paths: this much scratch limits the steps in flight, unless the shape asks for more. With
-// this much, more steps than kDepthMax would only wait.
+// On wan paths, scratch of this many bytes limits the number of steps in flight, unless the shape
+// asks for more scratch. With this scratch, at most kDepthMax steps are in flight: further steps
+// would only wait.
 constexpr uint64_t kScratchBytesWan = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
 // A pairwise exchange that is not restored: the bytes by which one direction may be ahead of the
@@ -40,8 +42,8 @@ constexpr uint64_t kEagerGrantBytes = 32u << 20;
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
-// Depends only on values that all members know, so that all cut alike. `slots`: the slots of a
-// slice.
+// Depends only on values that all members know, so that all members cut the tensor alike. `slots`:
+// the number of scratch slots that a slice needs.
 uint32_t choose_chunk_bytes(const PatternRow& row, const Shape& shape, uint64_t slots,
                             uint64_t largest_block) {
   const bool wan = shape.wan;
@@ -58,7 +60,7 @@ uint32_t choose_chunk_bytes(const PatternRow& row, const Shape& shape, uint64_t 
   }
   const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
   const uint64_t whole = std::max(round_up(largest_block, kAlignment), kAlignment);
-  if (row.is_one_shot()) return static_cast<uint32_t>(whole);  // of its slots
+  if (row.is_one_shot()) return static_cast<uint32_t>(whole);  // the size of its slots
   return static_cast<uint32_t>(std::min({std::max(several, least), most, whole}));
 }
 
@@ -77,7 +79,7 @@ Sizes::Sizes(Shape all)
   PCCL_ASSERT(!shape.leg || (row.in_legs() && shape.leg->from != shape.leg->to &&
                              (shape.leg->from == shape.rank || shape.leg->to == shape.rank)));
   lay_out();
-  if (shape.leg && row.is_one_shot()) {  // quickly, because a small operation has many legs
+  if (shape.leg && row.is_one_shot()) {  // a short way, because a small operation has many legs
     chunk_bytes = slot_bytes = static_cast<uint32_t>(round_up(total_bytes, kAlignment));
     slices = rounds = total_bytes > 0 ? 1 : 0;
     return;
@@ -85,7 +87,7 @@ Sizes::Sizes(Shape all)
   cut_blocks();
   if (shape.world == 1 || slices == 0) return;
   const uint32_t once_around = shape.world - 1;
-  if (row.is_one_shot()) return;  // its legs have its rounds
+  if (row.is_one_shot()) return;  // only its legs have rounds
   if (row.by_owners()) {
     rounds = (shape.contributes() ? 1 : 0) + (shape.returns() ? 1 : 0);
     first_round = shape.contributes() ? 0 : 1;
@@ -144,8 +146,8 @@ void Sizes::lay_out() {
   }
 }
 
-// Cuts the blocks into chunks. On wan paths the size of a chunk on the wire matters, elsewhere its
-// size in memory.
+// Cuts the blocks into chunks. On wan paths the size of a chunk on the wire matters, on other paths
+// its size in memory.
 void Sizes::cut_blocks() {
   const uint64_t width = shape.element_bytes;
   const uint64_t smaller = encoding && shape.wan ? 8 * width / encoding->bits : 1;
@@ -203,20 +205,21 @@ uint64_t Sizes::block_offset(uint32_t block) const {
 
 uint64_t Sizes::step_count() const { return rounds == 0 ? 0 : slices + rounds - 1; }
 
-// The contributions to a slice of an owner, and its result if that is held. All members count a
-// result if there are codes, so that all cut alike and a leg has the same depth at both ends.
+// An owner needs a slot for each contribution to a slice, and one more for the result if it holds
+// results. If there are codes, all members count that slot, also members that own nothing: so all
+// cut the tensor alike, and a leg has the same depth at both ends.
 uint32_t Sizes::slots_per_slice() const { return shape.world - 1 + (result_encoding ? 1 : 0); }
 
-// Received rounds whose chunks wait in a slot: all but the last in codes, otherwise those that
-// accumulate.
+// Returns the number of received rounds whose chunks wait in a slot. With codes, these are all
+// rounds but the last; without codes, the rounds that accumulate.
 uint32_t Sizes::slots_of_rounds() const {
   const uint32_t around = shape.world - 1;
   return recodes() ? 2 * around - 1 : around - 1;
 }
 
 // Slots that one step needs. The rounds of a step that wait in a slot have consecutive numbers, at
-// most slots_of_rounds() of them and at most one for each slice. So the remainder of a round,
-// divided by this result, is a slot that no other round of the step has.
+// most slots_of_rounds() of them and at most one for each slice. So the slot of a round, its number
+// modulo this result, belongs to no other round of the step.
 uint32_t Sizes::slots_per_step() const {
   if (row.in_chain()) return 1;
   return static_cast<uint32_t>(std::min<uint64_t>(slots_of_rounds(), slices));

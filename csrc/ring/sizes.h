@@ -27,9 +27,9 @@ struct Sizes {
   uint64_t step_count() const;
   // kRing: the rounds that reduce come first, then those that gather.
   uint32_t reducing_rounds() const { return row.in_ring() && row.reduces ? shape.world - 1 : 0; }
-  // Around the ring, with codes in place of elements: kAllReduce.
+  // Whether codes travel around the ring in place of elements: kAllReduce.
   bool recodes() const { return row.in_ring() && encoding && shape.world > 1; }
-  // Slots of scratch: of all rounds, of one step, and of a slice in the direct pattern.
+  // The number of scratch slots: for all rounds; for one step; for one slice of the direct pattern.
   uint32_t slots_of_rounds() const;
   uint32_t slots_per_step() const;
   uint32_t slots_per_slice() const;
@@ -40,12 +40,12 @@ struct Sizes {
   uint64_t block_stride = 0;                   // kPerRank, kWhole: bytes of a block
   uint64_t total_bytes = 0;                    // bytes of all blocks
   memory::Encoding encoding, result_encoding;  // of contributions, and of results
-  uint32_t grain_bytes = 64;                   // every chunk but the last has a multiple of it
+  uint32_t grain_bytes = 64;                   // each chunk but the last has a multiple of this
   uint32_t chunk_bytes = 64;                   // in memory
-  uint32_t slot_bytes = 64;                    // the most bytes of a chunk on the wire
+  uint32_t slot_bytes = 64;                    // largest size of a chunk on the wire
   uint32_t last_chunk_bytes = 64;              // kSliced: bytes of a chunk in the last slice
-  uint32_t depth = kDepth;                     // steps of scratch
-  uint32_t standard_depth = kDepth;  // without Shape::scratch_bytes: all members have that much
+  uint32_t depth = kDepth;                     // number of steps that scratch has room for
+  uint32_t standard_depth = kDepth;  // `depth` without Shape::scratch_bytes; no member has less
   uint64_t rounds = 0;               // 0: nothing is sent at all
   uint64_t slices = 0;               // kListed: chunks of all blocks
   Cut cut;                           // kShared

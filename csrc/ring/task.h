@@ -10,13 +10,14 @@
 
 namespace pccl::ring {
 
-// The bytes that pass directly between this member and another one. Bytes and digest are the same
-// at both ends, unless the members disagree: then the digests differ, too.
+// The bytes that pass directly between this member and another one. Both ends have the same number
+// of bytes and the same digest. If the two members disagree about the bytes, their digests differ,
+// too.
 struct Part {
   PeerId peer{};
-  uint64_t to = 0, from = 0;  // bytes; 0: nothing passes
+  uint64_t to = 0, from = 0;  // bytes sent to the peer, and received from it
   uint64_t digest_to = 0, digest_from = 0;
-  uint64_t handle_to = 0, handle_from = 0;  // kExchange: of their memory, given by the Engine
+  uint64_t handle_to = 0, handle_from = 0;  // kExchange: of the memory; the Engine sets them
 };
 
 // An operation as the ring needs it. `handle` identifies its memory in the Engine.
@@ -32,18 +33,18 @@ struct Task {
   // kDirect has them too, but only their peers matter.
   std::vector<Part> parts{};
   bool keep = false;  // OpProgressed is emitted for it
-  // The destination of a transfer asks for it: its credit carries `what`, and the source posts the
-  // other end when it gets that credit (Requested). A pulled transfer yields to all other
-  // operations on its link.
+  // The destination of a pulled transfer asks the source for it: the credit of the destination
+  // carries `what`. When the source gets this credit (Requested), it posts its end of the transfer.
+  // A pulled transfer yields to all other operations on its link.
   bool pulled = false;
   uint32_t what = 0;
-  // It only fills the link: it yields to all others, to pulled transfers too.
+  // A filler: it yields to all other operations on its link, also to pulled transfers.
   bool filler = false;
   // This member, if it is absent from the reduction.
   protocol::AbsentRanks absent = {};
 };
 
-// The shape of a part of an exchange that has this shape.
+// Returns the shape of one part of an exchange. `exchange`: the shape of the whole exchange.
 inline Shape shape_of_part(const Shape& exchange, uint64_t bytes, bool sends) {
   return {.pattern = Pattern::kBroadcast,
           .rank = sends ? 0u : 1u,
@@ -53,8 +54,8 @@ inline Shape shape_of_part(const Shape& exchange, uint64_t bytes, bool sends) {
           .wan = exchange.wan};
 }
 
-// The shape of a leg of an operation that has this shape. `part`: the bytes of a one-shot
-// operation that take the leg.
+// Returns the shape of one leg. `whole`: the shape of the whole operation. `part`: in a one-shot
+// operation, the bytes that travel on the leg.
 inline Shape shape_of_leg(const Shape& whole, uint32_t from, uint32_t to, uint64_t part = 0) {
   Shape shape = whole;
   shape.leg = {from, to};

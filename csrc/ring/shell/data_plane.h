@@ -21,7 +21,7 @@ class DataPlane {
     std::function<void(DataEvent)> on_event;
     std::function<void(const std::string&)> on_warning;  // for the log
   };
-  // `loop`: of the owner, which ends it after this object.
+  // `loop` belongs to the owner, which ends the loop after this object.
   DataPlane(link::DriverOptions options, const Callbacks& callbacks, net::LoopShare& loop,
             std::shared_ptr<memory::Pool> pool);
 
@@ -35,7 +35,7 @@ class DataPlane {
  private:
   net::LoopShare& loop_;
   Engine engine_;
-  link::LinkDriver links_;  // last, because its lanes use the engine
+  link::LinkDriver links_;  // last member: it ends first, because its lanes use the engine
 };
 
 }  // namespace pccl::ring
