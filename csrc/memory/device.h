@@ -1,8 +1,8 @@
 // Device: an accelerator with memory of its own. It copies between its memory and pinned memory of
-// the host, hashes its memory, and reports when that is done. It works in the background, on
-// streams that nothing else uses: one for each direction, and one for work that waits for no mark.
-// Any thread may call it; for Staging, the caller's thread calls pinned() and mark(), and the
-// thread that watches the copies calls the rest.
+// the host, hashes its memory, and reports when a copy or a hash is done. It works in the
+// background, on streams that nothing else uses: one for each direction, and one for work that
+// waits for no mark. Any thread may call it; for Staging, the caller's thread calls pinned() and
+// mark(), and the thread that watches the copies calls the rest.
 // Failure: a Status with the error text of the device. After a failed copy the content of its
 // target is undefined.
 // It knows no dtype, no operation and no verdict.
@@ -28,7 +28,8 @@ class DeviceMemory {
 class DeviceBytes : public DeviceMemory {
  public:
   virtual size_t size() const = 0;
-  // It keeps the whole alive. REQUIRES: offset + bytes <= size().
+  // Returns a part of this memory. The part keeps the whole memory alive. REQUIRES: offset + bytes
+  // <= size().
   virtual std::shared_ptr<DeviceMemory> part(size_t offset, size_t bytes) const = 0;
 };
 using DeviceBytesPtr = std::shared_ptr<DeviceBytes>;
@@ -51,11 +52,13 @@ class DeviceEvent {
 // The state hashes (csrc/memory/state_hash.h) that a device computes.
 class DeviceHashes : public DeviceEvent {
  public:
-  // In the order of the memory. REQUIRES: reached() has returned true.
+  // The hashes, in the order of the list given to Device::hash(). REQUIRES: reached() has returned
+  // true.
   virtual std::vector<uint64_t> values() = 0;
 };
 
-// One part of a copy, in either direction. Both sides have the same bytes in the same order.
+// One part of a copy, in either direction. Both sides have the same number of bytes, in the same
+// order.
 struct DeviceCopy {
   std::shared_ptr<DeviceMemory> device;
   std::span<std::byte> host;
@@ -66,21 +69,21 @@ using DeviceEventPtr = std::shared_ptr<DeviceEvent>;
 class Device {
  public:
   virtual ~Device() = default;
-  // kSystem if there is none left; the message shows the requested size.
+  // Returns pinned memory; kSystem if no memory is left. The message shows the requested size.
   virtual Result<std::unique_ptr<PinnedMemory>> pinned(size_t bytes) = 0;
   // Whether the work that this thread gives to the device is recorded into a graph, and not run.
   virtual bool capturing() = 0;
-  // The end of the work that this thread has given to the device so far.
+  // Returns the point after all work that this thread has given to the device so far.
   virtual Result<DeviceEventPtr> mark() = 0;
-  // Begin to copy after `mark` is reached; without a mark, at once. All memory stays valid until
-  // the returned event is reached. On failure nothing is being copied any more.
+  // Begin to copy after `mark` is reached; without a mark, at once. The caller keeps all memory
+  // valid until the returned event is reached. If they return a failure, no copy runs any more.
   virtual Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark,
                                           const DeviceCopies& copies) = 0;
   virtual Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark,
                                          const DeviceCopies& copies) = 0;
-  // Begins at once to hash each of `what`. All memory, and the returned object, stay valid until
-  // the hashes are done. Null: this device cannot hash. On failure nothing is being hashed any
-  // more.
+  // Begins at once to hash each of `what`. The caller keeps all memory, and the returned object,
+  // until the hashes are done. Returns null if this device cannot hash. If it returns a failure, no
+  // hash is computed any more.
   virtual Result<std::unique_ptr<DeviceHashes>> hash(const std::vector<DeviceBytesPtr>& what) = 0;
 };
 

@@ -18,7 +18,7 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
-// How elements travel. Nothing: as they are in memory, little-endian.
+// How elements travel. An empty Encoding: as they are in memory, little-endian.
 using Encoding = std::optional<Quantization>;
 
 // The encodings of the contributions and of the result of an all-reduce. With contributions of 4
@@ -26,12 +26,12 @@ using Encoding = std::optional<Quantization>;
 Encoding encoding_of_contributions(const WireFormat& format);
 Encoding encoding_of_result(const WireFormat& format);
 
-// Every chunk but the last of a tensor has a multiple of this many elements: whole blocks of both
-// encodings.
+// The number of elements in every chunk of a tensor but the last is a multiple of this number. So a
+// chunk has whole blocks of both encodings.
 uint32_t grain_of(const WireFormat& format);
 
-// Bytes on the wire of elements that begin with a block and have `bytes` bytes in memory, `width`
-// each.
+// Returns the number of bytes on the wire of some elements. They have `bytes` bytes in memory,
+// `width` bytes each, and begin with a block of codes.
 uint32_t wire_bytes(const Encoding& encoding, uint32_t bytes, uint64_t width);
 
 }  // namespace pccl::memory

@@ -1,6 +1,6 @@
-// PlainFloatMode: round to nearest even with subnormals, while it lives, whatever mode the thread
-// had (torch.set_flush_denormal, or a library linked with -ffast-math). The destructor sets the
-// thread's own mode again.
+// PlainFloatMode: while an object of this class exists, the thread rounds to nearest even and uses
+// subnormals. The thread may have had another mode before (torch.set_flush_denormal, or a library
+// linked with -ffast-math). The destructor sets that mode again.
 #pragma once
 
 #include <cstdint>

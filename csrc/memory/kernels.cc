@@ -69,8 +69,8 @@ template <typename Op>
 PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, Averaging averaging) {
   auto x = (Vector<float, kWideBytes>)_mm256_cvtph_ps(a);
   auto y = (Vector<float, kWideBytes>)_mm256_cvtph_ps(b);
-  // A barrier: a compiler that optimizes across it can compare before it widens, one element at a
-  // time.
+  // A barrier. Without it, a compiler may compare before it widens, and then compares one element
+  // at a time.
   asm("" : "+x"(x), "+x"(y));
   Op::apply(x, y, averaging);
   unify_nan<float>(x);
@@ -101,7 +101,7 @@ PCCL_WIDE void wide_float16(std::byte* to, const std::byte* a, const std::byte* 
 
 // --- The choice of the code for each call --------------------------------------------------------
 
-// An element type, for either width.
+// Each of these is an element type; Family is its family for vectors of kBytes bytes.
 template <typename T>
 struct WholeOf {
   template <size_t kBytes>

@@ -16,8 +16,8 @@
 //     numbers is finite: rounding never turns a smaller sum into a larger one, and with kMembersMax
 //     contributors or fewer even the largest number does not overflow (the tests try all). The
 //     error is at most contributors x u x the mean of the magnitudes (u is 2^-11 for float16, 2^-8
-//     for bfloat16), plus as many smallest subnormals as there are contributors. If only p of n
-//     count, the subnormals are n / p times as many.
+//     for bfloat16), plus the smallest subnormal times the number of contributors. If only p of n
+//     contributors count in the average, this last term is n / p times as large.
 //   - A NaN in either operand gives NaN, in MIN and MAX too: always the positive quiet NaN without
 //     payload. -0 and +0 are equal, so MIN and MAX keep the first operand.
 //   - A bool is true if its byte is not 0; results are 0 or 1 (csrc/base/dtype.h).
@@ -33,8 +33,9 @@
 
 namespace pccl::memory {
 
-// A reduction of one tensor of each of `contributors` members. `absent` of them give zeros, and do
-// not count in an average: it divides by the others, or by 1. Only AVG depends on the two numbers.
+// A reduction of one tensor from each of `contributors` members. `absent` members of these give
+// zeros, and do not count in an average: an average divides by the number of the other members, but
+// at least by 1. Only AVG depends on the two numbers.
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;

@@ -35,7 +35,7 @@ using Block = Vector<uint32_t, kBlockBytes>;  // raw bytes
 
 // The numbers that AVG needs; the other reduce operations use none of them.
 struct Averaging {
-  float factor_a = 1, factor_b = 1;  // 16-bit floats; powers of two
+  float factor_a = 1, factor_b = 1;  // of the operands, for 16-bit floats; powers of two
   float divisor = 1;                 // of the last step
 };
 
@@ -110,7 +110,7 @@ struct AndDivide {
 };
 
 // The last step of AVG for integers. `T`: the type of an element; the vectors are unsigned, so that
-// their sum wraps around. The quotient has a type that has every divisor, which an int8_t has not.
+// their sum wraps around. The division uses a type that can hold every divisor; an int8_t cannot.
 template <typename T>
 struct SumAndDivide {
   template <typename V>

@@ -5,7 +5,8 @@
 // bytes during the last operations (kTurns to 2 x kTurns operations). A large tensor therefore does
 // not hold its memory for ever.
 // Failure: take() returns null and take_slabs() returns false when the system has no memory.
-// Slabs: the share of one operation: a row of bytes that is contiguous within each slab.
+// Slabs: the memory that one operation has from the pool. It is a row of bytes, which is contiguous
+// within each slab.
 #pragma once
 
 #include <array>
@@ -25,7 +26,8 @@ class Pool {
   static constexpr size_t kSmallestBytes = 4096;
   static constexpr uint64_t kIdleBytes = uint64_t{64} << 20;
   static constexpr uint32_t kTurns = 64;
-  // The page prefaulter touches fresh slabs ahead of use from this size on, in bytes.
+  // If a call takes at least this many bytes of fresh slabs, the page prefaulter touches them
+  // before they are used.
   static constexpr uint64_t kPrefaultedBytesMin = uint64_t{16} << 20;
 
   Pool() = default;
@@ -33,13 +35,14 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // At least `bytes` bytes, aligned to 64, with arbitrary contents. Null if the system has no
-  // memory. REQUIRES: 0 < bytes <= kSlabBytes.
+  // Returns at least `bytes` bytes, aligned to 64, with arbitrary contents. Returns null if the
+  // system has no memory. REQUIRES: 0 < bytes <= kSlabBytes.
   std::byte* take(size_t bytes);
   // Appends `count` slabs of kSlabBytes to `slabs`. If the system has not enough memory, appends
   // nothing and returns false.
   bool take_slabs(uint64_t count, std::vector<std::byte*>& slabs);
-  // Returns memory to the pool. REQUIRES: memory from take(bytes), or a slab and kSlabBytes.
+  // Returns memory to the pool. REQUIRES: `memory` is from take(bytes), or it is a slab and `bytes`
+  // is kSlabBytes.
   void give(std::byte* memory, size_t bytes);
   // Counts an operation that has begun. Memory that no operation has needed for a while goes back
   // to the system.

@@ -9,7 +9,7 @@
 
 namespace pccl::memory {
 
-// A pool buffer that grows: as large as its largest request so far.
+// A pool buffer that grows. It is as large as the largest request to fit() so far.
 class ScratchBuffer {
  public:
   explicit ScratchBuffer(Pool& pool) : pool_(&pool) {}

@@ -21,12 +21,13 @@ namespace {
 using namespace vector;
 
 constexpr uint16_t kNanScale = 0x7fc0;
-// A float whose last place is 1. Adding it rounds a number below 2^22 to an integer, to even.
+// The last bit of this float has the value 1. Adding the float to a number below 2^22 rounds the
+// number to the nearest integer, and a tie to even.
 constexpr float kRounder = 0x1.8p23f;
 constexpr int32_t kRounderBits = 0x4b400000;
 
 constexpr size_t kFloatsMax = Quantization::kBlockMax;
-// Room behind a block: the last word may have less than 8 elements, and the last vector less than
+// Room behind a block: the last word may have fewer than 8 elements, and the last vector fewer than
 // 16 words.
 constexpr size_t kPadding = 32;
 using Buffer = float[kFloatsMax + kPadding];
@@ -41,8 +42,8 @@ float scale_of(Affine affine) { return std::bit_cast<float>(uint32_t{affine.scal
 
 // ---- Elements as floats -------------------------------------------------------------------------
 
-// Copies a vector, or the part of one that is there. The compiler makes one instruction of a copy
-// of known size.
+// Copies a whole vector, or `bytes` bytes if there are fewer. The size of a whole vector is known
+// when this is compiled, so one instruction copies it.
 template <size_t kBytes>
 PCCL_INLINE void copy(void* to, const void* from, size_t bytes) {
   if (bytes >= kBytes) {
@@ -117,8 +118,9 @@ PCCL_INLINE T greatest(const Vector<T, kBytes>& v) {
   }
 }
 
-// `x` has floats, in whole vectors. The zero point of a block that is rounded at random is rounded
-// up: then no code is below 0.
+// Returns the scale and the zero point of a block. `x` points to its floats, padded to whole
+// vectors. If the block is rounded at random, its zero point is rounded up, so that no code is
+// below 0.
 template <size_t kBytes, bool kRandom>
 PCCL_INLINE Affine affine_of(const std::byte* x, size_t elements, int levels) {
   using Floats = Vector<float, kBytes>;
@@ -158,14 +160,15 @@ PCCL_INLINE void draw(const Draws& draws, size_t at, uint32_t part, Block<kBytes
                       Block<kBytes>& b) {
   static constexpr uint32_t kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   read(a, kLane);
-  a += static_cast<uint32_t>(draws.word + at);  // no carry: a block has a power of two words
+  a += static_cast<uint32_t>(draws.word + at);  // no carry: a block has 2^n words
   b = Block<kBytes>{};
   b += static_cast<uint32_t>(draws.word >> 32) << 1 | part;
   threefry(draws.key, a, b);
 }
 
-// From 2^-16 - 1/2 to 1/2 - 2^-16, evenly. A sum with a number below 2^8 that was an integer, or
-// between two of them, is still rounded to one of them.
+// Turns 16 random bits into a number from 2^-16 - 1/2 to 1/2 - 2^-16, evenly distributed. Added to
+// an integer below 2^8, the shift does not change its rounding. Added to a number between two
+// integers, the sum is rounded to one of these two.
 template <size_t kBytes>
 PCCL_INLINE void to_shift(const Block<kBytes>& bits, Vector<float, kBytes>& shift) {
   using Floats = Vector<float, kBytes>;
@@ -175,15 +178,15 @@ PCCL_INLINE void to_shift(const Block<kBytes>& bits, Vector<float, kBytes>& shif
 // The output for a block: its codes, the numbers that they decode to, or both.
 enum class Makes { kCodes, kNumbers, kBoth };
 
-// The factor of codes. If the scale is not finite, all products are the positive quiet
-// NaN, whatever scale was sent.
+// Returns the factor that codes are multiplied by. If the scale is not finite, all products are the
+// positive quiet NaN, whatever scale was sent.
 float factor_of(Affine affine) {
   return (affine.scale & 0x7f80) == 0x7f80 ? std::bit_cast<float>(uint32_t{kNanScale} << 16)
                                            : scale_of(affine);
 }
 
-// How many numbers of the vector at word `at` are elements of the block. The first number is the
-// element with index `element`. kWhole: the block has no padding, and each vector is full.
+// Returns how many numbers of the vector at word `at` are elements of the block. The first number
+// is the element with index `element`. kWhole: the block has no padding, and each vector is full.
 template <size_t kBytes, bool kWhole>
 PCCL_INLINE size_t count_of(size_t element, size_t at, size_t words, size_t elements) {
   if constexpr (kWhole) return kBytes / 4;
@@ -191,8 +194,8 @@ PCCL_INLINE size_t count_of(size_t element, size_t at, size_t words, size_t elem
 }
 
 // Element k * words + i is in word i, at bit k * kBits. So a shift turns a vector of elements into
-// one of words. Calls put(element, count, vector) with the decoded values of the codes. `x` has
-// floats.
+// one of words. Calls put(element, count, vector) with the decoded values of the codes. `x` points
+// to floats.
 template <size_t kBytes, int kBits, bool kWhole, bool kRandom, Makes kMakes>
 PCCL_INLINE void encode_block(const std::byte* x, size_t elements, size_t words, Affine affine,
                               const Draws& draws, std::byte* codes, auto& put) {
@@ -330,7 +333,8 @@ struct Input {
   const Rounding& rounding;
 };
 
-// A block that is not whole is the last one, or tiny, and takes the narrowest vectors.
+// The last block, or a tiny block, may not fill whole vectors of this width. It is encoded with the
+// narrowest vectors.
 template <size_t kBytes, int kBits, bool kRandom, Makes kMakes>
 PCCL_INLINE void encode(const Input& input, auto& sink) {
   const auto& [how, dtype, from, stretch, row, rounding] = input;
@@ -523,10 +527,11 @@ PCCL_DEFINE_CODEC(Widest, PCCL_WIDEST, 64);
 #endif
 #undef PCCL_DEFINE_CODEC
 
-// The most floats of a vector: as many as a block has words.
+// Returns the largest number of floats that a vector may have: the number of words of a block.
 size_t vector_of(const Quantization& how) { return how.bits == 16 ? 16 : words_of(how, how.block); }
 
-// Calls run(a codec), the fastest of this machine for vectors of at most `floats` floats.
+// Calls run(codec) with the fastest codec of this machine whose vectors have at most `floats`
+// floats.
 void with_codec(size_t floats, const auto& run) {
   const PlainFloatMode mode;
 #if PCCL_X86

@@ -1,5 +1,5 @@
-// quantize: floats as 8 or 4 bits. Elements are cut into blocks of neighbours, counted from the
-// start of the tensor, and each block has a scale and a zero point of its own:
+// quantize: encodes floats as 8 or 4 bits. Elements are cut into blocks of neighbours, counted from
+// the start of the tensor, and each block has a scale and a zero point of its own:
 //
 //   lo = min(0, least element), hi = max(0, greatest element), L = 2^bits - 2
 //   scale = hi * (1 / L) - lo * (1 / L), rounded up to a bfloat16;  zero = rint(-lo / scale)
@@ -27,8 +27,8 @@
 //
 // Plain functions over memory of any alignment. They allocate nothing and may be called from any
 // thread. The error of an element is at most (1 + 2^-14) * scale / 2, and scale is at most
-// (hi - lo) / L * (1 + 2^-7), or (hi - lo) if there is no scale. Rounded at random, the error is at
-// most twice as large.
+// (hi - lo) / L * (1 + 2^-7). If all elements of a block decode to 0, the error is at most hi - lo.
+// With rounding at random, the error is at most twice as large.
 #pragma once
 
 #include <cstddef>
@@ -39,50 +39,53 @@
 
 namespace pccl::memory {
 
-// Bytes on the wire of `elements` elements that begin with a block.
+// Returns the number of bytes on the wire of `elements` elements that begin with a block.
 uint64_t quantized_bytes(const Quantization& how, uint64_t elements);
 
-// A part of a row of elements that are encoded together. It begins and ends with a block, or ends
-// with the row.
+// A part of a row of elements; a row is encoded as a whole. A stretch begins with a block. It ends
+// with a block or with the row.
 struct Stretch {
   size_t row = 0;    // elements of the row
-  size_t first = 0;  // element of the row
-  size_t count = 0;
+  size_t first = 0;  // index of the first element of the stretch
+  size_t count = 0;  // elements of the stretch
 };
 constexpr Stretch whole(size_t row) { return {row, 0, row}; }
 
 // How numbers are rounded to codes: to nearest, or at random. Random bits depend on `key` and on
 // the place of an element in its tensor (csrc/memory/threefry.h). If a whole block has W words,
-// element k * w + i of block b takes part k % 4 of the 64 bits that the counter c = b * W + i and
-// the part p = k / 4 give: counter words c mod 2^32 and 2 * (c / 2^32) + p. A bfloat16 is always
-// rounded to nearest.
+// element k * w + i of block b has the counter c = b * W + i and the number p = k / 4. The counter
+// words c mod 2^32 and 2 * (c / 2^32) + p give 64 random bits, and the element uses 16 of them: the
+// 16 bits with number k % 4. A bfloat16 is always rounded to nearest.
 struct Rounding {
   bool random = false;
   uint64_t key = 0;
   uint64_t first = 0;  // first element of the row in the tensor; begins a block
 };
 
-// Writes the codes of a stretch, whose elements are at `from`, to their place in the codes of the
-// row, which begin at `row`. REQUIRES: is_quantizable(dtype).
+// Encodes a stretch. `from` points to its elements; `row` points to the whole encoded row. The
+// codes are written to their place in the row. REQUIRES: is_quantizable(dtype).
 void quantize(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
               std::byte* row, const Rounding& rounding = {});
 
-// Writes the codes of a stretch, and their decoded values to `to`, which may be `from`.
+// Encodes a stretch into `row`, and writes the decoded values of the codes to `to`. `to` may be
+// equal to `from`.
 void quantize_both(const Quantization& how, const float* from, Stretch stretch, std::byte* row,
                    float* to, const Rounding& rounding = {});
 
-// Writes the decoded values of a stretch's codes, or adds them to `sum`; makes no codes. If `dtype`
-// is float32, `to` may be `from`. REQUIRES: is_quantizable(dtype).
+// Compute the decoded values of the codes that a stretch would have, and write no codes.
+// set_quantized() writes the values to `to`; add_quantized() adds them to `sum`. If `dtype` is
+// float32, `to` may be equal to `from`. REQUIRES: is_quantizable(dtype).
 void set_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
                    float* to, const Rounding& rounding = {});
 void add_quantized(const Quantization& how, DType dtype, const std::byte* from, Stretch stretch,
                    float* sum, const Rounding& rounding = {});
 
-// Writes the elements of a stretch to `to`, rounded to `dtype`. REQUIRES: is_quantizable(dtype).
+// Decodes a stretch of the encoded row `row`. Writes its elements to `to`, rounded to `dtype`.
+// REQUIRES: is_quantizable(dtype).
 void dequantize(const Quantization& how, DType dtype, const std::byte* row, Stretch stretch,
                 std::byte* to);
 
-// sum += the elements of a stretch.
+// sum += the decoded elements of a stretch of the encoded row `row`.
 void add_dequantized(const Quantization& how, const std::byte* row, Stretch stretch, float* sum);
 
 // sum /= divisor.

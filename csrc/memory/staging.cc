@@ -91,7 +91,8 @@ Staging::News Staging::poll() {
   return news;
 }
 
-// A verdict "committed" may come first if no member needs the data; then the copies in follow.
+// The verdict "committed" may come before the copies out are done, if no member needs the data. The
+// copies in then follow at once.
 void Staging::copies_out_done(const Status& status, News& news) {
   enter(State::kStaged);
   failure_ = status;

@@ -35,7 +35,7 @@ class Staging {
   ~Staging();
 
   // ---- Before begin() ----
-  // Memory of the host for the operation; valid until this object is gone.
+  // Returns pinned memory for the operation; it is valid until this object is destroyed.
   Result<std::span<std::byte>> pin(size_t bytes);
   // add_out(): a copy that is made before the operation. add_in(): a copy that is made after it.
   void add_out(DeviceCopy copy) { out_.push_back(std::move(copy)); }
@@ -46,17 +46,17 @@ class Staging {
   // ---- After begin() ----
   // Whether the operation has to wait for the first news of poll().
   bool parked() const { return state_ == State::kCopyingOut; }
-  // The verdict. REQUIRES: called once.
+  // Gives the verdict to this object. REQUIRES: called once.
   void end(bool committed);
   struct News {
-    // The copies out are done, or have failed. Only of an operation without a verdict.
+    // The copies out are done, or have failed. Set only if there is no verdict yet.
     std::optional<Status> staged;
     // The operation has committed, and the copies in are done, or have failed.
     std::optional<Status> finished;
   };
   // Checks the progress of the device, and starts the next work.
   News poll();
-  // Whether poll() can have news before end() is called.
+  // True if poll() has no news until end() is called.
   bool waits_for_verdict() const { return state_ == State::kStaged && !verdict_; }
   bool over() const { return state_ == State::kOver; }
   State state() const { return state_; }
@@ -71,10 +71,10 @@ class Staging {
   bool begun_ = false;
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
   DeviceCopies out_, in_;
-  DeviceEventPtr mark_;          // the work of the caller before the operation
+  DeviceEventPtr mark_;          // the end of the caller's work before the operation
   DeviceEventPtr event_;         // the end of the copies that run
-  std::optional<bool> verdict_;  // committed
-  Status failure_;               // of the copies out
+  std::optional<bool> verdict_;  // true: committed; false: failed
+  Status failure_;               // the result of the copies out
 };
 
 }  // namespace pccl::memory

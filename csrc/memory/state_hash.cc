@@ -20,8 +20,8 @@ constexpr size_t kLanes = 32;
 constexpr size_t kRowBytes = kLanes * sizeof(uint64_t);
 constexpr size_t kTileBytes = 64 * kRowBytes;
 static_assert(StateHasher::kUnitBytes == kTileBytes);
-// The least number of tiles (1 MiB) that a thread team hashes: for fewer, waking the team costs
-// more than the work.
+// A thread team hashes data of at least this number of tiles (1 MiB). For fewer tiles, waking the
+// team costs more than the work.
 constexpr size_t kParallelTiles = 64;
 
 constexpr uint32_t kTurn1 = 0x9E3779B1u;
@@ -142,7 +142,7 @@ PCCL_WIDE inline __m256i column(const uint64_t (&rows)[4][4], size_t at) {
 }
 
 // The hashes of four entries that have one tile each. The end of each hash is a chain of steps that
-// wait for each other, so the four chains share their vectors.
+// wait for each other, so the four chains are computed together, in the same vectors.
 PCCL_WIDE void wide_hash_four(const Four& entries, std::array<uint64_t, 4>& hashes) {
   static constexpr Lanes kStart = first_lanes(0);
   alignas(32) uint64_t lane[4][4];
@@ -200,7 +200,7 @@ PCCL_WIDEST inline __m512i widest_settle(__m512i s) {
   return widest_mix(widest_mix(widest_mix(s)));
 }
 
-// Takes `count` rows into the lanes, and brings `next`, which has as many rows, into the cache.
+// Takes `count` rows into the lanes. Brings `next`, the same number of rows, into the cache.
 PCCL_WIDEST inline void widest_take_rows(WidestLanes& lane, const std::byte* rows, size_t count,
                                          const std::byte* next) {
   const std::byte* const end = rows + count * kRowBytes;
@@ -235,8 +235,8 @@ PCCL_WIDEST uint64_t widest_tile_value(std::span<const std::byte> tile, uint64_t
   return settle(merge_lanes(lanes, kWidestBytes / sizeof(uint64_t) / 2));
 }
 
-// See wide_hash_four(). In the end each entry has two words of a vector, which are equal. The
-// entries of `next` are hashed after these: they come from memory meanwhile.
+// See wide_hash_four(). At the end, each entry has two equal words of a vector. The entries of
+// `next` are hashed after these entries: they are brought into the cache meanwhile.
 PCCL_WIDEST void widest_hash_four(const Four& entries, const Four& next,
                                   std::array<uint64_t, 4>& hashes) {
   static constexpr Lanes kStart = first_lanes(0);
@@ -332,7 +332,7 @@ std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>
   std::vector<uint64_t> hashes(entries.size());
   std::vector<size_t> small;
   small.reserve(entries.size());
-  [[maybe_unused]] size_t small_bytes = 0;  // OpenMP decides by it
+  [[maybe_unused]] size_t small_bytes = 0;  // for the condition of the OpenMP loop below
   [[maybe_unused]] const Vectors how = vectors();
   for (size_t at = 0; at < entries.size(); ++at) {
     const std::span<const std::byte> entry = entries[at];

@@ -48,7 +48,7 @@ std::vector<uint64_t> state_hashes(const std::vector<std::span<const std::byte>>
 
 class StateHasher {
  public:
-  // Bytes of a unit. Every piece but the last is a multiple of it.
+  // The size of every piece but the last is a multiple of this number of bytes.
   static constexpr size_t kUnitBytes = 16384;
   void add(std::span<const std::byte> piece);
   uint64_t value() const;
@@ -59,9 +59,10 @@ class StateHasher {
   uint64_t bytes_ = 0;
 };
 
-// The sum of the values of the tiles of a part of the data, which begins at byte `offset` of it.
-// The sums of all parts, in any order, give the hash of the whole (hash_of_sum). REQUIRES: `offset`
-// is a multiple of StateHasher::kUnitBytes, and so is the size of the part unless it is the last.
+// Returns the sum of the values of the tiles of one part of the data. The part begins at byte
+// `offset` of the data. The sums of all parts, added in any order, give the hash of the whole
+// (hash_of_sum). REQUIRES: `offset` is a multiple of StateHasher::kUnitBytes, and so is the size of
+// the part unless it is the last.
 uint64_t state_sum(std::span<const std::byte> part, uint64_t offset);
 uint64_t hash_of_sum(uint64_t sum, uint64_t bytes);
 
