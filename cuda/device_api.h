@@ -36,7 +36,7 @@ struct pccl_cuda_span {
   uint64_t bytes;
 };
 
-// Returns the bytes that each of the two workspaces of a call needs.
+// Returns the number of bytes of each of the two workspaces that a call with `count` spans needs.
 PCCL_CUDA_FUNCTION size_t pccl_cuda_hash_workspace(size_t count);
 
 // Hashes `count` spans. The list may be freed when the call returns; the data and both workspaces
@@ -59,12 +59,12 @@ struct pccl_cuda_expf_counts {
   uint64_t nan;
   uint64_t inf;
   uint64_t finite;
-  uint64_t bits_sum;  // of the bits of all results
-  uint64_t bits_xor;  // likewise; 32 bits
+  uint64_t bits_sum;  // the sum of the bits of all results, each taken as a number of 32 bits
+  uint64_t bits_xor;  // their exclusive or
 };
 
-// Computes expf for `count` floats: for those whose bits are `first`, `first` + 1, and so on. It
-// adds up the results in `*counts`, which is memory of the device.
+// Computes expf for `count` floats: for those whose bits are `first`, `first` + 1, and so on. The
+// counts and sums of the results are written to `*counts`, which is memory of the device.
 PCCL_CUDA_FUNCTION int pccl_cuda_expf_check(uint64_t first, uint64_t count,
                                             struct pccl_cuda_expf_counts* counts, int device,
                                             void* stream);

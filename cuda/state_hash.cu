@@ -1,8 +1,8 @@
 // The kernel of the state hash. csrc/memory/state_hash.h defines the hash; its words (tile, row,
 // lane, turn, mix, merge, settle) are the names here. A lane of a tile is a thread, so a row is one
-// coalesced load of a warp. A warp takes a tile, adds its value to a register, and continues with
-// the tile that is as many tiles further as there are warps. At the end of a span, one atomic
-// addition brings the register into the span's sum.
+// coalesced load of a warp. With W warps, each warp takes every W-th tile, and adds the values of
+// its tiles in a register. At the end of a span, one atomic addition adds the register to the
+// span's sum.
 
 #include <cuda_runtime.h>
 
@@ -31,9 +31,9 @@ constexpr Word kHighHalf = 0xFFFFFFFF00000000u;
 
 constexpr unsigned kBlockThreads = 256;
 constexpr unsigned kBlockTiles = kBlockThreads / kLanes;  // tiles that a CUDA block takes at a time
-// On an H200, these two are the best for tensors that are not aligned, and 2 % slower than the best
-// for the others (tests/gpu/README.md).
-constexpr unsigned kProcessorBlocks = 4;  // resident blocks of a multiprocessor; there are no more
+// On an H200, these two values are the fastest for tensors that are not aligned. For aligned
+// tensors, they are 2 % slower than the fastest values (tests/gpu/README.md).
+constexpr unsigned kProcessorBlocks = 4;  // blocks per multiprocessor, all resident
 constexpr unsigned kBatch = 8;            // rows that a thread loads before it uses the first one
 
 // One span of a call. Its tiles have the numbers from `first_tile` on among all tiles of the call.
@@ -102,7 +102,7 @@ __device__ __forceinline__ void take_rows(Word& lane, const std::byte* from, uns
 }
 
 // The value of the tile at `data`. Each thread of the warp has a lane; the value is valid in thread
-// 0. `bytes` are left in the span.
+// 0. `bytes`: the bytes of the span from `data` on.
 template <bool kAligned>
 __device__ __forceinline__ Word tile_value(const std::byte* data, Word bytes, Word tile,
                                            unsigned thread) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ Word tile_value(const std::byte* data, Word bytes, Wo
   if (bytes >= kTileBytes + sizeof(Word)) {
     take_rows<kAligned>(lane, from, kTileRows);
   } else {
-    // If the last row has bytes that may not be loaded as words, it goes byte by byte.
+    // Rows with bytes that may not be loaded as words are read byte by byte.
     const Word readable = kAligned || bytes < sizeof(Word) ? bytes : bytes - sizeof(Word);
     const auto rows = static_cast<unsigned>(readable / kRowBytes);
     take_rows<kAligned>(lane, from, rows);
@@ -176,7 +176,7 @@ Word* sums_of(void* workspace, size_t count) {
   return reinterpret_cast<Word*>(static_cast<Entry*>(workspace) + count);
 }
 
-// Writes the table into a workspace. Returns the number of all tiles.
+// Writes the entries and zero sums into a workspace. Returns the number of all tiles.
 Word fill(void* workspace, const pccl_cuda_span* spans, size_t count) {
   auto* entries = static_cast<Entry*>(workspace);
   Word* sums = sums_of(workspace, count);

@@ -140,7 +140,8 @@ void LinkCore::continue_dial(PeerId peer) {
   stop_exploring(peer);
 }
 
-// Whether the next address may be tried now. If another peer's turn is first, this one queues up.
+// Whether the next address may be tried now. If it is another peer's turn, this peer joins the
+// queue.
 bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
   PCCL_ASSERT(dial.begun < dial.tried.size());
   const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
@@ -193,8 +194,8 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   lane.credential = dial.credential;
   lane.address = text(lane.at);
   dial.attempts.push_back(id);
-  // All addresses together take no longer than a single one. An address that worked before has all
-  // of that time: TCP sends a lost SYN again after 1 s and 3 s.
+  // All addresses together take no longer than a single address would. An address that worked
+  // before has all of that time: TCP sends a lost SYN again after 1 s and 3 s.
   const size_t further = dial.tried.size() - 1;
   const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
   PCCL_ASSERT(parts > 0);
@@ -282,8 +283,9 @@ void LinkCore::end_dial(PeerId peer) {
 
 // ---- Connections from other processes, and hellos ----
 
-// The dialler learns the answer a round trip sooner than it would after Accepted. While we dial the
-// same peer, the dialler has to wait: each side could take the connection of the other.
+// Answers before Accepted, so that the dialler gets the answer a round trip sooner. While we dial
+// the same peer, its connection is not answered yet: otherwise each side could accept the
+// connection of the other.
 void LinkCore::on(const Proven& event) {
   PCCL_ASSERT(keys_.required());
   const auto& [identity, serial, further] = event.shown;

@@ -2,7 +2,7 @@
 // decides which of two simultaneous connections stays, opens further lanes, and finds dead links.
 // It is pure: it has no socket, clock or thread. The data plane's shell owns it and drives it with
 // sockets; the simulator drives it with simulated wires. Only `step` changes its state. `deadline`
-// returns the time of the next step; only Tick has a timer of the owner.
+// returns when the next step with TimePassed is due. The owner has a timer of its own for Tick.
 //
 // Typical events and effects:
 //   dialling side:   Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up
@@ -15,18 +15,21 @@
 //      get a Close too, which does nothing.
 //   3. A peer that is to be reached and has no link is being dialled, or waits for its turn, or a
 //      retry is due. A peer that has a link is not dialled.
-//   4. Each lane has one place: it is an attempt, or it crosses one, or it is up on its link, or it
-//      is opening there. Each of these implies its phase, its peer and its serial number.
+//   4. Each lane has exactly one place: an attempt to dial a peer, the crossing connection of such
+//      an attempt, a lane of a link that is up, or a further lane that such a link opens. The place
+//      determines the phase, the peer and the serial number of the lane.
 //   5. The serial number of a link shows which side has dialled it. The serial number of an attempt
 //      or of a crossing connection exceeds every serial number known to be dead.
-//   6. At most one peer at a time is explored, and it has an attempt under way.
+//   6. At most one peer at a time is explored (its further addresses are tried), and an attempt to
+//      reach it is under way.
 //   7. Only a link that is up is checked for liveness.
-//   8. The narrowest path sets the limit for accepted connections.
-//   9. If the run is secured, a link that is up has a credential, which names both ends
-//      and the side that has dialled, and each of its lanes has proven it.
-//  10. A lane that is up and was silent for the whole timeout is no longer here.
-//  11. A proof that may be a copy changes nothing but the answer to that connection, and the number
-//      of further lanes that are still allowed. A copy of a first lane's proof is refused as soon
+//   8. The segments of accepted connections have the limit of the narrowest path.
+//   9. If the run is secured, a link that is up has a credential. The credential names both ends
+//      and the side that has dialled. Each lane of the link has proven it.
+//  10. When a lane is silent for the whole timeout, its link goes down. So no lane that is up was
+//      silent for the whole timeout.
+//  11. A proof that may be a copy has only two effects: its connection may be answered, and fewer
+//      further lanes are then still allowed. A copy of the proof of a first lane is refused as soon
 //      as the original, or a later proof of the same dialler, was completed and followed by a valid
 //      hello. A wrong hello uses up no serial numbers.
 // Failures:
@@ -35,7 +38,7 @@
 //     dialled it, the attempt has failed.
 //   - If a lane fails or its keepalive timer expires, its link goes down and is reported. The core
 //     does not dial it again by itself: the master decides.
-//   - A second link of a peer is refused. The first link is then probed, and goes down if it does
+//   - A second link of a peer is refused. The first link then gets a ping, and goes down if it does
 //     not answer.
 //   - If both sides dial at the same time, the peer with the higher id answers the other's
 //     connection only after its own attempts have failed.
@@ -47,8 +50,9 @@
 // first one fails, or if it is private and does not answer quickly. They are tried two at a time,
 // and for one peer at a time, so that no other program can make this peer scan a network. A peer is
 // reported only after all its addresses have failed; then they are tried again. If an address that
-// worked before accepts a connection and closes it, the round ends at once, at most four times
-// until the link is up: the peer checks its old link, and the other addresses would only cost time.
+// worked before accepts a connection and closes it, the round ends at once: the peer is checking
+// its old link, and the other addresses would only cost time. Rounds end in this way at most four
+// times until the link is up.
 #pragma once
 
 #include <cstdint>
@@ -113,11 +117,12 @@ class LinkCore {
   void check() const;
 
  private:
-  // Attempts to reach one peer at the same time.
+  // At most this number of attempts to reach one peer are under way at a time. An attempt at an
+  // address that worked before does not count.
   static constexpr size_t kAttemptsMax = 2;
-  // The most rounds that end because an address that worked before closes the connection. The other
-  // end closes new connections while it checks whether its link to us is alive, which takes this
-  // many ticks at most.
+  // At most this number of rounds end early because an address that worked before closes the
+  // connection. The other end closes new connections while it checks whether its link to us is
+  // alive. That check takes kLooks ticks at most.
   static constexpr int kClosedRoundsMax = protocol::LivenessCheck::kLooks + 1;
 
   using Lane = LaneState;
@@ -130,11 +135,11 @@ class LinkCore {
     uint32_t dead_serial = 0;
     size_t begun = 0;                         // number of addresses tried in this round
     std::vector<ConnectionId> attempts = {};  // attempts under way; two at most
-    // connection from the other side: its hello is here, ours has not left
+    // the connection that the other side has dialled: its hello is here, our hello has not left
     std::optional<ConnectionId> crossing = {};
     std::string why = {};                 // errors of this round
     LinkFault fault = LinkFault::kOther;  // of the address that the master named first
-    Instant more_at = {};                 // when the others are tried, too, even without a failure
+    Instant more_at = {};                 // when the other addresses are tried, too
     std::optional<Instant> retry = {};    // when the next round begins
     int closed_rounds = 0;                // rounds that count for kClosedRoundsMax
     std::optional<protocol::LaneCredential> credential = {};
@@ -210,7 +215,7 @@ class LinkCore {
   bool outranks(PeerId peer) const { return identity_.self > peer; }
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
   void on_hello_of_accepted(ConnectionId id);
-  // The fate of a connection of a peer that has dialled us.
+  // How this peer treats a connection that another peer has dialled.
   enum class Choice : uint8_t {
     kRefuse,
     kCheckLink,  // refuse it, and find out whether the link that is up is alive
@@ -241,7 +246,7 @@ class LinkCore {
   void check_queues() const;
   std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
   void check_choices() const;
-  void check_closed(const Effects& effects, size_t first) const;  // Close of this step
+  void check_closed(const Effects& effects, size_t first) const;  // the Close effects of this step
 
   const Options options_;
   Identity identity_;
@@ -259,7 +264,7 @@ class LinkCore {
   std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
-  // Connections that were answered after their Proven. They are not up, and perhaps not accepted
+  // Connections that were answered after their Proven. Neither Accepted nor Failed has followed
   // yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up

@@ -104,7 +104,8 @@ void LinkCore::check_queues() const {
   }
 }
 
-// No step finds a lane by its id once it is not in `lanes_`, so it is not mentioned again.
+// A lane that was closed is no longer in `lanes_`. So no step finds it by its id, and no effect
+// mentions it again.
 void LinkCore::check_closed(const Effects& effects, size_t first) const {
   for (size_t i = first; i < effects.size(); ++i) {
     const Close* const close = std::get_if<Close>(&effects[i]);

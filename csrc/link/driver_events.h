@@ -28,7 +28,7 @@ struct Listening {
 struct LinkChanged {
   protocol::LinkReport report;
 };
-struct RateMeasured {  // the link's rate from here, while only the network limited it
+struct RateMeasured {  // the rate of sending on a link, while only the network limited it
   protocol::LinkRate link;
 };
 using DriverEvent = std::variant<Listening, LinkChanged, RateMeasured>;

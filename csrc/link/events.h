@@ -26,7 +26,7 @@ struct ConnectionId {
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
 
-// The fields of a hello that describe this peer, and the rest of what Welcome says about the run.
+// The fields of a hello that describe this peer, and further values of the run from Welcome.
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
@@ -49,11 +49,11 @@ struct Dial {
 struct AcceptWith {  // the master was restarted and has made new keys
   AcceptingKey key;
 };
-struct Forget {  // ends the peer's link, which is reported, and stops dialling
+struct Forget {  // ends the link of the peer, reports that, and stops dialling
   PeerId peer;
 };
 // A Connect succeeded. SendHello follows. If the run is secured, a handshake comes before the hello
-// leaves, and Failed if it fails: the other end has not proven that it has the key.
+// leaves. Failed follows if the handshake fails: the other end has not proven that it has the key.
 struct Connected {
   ConnectionId lane;
 };
@@ -63,8 +63,8 @@ struct Refused {  // a Connect failed: there is no connection
   LinkFault fault = LinkFault::kOther;
 };
 // Comes only if the run is secured. Another process has connected, and has shown a proof that it
-// has the key of this identity. The proof may be a copy. Accepted follows when it is complete, or
-// Failed.
+// has the key of this identity. The proof may be a copy. Accepted follows when the proof is
+// complete and the first frame is here; Failed follows if the connection ends before.
 struct Proven {
   ConnectionId lane;  // from new_lane()
   protocol::LaneIntroduction shown;
@@ -91,7 +91,7 @@ struct PongReceived {
   ConnectionId lane;
   uint64_t number = 0;
 };
-// The fate of the first large packets of a lane.
+// Shows whether the first large packets of a lane arrive.
 struct Progress {
   ConnectionId lane;
   uint32_t segment = 0;  // maximum TCP segment size in bytes
@@ -142,7 +142,7 @@ struct SmallerHelped {
   ConnectionId lane;
   uint32_t segment = 0;
 };
-struct NarrowPathGone {  // after SmallerHelped: the peer at the other end of that path is forgotten
+struct NarrowPathGone {  // after SmallerHelped: this peer, at the end of that path, is forgotten
   PeerId peer;
 };
 // Sends a hello. As the answer to a Proven it leaves before Accepted, so that the dialler gains a
@@ -183,7 +183,7 @@ using Effects = std::vector<Effect>;
 struct Options {
   Duration wan_rtt_min = protocol::kWanRttMin;
   uint32_t lanes = 0;      // per link between neighbours; 0: as many as pay
-  uint32_t lanes_max = 1;  // most lanes of a link that the process can afford, with two neighbours
+  uint32_t lanes_max = 1;  // lanes of a link that the process can afford, with two neighbours
 };
 
 }  // namespace pccl::link

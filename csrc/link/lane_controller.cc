@@ -10,7 +10,8 @@
 namespace pccl::link {
 namespace {
 
-// Intervals in use after which a lane has reached its full rate. An interval is a few round trips.
+// A lane has reached its full rate when it was in use for this number of intervals. An interval is
+// a few round trips.
 constexpr uint32_t kIntervalsToSettle = 2;
 constexpr uint32_t kIntervalsToJudge = 2;
 constexpr uint32_t kIntervalsToCompare = 3;
@@ -18,15 +19,16 @@ constexpr uint32_t kIntervalsToCompare = 3;
 // lost much, and need this many intervals to recover.
 constexpr uint32_t kIntervalsToRecover = 8;
 constexpr uint32_t kBackOffMax = 256;
-// The fewest lanes that the controller chooses. With fewer lanes, each loss costs a large part of
-// the bytes in flight.
+// The controller chooses at least this number of lanes. With fewer lanes, each loss costs a large
+// part of the bytes in flight.
 constexpr uint32_t kFewest = 4;
-// The intervals after which more lanes are tried although the path queues: the queue may be in the
-// other direction, and may not last for ever.
+// After this number of intervals, more lanes are tried although the path queues: the queue may be
+// in the other direction, and may not last for ever.
 constexpr uint32_t kQueuedForLong = 64;
-// RTT for each lane at the start. In all measurements, one flow with the buffers of a stock host
-// carried a tenth of the capacity of a path across an ocean. It carries more on a shorter path,
-// because its recovery from a loss takes a number of round trips. More lanes than a path needs cost
+// The number of active lanes at the start is the RTT divided by this time, but at least kFewest and
+// at most kMostAtFirst. In all measurements, one flow with the buffers of a stock host carried a
+// tenth of the capacity of a path across an ocean. One flow carries more on a shorter path, because
+// its recovery from a loss takes a number of round trips. More lanes than a path needs cost
 // processor time, and fill the queue of the path.
 constexpr Duration kRttPerLane = std::chrono::milliseconds(4);
 constexpr uint32_t kMostAtFirst = 16;
@@ -78,7 +80,7 @@ void LaneController::idle_in_a_deep_queue(uint32_t up) {
 bool LaneController::held_by_buffers(uint32_t up) {
   if (fixed_ || wanted_ >= up) return false;
   if (trial_.instead_of > wanted_) take_back_trial(false);
-  trial_ = {};  // a trial of more lanes has succeeded
+  trial_ = {};  // if a trial of more lanes was under way, it has succeeded
   wanted_ = std::min(2 * wanted_, up);
   recent_.clear();
   choose(up);
@@ -120,7 +122,7 @@ bool LaneController::judge(uint64_t rate, CongestionSignal signal) {
   PCCL_ASSERT(trial_.instead_of > 0 && trial_.instead_of != wanted_);
   const bool was_for_more = wanted_ > trial_.instead_of;
   const uint32_t intervals = ++trial_.intervals;
-  // The result is clear, even if the lanes have not reached their full rate yet.
+  // In these two cases the result is clear, even if the lanes have not reached their full rate yet.
   const bool given_up = was_for_more ? signal.lossy && rate < trial_.rate_before
                                      : intervals > 1 && rate * 10 < trial_.rate_before * 9;
   const bool clear =
@@ -161,14 +163,14 @@ void LaneController::consider(uint64_t rate, uint32_t usable, CongestionSignal s
   remember(rate);
   const uint32_t needed = signal.free() && !has_queued_ ? 1 : kIntervalsToCompare;
   if (recent_.size() < needed) return;
-  const bool free = without_queue_ >= needed;  // not only because of a trial of the other side
+  const bool free = without_queue_ >= needed;  // not only during a trial of the other side
   if ((free || without_more_ >= kQueuedForLong) && more_.left == 0 && used < usable) {
     const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
     const uint32_t further = free ? used : std::max(used / 4, 1u);
     begin(std::min(used + further, usable), sum / recent_.size());
   } else if (signal.queued && fewer_.left == 0 && used > kFewest) {
-    // The best interval is the standard. Otherwise the link would lose a lane whenever chance
-    // favours fewer lanes.
+    // Fewer lanes are compared with the best interval. With the mean, the link would lose a lane
+    // whenever chance favours fewer lanes.
     begin(std::max(used - used / 4, kFewest), *std::max_element(recent_.begin(), recent_.end()));
   }
 }

@@ -6,12 +6,12 @@
 //      tried. A change that pays is kept.
 //   2. If nothing is lost either, the path is free. More lanes are then tried without delay, again
 //      and again, until the path queues for the first time.
-//   3. A trial costs speed. If it brings less, it is soon rejected.
-//   4. A lane that is much slower than the others is excluded: a receiver that waits for its chunk
-//      waits for all chunks.
+//   3. If the link carries less during a trial, the trial is soon rejected.
+//   4. A lane that is much slower than the others is excluded: a receiver must wait for the chunk
+//      on that lane, although all other chunks are here.
 //   5. A rejected trial is repeated after a growing back-off, because networks change.
 // Invariants:
-//   1. An excluded lane is inactive. An inactive lane has not been in use for any interval.
+//   1. An excluded lane is inactive. An inactive lane has 0 intervals in use (`used_for_`).
 //   2. A trial changes the number of lanes. If that number is fixed, there is no trial.
 //   3. A change of the number of lanes begins a new comparison.
 #pragma once
@@ -31,8 +31,8 @@ class LaneController {
  public:
   // Number of active lanes at the start, for a path of which only the RTT is known.
   static uint32_t first(Duration rtt);
-  // `first`: number of active lanes, as far as that many are up. `fixed`: the number never changes,
-  // but much slower lanes are still excluded.
+  // `first`: number of active lanes; if fewer lanes are up, all of them are active. `fixed`: the
+  // number never changes, but much slower lanes are still excluded.
   explicit LaneController(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {
     PCCL_ASSERT(first > 0);
   }
@@ -72,14 +72,15 @@ class LaneController {
     uint32_t intervals = 0;
     uint64_t rates = 0;  // sum over the intervals that count
   };
-  // Back-off: intervals until the same change is tried again. It grows after each rejected trial.
+  // Back-off. `left`: intervals until the same change may be tried again. `after`: the value that
+  // `left` gets when a trial ends without success; each rejected trial doubles it.
   struct BackOff {
     uint32_t left, after;
   };
 
   bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
-  // true: the trial is over, and its lanes stay
+  // Returns true if the trial is over and its number of lanes stays.
   bool judge(uint64_t rate, CongestionSignal signal);
   void take_back_trial(bool in_vain);
   void consider(uint64_t rate, uint32_t usable, CongestionSignal signal);
@@ -91,7 +92,7 @@ class LaneController {
   uint32_t wanted_;
   protocol::LaneBits inactive_ = 0;
   protocol::LaneBits slow_ = 0;  // excluded lanes
-  // Intervals in use, at most kIntervalsToSettle.
+  // By lane: the intervals in use, counted up to kIntervalsToSettle.
   std::array<uint8_t, protocol::kLanesMax> used_for_{};
   std::array<uint8_t, protocol::kLanesMax> slow_intervals_{};  // slow intervals in a row
   std::array<uint16_t, protocol::kLanesMax> left_out_for_{};   // intervals since the exclusion
@@ -99,8 +100,8 @@ class LaneController {
   std::vector<uint64_t> recent_;  // rates of the latest intervals since the last trial
   BackOff more_{1, 4}, fewer_{48, 48};
   uint32_t without_more_ = 0;                   // intervals since the last trial of more lanes
-  uint32_t without_queue_ = 0;                  // intervals in a row
-  bool has_queued_ = false, has_lost_ = false;  // once or more; has_lost_: heavily
+  uint32_t without_queue_ = 0;                  // intervals in a row without a queue
+  bool has_queued_ = false, has_lost_ = false;  // a queue was seen; heavy loss was seen
   std::vector<uint64_t> sorted_;
 };
 

@@ -19,7 +19,8 @@ void LaneCounts::learnt(PeerId peer, uint32_t lanes) {
 }
 
 uint32_t LaneCounts::open(Duration rtt) const {
-  // The process can afford lanes_max for each of two neighbours; more neighbours share them.
+  // The process can afford lanes_max for each of two neighbours; more neighbours share the same
+  // number of lanes.
   const size_t neighbours = std::max<size_t>(neighbours_.size(), 2);
   const auto most =
       static_cast<uint32_t>(std::max(size_t{2} * options_.lanes_max / neighbours, size_t{1}));

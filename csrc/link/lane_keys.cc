@@ -15,7 +15,8 @@ void LaneKeys::accept_with(const AcceptingKey& key) {
   if (!keys_.empty() && key.incarnation <= keys_.back().incarnation) return;
   keys_.push_back(key);
   if (keys_.size() > kKeysMax) keys_.pop_front();
-  // A credential is useless once the key of its incarnation is forgotten.
+  // A credential is useless once the key of its incarnation is forgotten. So a gone peer need not
+  // be remembered longer than that key.
   std::erase_if(order_, [this](PeerId peer) {
     const bool over = gone_.at(peer) < keys_.front().incarnation;
     if (over) gone_.erase(peer);

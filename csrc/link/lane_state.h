@@ -20,9 +20,9 @@ struct LaneState {
   Phase phase = Phase::kConnecting;
   bool dialled = false;
   PeerId peer;                  // none: an accepted connection whose hello is not valid yet
-  uint32_t serial = 0;          // until its hello: as the dialler has proven it; 0: unknown
+  uint32_t serial = 0;          // before its hello: the number that was proven; 0: unknown
   bool further = false;         // likewise
-  bool answered_early = false;  // after its Proven
+  bool answered_early = false;  // our hello left after its Proven
   bool same_machine = false;    // the other end is on this machine
   Duration rtt{0};
   Endpoint at;          // the address that was dialled

@@ -1,4 +1,4 @@
-// NarrowPaths: the peers with a link that ended without progress, and the segments that help
+// NarrowPaths: the peers with a link that ended without progress, and a SegmentChoice for each
 // (segment_choice.h). It is pure, and LinkCore owns it.
 // Invariant: the limit for accepted connections is the limit of the narrowest path. TCP accepts no
 // limit for an established connection, and a listener does not know who will connect. The other end

@@ -25,8 +25,8 @@ constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
 // A rate is known after this many intervals. One alone may be an exception.
 constexpr size_t kIntervalsForRate = 3;
-// The time for which the unsent bytes of the lanes must last until the sender is woken up. A sender
-// that shares its core is woken up much sooner.
+// The unsent bytes of the lanes last for this time: until then, the sender must be woken up. A
+// sender that shares its core is woken up much sooner.
 constexpr Duration kUnsentTime = std::chrono::milliseconds(20);
 constexpr uint64_t kUnsentMin = 16u << 10;
 
@@ -138,7 +138,8 @@ void PathMonitor::interval_over(const Sample& before, const Sample& after) {
   controller_.interval(rates, signal);
 }
 
-// If the buffers were the limit for most of the time, the network can carry more.
+// An interval does not count if the buffers were the limit for most of the time: the network can
+// then carry more.
 void PathMonitor::note_rate(const Sample& before, const Sample& after, uint64_t rate) {
   Duration busy{0}, held{0};
   for (size_t index = 0; index < after.paths.size(); ++index) {
@@ -151,8 +152,8 @@ void PathMonitor::note_rate(const Sample& before, const Sample& after, uint64_t 
   highest_rate_ = std::max(highest_rate_, this->rate());
 }
 
-// Follows the highest rate so far: with the present rate, a limit that slows a lane down would
-// lower itself.
+// Depends on the highest rate so far. If it depended on the present rate, a limit that slows a lane
+// down would lower the rate, and then the limit itself.
 uint64_t PathMonitor::unsent_max() const {
   if (highest_rate_ == 0) return 0;
   const double bytes = static_cast<double>(highest_rate_) * to_seconds(kUnsentTime);
@@ -166,7 +167,7 @@ uint64_t PathMonitor::rate() const {
   return sorted[sorted.size() / 2];
 }
 
-// Whether the loss is higher than a wan path commonly has.
+// Whether more packets were lost than is common on a wan path.
 bool PathMonitor::loses(const Sample& before, const Sample& after) {
   PCCL_ASSERT(before.paths.size() == after.paths.size());
   uint32_t sent = 0, again = 0;
@@ -188,10 +189,10 @@ bool PathMonitor::can_grow(const Sample& sample) const {
   return balance > 0;
 }
 
-// Queueing delay: the median RTT of the active lanes, less the RTT without a queue. It does not
-// show the direction of the queue. As RTT without a queue it takes the maximum, over the active
-// lanes, of each lane's minimum RTT: a system that paces the first window of a connection sets the
-// later timestamps too late, and one lane's minimum can then be half of the real RTT.
+// Returns the queueing delay: the median RTT of the active lanes, minus the RTT without a queue. It
+// does not show the direction of the queue. Each active lane has a minimum RTT; the RTT without a
+// queue is the largest of these. The reason: a system that paces the first window of a connection
+// sets the later timestamps too late, and one lane's minimum can then be half of the real RTT.
 Duration PathMonitor::queue(const Sample& sample) const {
   PCCL_ASSERT(sample.paths.size() == lanes_.size());
   std::vector<Duration> rtts;

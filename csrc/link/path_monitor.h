@@ -3,12 +3,12 @@
 // PathMonitor belongs to the peer loop.
 //
 // It cuts the time in which only the network limits the link into intervals of a few round trips.
-// It needs
-// no interval to find that the buffers of the lanes are the limit: the system counts that time for
-// each lane. On a link to another machine without a wan path it finds the rate alone.
+// It needs no interval to find that the buffers of the lanes are the limit: the system counts that
+// time for each lane. On a local path to another machine, it only finds the rate.
 // Invariants:
 // 1. At least one lane is active.
-// 2. An interval has a sample of every lane: it ends when a lane comes up.
+// 2. The sample at the start of an interval has every lane. When a lane comes up, the interval is
+//    given up.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +38,15 @@ class PathMonitor {
 
   // REQUIRES: `lane` outlives this, and was not added before.
   void add(Carrier& lane);
-  // A chunk has left on this lane, and the next one may have begun. True: an interval is over, and
-  // inactive() may have changed.
+  // A chunk has left on this lane, and the next chunk may have begun. Returns true if an interval
+  // is over: inactive() and rate() may have changed.
   bool chunk_sent(const Carrier& lane, Instant now);
   // One bit for each inactive lane, in the order of add().
   protocol::LaneBits inactive() const { return controller_.inactive(); }
   // Number of active lanes for the next link to the same peer.
   uint32_t lanes_wanted() const { return controller_.wanted(); }
   // Bytes per second that arrive at the other end while only the network limits the lanes: the
-  // median of the last intervals without a limit by a buffer. 0: not known yet.
+  // median of the last intervals in which no buffer was the limit. 0: not known yet.
   uint64_t rate() const;
   // Upper bound for unsent bytes in a lane's socket: small enough for urgent data, large enough to
   // bridge the sender's wake-up. 0: not known yet.
@@ -81,11 +81,11 @@ class PathMonitor {
   // to send.
   std::optional<Sample> interval_;
   Instant sampled_at_;                        // time of the last check of buffers
-  Duration busy_before_{0}, held_before_{0};  // of all lanes, at the last answer
+  Duration busy_before_{0}, held_before_{0};  // sums of all lanes, at the last result
   Instant idle_at_;                           // when an idle lane was last counted
   int idle_intervals_ = 0;                    // in a row
   std::vector<uint64_t> rates_;               // of the last intervals, kIntervalsForRate at most
-  uint64_t highest_rate_ = 0;                 // that rate() has had
+  uint64_t highest_rate_ = 0;                 // the highest rate() so far
 };
 
 }  // namespace pccl::link

@@ -24,15 +24,15 @@ class Port {
   // Withdraws the chunk being sent. Its payload is not touched after this returns, and chunk_sent()
   // is not called for it. The next send_chunk() may follow at once.
   virtual void withdraw() = 0;
-  // Revokes the landing of the reader on this lane. It is not touched after this returns.
+  // Revokes the landing on this lane. The memory of the landing is not touched after this returns.
   virtual void revoke() = 0;
   // Bytes that congestion control allows in flight on this lane; 0: unknown, treated as no limit.
   virtual uint64_t window() const { return 0; }
   virtual bool same_machine() const { return false; }  // the other end is on this machine
 };
 
-// The receiving half: the FrameReader of the lane feeds it. It gets no pings: the owner of the lane
-// answers them.
+// The receiving half of a lane. It gets the frames and chunks that arrive on the lane. It gets no
+// hellos, pings or pongs: the owner of the lane handles these.
 class LaneSink : public net::FrameSink {
  public:
   virtual void chunk_sent() = 0;  // the port has sent its chunk entirely
@@ -42,11 +42,11 @@ class LaneSink : public net::FrameSink {
 class LaneUser {
  public:
   virtual ~LaneUser() = default;
-  // The first frame of a lane to this peer, if it is to leave before lane_up(), which then gets its
-  // epoch as `opened`.
+  // Returns the first frame for a lane to this peer; nothing if there is none. The caller may send
+  // the frame before lane_up(). It then passes the epoch of the frame to lane_up() as `opened`.
   virtual std::optional<net::FrameHeader> open_frame(PeerId peer) const = 0;
   // Adds a lane to a peer; the first lane brings the link up. The sink is valid until
-  // link_down(peer) returns; the port must be valid as long.
+  // link_down(peer) returns. The port must also be valid until then.
   virtual LaneSink& lane_up(PeerId peer, Port& port, Epoch opened = {}) = 0;
   virtual void link_down(PeerId peer) = 0;  // removes all its lanes
   // These lanes get no further chunk from us; all others are active.

@@ -34,8 +34,8 @@ class SegmentChoice {
       return;
     }
   }
-  // A full packet of a connection with this limit has arrived. True once: if the limit had been
-  // lowered, and that has helped.
+  // A full packet of a connection with this limit has arrived. Returns true if the limit had been
+  // lowered, and that has helped. It returns true only once.
   bool arrived(uint32_t segment) {
     in_a_row_ = 0;
     smallest_failed_ = false;

@@ -20,15 +20,16 @@ class Serials {
   // The last number that is known of this peer's connections, or of our own. `dead`: connections of
   // the peer up to this number are dead.
   uint32_t last(PeerId peer, uint32_t dead) const;
-  // The number of a connection to this peer that we have made. `higher`: our id is the higher one.
+  // Returns the number for a new connection that we have made to this peer. `higher`: our id is
+  // higher than the id of the peer.
   uint32_t next(PeerId peer, uint32_t dead, bool higher);
   // The reason why `serial` cannot be the number of a connection of a peer whose last number is
   // `last`; empty if it can. `by_higher`: the side with the higher id has dialled it.
   static std::string refusal(uint32_t serial, uint32_t last, bool by_higher);
   // The dialler has completed a proof for its first lane `serial`, and has sent a valid hello.
   void completed(PeerId dialler, uint32_t serial);
-  // Whether the dialler has completed a proof for this connection or for a later one: its numbers
-  // only grow.
+  // Whether the dialler has completed a proof for this connection or for a later one. The numbers
+  // of a dialler only grow.
   bool is_used(const protocol::LaneIntroduction& shown) const;
   void forget(PeerId peer);
 

@@ -13,11 +13,11 @@ using net::FrameType;
 
 namespace {
 
-// Bytes that the socket of a contended lane may hold: two chunks. With the system's own limit, a
-// few MiB, 64 MiB among four ranks on two cores take 6 % longer.
+// Bytes that the socket of a contended lane may hold: two chunks. With the system's own limit (a
+// few MiB), an operation with 64 MiB among four ranks on two cores takes 6 % longer.
 constexpr uint32_t kHeldBytesContended = 512u << 10;
 
-// Why the connection has failed, as far as others learn it.
+// The fault that is reported to others for an error of the connection.
 LinkFault fault_of(Code code) {
   if (code == Code::kProtocol) return LinkFault::kAnotherProgram;
   return code == Code::kAuthentication ? LinkFault::kAnotherPeer : LinkFault::kOther;

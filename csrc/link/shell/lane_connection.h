@@ -31,8 +31,8 @@ class LaneConnection : public Port, public Carrier, public net::FrameSink {
   // `dialled`: this peer opened the connection, so an answer to its hello comes first.
   LaneConnection(net::Loop& loop, net::Channel channel, bool dialled, Callbacks callbacks);
 
-  // `congestion` names the congestion control; empty: chosen by the path. Returns a warning if the
-  // system refuses it.
+  // Prepares the lane for its path. `congestion` names the congestion control; empty: the path
+  // decides. Returns a warning if the system refuses it.
   std::string tune(net::PathClass rtt, const std::string& congestion);
   // `contended`: the ring has more than two ranks. If no network is between the ranks, they then
   // share cores, and data that waits long in a socket is out of cache when it is read. Call it

@@ -16,16 +16,16 @@ namespace {
 // Room for pending connections of all members at once. Honest peers send their hello within a round
 // trip, so the oldest connection is closed first.
 constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
-// The most pending connections of one network. All members may share one address, and two of them
-// open all their lanes at once.
+// At most this number of connections from one network are pending. All members may share one
+// address, and two of them open all their lanes at once.
 constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * protocol::kLanesMax;
 // Limit of pending connections when the application has few descriptors left. A link that is needed
-// still comes in; pending connections hold no descriptor for long.
+// can still be made; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
 
-// Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
-// descriptors that this process may open; the rest is for the application. The usual 1,024
-// descriptors allow all lanes.
+// Returns the largest number of lanes of a link: a sixteenth of the descriptors that this process
+// may open. Further lanes only make a link faster, and the other descriptors are for the
+// application. The usual 1,024 descriptors allow all lanes.
 uint32_t lanes_affordable() {
   return static_cast<uint32_t>(
       std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
@@ -111,7 +111,7 @@ void LinkDriver::receive(ConnectionId id) {
   add_lane(id, net::Channel(std::move(pending.socket), acceptor(), by), false);
 }
 
-// `room`: for connections without a proof.
+// `room`: the largest number of pending connections without a proof.
 void LinkDriver::close_excess(size_t room) {
   for (net::PendingConnections& limit : limits_) {
     for (const uint64_t id : limit.take_excess(room, monotonic_now()))
@@ -127,8 +127,8 @@ void LinkDriver::advance(ConnectionId id, Proof proof) {
   pending.proof = proof;
 }
 
-// A captured ClientHello proves something too, and can be sent from many addresses. So these
-// connections have the same limits as those that have proven nothing.
+// Somebody may have captured a ClientHello with a proof, and can send it from many addresses. So
+// these connections have the same limits as those that have proven nothing.
 void LinkDriver::proven(ConnectionId id) {
   if (!pending_.contains(id)) return;  // this peer has dialled it
   advance(id, kPossibleCopy);
@@ -153,7 +153,8 @@ void LinkDriver::dialled(const Connect& connect, net::Socket socket) {
   step(Connected{connect.lane});
 }
 
-// The hello follows when the handshake is complete. The introduction carries a part of it before.
+// The hello follows when the handshake is complete. Before that, the introduction carries a part of
+// the hello.
 void LinkDriver::shake_hands(const SendHello& send) {
   Dialled& own = dialled_handshakes_.at(send.lane);
   own.hello = send.hello;
@@ -218,7 +219,7 @@ void LinkDriver::remove_lane(ConnectionId id) {
   lanes_.erase(lane);
 }
 
-// A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
+// A late tick counts as one tick: input that has arrived meanwhile is read before the next tick.
 void LinkDriver::on_tick() {
   ticks_->arm(monotonic_now() + core_.beat());
   close_excess(net::pending_max(kPendingMax));
@@ -245,7 +246,7 @@ void LinkDriver::step(const Event& event) {
     core_.step(next, monotonic_now(), effects);
     for (const Effect& effect : effects)
       std::visit([this](const auto& what) { perform(what); }, effect);
-    // The core never mentions a lane again that has ended by itself.
+    // This lane has ended by itself, and the core never mentions it again.
     if (const auto* failed = std::get_if<Failed>(&next)) remove_lane(failed->lane);
   }
   stepping_ = false;
@@ -312,7 +313,8 @@ void LinkDriver::perform(const LinkDown& down) {
   user_.link_down(down.peer);
 }
 
-// Lanes on a local path are always active.
+// Sets up a lane for its path, and adds it to the monitor of its link, if there is one. Lanes on a
+// local path are always active.
 void LinkDriver::carry(LaneSet& link, LaneConnection& lane, const LaneUp& up) {
   const std::string refusal =
       lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options_.congestion);

@@ -1,6 +1,7 @@
 // LinkDriver: the driver of a peer's links. It has the listener that other peers dial, the
 // connections and their handshakes. Each thing that happens to a connection becomes an event of
-// LinkCore, and its effects are carried out at once. A lane that is up joins the LaneUser.
+// LinkCore. The LinkDriver carries out the effects of LinkCore at once. A lane that is up joins the
+// LaneUser.
 // It belongs to the peer loop, and so do all its methods and callbacks. Each method may be called
 // from inside a callback; its consequences then follow after the current step.
 // Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
@@ -12,8 +13,8 @@
 //  - A pending connection sends no valid hello: it is closed.
 //  - A lane fails, or nothing is received on it for too long: its link is reported down. The core
 //    does not dial it again by itself; the master decides.
-//  - A peer opens a second link while its first one lives: it is refused. If the first link does
-//    not answer a ping, the first link is given up.
+//  - A peer opens a second link while its first one lives: the second link is refused. If the first
+//    link does not answer a ping, the first link is given up.
 #pragma once
 
 #include <deque>
@@ -41,19 +42,20 @@ class LinkDriver {
     std::function<void(DriverEvent)> on_event;
     std::function<void(const std::string&)> on_warning;  // for the log
   };
-  // `loop`: of the owner, which ends it after this object. `user` outlives this object.
+  // `loop` belongs to the owner, which ends the loop after this object. `user` outlives this
+  // object.
   LinkDriver(DriverOptions options, Callbacks callbacks, net::LoopShare& loop, LaneUser& user);
   ~LinkDriver();
 
   // Opens the listener. Call it and accept_as() once, in any order, before any other method. An
-  // empty host stands for all interfaces. Listening follows.
+  // empty host stands for all interfaces. The event Listening follows.
   void listen(const std::string& host);
   // Sets this peer's identity: links carry its `run_id` and `self`, and refuse others. Connections
-  // that come before are not read until then. The driver knows the machine.
+  // that come before this call are not read until then. The driver sets `machine` itself.
   void accept_as(Identity identity);
-  // From the owner: Dial, Forget, AcceptWith, LanesWanted, Suspected.
+  // Handles an event from the owner: Dial, Forget, AcceptWith, LanesWanted, Suspected.
   void step(const Event& event);
-  // The members next to this peer in the ring of a new epoch.
+  // Sets the members next to this peer in the ring of a new epoch.
   void set_neighbours(std::vector<PeerId> neighbours);
   size_t opening(PeerId peer) const { return core_.opening(peer); }  // see LinkCore
   std::vector<LinkCounters> counters() const;
@@ -64,12 +66,12 @@ class LinkDriver {
     std::vector<ConnectionId> lanes;
     // None on a local path within one machine. On a wan path it chooses the active lanes.
     std::optional<PathMonitor> monitor;
-    uint64_t rate = 0;  // the last one that was reported
+    uint64_t rate = 0;  // the rate that was reported last
   };
   // A lane whose TLS handshake is not complete, and that this peer has dialled.
   struct Dialled {
     protocol::LaneCredential credential;
-    std::optional<net::Socket> socket;  // until SendHello
+    std::optional<net::Socket> socket;  // kept here until SendHello
     protocol::LaneHello hello = {};
   };
   // The proof of an accepted connection that it has a key. Without TLS there is none.
@@ -77,7 +79,7 @@ class LinkDriver {
   // A connection that others have dialled. The core gets it with its first frame.
   struct Pending {
     std::string address;  // of the other end
-    net::Socket socket;   // until this peer knows its PeerId
+    net::Socket socket;   // kept here until accept_as()
     Proof proof = kNoProof;
   };
 
@@ -112,7 +114,7 @@ class LinkDriver {
 
   const DriverOptions options_;
   const Callbacks callbacks_;
-  const uint32_t lanes_max_;  // of each link
+  const uint32_t lanes_max_;  // the largest number of lanes of a link
   net::LoopShare& loop_;
   LaneUser& user_;
 
