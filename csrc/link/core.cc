@@ -12,7 +12,7 @@ using protocol::LinkState;
 
 namespace {
 
-// Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
+// An unreachable peer is tried again after this pause, or after one tick if a tick is shorter.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 // The time in which a private address is tried alone. One that really is close by answers within
 // it.
@@ -77,8 +77,8 @@ void LinkCore::on(const Dial& event) {
   Dialling& dial = dialling_[peer];
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
   if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
-  // An attempt continues unless this Dial makes it void. A new attempt would take down the other
-  // end of the old one.
+  // An attempt continues unless this Dial makes it void. The link may be up already at the other
+  // end of the attempt, and a new attempt would end it there.
   const bool elsewhere = dial.at != event.at;
   bool closed = false;
   for (const ConnectionId id : std::exchange(dial.attempts, {})) {
@@ -153,8 +153,8 @@ bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
   return exploring_.front() == peer;
 }
 
-// Whether only the first of several addresses is being tried. The others start at `more_at`, even
-// if nothing fails.
+// Whether only the first of several addresses is being tried. Attempts at the other addresses begin
+// at `more_at`, even if nothing fails.
 bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
   return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() && !is_exploring(peer);
 }
@@ -217,7 +217,7 @@ void LinkCore::on(const Connected& event) {
   emit(SendHello{event.lane, false, hello_of(identity_, lane.peer, lane.serial, lane.further)});
 }
 
-// Connections of the peer with a serial number up to this one are dead.
+// Connections of the peer with a serial number up to the returned number are dead.
 uint32_t LinkCore::dead_serial(PeerId peer) const {
   const auto dial = dialling_.find(peer);
   return dial == dialling_.end() ? 0 : dial->second.dead_serial;

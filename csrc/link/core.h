@@ -147,7 +147,7 @@ class LinkCore {
   struct Link {
     uint32_t serial = 0;
     Duration rtt{0};
-    std::optional<Endpoint> dialled;  // none: the other side dialled
+    std::optional<Endpoint> dialled;  // where we dialled; none: the other side dialled
     std::vector<ConnectionId> lanes;  // lanes that are up, the first lane first; never empty
     std::set<ConnectionId> opening;
     std::optional<protocol::LaneCredential> credential;  // for further lanes

@@ -106,7 +106,7 @@ struct Suspected {  // the engine has found that the other side violates a rule
   PeerId peer;
   std::string why;
 };
-struct NeighboursKnown {  // the peers that exchange chunks with this one in a new epoch
+struct NeighboursKnown {  // the peers that exchange chunks with this peer in a new epoch
   std::vector<PeerId> peers;
 };
 // Large transfers follow on this link: its initial lanes open, if this peer has dialled it.

@@ -1,5 +1,5 @@
-// hello_check: the hello of this peer, and why it refuses the hello of the other end. Pure
-// functions.
+// hello_check: makes the hello of this peer, and finds out whether this peer refuses the hello of
+// the other end. Pure functions.
 #pragma once
 
 #include <optional>

@@ -76,7 +76,7 @@ void LaneController::idle_in_a_deep_queue(uint32_t up) {
   choose(up);
 }
 
-// Further lanes are known to carry as much as the active ones do. This needs no trial.
+// Further lanes are known to carry as much as the active lanes do. This needs no trial.
 bool LaneController::held_by_buffers(uint32_t up) {
   if (fixed_ || wanted_ >= up) return false;
   if (trial_.instead_of > wanted_) take_back_trial(false);

@@ -21,7 +21,7 @@ struct LaneState {
   bool dialled = false;
   PeerId peer;                  // none: an accepted connection whose hello is not valid yet
   uint32_t serial = 0;          // before its hello: the number that was proven; 0: unknown
-  bool further = false;         // likewise
+  bool further = false;         // before its hello: the value that was proven
   bool answered_early = false;  // our hello left after its Proven
   bool same_machine = false;    // the other end is on this machine
   Duration rtt{0};
@@ -37,7 +37,7 @@ struct LaneState {
   int stuck_beats = 0;               // beats in a row without an arrived large packet
 };
 
-using pccl::text;  // for durations and peers; the one below would hide it
+using pccl::text;  // for durations and peers; the function below would hide it
 const char* text(LaneState::Phase phase);
 
 }  // namespace pccl::link

@@ -14,16 +14,17 @@ constexpr int kRoundTripsPerInterval = 4;
 constexpr Duration kIntervalMin = std::chrono::milliseconds(100);
 // An RTT varies by this much even if nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
-// Intervals in a row with an idle lane. A single one may be the end of a call.
+// The monitor acts after this number of intervals in a row with an idle lane. A single such
+// interval may be the end of a call.
 constexpr int kIdleIntervals = 3;
 // A queue is deep if its delay exceeds the RTT by this factor. Half of such a queue still keeps the
 // path busy.
 constexpr int kDeep = 2;
-// A queue is shallow if its delay is below the RTT divided by this. The path then has room for
-// twice as many lanes.
+// A queue is shallow if its delay is below the RTT divided by this number. The path then has room
+// for twice as many lanes.
 constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
-// A rate is known after this many intervals. One alone may be an exception.
+// A rate is known after this number of intervals. A single interval may be an exception.
 constexpr size_t kIntervalsForRate = 3;
 // The unsent bytes of the lanes last for this time: until then, the sender must be woken up. A
 // sender that shares its core is woken up much sooner.

@@ -1,6 +1,6 @@
-// PathMonitor is the path monitor of one link to a wan neighbour: it measures the rate of each lane
-// and feeds the lane controller (LaneController), which decides which lanes are inactive. A
-// PathMonitor belongs to the peer loop.
+// PathMonitor is the path monitor of one link on a wan path or to another machine. It measures the
+// rate of each lane and feeds the lane controller (LaneController), which decides which lanes are
+// inactive. A PathMonitor belongs to the peer loop.
 //
 // It cuts the time in which only the network limits the link into intervals of a few round trips.
 // It needs no interval to find that the buffers of the lanes are the limit: the system counts that

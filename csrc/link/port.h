@@ -1,5 +1,5 @@
 // Port, LaneSink and LaneUser: the seam between a lane and the data plane that uses it. A lane is a
-// connection of the data plane, or a simulated one.
+// connection of the data plane, or a simulated connection.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// Serials: the serial numbers of connections, as LinkCore knows them. They show which connection of
-// a peer is the later one, and which side has dialled it. It is pure.
+// Serials: the serial numbers of connections, as LinkCore knows them. They show which of two
+// connections of a peer is the later one, and which side has dialled a connection. It is pure.
 // Invariants:
 //  1. A number given to a connection exceeds all numbers that are known of its peer.
-//  2. The claims of one peer about its own connections do not use up the numbers of all: the
-//     numbers of other peers follow only our own count.
+//  2. The claims of one peer about its own connections do not use up the numbers of other peers:
+//     those numbers follow only our own count.
 #pragma once
 
 #include <cstdint>

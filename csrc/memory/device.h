@@ -2,7 +2,7 @@
 // the host, hashes its memory, and reports when a copy or a hash is done. It works in the
 // background, on streams that nothing else uses: one for each direction, and one for work that
 // waits for no mark. Any thread may call it; for Staging, the caller's thread calls pinned() and
-// mark(), and the thread that watches the copies calls the rest.
+// mark(), and the thread that watches the copies calls the other methods.
 // Failure: a Status with the error text of the device. After a failed copy the content of its
 // target is undefined.
 // It knows no dtype, no operation and no verdict.

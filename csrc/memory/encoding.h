@@ -1,6 +1,6 @@
 // encoding: how the elements of a chunk are written on the wire. A chunk has one size in memory and
-// one on the wire: code that moves bytes uses wire_bytes(), code that touches tensors uses the
-// bytes in memory. Plain values and pure functions.
+// another size on the wire. Code that moves bytes uses wire_bytes(); code that touches tensors uses
+// the bytes in memory. Plain values and pure functions.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ class PlainFloatMode {
   using Word = unsigned;
   static Word get() { return _mm_getcsr(); }
   static void set(Word word) { _mm_setcsr(word); }
-  // kPlain: all exceptions masked. kFlags: the status bits that exceptions set.
+  // kPlain: all exceptions are masked. kFlags: the status bits that exceptions set.
   static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;
 #elif defined(__aarch64__)
   using Word = uint64_t;

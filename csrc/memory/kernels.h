@@ -7,8 +7,8 @@
 // (csrc/base/cpu.h), or on the floating-point mode of the caller (flush to zero, rounding). Members
 // that reduce the same data in the same order therefore hold the same result, each on its own
 // machine. In detail:
-//   - Integers wrap around, signed ones too. Their AVG is the sum, which wraps around, divided with
-//     the fraction cut off: towards zero.
+//   - Integers wrap around, signed ones too. Their AVG is the sum, which wraps around, divided by
+//     divisor_of(); the fraction is cut off (towards zero).
 //   - Floats round to nearest even once per step, subnormals included; nothing is fused.
 //   - 16-bit floats are widened to float32, combined, and rounded to their own type at each step.
 //   - AVG of 16-bit floats multiplies each contribution by 2^-k as it reads it, where 2^k is the

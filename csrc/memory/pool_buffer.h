@@ -1,5 +1,5 @@
-// pool_buffer: buffers of a Pool that give themselves back. Each belongs to the thread of its Pool,
-// which must outlive it.
+// pool_buffer: buffers of a Pool that are given back when they are destroyed. Each belongs to the
+// thread of its Pool, which must outlive it.
 #pragma once
 
 #include <cstddef>

@@ -148,7 +148,7 @@ PCCL_INLINE Affine affine_of(const std::byte* x, size_t elements, int levels) {
   return {affine.scale, static_cast<uint8_t>(code)};
 }
 
-// The random numbers of a block. An element that is at bit k * kBits of a word takes 16 of the 64
+// The random numbers of a block. An element that is at bit k * kBits of a word uses 16 of the 64
 // bits that threefry makes from the number of that word in the tensor, and from k / 4.
 struct Draws {
   ThreefryKey key;

@@ -11,7 +11,7 @@
 //
 // Instead of rint(element / scale), which rounds to nearest, the rounding may be at random: to the
 // integer below or above, with a mean that is element / scale. `zero` is then rounded up, and a
-// code above the greatest one becomes the greatest one (at most 1 in 2^15, and only at the upper
+// code above the greatest code becomes the greatest code (at most 1 in 2^15, and only at the upper
 // end of a block).
 //
 // On the wire, n elements are the scales of their blocks (2 bytes each, little-endian), the zero

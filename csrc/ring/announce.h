@@ -1,5 +1,5 @@
-// announce: the effects by which an operation reports its progress and its end on this peer. Each
-// is a function of one operation alone.
+// announce: makes the effects that report the progress of an operation, and its end on this peer.
+// Each is a function of one operation alone.
 #pragma once
 
 #include "csrc/ring/events.h"

@@ -18,7 +18,7 @@ enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 
 // One chunk of the schedule, as one rank sends or receives it. `id` counts chunks slice by slice;
 // it is the same at both ends of the transfer. `bytes` may be 0: the frame still travels, so that
-// both ends count alike.
+// both ends count the same chunks.
 struct Chunk {
   uint64_t id = 0;
   uint64_t step = 0;

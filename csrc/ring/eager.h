@@ -1,8 +1,8 @@
 // Eager data: chunks that leave before the neighbour has granted credit. Credit takes half a round
 // trip to arrive, and data could travel meanwhile. The first steps of an operation on a wan path
 // therefore leave at once, and so do the contributions of a one-shot operation on every path.
-// Each link has one of each class; RingCore owns them. They are pure: they see headers, never
-// payload bytes.
+// Each link has one object of each class; RingCore owns them. They are pure: they see headers,
+// never payload bytes.
 //  - EagerBudget: limits the eager data that this peer sends on the link.
 //  - UnexpectedMessages: the unexpected-message queue: credit and eager chunks that arrived before
 //    their operation was posted here.
@@ -87,7 +87,7 @@ class UnexpectedMessages {
   bool keep(const protocol::FrameHeader& credit);
   // Null if nothing of the operation is kept.
   Kept* find(OpKey op);
-  // The operation was posted here. From now on the other end counts none of its chunks against the
+  // The operation was posted here. From now on, no chunk of the operation counts against the
   // budget.
   void requested(OpKey op);
   // REQUIRES: the chunk is in the queue.

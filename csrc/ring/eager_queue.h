@@ -1,7 +1,8 @@
-// EagerQueue: the early messages of one link in both directions: the budget of this peer for eager
-// data, and the messages that arrived before their operation was posted here (eager.h). Credit is
-// kept until its operation is posted, or has ended. Each link has one EagerQueue; RingCore owns it.
-// The table shows a chunk whose operation is not posted here yet: state, event, effect, next state.
+// EagerQueue: the early messages of one link in both directions. It has the budget for the eager
+// data that this peer sends, and keeps the messages that arrived before their operation was posted
+// here (eager.h). Credit is kept until its operation is posted, or has ended. Each link has one
+// EagerQueue; RingCore owns it. The table shows a chunk whose operation is not posted here yet:
+// state, event, effect, next state.
 //   arriving       its header is here        LandUnexpected                            landing
 //   landing        all bytes are here        -                                         kept
 //   kept           OpPosted                  TakeUnexpected, as if it arrived now      gone

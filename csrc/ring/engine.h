@@ -39,7 +39,7 @@ class Engine : public link::LaneUser {
     // from inside this callback.
     std::function<void(PeerId, const std::string& why)> on_fail_link;
   };
-  // `pool`: for scratch and saved bytes. Engines on one thread may share it.
+  // `pool` lends the memory for scratch and saved bytes. Engines on one thread may share it.
   explicit Engine(Callbacks callbacks,
                   std::shared_ptr<memory::Pool> pool = std::make_shared<memory::Pool>());
   ~Engine() override;

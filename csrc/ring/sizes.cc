@@ -35,8 +35,8 @@ constexpr uint64_t kScratchBytesMax = 32u << 20;
 // would only wait.
 constexpr uint64_t kScratchBytesWan = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
-// A pairwise exchange that is not restored: the bytes by which one direction may be ahead of the
-// other.
+// In a pairwise exchange that is not restored, one direction may be ahead of the other by this
+// number of bytes.
 constexpr uint64_t kEagerGrantBytes = 32u << 20;
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }

@@ -64,7 +64,8 @@ class LinkDriver {
   // The lanes of a link that is up, oldest first.
   struct LaneSet {
     std::vector<ConnectionId> lanes;
-    // None on a local path within one machine. On a wan path it chooses the active lanes.
+    // There is no monitor on a local path within one machine. On a wan path, the monitor chooses
+    // the active lanes.
     std::optional<PathMonitor> monitor;
     uint64_t rate = 0;  // the rate that was reported last
   };
