@@ -65,7 +65,7 @@ bool AnySource::staged(Handle handle, const Status& status) {
   return true;
 }
 
-// While an epoch ends, the master names no send that could still be taken in it.
+// Asks nothing while the epoch ends: no send can be taken in it any more.
 void AnySource::ask(const std::string& name, Tag& tag) {
   PCCL_ASSERT(tag.held <= tag.receives.size());
   if (membership_.frozen()) return;
@@ -86,7 +86,8 @@ AnySource::Receive AnySource::take(const std::string& name) {
   return remove(handle);
 }
 
-// Keeps the tag, because an answer may be on its way. The caller forgets it.
+// Keeps the tag, even if it has no receive left: an answer of the master may be on its way. The
+// caller removes such a tag.
 AnySource::Receive AnySource::remove(Handle handle) {
   const auto at = receives_.find(handle);
   Receive receive = std::move(at->second);
@@ -135,7 +136,8 @@ void AnySource::no_sender(const std::string& tag) {
   });
 }
 
-// The expected sender of a receive may be among the members that have left.
+// If the members have changed, the receive fails: its sender may be among the members that have
+// left.
 Status AnySource::over(const OpRequest& request, Epoch members) const {
   const Status& broken = membership_.broken();
   const std::string name = any_source_name(request);
@@ -171,7 +173,7 @@ void AnySource::end_if(const std::function<Status(const Receive&)>& over) {
     context_.emit(FinishOp{handle, status, {}, {}, {}});
   }
   std::erase_if(tags_, [](const auto& tag) { return tag.second.receives.empty(); });
-  // Earlier questions belong to an epoch that is over.
+  // If only held receives are left under a tag, its earlier questions are void.
   for (auto& [name, tag] : tags_) {
     if (!waits(name)) tag.asked = 0;
   }
@@ -193,7 +195,8 @@ void AnySource::on_time() {
                  {},
                  {}});
     Tag& tag = tags_.at(name);
-    if (!waits(name) && tag.asked > 0) ask(name, tag);  // for 0 sends: the master forgets it
+    // Asks for 0 sends, so that the master forgets it.
+    if (!waits(name) && tag.asked > 0) ask(name, tag);
     if (tag.receives.empty()) tags_.erase(name);
   }
 }

@@ -1,17 +1,19 @@
-// AnySource: the receives from any source that have not found their send yet. It asks the master
-// for sends to this peer (PROTOCOL.md, section 3), and passes a receive on when it gets one. From
-// then on the receive is an ordinary operation. It belongs to Operations.
+// AnySource keeps the receives from any source that have no send yet. It asks the master to name
+// sends to this peer (PROTOCOL.md, section 3). When the master names one, Operations takes the
+// oldest receive under its tag, which is an ordinary operation from then on. AnySource belongs to
+// Operations.
 // Invariants:
 //   1. A receive is here from its call until it is taken, ended by a failure, or timed out.
 //   2. Receives under one tag are taken in the order of their calls.
-//   3. If a receive that is not held waits, the master has been asked under its tag, unless the
-//      epoch is ending. It is asked again after a reconnection and in the next epoch. A receive
-//      belongs to the members of its call: if they change, it fails, since a send may be missing.
-//   4. Held receives were called while a vote for update_topology was open. They wait for nothing
-//      but its answer.
+//   3. While a receive that is not held waits, the master has a question for sends under its tag,
+//      unless the epoch is ending. The question is repeated after a reconnection and in the next
+//      epoch. If the members change after the call of a receive, the receive fails, since its
+//      sender may have left.
+//   4. A receive is held if it was called after this peer has voted for update_topology or
+//      optimize_topology. It starts when that vote is answered.
 //   5. There are at most kAwaitedTagsMax tags.
-// It never decides which of two receives gets a send, and never promises a send to a receive. A
-// receive that names its source takes the next send of that source at once.
+// AnySource never decides which of two receives gets a send, and never promises a send to a
+// receive. A receive that names its source takes the next send of that source at once.
 #pragma once
 
 #include <functional>
@@ -39,24 +41,25 @@ class AnySource {
     bool held = false;
   };
 
-  // kInvalidState if it would be under one tag too many.
+  // kInvalidState if the tag of this receive would be one more than kAwaitedTagsMax tags.
   Status check_room(const OpRequest& request) const;
   // REQUIRES: check() and check_room() were ok
   void call(const OpRequest& request, bool held);
-  void open_posting();                               // held receives are held no longer
-  bool staged(Handle handle, const Status& status);  // false: unknown
+  void open_posting();                               // starts the held receives
+  bool staged(Handle handle, const Status& status);  // false: no such receive
 
   // Whether a receive waits under this tag for a send.
   bool waits(const std::string& tag) const;
   Receive take(const std::string& tag);   // the oldest. REQUIRES: waits()
-  void answered(const std::string& tag);  // a SendBegun was handled, whether it was taken or not
+  void answered(const std::string& tag);  // a SendBegun was handled, taken or not
   void ask_again();                       // a new connection to the master, or a new epoch
 
-  // kProtocol if the master does not answer a question of this epoch.
+  // kProtocol if `answer` does not answer a question of this epoch.
   Status check(const protocol::SendBegun& answer) const;
-  // Every other member of the fixed world has left, and none of their sends is open any more.
+  // Every other member of the fixed world has left, and none of their sends is open any more: all
+  // receives that wait under `tag` fail.
   void no_sender(const std::string& tag);
-  // Ends those whose group is broken, or has changed since their call.
+  // Ends each receive, unless it is held, whose group is broken or has changed since its call.
   void end_changed();
   void end(const Status& why);  // this peer is out of the run
   void on_time();
@@ -69,11 +72,12 @@ class AnySource {
  private:
   struct Tag {
     std::set<Handle> receives;
-    size_t held = 0;     // of these
-    uint32_t asked = 0;  // number of sends that the master was asked for, and has not named
+    size_t held = 0;     // number of held receives in `receives`
+    uint32_t asked = 0;  // number of sends that the master was asked for and has not named yet
   };
   void start(Receive& receive);
-  // The error of a receive that was called by these members and found no send; ok if it can wait.
+  // The error that ends a receive without a send, or ok if it can go on waiting. `members`: the
+  // first epoch with the members that the application saw at the call.
   Status over(const OpRequest& request, Epoch members) const;
   // If `over` returns an error for a receive, ends that receive with the error.
   void end_if(const std::function<Status(const Receive&)>& over);

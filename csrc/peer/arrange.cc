@@ -29,7 +29,7 @@ Status check_one(const std::vector<Span>& spans, uint64_t bytes) {
   return check_size(spans[0].size(), bytes);
 }
 
-// One span with the blocks of all ranks becomes a span per block.
+// Cuts one span with the blocks of all ranks into one span per block.
 template <typename Span>
 void split(std::vector<Span>& spans, uint64_t block, size_t world) {
   if (spans.size() != 1 || world == 1 || spans[0].size() != block * world) return;
@@ -52,8 +52,8 @@ Status arrange_blocks(std::vector<Span>& spans, uint64_t bytes,
   return {};
 }
 
-// A span for each part, of the size that `bytes_of` returns: one of a span per rank, or the only
-// one.
+// Makes a list with one span for each part; `bytes_of` returns the size of a part. `spans` has one
+// span per rank, or only one span, which is then the span of every part that has bytes.
 template <typename Span, typename BytesOf>
 Status arrange_parts(std::vector<Span>& spans, const ring::Task& task,
                      const std::vector<uint32_t>& order, BytesOf bytes_of) {
@@ -78,7 +78,8 @@ Status arrange_direct(ring::Memory& memory, const ring::Task& task,
   const ring::Shape& shape = task.shape;
   split(memory.spans, shape.count * shape.element_bytes, order.size());
   const uint32_t own = order[shape.rank];
-  if (memory.inputs.empty() && !memory.spans.empty())  // its contribution is in its place
+  // This rank's block is in its place in the result.
+  if (memory.inputs.empty() && !memory.spans.empty())
     memory.inputs = {memory.spans[own < memory.spans.size() ? own : 0]};
   const Status status =
       arrange_parts(memory.inputs, task, order, [](const ring::Part& part) { return part.to; });

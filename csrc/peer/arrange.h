@@ -21,7 +21,7 @@ namespace pccl::peer {
 //   gather                          inputs: the tensor. spans, on the root: a block per rank
 //   scatter                         spans: the result. inputs, on the root: a block per rank
 //   all_to_all                      spans, inputs: a block per rank
-// The elements before `start` are not touched. `order`: ranks by the index that the task uses.
+// The elements before `start` are not touched. `order[i]` is the rank at index i of the task.
 // kMembershipChanged if there is memory for a different number of ranks; kInvalidArgument if a span
 // and its block have different sizes.
 Result<ring::Memory> arrange(ring::Memory lent, const ring::Task& task, uint64_t start,

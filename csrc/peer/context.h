@@ -19,7 +19,7 @@ struct Context {
   Instant now;
   Effects* effects = nullptr;  // of the current step
   bool linked = false;         // Hello or Resume has been sent on this connection
-  bool has_sent = false;       // a message since the last beat
+  bool has_sent = false;       // a message was sent since the last beat
   protocol::Standing standing = protocol::Standing::kNone;  // of this peer; never decreases
 
   void took_part(protocol::Standing in) { standing = std::max(standing, in); }
@@ -41,6 +41,6 @@ struct Context {
   std::string master() const { return "master at " + options.master_text; }
 };
 
-using pccl::text;  // for durations; the functions of this namespace would hide it
+using pccl::text;  // text() of durations; the text() functions of this namespace would hide it
 
 }  // namespace pccl::peer

@@ -25,15 +25,18 @@ using protocol::JointKind;
 
 namespace {
 
-// If the peer was never admitted, the master's reason names the remedy.
+// The error of a removed peer. If the peer was never admitted, the reason of the master, `why`,
+// names the remedy already.
 std::string removed_text(const std::string& why, bool was_member) {
   return "this process was removed from the run: " + why +
          (was_member ? "; call destroy_process_group(), then join again" : "");
 }
 
-// Number of violations after which the peer gives up its master: it would break the protocol again.
+// Number of violations after which the peer gives up its master: the master would go on breaking
+// the protocol.
 constexpr int kViolationsMax = 3;
-// Builds without NDEBUG check the invariants after every step with up to this many operations.
+// Builds without NDEBUG check the invariants after every step if there are at most this many
+// operations, and after fewer steps if there are more.
 [[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
 
 }  // namespace
@@ -112,7 +115,7 @@ struct PeerCore::Impl {
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
-  // only Pong: the other messages are refused before
+  // Only Pong comes here: Membership::check() has refused all other messages.
   Status on_message(const auto&) { return {}; }
 
   Status reconfigure(const protocol::EpochStart& start);
@@ -146,7 +149,7 @@ struct PeerCore::Impl {
 
   bool resuming = false;      // Resume was sent, and Resumed was not received yet
   bool dismissed = false;     // the master has sent Farewell to this member
-  bool repeats_vote = false;  // of a reconfiguration, once all operations have begun
+  bool repeats_vote = false;  // the open vote is cast again once all operations have begun
   int violations = 0;
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
@@ -262,7 +265,8 @@ void PeerCore::Impl::connection_lost(const std::string& why, bool planned, bool 
   if (const Status over = search.over(); !over.ok()) end(over);
 }
 
-// Only a peer that the master has answered is taken back when it connects again.
+// Whether the peer may connect again to show another token: only a peer that the master has
+// answered is taken back.
 bool PeerCore::Impl::may_change_token() const {
   return connection.up() && membership.welcomed() && !resuming;
 }
@@ -274,7 +278,7 @@ void PeerCore::Impl::change_token_if_due() {
   connection_lost("this peer has a new token", true);
 }
 
-// Closes the connection. It is then resumed, in case the fault was a temporary one. The peer ends
+// Closes the connection and then resumes it, since the fault may be a temporary one. The peer ends
 // if it is not a member yet, or after kViolationsMax violations.
 void PeerCore::Impl::on_violation(const Status& what) {
   PCCL_ASSERT(what.code == Code::kProtocol);
@@ -368,13 +372,14 @@ Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
   return {};
 }
 
-// If the end of the epoch came before Farewell, nothing is in doubt, and no warning is needed: most
-// programs end at this time as well. The group is broken for good, and calls raise this error. An
-// operation that has its verdict already, and was not called yet, still ends by that verdict.
+// If the epoch has ended before Farewell and nothing continues, no operation is in doubt. No
+// warning is needed, since most programs end at this time as well. The group is then broken for
+// good, and calls fail with this error. Only an operation whose verdict came before its call ends
+// by that verdict.
 Status PeerCore::Impl::on_message(const protocol::Farewell&) {
   context.note(LogLevel::kInfo, protocol::kFarewellText);
   if (!membership.ended() ||
-      membership.continues()) {  // this peer is no member yet, or is in doubt
+      membership.continues()) {  // this peer is no member yet, or operations are in doubt
     end({Code::kMasterLost, protocol::kFarewellText, {}});
     return {};
   }
@@ -398,7 +403,7 @@ void PeerCore::Impl::on(const Listening& event) {
   if (!event.port.ok()) return end(event.port.status());
   Result<uint16_t> port = event.port;
   registration.opened(port.value(), event.hosts);
-  if (membership.phase() == Phase::kConnecting) return;  // it follows the next Hello
+  if (membership.phase() == Phase::kConnecting) return;  // Register follows the next Hello
   if (membership.phase() == Phase::kWelcomed) membership.enter(Phase::kRegistered);
   registration.tell();
 }
@@ -454,7 +459,8 @@ Status PeerCore::Impl::reconfigure(const protocol::EpochStart& start) {
   return {};
 }
 
-// The vote comes after the last Begin, so that a vote for update_topology closes posting as usual.
+// The vote leaves after the last Begin, because a vote for update_topology closes posting: the
+// master expects no Begin after it.
 void PeerCore::Impl::repeat_vote_when_restarted() {
   if (!repeats_vote || membership.frozen() || !operations.reconfigured()) return;
   repeats_vote = false;
@@ -476,7 +482,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   operations.on_epoch_end(end);
   membership.continues() ? sync.reconfigure() : sync.stop();
   probe.stop();
-  // After one more loss no operation begins any more, and the vote has nothing to wait for.
+  // If nothing continues, no operation begins again, and the vote need not wait any longer.
   if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};
 }
@@ -529,7 +535,7 @@ void PeerCore::Impl::on(const OpTransferred& event) {
 }
 
 void PeerCore::Impl::on(const OpDrained& event) {
-  // None of these parts knows a committed operation, because its memory was returned at once.
+  // A committed operation is in none of these parts, because its memory was returned at once.
   if (!operations.drained(event.epoch, event.op) && !sync.drained(event.epoch, event.op))
     probe.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();

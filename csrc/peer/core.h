@@ -5,28 +5,32 @@
 // It talks to the master (messages), to the data plane (links, operations) and to the application
 // (handles).
 // Its parts:
-//   connection   the connection to the master
-//   token_choice   which token it shows there
-//   master_search  the time without a connection
-//   membership   phases, epochs, links; the topology that the application sees
-//   joining      the wait for the master and for the admission
-//   operation    the life of each collective
-//   joint        the joint call under way
-//   state_sync   the transfers of a shared state
-//   link_probe   the measuring of a link
+//   connection     the connection to the master
+//   token_choice   the choice of the token that this peer shows to the master
+//   master_search  the time without a connection to the master
+//   membership     phases, epochs, links; the topology that the application sees
+//   joining        the wait for the master and for the admission
+//   operation      the life of each collective
+//   joint          the joint call under way
+//   state_sync     the transfers of a shared state
+//   link_probe     the measuring of a link
 // Invariants:
 //   1. Every handle that comes in with a call is finished exactly once, whatever happens.
-//   2. The phase agrees with the connection: it is up while this peer introduces itself, and not up
-//      before the join or once this peer is out of the run.
-//   3. From Welcome on, the master counts as lost unless the connection is up and not resuming, or
-//      the master has sent Farewell. After Farewell every operation has an outcome.
-//   4. Posting is closed exactly while a call of update_topology is open.
-//   5. A settled joint call stays open only for tensors or operations that are being drained.
+//   2. The phase agrees with the connection: the connection is up while this peer introduces itself
+//      (kHandshaking). It is not up before the join, nor once this peer is out of the run.
+//   3. From Welcome on, this peer searches for its master (MasterSearch) exactly while the
+//      connection is not up or Resumed is awaited. After Farewell it does not search, and every
+//      operation has an outcome.
+//   4. Posting is closed exactly while a call of update_topology or optimize_topology is open.
+//   5. A settled joint call stays open only while tensors or operations are being drained.
 //   6. A plan of shared state belongs to the open joint call, which is not settled.
-//   7. A vote waits for a reconfiguration only while some operation has not begun again.
-//   8. A peer that is out of the run has no open operation. When it is gone, no part has any state.
-// Failures: a message that the protocol forbids closes the connection to the master, which is then
-// resumed or given up. An event from our own shell that the tables forbid fails an assertion.
+//   7. After a reconfiguration, the open vote waits to be cast again only while the epoch is
+//      frozen, or while an operation is being drained or has not begun again.
+//   8. A peer that is out of the run has no open operation. When it is gone, no joint call is open,
+//      and nothing is being drained.
+// Failures: if the master sends a message that the protocol forbids, the peer closes the
+// connection. Then it resumes the connection, or gives up the master. An event from our own shell
+// that the tables forbid fails an assertion.
 #pragma once
 
 #include <memory>
@@ -45,8 +49,9 @@ class PeerCore {
 
   void step(const Event& event, Instant now, Effects& effects);
   std::optional<Instant> deadline() const;
-  // The error of every call but update_topology. It is ok unless a loss or a broken link has broken
-  // the group in this generation.
+  // Every call but update_topology fails with this error; after Farewell, update_topology fails,
+  // too. It is ok unless a loss, a broken link or the end of the master has broken the group in
+  // this generation.
   const Status& broken() const;
   // The settings of the run. Before Welcome, they are the given ones and defaults.
   const protocol::RunSettings& settings() const;

@@ -1,6 +1,6 @@
-// Drains: the operations that have ended, until the ring holds their memory no longer. Then the
-// application gets its memory back, with the outcome, or the operation starts again. It belongs to
-// Operations.
+// Drains keeps the operations that have ended or begin again, until the ring no longer uses their
+// memory. Then the application gets its memory back with the outcome, or the operation begins
+// again. It belongs to Operations.
 #pragma once
 
 #include <map>
@@ -16,12 +16,13 @@ class Drains {
  public:
   explicit Drains(Context& context) : context_(context) {}
 
-  // FinishOp follows, once drained. REQUIRES: not under way
+  // Emits FinishOp with `outcome` when the operation is drained. REQUIRES: no drain of it is under
+  // way
   void finish(Epoch epoch, OpKey key, Handle handle, Status outcome = {});
-  // drained() then returns kAgain. REQUIRES: not under way
+  // When the operation is drained, drained() returns kAgain. REQUIRES: no drain of it is under way
   void restart(Epoch epoch, OpKey key, Handle handle);
-  // The operation restarts no more. `more`: how many OpDrained follow in addition. REQUIRES:
-  // restart() was called
+  // An operation that was to begin again ends with `outcome` instead. `more`: the number of
+  // additional OpDrained that follow. REQUIRES: restart() was called
   void abort(Epoch epoch, OpKey key, Status outcome, int more);
 
   enum class Drained { kUnknown, kWaits, kFinished, kAgain };
@@ -30,7 +31,7 @@ class Drains {
   struct Drain {
     Handle handle = 0;
     std::optional<Status> outcome;  // none: the operation starts again
-    int left = 1;                   // number of OpDrained still to come from the ring
+    int left = 1;                   // number of OpDrained that the ring still owes
   };
   const std::map<std::pair<Epoch, OpKey>, Drain>& all() const { return drains_; }
   bool contains(Epoch epoch, OpKey key) const { return drains_.contains({epoch, key}); }

@@ -26,8 +26,9 @@ using Handle = uint64_t;
 // The address of this peer for other peers.
 struct Advertised {
   std::string host;  // empty: the address that the master sees
-  // External number of the first port of the range for the peer's listener; the others follow in
-  // order. 0: external and internal numbers are the same.
+  // `port_first`: the external number of the first port in the port range of the listener; the
+  // others follow in order. 0: external and internal numbers are the same. `listens_first`: the
+  // internal number of that port.
   uint16_t port_first = 0;
   uint16_t listens_first = 0;
 };
@@ -41,7 +42,7 @@ struct Options {
   std::string library = "pccl";
   protocol::VersionRange versions = protocol::kSpoken;
   Advertised advertised;
-  protocol::GivenSettings given;  // of the run; those that are left out are taken from it
+  protocol::GivenSettings given;  // settings that this peer gives; the run decides all others
   bool restore = true;  // whether data that a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
   // Name of the launch that started this process as one of several ranks. All members belong to the
@@ -53,17 +54,17 @@ struct Options {
   bool hosted = false;      // the master is in the process of rank 0, and ends with it
   bool secured = false;     // this peer has a token: all its connections are encrypted
   bool insecure = false;    // without a token, the master may be on another machine
-  // Bytes of a piece of shared state. All members use the same number; tests have a smaller one.
+  // Bytes of a piece of shared state. All members use the same number; tests use a smaller one.
   uint64_t piece_bytes = protocol::kStateUnitBytes;
-  // Maximum bytes that a probe of a link carries in each direction. All members use the same
-  // number; tests have a smaller one.
+  // A probe of a link carries at most this many bytes in each direction. All members use the same
+  // number; tests use a smaller one.
   uint64_t probe_bytes_max = uint64_t{64} << 30;
-  // Maximum bytes of scratch that an operation takes on a fast and long path.
+  // An operation takes at most this many bytes of scratch on a fast and long path.
   uint64_t scratch_bytes_max = uint64_t{1} << 30;
 };
 
-// The group as the application sees it. It changes when init or update_topology returns and, with
-// policy retry, when the application asks after a loss.
+// The group as the application sees it. The application sees another topology when init or
+// update_topology returns and, with policy retry, when it asks for its rank after a loss.
 struct Topology {
   Epoch epoch;
   Epoch generation;  // operation numbers start at zero in it
@@ -72,38 +73,43 @@ struct Topology {
   std::vector<uint32_t> ring;             // ranks in ring order
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
-  uint32_t one_shot_bytes = 0;  // all-reduces up to this size are one-shot
-  Duration rtt{0};              // the longest RTT between neighbours
-  bool wan = false;             // that is a wan path
-  // Shares of the ranks in the direct pattern, and the sizes of the all-reduces that use it instead
-  // of the ring. Without shares there is only the ring.
+  uint32_t one_shot_bytes = 0;  // operations are one-shot if no part of them is larger
+  // The longest RTT between ring neighbours or, with shares, between any members.
+  Duration rtt{0};
+  bool wan = false;  // `rtt` is the RTT of a wan path
+  // `shares`: the shares of the ranks in the direct pattern; empty: all-reduces use the ring.
+  // `direct`: the sizes of the all-reduces that use the direct pattern, if there are shares.
   std::vector<uint16_t> shares;
   protocol::DirectSizes direct;
 };
 
-// The root of a receive that takes a send from any rank.
+// `root` of a receive that takes a send from any rank.
 inline constexpr int32_t kAnySource = -1;
 
-// A collective as the application posts it. Root and peer are ranks of the topology that the
-// application sees. A collective that is called while a vote for update_topology is open is held
-// until the answer. Its timeout starts then, and it takes its number in the epoch of its start.
+// A collective or transfer as the application posts it. `root` is a rank of the topology that the
+// application sees. An operation that is called after this peer has voted for update_topology or
+// optimize_topology is held until the answer. It takes its number and starts its timeout after the
+// answer.
 struct OpRequest {
   Handle handle = 0;
   protocol::OpKind kind = protocol::OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  uint64_t count = 0;  // see OpInfo
-  int32_t root = -1;   // of kBroadcast, kReduce...; kSend: destination; kRecv: source or kAnySource
+  uint64_t count = 0;  // as in OpInfo
+  // kBroadcast, kReduce, kGather, kScatter: the root. kSend: the destination. kRecv: the source or
+  // kAnySource.
+  int32_t root = -1;
   std::string tag;
   Duration timeout{0};  // 0: none
   bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
   bool parked = false;  // its data is still to be staged: OpStaged follows
-  WireFormat format{};  // kAllReduce: see OpInfo
-  // kAllGather and kAllToAll with parts of different sizes: elements by rank, see OpInfo.
+  WireFormat format{};  // kAllReduce: as in OpInfo
+  // kAllGather and kAllToAll with parts of different sizes: the number of elements for each rank,
+  // as in OpInfo.
   std::vector<uint64_t> sends{}, receives{};
 };
 
-// ---- Events: from the application ----
+// ---- Events, from the application ----
 struct JoinCalled {  // once, first
   Handle handle;
 };
@@ -121,21 +127,23 @@ struct JointCalled {
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
   protocol::Offer offer;
   Duration timeout{0};
-  uint32_t budget_ms = 0;  // kOptimizeTopology: see Vote
-  uint64_t max_bytes = 0;  // likewise
-  // The entries, if this is a sync_shared_state whose offer has only their digest. The master may
-  // ask for them.
+  uint32_t budget_ms = 0;  // kOptimizeTopology: as in Vote
+  uint64_t max_bytes = 0;  // kOptimizeTopology: as in Vote
+  // The entries of a sync_shared_state whose offer has only their digest. The master may ask for
+  // them.
   protocol::EntryList entries = {};
   bool background = false;  // as in Vote
 };
-struct JointAwaited {  // the application waits for its end; ignored if unknown or finished
+// The application waits for the end of the call; ignored if it is unknown or finished.
+struct JointAwaited {
   Handle handle = 0;
 };
-// The application has the outcome of a sync_shared_state, and the fetched state is in its tensors.
+// The application has the outcome of a sync_shared_state, and its tensors have the fetched state.
 struct JointConcluded {
   Handle handle = 0;
 };
-struct JointGivenUp {  // the application cannot continue it; ignored if unknown or finished
+// The application cannot continue the call; ignored if it is unknown or finished.
+struct JointGivenUp {
   Handle handle;
 };
 // The application asks for its rank or for the size of the group. See SeenTopology.
@@ -147,12 +155,12 @@ struct MasterConnected {
 };
 struct MasterClosed {  // the attempt to connect failed, or the connection broke
   Status why;
-  bool refused = false;  // nothing listens at its address
+  bool refused = false;  // nothing listens at the address of the master
 };
 struct MasterSent {
   protocol::Message message;
 };
-// The file of this peer's token has another token now. `number` counts the tokens that were read;
+// The file of this peer's token has another token now. `number` counts the tokens that were read:
 // the first token of the peer has number 1.
 struct TokenRead {
   uint32_t number = 0;
@@ -165,19 +173,19 @@ using ring::OpAgreed;  // answer to SayDone
 using ring::OpDrained;
 // The operation is aborted through the master. EndOp follows, and OpDrained has to follow EndOp.
 using ring::OpFailed;
-// Only of an operation with `keep`, and of a piece that is received.
+// Only of an operation with `keep`, and of a piece that this peer receives.
 using ring::OpProgressed;
 using ring::OpTransferred;
 using PieceRequested = ring::Requested;  // the transfer is a piece of shared state
 using LinkSampled = ring::LinkSample;    // answer to SampleLink
 // ---- from the shell ----
-struct PieceChecked {  // answer to CheckPiece, which it repeats
+struct PieceChecked {  // answer to CheckPiece, with the same handle, plan, peer and `what`
   Handle handle = 0;
   uint64_t plan = 0;
   PeerId peer;
   uint32_t what = 0;
   Status status;
-  std::vector<uint64_t> have = {};  // of kHave
+  std::vector<uint64_t> have = {};  // kHave: the pieces that `peer` has
 };
 struct TimePassed {};
 using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
@@ -191,8 +199,8 @@ struct ConnectMaster {
   uint32_t token = 1;   // number of the token to show, if this peer has one
   Duration at_most{0};  // time for the connection and for its TLS handshake together
 };
-struct CloseMaster {};  // after all sent messages have left; no MasterClosed follows
-struct ForgetTokens {   // those that were read before this one; they are never shown again
+struct CloseMaster {};  // closes after all sent messages have left; no MasterClosed follows
+struct ForgetTokens {   // tokens with a number below `before`; they are never shown again
   uint32_t before = 0;
 };
 struct SendMaster {
@@ -221,23 +229,26 @@ struct BeginEpoch {
   Epoch epoch;
   uint32_t rank = 0;
   std::vector<PeerId> peers;       // the other members
-  std::vector<PeerId> neighbours;  // those that exchange large tensors with this one
+  std::vector<PeerId> neighbours;  // the members that exchange large tensors with this peer
 };
-// The content of a transfer of shared state, in ring::Task::what: the piece with this number, or
-//   kManifest   for each part of a large entry, the sum of its tiles (memory::state_sum), 8 bytes
-//   kHave       which pieces its sender has, a bit for each. The asking peer adds its knowledge
-//               to kHave: 0 for none, else 1 and the number of pieces. The answer waits for news
-// kSpare is added to the number of a piece that is to be sent only when nothing else is.
+// The content of a transfer of shared state, in ring::Task::what. It is the number of a piece, or
+//   kManifest   the sum of the tiles of each part of a large entry (memory::state_sum), 8 bytes a
+//               part
+//   kHave       the list of the pieces that its sender has, one bit a piece. The asking peer adds a
+//               number to kHave: 0 if it has no list yet; else 1 + the number of pieces in its
+//               list. Then the answer waits until the sender has more.
+// kSpare is added to the number of a piece that is to be sent only when its source sends no other
+// piece.
 inline constexpr uint32_t kManifest = 1u << 24;
 inline constexpr uint32_t kHave = 1u << 25;
 inline constexpr uint32_t kSpare = 1u << 31;
-// One end of such a transfer.
+// One end of a transfer of shared state.
 struct PieceOp {
   bool receives = false;
   uint32_t what = 0;
-  std::vector<uint64_t> have = {};  // kHave, to be sent
+  std::vector<uint64_t> have = {};  // kHave: the list to be sent
 };
-// The call `handle` has a plan, so that all members have voted. `keeps`: it has the same pieces as
+// The call `handle` has a plan: all members have voted. `keeps`: the plan has the same pieces as
 // the plan before, and verified pieces stay. `receives`: this peer lacks entries.
 struct BeginPieces {
   Handle handle = 0;
@@ -245,11 +256,11 @@ struct BeginPieces {
   bool keeps = false;
   bool receives = false;
 };
-// Posts an operation to the data plane. Its memory is the application's memory for `handle`; for
-// shared state (`piece`), the memory of that piece in that joint call.
+// Posts an operation to the data plane. Its memory is the memory that the application has lent for
+// `handle`. For shared state (`piece`), it is the memory of that piece in the joint call `handle`.
 //
-// The application's spans are in rank order; the ring may count by ring index. arrange() puts them
-// in that order.
+// The application's spans are in rank order, and the ring may count by ring index. arrange() puts
+// the spans into the order of the ring.
 struct StartOp {
   Handle handle = 0;
   ring::Task task;
@@ -257,8 +268,8 @@ struct StartOp {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;
   std::optional<PieceOp> piece;
-  uint64_t start = 0;           // elements of the application's tensor that come before the task
-  std::vector<uint32_t> order;  // ranks by the index that the task uses, for arrange()
+  uint64_t start = 0;           // number of elements of the application's tensor before the task
+  std::vector<uint32_t> order;  // the rank at each index of the task, for arrange()
   bool probe = false;           // its memory comes from probe_memory()
 };
 struct OpenLanes {  // see link::LanesWanted
@@ -275,23 +286,24 @@ struct SayDone {              // to the other members
 };
 struct CheckPiece {  // compares the arrived bytes with the agreed state; PieceChecked follows
   Handle handle = 0;
-  uint64_t plan = 0;  // counts the plans of this peer
+  uint64_t plan = 0;  // number of the plan; counts the plans of this peer
   OpKey op;
-  PeerId peer;  // that has sent it
+  PeerId peer;  // the sender of the piece
   uint32_t what = 0;
 };
 // The progress of this peer's fetch of a shared state. Emitted for each piece that is verified.
 struct SyncProgress {
   Handle handle = 0;
-  uint64_t done = 0, total = 0;  // bytes that this peer lacked
-  uint32_t peers = 0;            // number of peers that pieces are under way from
+  // `total`: bytes that this peer lacked; `done`: bytes of these that are verified.
+  uint64_t done = 0, total = 0;
+  uint32_t peers = 0;  // number of peers that are sending pieces to this one
 };
 struct ReturnPiece {  // the memory that the piece was sent from is not needed any more
   Handle handle = 0;
   OpKey op;
 };
-// The peers whose tensors were reduced into the elements from the end of the previous part up to
-// `end`. The absent members are not among them.
+// A part of the tensor: the elements from the end of the previous part up to `end`. `contributors`:
+// the peers whose tensors were reduced into this part; absent members are not among them.
 struct Part {
   uint64_t end = 0;
   std::vector<PeerId> contributors;  // in rank order
@@ -300,27 +312,29 @@ struct Part {
 struct FinishOp {  // returns the tensor to the application
   Handle handle = 0;
   Status status;
-  Epoch epoch;  // none: the operation never got a number
+  Epoch epoch;  // none: the operation has no number
   OpKey op;
   std::vector<Part> parts;         // of a committed operation with `keep`
-  bool ended_before_call = false;  // its verdict came before its call here
+  bool ended_before_call = false;  // its verdict came before the application called it here
   int32_t source = -1;             // of a kRecv that succeeded: the rank of the sender
-  Duration committing{0};          // of a success: from its end here until the success was known
+  Duration committing{0};  // if it succeeded: the time from its end here until that was known
 };
 struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;
   Status status;
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
-  std::optional<Topology> topology;  // of join, and of update_topology whether it changed or not
+  // Of a join, of update_topology (even if nothing has changed), and of optimize_topology with a
+  // plan.
+  std::optional<Topology> topology;
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  // `install`: the keys whose verified pieces are to be copied into the tensors before the call
+  // `install`: the keys whose verified pieces the shell copies into the tensors before the call
   // returns.
   std::vector<uint32_t> install;
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
-// An epoch has begun after a loss without update_topology (policy retry). The application can see
-// this topology once it asks.
+// An epoch has begun after a loss, without update_topology (policy retry). The application sees
+// this topology when it asks (TopologyAsked).
 struct Reconfigured {
   Topology topology;
 };
@@ -328,9 +342,9 @@ struct Reconfigured {
 struct ShowTopology {
   Topology topology;
 };
-// The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
-// every handle has been finished. `lingers`: members of a fixed world may still read data of an
-// operation that this peer has completed. The links should stay until the others close them.
+// The peer is out of the run for good. `why` is ok after LeaveCalled. This is the last effect:
+// every handle has been finished. `lingers`: other members of a fixed world may still read data of
+// an operation that this peer has completed, so the links should stay until the others close them.
 struct Gone {
   Status why;
   bool lingers = false;

@@ -6,10 +6,10 @@
 namespace pccl::peer {
 namespace {
 
-// The first attempts to reach a master log nothing for this long, because peers and master start in
+// There is no warning in this first time without a master, because peers and master may start in
 // any order.
 constexpr Duration kWarnAfter = std::chrono::seconds(1);
-// Maximum time until the end of the attempt that is shown. A longer time means "for ever".
+// A remaining time above this is not shown: the join has no limit that a person would notice.
 constexpr Duration kShownMax = std::chrono::hours(24 * 365);
 
 uint32_t milliseconds(Duration duration) {
@@ -42,7 +42,8 @@ protocol::Hello Joining::hello() const {
   hello.join_timeout_ms = milliseconds(options.join_timeout);
   hello.launch = options.launch;
   hello.name = options.name;
-  // A master that was started again may have forgotten a run that has no members yet.
+  // Once welcomed, this peer gives all settings: a restarted master may have forgotten a run that
+  // has no members yet.
   hello.settings = found_master() ? give_all(context_.settings) : options.given;
   return hello;
 }

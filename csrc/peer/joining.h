@@ -19,7 +19,7 @@ class Joining {
       : context_(context), membership_(membership) {}
 
   void begin(Handle handle);
-  Handle handle() const { return handle_; }  // of the call that waits
+  Handle handle() const { return handle_; }  // of the join
   protocol::Hello hello() const;             // the introduction of this peer
 
   // kProtocol if this peer cannot take part in the run.
@@ -28,14 +28,14 @@ class Joining {
   void on_admission();  // this peer has become a member
   // A Notice of the master: the reason why this peer waits or, for a member, news about its call.
   void on_notice(const std::string& text);
-  // Time has passed. The error that ends the join, or ok. `closed_why`: why the last attempt to
-  // connect failed; may be empty.
+  // Time has passed. Returns the error that ends the join, or ok. `closed_why`: the reason why the
+  // last attempt to connect failed; may be empty.
   Status on_time(const std::string& closed_why);
   std::optional<Instant> deadline() const;
 
  private:
   uint32_t founders() const;  // number of peers that begin together
-  bool joins() const;         // it has begun, and this peer is not a member yet
+  bool joins() const;         // the join has begun, and this peer is not a member yet
   bool found_master() const;  // the master has answered
   Duration search_max() const;
   Status too_late() const;

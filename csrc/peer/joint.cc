@@ -23,7 +23,7 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
   open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
-  PCCL_ASSERT(generation_ == membership_.generation());  // of the number
+  PCCL_ASSERT(generation_ == membership_.generation());  // the number belongs to it
   return {};
 }
 
@@ -76,7 +76,7 @@ void Joint::describe(protocol::Resume& resume) const {
   resume.pending = pending_;
 }
 
-// Ignores a request about a different call: it has crossed the end of that call.
+// Ignores a request about a different call: that call ended while the request was on its way.
 Status Joint::list(const protocol::ListRequest& request) const {
   const bool waits = waits_for(protocol::JointKind::kSyncSharedState);
   if (waits && request.number == open_->vote.number) {

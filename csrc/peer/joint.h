@@ -26,7 +26,7 @@ class Joint {
     std::optional<Instant> deadline;
     bool given_up = false;          // JointAbort was sent
     protocol::EntryList list = {};  // see JointCalled
-    // set when settled; borrowed tensors are still being drained
+    // Set when the call is settled. The call stays open while borrowed tensors are being drained.
     std::optional<FinishJoint> result;
 
     const std::vector<protocol::StateEntry>& entries() const {
@@ -56,12 +56,14 @@ class Joint {
   void finish();  // returns the result to the application. REQUIRES: open, settled
   // A new generation: numbers start at zero. REQUIRES: no open call that is not settled.
   void begin_generation();
-  // Remembers that several groups agreed on a call: a restarted master needs to know it.
+  // Remembers the ballots of all groups that were settled together, since a restarted master needs
+  // them. `pending`: the answer, if these were ballots of are_peers_pending.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
-  Status list(const protocol::ListRequest& request) const;  // sends the master the offered entries
-  // The application waits for the end of the call from now on: the vote is cast again. `may_vote`
-  // as in call(). REQUIRES: open.
+  // Answers the master with the entries that this peer has offered.
+  Status list(const protocol::ListRequest& request) const;
+  // From now on the application waits for the end of the call. If the vote said `background`, it is
+  // cast again without that. `may_vote` as in call(). REQUIRES: open.
   void await(bool may_vote);
   void give_up();  // asks the master not to wait for the others any longer. REQUIRES: open
   void on_time();
@@ -83,14 +85,15 @@ class Joint {
   Context& context_;
   const Membership& membership_;
   uint32_t next_ = 0;
-  Epoch generation_;  // of the numbers
+  Epoch generation_;  // the generation that the numbers belong to
   std::optional<OpenCall> open_;
-  // The latest answer of this generation. Kept only while numbers match between members, which they
-  // do until the group is broken.
+  // The latest answer of this generation. Resume carries it to a restarted master, which gives it
+  // to members that have missed it. In a broken group the numbers of the members may differ: then
+  // settle() keeps an answer only if it holds for the other members, too.
   std::optional<protocol::Answer> last_answer_;
-  // of the last call that several groups settled together
+  // The ballots of the last call that several groups settled together.
   std::vector<protocol::Settled> together_;
-  bool pending_ = false;  // answer to that call
+  bool pending_ = false;  // the answer of that call, if it was are_peers_pending
 };
 
 }  // namespace pccl::peer

@@ -52,18 +52,20 @@ const Transitions<ProbeState, 8> kProbeTransitions(
      {ProbeState::kSending, ProbeState::kIdle,
       "all is sent; its time is over; no memory; another Probe; EpochEnd", "EndOp"}});
 
-// The counted part of a probe begins at a look in kBegins, and ends at a look in kEnds
-// (link_probe.h). Before it, the path comes up to its rate. After it, the other end may have
-// stopped: it may have seen its first byte earlier, by up to the interval between two looks.
+// The counted part of a probe begins at a sample in kBegins, and ends at a sample in kEnds; both
+// are in percent of the time of the probe (link_probe.h). Before this part, the path comes up to
+// its rate. After this part, the other end may have stopped: it may have seen its first byte
+// earlier, by up to the interval between two samples.
 struct Percent {
   int from, to;
 };
 constexpr Percent kBegins{34, 60}, kEnds{80, 96};
-// The interval between two looks at the link, in percent of the time: before the first byte, and
+// The interval between two samples, in percent of the time of the probe: before the first byte, and
 // after it.
 constexpr int kLookPercent = 2, kMeasurePercent = 4;
 constexpr Duration kLookMin = std::chrono::milliseconds(1);
-// A transfer has this many blocks for each millisecond, so that 100 Gbit/s are not too fast.
+// A transfer has this many blocks for each millisecond. So a path of 100 Gbit/s does not carry all
+// of them before the time is over.
 constexpr uint64_t kBlocksPerMillisecond = 3;
 
 }  // namespace
@@ -148,7 +150,7 @@ void LinkProbe::sampled(const LinkSampled& sample) {
   if (state_ == State::kIdle || state_ == State::kSending || sample.peer != probe_.peer) return;
   const Mark mark{context_.now, sample.bytes_received};
   if (!sample.up || mark.bytes < (looks_.empty() ? posted_ : looks_.back()).bytes)
-    return finish(0, {});  // there is no link, or a different one than before
+    return finish(0, {});  // the link is down, or it is a new link
   const Duration waited = mark.at - told_at_;
   const Duration patience = std::min(percent(100), protocol::kConnectTimeoutMax);
   if (state_ == State::kPreparing && (sample.opening == 0 || waited >= patience)) {
@@ -181,10 +183,10 @@ void LinkProbe::measure(const Mark& mark) {
   look_at_ = next_look();
 }
 
-// If all bytes arrive before the time is over, the begins are the looks that saw a third to two
-// thirds of the bytes. Without such a look, the time since the post counts: perhaps nearly all
-// bytes were here when the first byte was seen, and the rate since then would be much too high.
-// If the lowest rate is 0, because no byte arrived for a long time, all bytes since the first begin
+// If all bytes arrive before the time is over, the begins are the samples that saw a third to two
+// thirds of the bytes. Without such a sample, the time since the post counts: perhaps nearly all
+// bytes were here when the first byte was seen, and the rate since then would be much too high. If
+// no rate is above 0, because no byte arrived for a long time, all bytes since the first begin
 // count.
 void LinkProbe::finish_with(const Mark& last) {
   Mark start{first_at_, posted_.bytes};
@@ -231,8 +233,9 @@ void LinkProbe::finish(uint64_t bytes, Duration time) {
 
 // ---- The transfers ----
 
-// The transfer to this end is longer than a path can carry in the time, unless the path is very
-// fast, or the probe has a limit of bytes.
+// A transfer is over before the probe has ended it. The transfer to this end is longer than most
+// paths can carry in the time; but the path may be very fast, or the probe may have a limit of
+// bytes.
 bool LinkProbe::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
@@ -300,7 +303,7 @@ void LinkProbe::check() const {
   const bool posted = state_ == State::kWaiting || state_ == State::kMeasuring;
   PCCL_ASSERT(posted ? running <= 2 : running == (state_ == State::kSending ? 1 : 0));
   PCCL_ASSERT(state_ == State::kIdle || (last_ && !membership_.ended() && !membership_.out()));
-  PCCL_ASSERT(looks_.size() <= 100 / kMeasurePercent + 2);  // with the last one, if all is here
+  PCCL_ASSERT(looks_.size() <= 100 / kMeasurePercent + 2);  // one more when all data is here
 }
 
 // ---- Memory ----

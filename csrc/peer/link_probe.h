@@ -1,28 +1,27 @@
 // LinkProbe measures the goodput of one link for the master (PROTOCOL.md, section 5.4). Both ends
-// of the link get the same Probe. Each posts two transfers of scratch memory, one to the other end
-// and one from there. So the link carries data in both directions, on the lanes that a large tensor
-// would use, and the bytes from the other end give the rate of that direction. It belongs to the
-// PeerCore, and is pure: its only input about the link are samples (SampleLink) that it asks for at
-// some times. The transfers are operations of the ring that yield to all others
-// (ring::Task::filler). The master does not count them.
-// The clock starts with the first byte. The other end has begun at most one way across the path
-// earlier or later. Its data comes one way later, too, so that both ends can stop by their own
-// clocks, and neither lacks data while it measures.
-// Data behind a lost packet counts only when that packet is here, and then all of it counts at
-// once. So a look sees at most the bytes that have arrived. Undercounting at a begin inflates the
-// rate, and undercounting at an end deflates it. The report therefore takes the minimum over the
-// begins, then the maximum over the ends.
-// A transfer may be over before the time is: the path is very fast, or the probe has a limit of
-// bytes. Then the last two thirds of the bytes count, or a bit less. The transfer to the other end
-// continues, since the other direction may be slower.
+// of the link get the same Probe. Each end posts two transfers of scratch memory: one to the other
+// end, and one from there. So the link carries data in both directions, on the lanes that a large
+// tensor would use. The bytes that arrive give the rate of that direction. LinkProbe belongs to the
+// PeerCore, and is pure: its only input about the link are the samples that it asks for
+// (SampleLink). The transfers are operations of the ring that yield to all others
+// (ring::Task::filler). They are not announced to the master.
+// The clock of an end starts with the first byte that arrives there. The clocks of both ends start
+// at most one one-way delay of the path apart. Data arrives one such delay later, too. So both ends
+// can stop by their own clocks, and neither lacks data while it measures.
+// A sample counts data behind a lost packet only when that packet has arrived, and then counts all
+// of this data at once. So a sample may show too few bytes. At a begin of the measurement this
+// inflates the rate, and at an end it deflates the rate. The report therefore takes the lowest rate
+// over all begins for each end, and then the highest of these rates.
+// A transfer may be over before the time of the probe, because the path is very fast or the probe
+// has a limit of bytes. Then about the last two thirds of the bytes count. The transfer to the
+// other end continues, since the other direction may be slower.
 // Invariants:
 //   1. There is at most one probe at a time. A later one ends it.
-//   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() until the
-//      ring has drained all of them.
+//   2. Each transfer that was posted is ended, at the latest when the epoch ends. busy() is true
+//      until the ring has drained all of them.
 //   3. A probe is answered with one ProbeReport, unless a later probe or the end of the epoch ends
 //      it.
-//   4. The time and the memory of a probe are bounded, whatever the other end does, and so are the
-//      bytes that it sends.
+//   4. The time, the memory and the sent bytes of a probe are bounded, whatever the other end does.
 // Failures: a report of 0 bytes means that there is no link or no memory, that no data arrived, or
 // that the other end is no member.
 #pragma once
@@ -49,7 +48,7 @@ class LinkProbe {
   Status begin(const protocol::Probe& probe);
   void sampled(const LinkSampled& sample);
 
-  // From the ring. False: not a transfer of a probe.
+  // Events from the ring. False: the operation is no transfer of a probe.
   bool transferred(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key) { return transfers_.erase({epoch, key}) > 0; }
   bool failed(Epoch epoch, OpKey key);
@@ -67,7 +66,7 @@ class LinkProbe {
   static OpKey key_of(PeerId source, PeerId destination, uint32_t incarnation, uint32_t round);
 
  private:
-  // The bytes that had arrived at a time.
+  // The number of bytes that had arrived at the time `at`.
   struct Mark {
     Instant at;
     uint64_t bytes = 0;
@@ -90,7 +89,7 @@ class LinkProbe {
 
   Context& context_;
   const Membership& membership_;
-  // By epoch and key; whether it has been ended.
+  // The transfers that are not drained, by epoch and key. The value: the transfer has been ended.
   std::map<std::pair<Epoch, OpKey>, bool> transfers_;
   // The last Probe: its epoch, the incarnation of the master, its round.
   std::optional<std::tuple<Epoch, uint32_t, uint32_t>> last_;
@@ -100,17 +99,18 @@ class LinkProbe {
   protocol::Probe probe_;
   uint32_t incarnation_ = 0;  // of the master that has sent the probe
   Instant told_at_;
-  Instant look_at_;                  // when the next SampleLink is due
-  Mark posted_;                      // at the post of the transfers: before the first byte
-  Instant first_at_;                 // kMeasuring: of the first byte
-  std::vector<Mark> looks_;          // kMeasuring: all
-  std::vector<Mark> begins_, ends_;  // bytes between a begin and an end may count
-  bool all_came_ = false;            // the transfer to here is over
+  Instant look_at_;          // when the next SampleLink is due
+  Mark posted_;              // a sample before the first byte, when the transfers were posted
+  Instant first_at_;         // kMeasuring: when the first byte was seen
+  std::vector<Mark> looks_;  // kMeasuring: all samples
+  // Bytes between one of these begins and one of these ends count.
+  std::vector<Mark> begins_, ends_;
+  bool all_came_ = false;  // the transfer to this peer is over
 };
 
-// The memory of a transfer of a probe: a few MiB, which stand for all of its blocks. kSystem if
-// there is no memory. The bytes are incompressible, so that no compression on the path makes it
-// look faster.
+// The memory of a transfer of a probe: a few MiB, which are the memory of each of its blocks.
+// kSystem if there is no memory. The bytes are incompressible: otherwise a path that compresses
+// data would look faster than it is.
 Result<ring::Memory> probe_memory(const ring::Task& task);
 
 }  // namespace pccl::peer

@@ -8,9 +8,9 @@ namespace pccl::peer {
 
 namespace {
 
-// The time for which all attempts must be refused until a hosted master counts as ended. The port
-// of a master that ends refuses at once and from then on. The port of a restarted proxy or
-// container refuses for a moment only, until it listens.
+// If all attempts of this time are refused, a hosted master counts as ended. The port of a master
+// that has ended refuses every attempt from then on. The port of a restarted proxy or container
+// refuses only for a moment, until it listens.
 constexpr Duration kRefusedTime = std::chrono::milliseconds(300);
 
 }  // namespace

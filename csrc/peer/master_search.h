@@ -1,9 +1,9 @@
 // MasterSearch is the time from the break of the connection to the master until the master has
-// taken the peer back, or is given up. It belongs to the PeerCore, and it writes the lines of the
-// log about it. If the peer itself has closed the connection, in order to show a new token, the
-// search is planned: then it is no news for a person until something else goes wrong.
-// A hosted master never comes back, since it has no journal. So its search ends as soon as the
-// port of the master is certainly closed: nothing listens there for kRefusedTime.
+// taken the peer back, or is given up. It belongs to the PeerCore, and writes the log lines about
+// this time. If the peer itself has closed the connection, in order to show a new token, the search
+// is planned: nothing is logged until something else goes wrong.
+// A hosted master never comes back, since it has no journal. So the search for it ends as soon as
+// its port is certainly closed: nothing listens there for kRefusedTime.
 // Invariant: it has a deadline exactly while it is under way.
 #pragma once
 
@@ -27,7 +27,7 @@ class MasterSearch {
   void found();                        // the master has taken the peer back
   void give_up(const Status& reason);  // the peer is out of the run
   bool under_way() const { return since_.has_value(); }
-  // Why the last attempt to connect failed, or the connection broke. May be empty.
+  // The reason why the last attempt to connect failed or the connection broke. May be empty.
   const std::string& why() const { return why_; }
 
   Status over() const;  // kMasterLost if the search is over, otherwise ok

@@ -17,8 +17,8 @@ namespace {
 // A leg of a direct all-reduce with at most this many bytes needs only one lane.
 constexpr uint64_t kBytesForOneLane = 256 << 10;
 
-// Maximum number of links: for the members, and for newcomers that wait. A master that asks for
-// more is faulty.
+// Maximum number of links. It has room for all members and for newcomers that wait. A master that
+// asks for more is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
 // The phases of a peer that allow each message from the master. The column `registered` covers
@@ -132,7 +132,8 @@ std::string names(const std::vector<protocol::Member>& members) {
   return out;
 }
 
-// Why an EpochStart makes no sense for `self`, whose topology is `now`; empty if it does.
+// The reason why an EpochStart makes no sense for the peer `self` with the topology `now`. Empty:
+// it makes sense.
 std::string refuse(const protocol::EpochStart& start, PeerId self, const Topology& now) {
   if (start.epoch <= now.epoch) return "follows epoch " + text(now.epoch);
   const bool continues = now.epoch && start.generation == now.generation;
@@ -201,7 +202,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
   PCCL_ASSERT(phase_ == Phase::kRegistered || phase_ == Phase::kMember);
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
-  const std::vector<PeerId> unseen = seen_.left();  // lost with an epoch that continued
+  const std::vector<PeerId> unseen = seen_.left();  // members that the application still sees
   topology_ = {start.epoch,
                start.generation,
                0,
@@ -237,9 +238,10 @@ Status Membership::begin(const protocol::EpochStart& start) {
   return {};
 }
 
-// In the direct pattern, nothing passes between two members that own nothing. If only small
-// all-reduces are direct, one lane to each other member is enough: neighbours share the lanes that
-// this process can afford, and the ring needs them.
+// This process can afford a limited number of lanes, and its neighbours share them. In a direct
+// all-reduce, two members exchange data if at least one of them owns a block: then they are
+// neighbours. But if all direct all-reduces are small, one lane to each member is enough for them,
+// and the neighbours in the ring get all further lanes.
 std::vector<PeerId> Membership::neighbours() const {
   const uint32_t world = world_size();
   const uint32_t ring_index = ring_index_of(topology_.rank);
@@ -259,9 +261,10 @@ std::vector<PeerId> Membership::neighbours() const {
   return neighbours;
 }
 
-// A slice takes half of an RTT for each hop around the ring, and steps are granted in their order.
-// So a hop carries as many chunks in half of an RTT as there are steps of scratch. All bytes that
-// come here leave on the path to downstream, so the rate of that path is enough.
+// A slice takes half of an RTT for each hop around the ring, and the steps are granted in their
+// order. To fill the link in this time, each of the slots of a step needs as many bytes of scratch
+// as the link carries in half of an RTT. All bytes that arrive here leave to downstream, so the
+// rate of that link is enough.
 uint64_t Membership::scratch_bytes(uint32_t slots) const {
   if (!topology_.wan || world_size() < 3) return 0;
   const auto link = links_.find(peer_at(ring_index_of(topology_.rank) + 1));
@@ -378,7 +381,8 @@ void Membership::forget(PeerId peer) {
   context_.emit(ForgetPeer{peer});
 }
 
-// Both sides know that a link is up. Only one of them reports it, unless the master asks.
+// Whether this peer sends this report. Both ends of a link know that it is up, but only the end
+// that has made the link reports it, unless the master asks (dial()).
 bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
   return report.state != protocol::LinkState::kUp ||
          protocol::made_by_higher(report.serial) == (self() > report.peer);
@@ -387,7 +391,8 @@ bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
 void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   const bool down = report.state == protocol::LinkState::kDown;
   if (down && !links_.contains(report.peer)) {
-    // The link was forgotten, but the report that it was up may still have been on its way.
+    // The link was forgotten here. But the master may still receive an earlier report that it is
+    // up.
     if (tells) context_.send(report);
     return;
   }
@@ -402,8 +407,9 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   if (tells && news && is_ours_to_say(report)) context_.send(report);
 }
 
-// Other processes may open and close links under many names. The data plane limits only how many
-// are up at a time.
+// Forgets links that are not up and that lead neither to a member nor to a peer that the master has
+// named. Other processes may open and close links under many names, and the data plane limits only
+// the number of links that are up at a time.
 void Membership::forget_unnamed() {
   std::erase_if(links_, [this](const auto& at) {
     const Reported& link = at.second;
@@ -426,7 +432,7 @@ void Membership::rate_measured(const protocol::LinkRate& measured) {
   if (link != links_.end()) link->second.rate = measured.rate;
 }
 
-// A rate is news if it differs by more than a tenth: traffic measures it only about as well.
+// A rate is news if it differs by more than a tenth: traffic does not measure it more exactly.
 void Membership::tell_rates() {
   if (phase_ != Phase::kMember || !context_.linked) return;
   protocol::LinkRates rates;

@@ -10,8 +10,8 @@
 //      An epoch that was frozen and has not ended needs reconfiguration.
 //   7. An epoch that has ended and does not continue leaves the group broken: by a loss, or because
 //      the master ends.
-//   8. A link report is filed under its peer. If only an earlier master wanted a link, the link
-//      leads to a member.
+//   8. Each report is in links_ under the peer of its link. If only an earlier master wanted a
+//      link, the link leads to a member.
 // A message that would violate an invariant is refused and changes nothing.
 #pragma once
 
@@ -58,8 +58,8 @@ class Membership {
   PeerId self() const { return welcome_.peer; }
   uint64_t run_id() const { return welcome_.run_id; }
   uint32_t incarnation() const { return welcome_.incarnation; }
-  // A restarted master has a higher incarnation. For a lower one it returns false and changes
-  // nothing.
+  // Takes the incarnation of the master, which is higher after a restart. If it is lower, returns
+  // false and changes nothing.
   bool accept_incarnation(uint32_t incarnation);
 
   // Adopts a new epoch. REQUIRES: registered or a member, and continues() if the generation stays.
@@ -67,9 +67,9 @@ class Membership {
   // The epoch is ending. Operations that are not done stay so. REQUIRES: a member.
   Status freeze(const protocol::FreezeRequest& ask);
   // The epoch is over. Unless all operations continue, the group is broken until the next
-  // generation. `in_doubt`: some calls have no outcome, which deserves a warning. Without such
-  // calls it is logged as information: at the end of a run the peers leave one after another.
-  // REQUIRES: a member.
+  // generation. `in_doubt`: some calls have no outcome, so the end is logged as a warning.
+  // Otherwise it is logged as information, because at the end of a run the peers leave one after
+  // another. REQUIRES: a member.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   // The master has sent Farewell: the group is broken for good. REQUIRES: the epoch has ended, and
@@ -87,7 +87,7 @@ class Membership {
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }  // from FreezeRequest to the next begin()
   bool ended() const { return ended_; }    // from EpochEnd to the next begin()
-  // if so: the generation continues in the next epoch
+  // After EpochEnd: whether the generation continues in the next epoch.
   bool continues() const { return continues_; }
   // Whether the epoch needs reconfiguration: it was frozen, or a link to one of its members has
   // broken. Work was lost, so the epoch cannot just continue under a restarted master.
@@ -104,13 +104,13 @@ class Membership {
   // with shares, the owners, and the peers that contribute to this peer's share.
   std::vector<PeerId> neighbours() const;
 
-  // Scratch of an operation around the ring, in bytes, if a step of it takes `slots` slots; 0: the
-  // standard (ring::Shape).
+  // The bytes of scratch for an operation around the ring whose steps take `slots` slots each. 0:
+  // the standard size (ring::Shape).
   uint64_t scratch_bytes(uint32_t slots) const;
-  // The peers of the run have asked for the ring, for all large all-reduces.
+  // Whether the run asks for the ring for all large all-reduces.
   bool rings_only() const { return context_.settings.pattern == protocol::PatternChoice::kRing; }
 
-  // Links: the peers that the master wants to be dialled, and the result.
+  // Links. The master names the peers to dial; the data plane reports the results.
   Status dial(const protocol::Dial& dial);
   void forget(PeerId peer);
   // With `tells` the report is sent to the master now, otherwise after Resumed.
@@ -119,8 +119,9 @@ class Membership {
   void rate_measured(const protocol::LinkRate& link);
   void tell_rates();  // only the rates that are news to the master
   // A restarted master knows only `members`, perhaps the members of an epoch that has not begun
-  // here yet. All other peers may have gone. They are forgotten until this master has them dialled:
-  // at once or, for members of the epoch under way, when that epoch has ended.
+  // here yet. All other peers may be gone. This peer forgets its links to them, until this master
+  // sends Dial for them: it does so at once or, for members of the present epoch, when the next
+  // epoch begins.
   void master_restarted(const std::vector<PeerId>& members);
 
   void check() const;  // asserts the invariants
@@ -138,13 +139,13 @@ class Membership {
   bool continues_ = false;
   bool needs_reconfiguration_ = false;
   Status broken_;
-  bool warned_ = false;  // of a loss, and the next epoch has not begun
+  bool warned_ = false;  // a loss was logged as a warning, and the next epoch has not begun
   // The last report about the link to a peer.
   struct Reported {
     std::optional<protocol::LinkReport> last;
-    bool of_master_before = false;  // the restarted master has not mentioned it yet
+    bool of_master_before = false;  // only an earlier master has named this peer
     bool named = false;             // the master has named this peer
-    uint64_t rate = 0;              // that the link has shown; 0: none yet
+    uint64_t rate = 0;              // bytes per second that the link has shown; 0: none yet
     uint64_t rate_told = 0;         // the rate that the master knows
   };
   void forget_unnamed();

@@ -1,6 +1,7 @@
-// Operation: one collective or transfer of this peer, from its number to its outcome. It has the
-// state, the progress in the present epoch and, for an all-reduce with `keep`, the parts that
-// earlier epochs have finished. It belongs to Operations, which starts and ends it.
+// Operation: one collective or transfer of this peer, from the time when it gets its number until
+// its outcome. It has the state, the progress in the present epoch and, for an all-reduce with
+// `keep`, the parts that earlier epochs have finished. It belongs to Operations, which starts and
+// ends it.
 // Invariants:
 //   1. It is announced (`begun`) before it is on the ring, and only in an epoch that is not frozen.
 //   2. While it runs, it is on the ring unless its abort was requested or its data is still to be
@@ -23,8 +24,8 @@ struct Operation {
   enum class State {
     kCalled,
     kRunning,
-    kDone,    // here
-    kFrozen,  // not done, and never done in this epoch
+    kDone,    // it is done on this peer
+    kFrozen,  // not done here, and never done in this epoch
     kRestart,
     kSettled,  // it has its outcome and is no longer open
   };
@@ -34,12 +35,12 @@ struct Operation {
   State state = State::kCalled;
   bool begun = false;                  // in this epoch: announced to the master
   bool started = false;                // in this epoch: posted to the ring, so its data is staged
-  bool returned = false;               // the application has its memory: success, whatever follows
+  bool returned = false;               // the application has its memory back, with success
   bool absent = false;                 // this peer contributes zeros
-  protocol::AbsentRanks absent_ranks;  // with `keep`: of this epoch, if any element is final
-  Epoch ended_in;                      // kRestart: it is being drained in this epoch
+  protocol::AbsentRanks absent_ranks;  // with `keep`: absent ranks, once any element is final
+  Epoch ended_in;                      // kRestart: the epoch in which it was stopped and is drained
   uint64_t finished = 0;               // with `keep`: elements that are final here
-  std::vector<Part> parts;             // with `keep`: elements final for all, from earlier epochs
+  std::vector<Part> parts;  // with `keep`: the parts that earlier epochs have finished for all
   Duration timeout{0};
   std::optional<Instant> deadline;
   Instant done_at;  // kDone
@@ -54,10 +55,11 @@ struct Operation {
   // Whether the master may commit it.
   bool may_commit(PeerId self) const { return state == State::kDone || (sends(self) && begun); }
   protocol::OpReport report(OpKey key) const;
-  // The elements up to `end` are final, reduced over the members that were present.
+  // The elements up to `end` are final. They are reduced over the members that were present.
   void add_part(uint64_t end, const Membership& membership);
-  // The epoch has ended, but not the generation. The operation begins again, after `kept` elements.
-  // Returns whether the start of this epoch has spoiled the tensor, because it is not restored.
+  // The epoch has ended, and the generation continues. The operation begins again in the next
+  // epoch, after its first `kept` elements. Returns true if it cannot: it has overwritten its
+  // tensor in this epoch, and tensors are not restored (`restores`).
   bool repeat_later(uint64_t kept, const Membership& membership, bool restores);
   void check(const Membership& membership) const;  // asserts the invariants
 };

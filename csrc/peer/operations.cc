@@ -108,7 +108,7 @@ void Operations::release(CalledOp call) {
   if (broken || call.members == membership_.members_since()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
-  uncount_tag(call.info);  // the other peer is gone: no other member counts this operation
+  uncount_tag(call.info);  // the other end is gone: no other member has this operation
   context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
 }
 
@@ -203,16 +203,16 @@ Status Operations::on_send_begun(const protocol::SendBegun& send) {
   if (Status status = any_source_.check(send); !status.ok()) return status;
   if (!send.sender) {
     any_source_.no_sender(send.tag);
-  } else if (!membership_.frozen()) {  // otherwise asked again in the next epoch
+  } else if (!membership_.frozen()) {  // the receiver asks again in the next epoch
     if (any_source_.waits(send.tag)) take_send(send);
     any_source_.answered(send.tag);
   }
   return {};
 }
 
-// A receive that names its source may have taken this send meanwhile. Sends that have ended before
-// are passed over: no sender waits for them any more. If an older send of this peer is open, the
-// older one is taken.
+// A receive that names its source may have taken this send already. Sends that ended before they
+// were received are skipped: no sender waits for them any more. If an older send of this sender is
+// open, the receive takes the older one.
 void Operations::take_send(const protocol::SendBegun& send) {
   protocol::OpInfo info;
   info.kind = OpKind::kSend;
@@ -261,8 +261,9 @@ bool Operations::transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absen
   return true;
 }
 
-// A returned operation stays open until its verdict comes. If many are open, the master is away or
-// far behind. The next operations then wait for their verdicts.
+// All members are done: the operation is returned at once, and stays open until its verdict comes.
+// If many operations are open, the master is away or far behind. Then operations wait for their
+// verdicts.
 void Operations::agreed(Epoch epoch, OpKey key) {
   Operation* const op = find(epoch, key);
   if (op == nullptr || op->state != State::kDone || op->returned) return;
@@ -320,7 +321,8 @@ Operations::Open::iterator Operations::finish(Open::iterator at) {
   if (op.returned) return remove(at);
   if (op.state == State::kDone) {
     hand_back(key, op);
-  } else {  // a send: the receiver knows the outcome first
+    // A send commits when its receiver is done, perhaps before this peer is done.
+  } else {
     context_.emit(EndOp{key, Ending::kCommitted});
     if (op.started) {
       drains_.finish(membership_.epoch(), key, op.handle);
@@ -336,7 +338,7 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
   PCCL_ASSERT(!outcome.ok());
   if (op.returned) return remove(at);
   context_.emit(EndOp{key});
-  // the part that earlier epochs have finished is put back, too
+  // The part that earlier epochs have finished is restored, too, with an OpDrained of its own.
   const int kept = op.info.start > 0 ? 1 : 0;
   if (op.state == State::kRestart && drains_.contains(op.ended_in, key)) {
     PCCL_ASSERT(!op.started);
@@ -363,9 +365,10 @@ protocol::StateReport Operations::freeze() {
   PCCL_ASSERT(membership_.frozen());
   protocol::StateReport report{membership_.epoch(), {}};
   for (auto& [key, op] : open_) {
-    // No survivor knows whether the lost members had reached a barrier.
+    // A barrier is never done in an epoch that ends: no survivor knows whether the lost members had
+    // reached it.
     if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) op.enter(State::kFrozen);
-    // If an operation has not begun again, its kept part stays kept.
+    // A kept part is reported even if its operation has not begun again, so that it stays kept.
     if (op.begun || op.info.start > 0) report.ops.push_back(op.report(key));
   }
   return report;
@@ -451,7 +454,8 @@ Status Operations::check(const protocol::Kept& kept) const {
                    std::to_string(kept.op.sequence) + ", which this peer has not reported");
 }
 
-// The lists are complete. An operation on neither list is aborted, or begins again from its start.
+// Both lists, `committed` and `kept`, are complete. An operation on neither list is aborted or, if
+// everything continues, begins again from its start.
 void Operations::on_epoch_end(const protocol::EpochEnd& end) {
   PCCL_ASSERT(membership_.ended() && end.epoch == membership_.epoch() && check(end).ok());
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
@@ -461,7 +465,8 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
     const auto continuation = kept.find(at->first);
     if (committed.contains(at->first)) {
       at = finish(at);
-    } else if (at->second.returned) {  // a receive: it succeeded, whatever the others make of it
+      // A receive, which has succeeded, whatever the outcome at others.
+    } else if (at->second.returned) {
       at = remove(at);
     } else if (continuation != kept.end()) {
       repeat_later(at->first, at->second, continuation->second);
@@ -525,7 +530,8 @@ void Operations::repeat_later(OpKey key, Operation& op, uint64_t kept) {
           ", which does not restore tensors (PCCL_RESTORE=off): nothing is left to repeat it with");
 }
 
-// In the order of the calls, because on a link the older operation has priority.
+// Restarts the operations in the order of their calls, because on a link the older operation has
+// priority.
 void Operations::reconfigure() {
   PCCL_ASSERT(!membership_.frozen() && verdicts_epoch_ < membership_.epoch());
   verdicts_.begin_epoch();
@@ -543,13 +549,14 @@ void Operations::reconfigure() {
   any_source_.ask_again();
 }
 
-// Called after a loss within the generation. An operation that no longer means the same ends.
+// After a loss within the generation: ends an operation that means something else with the new
+// members.
 void Operations::recheck(OpKey key) {
   const auto at = open_.find(key);
   PCCL_ASSERT(at != open_.end() && !at->second.begun);
   const Status changed = check_after_change(at->second.info, membership_);
   if (changed.ok() || at->second.request) return;
-  if (at->second.info.kind == OpKind::kSend) {  // no other member counts it
+  if (at->second.info.kind == OpKind::kSend) {  // no other member has this operation
     abort(at, changed);
   } else {
     at->second.request = abort_request(key, changed.code, changed.message);
@@ -611,7 +618,7 @@ void Operations::request_abort(OpKey key, Operation& op, Code code, std::string 
   op.request = abort_request(key, code, std::move(text));
   // A frozen operation gets its outcome at the end of the epoch, or requests the abort after it.
   if (!op.begun || membership_.frozen()) return;
-  // after the request it must not become done
+  // After the request, the operation must not become done.
   if (op.state == State::kRunning) op.enter(State::kFrozen);
   context_.send(*op.request);
 }

@@ -9,8 +9,9 @@
 //   2. An operation that was frozen as not done never becomes done in that epoch.
 //   3. Every number that is taken is announced to the master (Begin) unless the epoch is ending, so
 //      that the numbers of a rank never shift unnoticed.
-//   4. Calls are held only while a vote for update_topology is open. Calls held and operations open
-//      are at most kOpsOpenMax, and the bytes of their tags are counted.
+//   4. Calls are held only while a vote for update_topology or optimize_topology is open. There are
+//      at most kOpsOpenMax held calls and open operations together, and the bytes of their tags are
+//      counted.
 //   5. Each deadline in the queue belongs to an open operation, and no returned operation has one.
 //   6. An open operation has a number that was taken. A verdict that came before the call of its
 //      operation is kept only until that number is taken.
@@ -20,14 +21,14 @@
 //      generation.
 //   9. The numbers belong to the present generation, and the verdicts to the present epoch.
 //  10. An operation is parked from its number until its data is staged, or until it ends. A parked
-//      operation is announced, but not on the ring. To its neighbours it is one that was not called
-//      yet: none of its data moves, and their messages for it are kept. An operation whose data
-//      cannot be staged stays parked and has requested its abort.
+//      operation is announced, but not on the ring. For its neighbours it is like an operation that
+//      was not called yet: none of its data moves, and their messages for it are kept. An operation
+//      whose data cannot be staged stays parked and has requested its abort.
 //  11. A receive from any source is no operation and has no number until its send is found
-//      (any_source.h). It counts in 4 like an open operation.
-//  12. This peer is absent from an operation that was called while it fetched the shared state
-//      (PROTOCOL.md, section 6), at every start of the operation, even if the state is here by
-//      then: the application has made the tensor without it.
+//      (any_source.h). Invariant 4 counts it as an open operation.
+//  12. If an operation is called while this peer fetches the shared state (PROTOCOL.md, section 6),
+//      this peer is absent from it at every start of the operation, even if the state has arrived
+//      by then: the application has made the tensor without the state.
 #pragma once
 
 #include <deque>
@@ -59,7 +60,7 @@ class Operations {
   void call(const OpRequest& request, bool fetches = false);
   // See OpStaged.
   void staged(Handle handle, const Status& status);
-  // A vote for update_topology is open. From here on, calls are held.
+  // A vote for update_topology or optimize_topology is open. From here on, calls are held.
   void close_posting() {
     PCCL_ASSERT(!closed_);
     closed_ = true;
@@ -74,7 +75,8 @@ class Operations {
   void reconfigure();
   bool reconfigured() const;  // all open operations have begun
 
-  protocol::StateReport freeze();  // answer to FreezeRequest: unfinished operations stay so
+  // The answer to FreezeRequest: operations that are not done stay so.
+  protocol::StateReport freeze();
   Status on_verdicts(const protocol::Verdicts& verdicts);
   Status on_abort_proposal(const protocol::AbortProposal& what);
   Status on_send_begun(const protocol::SendBegun& send);
@@ -82,7 +84,7 @@ class Operations {
   // REQUIRES: check() was ok, Membership::end() was called
   void on_epoch_end(const protocol::EpochEnd& end);
 
-  // From the ring. False: not an operation of the application.
+  // Events from the ring. False: the operation is not one of the application.
   bool transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absent);
   void progressed(Epoch epoch, OpKey key, uint64_t finished, protocol::AbsentRanks absent);
   void agreed(Epoch epoch, OpKey key);
@@ -100,9 +102,9 @@ class Operations {
   void repeat_requests();  // after Resumed
 
   bool posting_closed() const { return closed_; }
-  // Whether the application has no outcome of some operation yet.
+  // Whether there is an operation whose outcome the application does not have yet.
   bool in_flight() const;
-  // Whether this peer is done with some operation that has no outcome yet.
+  // Whether there is an operation without an outcome that this peer is done with.
   bool any_done() const {
     return std::any_of(open_.begin(), open_.end(),
                        [](const auto& at) { return at.second.state == Operation::State::kDone; });
@@ -117,27 +119,29 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     Duration timeout{0};
-    Epoch members;  // the first epoch with the members of the call
+    Epoch members;  // the first epoch with the members that the application saw at the call
     bool parked = false;
     Status unfit{};                     // why its data cannot be staged
-    std::optional<Instant> deadline{};  // none: it counts from the start
+    std::optional<Instant> deadline{};  // none: the timeout begins at the start
     bool absent = false;                // as in Operation
   };
   using Open = std::map<OpKey, Operation>;
 
   Status check_room(const OpRequest& request) const;
-  // The oldest receive from any source takes the next send that has not ended before.
+  // The oldest receive from any source takes the send, or an older open send of the same sender.
   void take_send(const protocol::SendBegun& send);
-  // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
-  // alike.
+  // `refused`, unless it is ok: the operation takes its number, but does not start. It is aborted
+  // for all ranks alike.
   void post(CalledOp call, const Status& refused = {});
-  void release(CalledOp call);           // posts a held call, if it still means the same
+  // Posts a call. But if the members have changed, and the call means something else now, it fails.
+  void release(CalledOp call);
   void begin(OpKey key, Operation& op);  // in the present epoch
   void start(OpKey key, Operation& op);
   void open_lanes(const ring::Task& task);
   void restart(OpKey key);
   void recheck(OpKey key);
-  // The epoch is over, but the generation is not. The operation begins again after its kept part.
+  // The epoch is over, but the generation is not. The operation begins again after its first `kept`
+  // elements.
   void repeat_later(OpKey key, Operation& op, uint64_t kept);
   Status check(const protocol::Kept& kept) const;
   protocol::AbortRequest abort_request(OpKey key, Code code, std::string text) const;
@@ -172,13 +176,13 @@ class Operations {
   std::map<TagId, uint32_t> next_;
   Epoch generation_;      // of the numbers in next_
   Epoch verdicts_epoch_;  // of verdicts_
-  Open open_;             // of this epoch, not settled
+  Open open_;             // operations of this epoch that are not settled
   VerdictLog verdicts_;
   std::set<std::pair<Instant, OpKey>> deadlines_;
   std::map<Handle, OpKey> parked_;  // the parked operations of open_
-  size_t tag_bytes_ = 0;            // carried_bytes() of held_ and open_
-  Epoch lanes_epoch_;               // of with_lanes_
-  std::set<PeerId> with_lanes_;     // OpenLanes was emitted for them
+  size_t tag_bytes_ = 0;            // sum of carried_bytes() over held_ and open_
+  Epoch lanes_epoch_;               // the epoch of with_lanes_
+  std::set<PeerId> with_lanes_;     // peers that OpenLanes was emitted for
 };
 
 }  // namespace pccl::peer

@@ -42,7 +42,7 @@ bool is_transfer(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::
 
 bool names_a_rank(OpKind kind) { return protocol::has_root(kind) || is_transfer(kind); }
 
-// Whether each part is for a certain rank, so that the operation needs all ranks as they were.
+// Whether each part belongs to a certain rank, so that the operation needs all ranks as they were.
 bool addresses_ranks(OpKind kind) {
   return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter || kind == OpKind::kGather ||
          kind == OpKind::kScatter || kind == OpKind::kAllToAll;
@@ -52,8 +52,8 @@ bool may_have_uneven_parts(OpKind kind) {
   return kind == OpKind::kAllGather || kind == OpKind::kAllToAll;
 }
 
-// Elements that pass from the member with the rank `from` to the one with the rank `to`, both
-// included. `self` is one of them, and its description is `info`.
+// Number of elements that pass from the rank `from` to the rank `to`, which may be the same. One of
+// the two is `self`, whose description of the operation is `info`.
 uint64_t part_between(const protocol::OpInfo& info, uint32_t from, uint32_t to, uint32_t self,
                       uint32_t root) {
   switch (info.kind) {
@@ -73,8 +73,8 @@ uint64_t part_between(const protocol::OpInfo& info, uint32_t from, uint32_t to, 
   PCCL_ASSERT(false);
 }
 
-// The elements of the largest part that passes between any two members. Nothing: this member does
-// not know it, because an all-to-all has parts that neither come from it nor go to it.
+// Number of elements in the largest part that passes between any two members. Nothing if this
+// member does not know it: in an all-to-all, some parts neither come from it nor go to it.
 std::optional<uint64_t> largest_part(const protocol::OpInfo& info) {
   if (info.sends.empty()) return info.count - info.start;
   if (info.kind != OpKind::kAllGather) return std::nullopt;
@@ -98,8 +98,8 @@ std::vector<ring::Part> parts_of(const protocol::OpInfo& info, uint64_t digest,
   return parts;
 }
 
-// A quantized all-reduce that is not small goes around the ring only if the run asks for it: there
-// each hop quantizes once more, and the result depends on the ring.
+// A quantized all-reduce that is not small goes around the ring only if the run asks for it. Around
+// the ring, each hop quantizes once more, and the result depends on the ring.
 bool quantizes_each_hop(const protocol::OpInfo& info, const Membership& membership) {
   return info.format.quantizes() && membership.world_size() > 2 && membership.rings_only();
 }
@@ -112,7 +112,8 @@ bool is_small(const protocol::OpInfo& info, const Membership& membership) {
   return largest && elements * element_bytes(info.dtype) <= membership.topology().one_shot_bytes;
 }
 
-// Chooses the pattern, and makes the parts if it has any. All members take the same form.
+// Chooses the pattern of the task, and makes its parts if the pattern has parts. All members choose
+// alike.
 void take_form(ring::Task& task, const protocol::OpInfo& info, const Membership& membership) {
   const Topology& topology = membership.topology();
   const uint32_t world = membership.world_size();

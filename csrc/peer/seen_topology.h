@@ -1,9 +1,9 @@
-// SeenTopology: the group as the application sees it, and its latest members, which the application
-// may not have seen yet. Ranks in its calls are ranks of the topology that it sees. It sees the
-// members of a new generation at once. With policy retry, the members also change in epochs that it
-// has not asked for. It sees such a change when it asks for its rank or for the size while no
-// operation of it is in flight: until then each rank that it has passed to a call keeps its
-// meaning. It belongs to Membership.
+// SeenTopology: the group as the application sees it, and the latest members, which the application
+// may not have seen yet. The ranks in its calls are ranks of the topology that it sees. The
+// application sees the members of a new generation at once. With policy retry, the members also
+// change in epochs that the application has not asked for. It sees such a change when it asks for
+// its rank or for the world size while none of its operations is in flight: until then, each rank
+// that it has passed to a call keeps its meaning. SeenTopology belongs to Membership.
 // Invariants:
 //   1. This peer is in both topologies, and a topology that was not seen yet is the later one.
 //   2. The latest members are the members of the present epoch.
@@ -19,21 +19,24 @@ namespace pccl::peer {
 class SeenTopology {
  public:
   const Topology& topology() const { return topology_; }
-  // The first epoch with the members that the application sees, and the first with the latest ones.
+  // `since`: the first epoch with the members that the application sees. `latest_since`: the first
+  // epoch with the latest members.
   Epoch since() const { return topology_.epoch; }
   Epoch latest_since() const { return next_ ? next_->epoch : topology_.epoch; }
   int32_t rank_of(PeerId peer) const;  // as the application sees it; -1: none
-  // The members that the application sees and that have left.
+  // The members that the application still sees although they have left.
   std::vector<PeerId> left() const;
 
-  // An epoch begins. `reconfigures`: within the generation.
+  // An epoch begins. `reconfigures`: the generation continues.
   void begin(const Topology& topology, bool reconfigures);
-  // The application asks for its rank. Returns its new topology, if it sees one from now on.
+  // The application asks for its rank. Returns the topology that it sees from now on, or null if
+  // that has not changed.
   const Topology* ask(protocol::LossPolicy policy, bool has_operation_in_flight);
-  // An update_topology has returned without a new epoch: the application sees the latest members
-  // from now on, with the routes of the present epoch.
+  // An update_topology has returned without a new epoch. From now on the application sees the
+  // latest members, with the ring order and the shares of the present epoch.
   Topology show_with_routes(const Topology& present);
-  // The seen topology with the routes of the present epoch; nothing if the members have changed.
+  // The topology that the application sees, with the ring order and the shares of the present
+  // epoch; nothing if the members have changed meanwhile.
   std::optional<Topology> with_routes(const Topology& present) const;
 
   void check(PeerId self, const Topology& present) const;  // asserts the invariants

@@ -29,7 +29,8 @@ void TokenChoice::proven() {
 }
 
 bool TokenChoice::refused(const std::string& why) {
-  if (shown_ != newest_) {  // an older one is good no longer, so the newest must do
+  // The master no longer accepts an older token, so only the newest token can help.
+  if (shown_ != newest_) {
     retry_at_ = context_.now;
     return true;
   }

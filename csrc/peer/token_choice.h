@@ -7,7 +7,7 @@
 // peer returns to the proven one, so that a wrong file costs no membership. It tries the new one
 // again later, because the master may read its keyring after the peer has read its file.
 // Invariants:
-//   1. Neither the proven token nor the one that is shown is newer than the newest.
+//   1. The proven token and the shown token are not newer than the newest token.
 //   2. The pause before the next trial is between 2 seconds and 1 minute, and the time of this
 //      trial is at most one pause in the future.
 #pragma once
@@ -30,15 +30,15 @@ class TokenChoice {
 
   // A new token was read. It is shown at once. REQUIRES: `number` is higher than all before.
   void read(uint32_t number);
-  // The token that the connection which begins now shows.
+  // Returns the token that a new connection shows.
   uint32_t choose();
   void proven();  // the master has answered the connection
-  // The master has refused the token of the connection. Returns whether there is a different one,
-  // which the next connection shows.
+  // The master has refused the token of the connection. Returns whether the next connection shows a
+  // different token.
   bool refused(const std::string& why);
   // Whether the present connection should end, so that the next one shows the newest token.
   bool due() const;
-  std::optional<Instant> deadline() const;  // from when on due() is true
+  std::optional<Instant> deadline() const;  // the time from which due() is true
 
   void check() const;  // asserts the invariants
 
@@ -46,7 +46,7 @@ class TokenChoice {
   Context& context_;
   uint32_t newest_ = 1, shown_ = 1;
   uint32_t proven_ = 0;   // 0: none yet
-  bool refused_ = false;  // the newest
+  bool refused_ = false;  // the master has refused the newest token
   Instant retry_at_;
   Duration pause_ = kPauseMin;
 };

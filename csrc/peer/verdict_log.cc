@@ -5,7 +5,7 @@
 namespace pccl::peer {
 namespace {
 
-// Maximum bytes of the texts of all kept verdicts, which travel in one Resume. Further texts are
+// All texts of the verdicts in one Resume have at most this many bytes together. Further texts are
 // left out.
 constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 8;
 

@@ -1,10 +1,11 @@
 // VerdictLog holds the master's decisions of the present epoch: the number of verdicts that this
-// peer has received, the verdicts that some member may not have received yet (a master that has
-// forgotten them gets them back), and the verdicts on operations that were not called here yet. It
-// belongs to Operations.
+// peer has received, the verdicts that some member may not have received yet, and the verdicts on
+// operations that were not called here yet. A restarted master gets the verdicts back from here.
+// VerdictLog belongs to Operations.
 // Invariants:
-//   1. At most kOpsOpenMax verdicts are kept, and none that this peer has not received.
-//   2. At most kOpsOpenMax verdicts came before their operation was called. All of them abort it.
+//   1. At most kOpsOpenMax verdicts are kept. This peer has received all of them.
+//   2. At most kOpsOpenMax verdicts are kept that came before the call of their operation. All of
+//      them are aborts.
 #pragma once
 
 #include <deque>
@@ -21,11 +22,13 @@ class VerdictLog {
   // kProtocol if a message does not continue where the last one ended.
   Status check(const protocol::Verdicts& verdicts) const;
   void add(const protocol::Verdict& verdict);  // REQUIRES: its code fits its outcome
-  // All members know the verdicts before this index. REQUIRES: so does this peer.
+  // Forgets the verdicts before this index: all members have received them. REQUIRES: this peer has
+  // received them, too.
   void forget(uint64_t stable_index);
   uint64_t seen() const { return seen_; }
 
-  // False: there are too many. REQUIRES: it aborts.
+  // Keeps a verdict on an operation that was not called here yet. False: there are too many.
+  // REQUIRES: the verdict is an abort.
   bool keep_early(const protocol::Verdict& verdict);
   std::optional<protocol::Verdict> take_early(OpKey op);
 

@@ -181,7 +181,7 @@ void ClientCore::ask() {
   emit(Send{kControl, frame_of(trial())});
 }
 
-// All at once: one by one, each would take a round trip.
+// Opens all connections at once. One after another, each would take a round trip.
 void ClientCore::open() {
   enter(State::kOpening);
   for (uint32_t i = 0; i < trial().streams; ++i) {

@@ -1,8 +1,8 @@
 // ClientCore decides for the measuring end of `pccl probe`: it introduces itself, measures the RTT,
 // then asks for one trial after another (server_core.h shows the messages). It is pure: it has no
 // socket, clock or thread. The ProbeEnd owns it, and only step() changes it. Started comes first.
-// Both ends count for the same length of time, the server from the last hello on, and the client
-// from its answer on: half an RTT later. The client sends until the server's result is here.
+// Both ends count for the same length of time. The server starts at the last hello, and the client
+// at the answer to it, half an RTT later. The client sends until the server's result is here.
 // Invariant: it ends once, with Over, and emits nothing after that. Each wait has a limit.
 // Failure: Over has the reason. `why` is text of this program, or names the reason in words of the
 // system.
@@ -77,16 +77,17 @@ class ClientCore : public Core {
   Instant now_;                 // of the current step
 
   State state_ = State::kConnecting;
-  std::optional<Instant> due_;  // limit of this state
+  std::optional<Instant> due_;  // time limit of this state
   bool answered_ = false;       // the server's hello is here
   std::string about_;
   Instant pinged_at_;
   std::vector<Duration> pings_;
   Duration rtt_{0};
-  size_t trials_ = 0;  // that are over
+  size_t trials_ = 0;  // number of trials that are over
   Id last_ = kControl;
-  std::vector<Id> lanes_, carrying_;  // of the trial; its lanes that the server has answered
-  uint32_t lost_ = 0;                 // lanes that failed in the trial
+  // `lanes_`: the lanes of the trial. `carrying_`: the lanes that the server has answered.
+  std::vector<Id> lanes_, carrying_;
+  uint32_t lost_ = 0;  // lanes that failed in the trial
 };
 
 }  // namespace pccl::probe

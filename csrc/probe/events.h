@@ -1,7 +1,7 @@
 // The events that a core of `pccl probe` takes and the effects that it asks for, all plain data,
 // and the interface of both cores, ServerCore and ClientCore. The shell (shell/probe_end.h) carries
-// out the effects in the order that step() appends them. An event that an effect causes comes after
-// all of them.
+// out the effects in the order that step() appends them. If an effect causes an event, the core
+// gets that event after all effects of the step.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct AboutReceived {  // of a client: the server's text about its host
   Id id = 0;
   std::string text;
 };
-// The connection is no more, or could not be made. `reached`: it was made.
+// The connection has ended, or could not be made. `reached`: the connection had been made.
 struct Failed {
   Id id = 0;
   Status why = {};
@@ -73,7 +73,7 @@ struct BeginCount {
   bool wan = false;
   Instant from, until;
 };
-struct EndCount {  // the result goes to `tell`, if there is one
+struct EndCount {  // the result is sent on the connection `tell`; 0: it is not sent
   Id tell = 0;
   uint32_t lost = 0;
 };
@@ -118,7 +118,7 @@ class Core {
   virtual std::optional<Instant> deadline() const = 0;  // when TimePassed is due
 };
 
-// Limit of the wait for an answer: a frame may wait behind seconds of data in a queue.
+// Maximum wait for an answer: a frame may wait in a queue behind seconds of data.
 inline constexpr Duration kAnswerTimeout = std::chrono::seconds(15);
 
 }  // namespace pccl::probe

@@ -1,7 +1,7 @@
-// pccl-probe: an end of `pccl probe`, as a process. pccl_backend/probe/endpoint.py starts it, and
-// the modules beside that one do all that people see. The first line of its input is a request, one
-// JSON object, so that no secret is in its arguments. The input then stays open. Every line that it
-// prints is one JSON object.
+// pccl-probe: an end of `pccl probe`, as a process. pccl_backend/probe/endpoint.py starts it. The
+// Python modules beside endpoint.py show everything that people see. The first line of the input is
+// a request, one JSON object, so that no secret is in the arguments of the process. The input then
+// stays open. Every line that pccl-probe prints is one JSON object.
 //
 //   {"tokens": ["pccl1.id.secret", ...], "serve": {"host": "::", "port": 48149, "about": "..."}}
 //     {"listening": 48149}
@@ -12,8 +12,9 @@
 //     {"streams": 1, "direction": "there", "there": 93.1, "back": null, "busy": 0.1}
 //   {"failed": "busy", "why": "..."}
 //
-// It ends when its input ends, so it never outlives the process that started it. It ignores SIGINT,
-// which a terminal sends to both. Exit codes: 0, 1 after "failed", 2 for input that is no request.
+// pccl-probe ends when its input ends, so it never outlives the process that started it. It ignores
+// SIGINT, because a terminal sends SIGINT to both processes. Exit codes: 0; 1 after "failed"; 2 if
+// the input is no request.
 
 #include <algorithm>
 #include <csignal>
@@ -69,7 +70,7 @@ const char* name_of(probe::Ending ending) {
   return "lost";
 }
 
-// Mbit/s.
+// The rate in Mbit/s.
 double rate(const probe::Trial& trial, uint64_t bytes) {
   return static_cast<double>(bytes) * 8e-6 / to_seconds(trial.length() - trial.warm_up());
 }
@@ -209,7 +210,7 @@ int main() {
   Request request;
   const Status status = caught([&] { request = parse(line); });
   wipe(line);
-  if (!status.ok()) {  // its text may have a part of a token
+  if (!status.ok()) {  // the message may have a part of a token, so it is not shown
     std::fprintf(stderr, "pccl-probe: its input is no request: `pccl probe` starts this program\n");
     return 2;
   }

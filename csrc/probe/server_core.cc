@@ -73,7 +73,8 @@ void ServerCore::on_first(Id id, const FrameHeader& header) {
   const auto hello = net::hello_in(FrameType::kHello, header);
   if (!hello) return emit(Close{id});
   if (!protocol::common(hello->versions, protocol::kSpoken)) return refuse(id, Refusal::kVersion);
-  // A peer of a run names itself and the other one.
+  // The hello of a peer of a run has its own id and the id of the other end; a probe client has
+  // neither.
   if (hello->self || hello->other || hello->run_id == 0) return emit(Close{id});
   if (!hello->further) {
     if (state_ != State::kFree) return refuse(id, Refusal::kBusy);
@@ -145,7 +146,7 @@ void ServerCore::on(const Failed& event) {
   end_with(went ? "has ended" : "is gone: " + event.why.message, Refusal::kNone);
 }
 
-// False if it is no lane.
+// False: this is no data connection of the trial.
 bool ServerCore::remove_lane(Id id) {
   if (std::erase(lanes_, id) == 0) return false;
   if (state_ == State::kMeasuring) ++lost_;
@@ -173,7 +174,8 @@ void ServerCore::on(const TimePassed&) {
   end(state_ == State::kOpening ? Refusal::kStreams : Refusal::kSilence);
 }
 
-// The client may still send until it has the result. So its connections stay until its next trial.
+// The client may still send until it has the result. So the connections of the trial stay open
+// until the next trial.
 void ServerCore::finish() {
   enter(State::kDone);
   ++trials_;

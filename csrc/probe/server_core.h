@@ -11,9 +11,9 @@
 //
 // Invariants:
 //   1. There is one session at most. Other clients get the refusal "busy".
-//   2. A connection carries data only if its hello has the number of the session, which the client
-//      has drawn at random, and while a trial lacks connections.
-//   3. Each state but kFree has a time limit, and a session as a whole has one.
+//   2. A connection carries data only if its hello comes while a trial lacks connections, and has
+//      the number of the session, which the client has drawn at random.
+//   3. Each state but kFree has a time limit, and so has the whole session.
 // Failure: a client that breaks a rule, or is silent, gets a refusal and loses its session.
 #pragma once
 
@@ -32,7 +32,7 @@ class ServerCore : public Core {
   static constexpr Duration kLeaving = std::chrono::seconds(1);
   static constexpr size_t kLeavingMax = 64;  // beyond it, the oldest is closed
 
-  // `machine`: of net::machine_id().
+  // `machine`: the result of net::machine_id().
   explicit ServerCore(uint64_t machine) : machine_(machine) {}
   void step(const Event& event, Instant now, Effects& effects) override;
   std::optional<Instant> deadline() const override;
@@ -48,7 +48,7 @@ class ServerCore : public Core {
   void on(const TimePassed&);
   template <typename Other>
   void on(const Other&) {
-    PCCL_ASSERT(false);  // of a client
+    PCCL_ASSERT(false);  // an event of a client only
   }
   template <typename E>
   void emit(E effect) {
@@ -71,17 +71,17 @@ class ServerCore : public Core {
   const uint64_t machine_;
   Effects* effects_ = nullptr;     // of the current step
   Instant now_;                    // of the current step
-  std::map<Id, Instant> leaving_;  // refused connections, and when they are closed
+  std::map<Id, Instant> leaving_;  // refused connections, and the time when each is closed
 
   // ---- Of the session ----
   State state_ = State::kFree;
   Id control_ = 0;
   uint64_t session_ = 0;
-  Instant due_, over_;  // of this state, and of the session
+  Instant due_, over_;  // time limits: of this state, and of the session
   Trial trial_;
   std::vector<Id> lanes_;
   uint32_t lost_ = 0;
-  uint32_t trials_ = 0;  // that were measured
+  uint32_t trials_ = 0;  // number of trials that were measured
 };
 
 }  // namespace pccl::probe

@@ -14,7 +14,7 @@ using protocol::FrameHeader;
 using protocol::FrameType;
 
 constexpr Duration kWarmUpMax = std::chrono::seconds(1);
-constexpr uint16_t kWanBit = 4;       // above the direction
+constexpr uint16_t kWanBit = 4;       // above the bits of the direction
 constexpr size_t kNameBytesMax = 15;  // the system's own limit
 constexpr std::array<const char*, 3> kDirections = {"there", "back", "both"};
 

@@ -15,7 +15,7 @@ namespace pccl::probe {
 
 enum class Direction : uint8_t { kThere, kBack, kBoth };  // kThere: from the client to the server
 
-// "there"; nullopt for any other word.
+// The word for a direction, such as "there", and back. nullopt: the word names no direction.
 const char* name_of(Direction direction);
 std::optional<Direction> direction_named(const std::string& name);
 
@@ -27,8 +27,8 @@ struct Trial {
   bool wan = false;             // the connections are tuned for a wan path
   std::string congestion = {};  // name of the congestion control; empty: chosen by the path
   Duration length() const { return std::chrono::milliseconds(milliseconds); }
-  // The part that is not counted, while connections reach their rate: a second, or half of a trial
-  // that is shorter than two.
+  // The first part of the trial is not counted, because the connections come up to their rate: it
+  // is one second, or half of a trial that is shorter than two seconds.
   Duration warm_up() const;
   bool operator==(const Trial&) const = default;
 };
@@ -39,9 +39,9 @@ protocol::FrameHeader frame_of(const Trial& trial);
 std::optional<Trial> trial_in(const protocol::FrameHeader& header);
 
 struct TrialResult {
-  uint64_t bytes = 0;  // that arrived in the counted time
-  uint32_t lost = 0;   // connections
-  uint32_t busy = 0;   // thousandths of a core that the thread took
+  uint64_t bytes = 0;  // number of bytes that arrived in the counted time
+  uint32_t lost = 0;   // number of connections that failed
+  uint32_t busy = 0;   // CPU time of the thread that moves the data, in thousandths of a core
   bool operator==(const TrialResult&) const = default;
 };
 
@@ -60,7 +60,7 @@ enum class Refusal : uint16_t {
 
 protocol::FrameHeader frame_of(const TrialResult& result);
 protocol::FrameHeader frame_of(Refusal refusal);
-// Both read a kTrialResult. An unknown reason becomes kOutOfPlace.
+// Both functions read a kTrialResult. An unknown reason becomes kOutOfPlace.
 Refusal refusal_in(const protocol::FrameHeader& header);
 TrialResult result_in(const protocol::FrameHeader& header);
 

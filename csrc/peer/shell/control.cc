@@ -229,7 +229,8 @@ void Control::connected(Result<net::Socket> socket, Instant by, uint32_t token) 
   const bool encrypted = made.value().encrypted();
   const uint64_t id = ++stream_count_;
   const auto on_bytes = [this](std::span<const std::byte> bytes) { received(bytes); };
-  // A damaged record is no message of the master: a fault of the network, or somebody on the path.
+  // A damaged record does not come from the master: the network has a fault, or somebody is on the
+  // path.
   const auto on_closed = [this, id](Status why) {
     if (why.code == Code::kProtocol) why.code = Code::kSystem;
     closed(id, why);
@@ -268,7 +269,7 @@ Result<net::Channel> Control::channel(net::Socket socket, Instant by, uint32_t t
   return net::Channel(std::move(socket), std::move(tls.value()), by);
 }
 
-// Returns the error of a failed handshake in the user's terms.
+// Returns the error of a failed handshake, in words that name the remedy to the user.
 Status Control::explain(const Status& why, net::Tls::Refusal refusal) const {
   if (why.code != Code::kAuthentication) return why;
   const std::string master = "the master at " + text(master_);
@@ -344,7 +345,7 @@ void Control::apply(SendMaster& effect) { outbox_.add(std::move(effect.message),
 
 // ---- The data plane ----
 
-// Its events go through the inbox: they may come from inside a step.
+// Events of the data plane go through the inbox, because they may come from inside a step.
 void Control::on_data(ring::DataEvent event) {
   loop_.assert_on_loop();
   if (const auto* changed = std::get_if<LinkChanged>(&event)) {
@@ -415,8 +416,8 @@ void Control::post_to_ring(StartOp& start, ring::Memory memory) {
   data_->engine().post(std::move(start.task), std::move(memory));
 }
 
-// The caller's thread lends the entries, since it may have to wait for a device. Until then, this
-// peer is one that starts late.
+// The caller's thread lends the entries, since it may have to wait for a device. Until then, for
+// the other end, this peer is one that starts the transfer late.
 void Control::start_transfer(StartOp& start) {
   const std::shared_ptr<WaitingCall> call = calls_.at(start.handle);
   const uint64_t number = ++starts_;
@@ -527,8 +528,8 @@ void Control::apply(Gone& effect) {
   notice_end();
 }
 
-// The operation as the core describes it. Root and receiver stay 0 if the rank is not in the
-// topology.
+// The operation as the core describes it. Root and receiver are unset if `request.root` is not a
+// rank of the topology.
 protocol::OpInfo Control::describe(const OpRequest& request) const {
   protocol::OpInfo info;
   info.kind = request.kind;
@@ -604,7 +605,7 @@ void Control::end(Duration at_most) {
   });
 }
 
-// After this, no event comes.
+// After this, no event arrives.
 void Control::close_inputs() {
   loop_.assert_on_loop();
   timer_.reset();

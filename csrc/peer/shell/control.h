@@ -56,13 +56,14 @@ class Control {
     };
     std::function<void(const Decided&)> on_decided = {};
     OnProgress on_progress = {};
-    bool given_up = false;  // perhaps before the call has begun; used on the loop only
+    // The caller does not wait any more, perhaps before the call has begun; used on the loop only.
+    bool given_up = false;
   };
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
   // update_topology (policy retry).
-  // `token`: the proof for the master. If options.secured, it has a token, and the path of its file
-  // if that is to be watched.
+  // `token`: the proof for the master. If options.secured, it has a token. It also has the path of
+  // the token's file if that file is to be watched.
   Control(net::Endpoint master, Options options, link::DriverOptions data, TokenSource token,
           const std::shared_ptr<ring::PeerThread>& thread,
           std::function<void(const Topology&)> on_reconfigured);
@@ -80,8 +81,9 @@ class Control {
   void give_up(const std::shared_ptr<WaitingCall>& call);
   void await(const std::shared_ptr<WaitingCall>& call);  // see JointAwaited
   void concluded(Handle call);                           // see JointConcluded
-  // The topology that the application sees from now on; nothing if that has not changed, or not yet
-  // (see SeenTopology), or inside a completion. Otherwise it waits for the loop.
+  // Asks the core, and waits for the loop. Returns the topology that the application sees from now
+  // on; nothing if it sees the same as before (see SeenTopology). Inside a completion, it returns
+  // nothing at once.
   std::optional<Topology> ask_topology();
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
@@ -89,7 +91,7 @@ class Control {
   // once, and not on the loop.
   void end(Duration at_most);
 
-  // Leaves out the topology. REQUIRES: not after end().
+  // The result has no topology. REQUIRES: not after end().
   Info info();
 
  private:
@@ -130,7 +132,7 @@ class Control {
   void take(Called& called);
   void take(GivenUp& given_up);
   void take(Awaited& awaited);
-  Handle handle_of(const WaitingCall& call) const;  // 0: it has ended
+  Handle handle_of(const WaitingCall& call) const;  // 0: the call has ended
   void take(std::function<void()>& task) { task(); }
 
   void step(const Event& event);
@@ -183,10 +185,10 @@ class Control {
   const net::Endpoint master_;
   const Options options_;
   const std::function<void(const Topology&)> on_reconfigured_;
-  LogContext log_;  // of its part of the loop
+  LogContext log_;  // for this peer's part of the loop
   net::LoopShare loop_;
 
-  std::atomic<Handle> handles_{0};  // of operations: handed out in the order of the inbox
+  std::atomic<Handle> handles_{0};  // of the last operation; in the order of the inbox
   Mutex inbox_mutex_;
   std::vector<Item> inbox_ PCCL_GUARDED_BY(inbox_mutex_);
   bool closed_ PCCL_GUARDED_BY(inbox_mutex_) = false;  // no item is accepted any more
@@ -217,7 +219,7 @@ class Control {
   std::vector<std::byte> out_;  // encoded, within flush()
   std::vector<Item> taken_;
   Effects effects_;
-  Topology topology_;              // of the epoch; the application sees it when its call returns
+  Topology topology_;  // of the present epoch; the application sees it when its call returns
   std::optional<Topology> shown_;  // within ask_topology()
   PeerId self_;
   bool gone_ = false;
@@ -225,14 +227,14 @@ class Control {
   std::set<PeerId> links_up_;
   std::unordered_map<Handle, LentOperation> operations_;
   std::map<Handle, std::shared_ptr<WaitingCall>> calls_;
-  // Operations that the core has started and not ended, and that the ring does not have: they were
-  // refused here, or the caller's thread has not lent their memory yet.
+  // Operations that the core has started and not ended, but that the ring does not have. Either
+  // they were refused here, or the caller's thread has not lent their memory yet.
   struct Unposted {
     Epoch epoch;
-    uint64_t number = 0;  // of this start
+    uint64_t number = 0;  // number of this start
   };
   std::map<OpKey, Unposted> unposted_;
-  uint64_t starts_ = 0;  // of transfers, so far
+  uint64_t starts_ = 0;  // number of transfers that were started
   std::deque<Past> history_;
 
   std::unique_ptr<TokenWatch> token_watch_;  // null: there is no file to watch

@@ -23,12 +23,14 @@
 namespace pccl::peer {
 namespace {
 
-// How long a destructor waits until its good-bye to the master has been sent.
+// The destructor waits at most this long until Leave has been sent to the master.
 constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
-// How long an interrupted call waits for the master's answer, in units of Waiter::kInterruptPeriod.
+// An interrupted call waits for the answer of the master for at most this many
+// Waiter::kInterruptPeriod.
 constexpr int kPeriodsForAnAnswer = 20;
 
-// The part of this machine's memory that scratch may use, since other processes run here too.
+// The number of bytes that scratch may use: a 64th of the memory, since other processes run on this
+// machine, too.
 uint64_t memory_share() {
   const auto pages = static_cast<uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 0L));
   return pages / 64 * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -115,12 +117,12 @@ struct Peer::Impl {
       std::make_shared<Topology>();
   // The plan after the last optimize_topology.
   std::optional<protocol::TopologyPlan> plan PCCL_GUARDED_BY(topology_mutex);
-  // Policy retry: the epoch of the last change of the members, and the epoch that the application
-  // sees. While they differ, it asks the core.
+  // Policy retry. `changed_in`: the epoch of the last change of the members. `seen_in`: the epoch
+  // that the application sees. While `changed_in` is later, look() asks the core.
   std::atomic<uint64_t> changed_in{0}, seen_in{0};
 
   Mutex background_mutex;
-  // Not waited for yet.
+  // The sync in the background that no wait() has concluded yet; may be null.
   std::shared_ptr<SyncCall> background PCCL_GUARDED_BY(background_mutex);
 
   SharedMutex life;  // shared by users of the loop, exclusive for its end
@@ -294,8 +296,8 @@ Status check_strategy(const StateSpans& entries, protocol::SyncStrategy strategy
 
 }  // namespace
 
-// Hashes the entries. A call that is to be made is not dropped then, even if it was interrupted:
-// the others wait for it.
+// Hashes the entries and makes the call. An interrupt before or during this does not drop the call,
+// since the other members wait for it.
 std::shared_ptr<SyncCall> Peer::Impl::sync_call(SyncRequest request, InBackground how,
                                                 bool in_place, const Interrupted& interrupted) {
   SharedEntries::Options options;
@@ -320,7 +322,9 @@ Result<JointResult> Peer::sync_shared_state(SyncRequest request, const Interrupt
   Status status = impl_->check_joint("sync_shared_state");
   if (status.ok()) status = check_strategy(*request.entries, request.strategy);
   if (!status.ok()) return status;
-  bool stop = false;  // it stays true: the others wait for this peer's call, which is then given up
+  // It stays true: the call is made in any case, because the other members wait for it. Then it is
+  // given up.
+  bool stop = false;
   const Interrupted stopped = [&] { return stop = stop || (interrupted && interrupted()); };
   const bool in_place = request.strategy == protocol::SyncStrategy::kReceiveOnly;
   return impl_->sync_call(std::move(request), {}, in_place, stopped)->run(stopped, on_progress);

@@ -44,7 +44,7 @@ struct OpResult {
   std::vector<Part> parts;         // of a successful operation with `keep`
   bool ended_before_call = false;  // it was settled for all members before its call here
   int32_t source = -1;             // of a successful receive: the rank of the sender
-  Epoch epoch;                     // of its end; none: it never got a number
+  Epoch epoch;                     // the epoch in which it ended; none: it has no number
   OpKey op;
 };
 using Completion = std::function<void(OpResult)>;
@@ -54,8 +54,8 @@ struct JointResult {
   std::optional<Topology> topology;
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  uint64_t bytes_sent = 0, bytes_received = 0;      // of shared state, by this call
-  std::vector<AddedEntry> added = {};               // by this call; see StateSpans
+  uint64_t bytes_sent = 0, bytes_received = 0;  // bytes of shared state that this call has moved
+  std::vector<AddedEntry> added = {};           // entries that this call has added; see StateSpans
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
 };
 
@@ -70,12 +70,14 @@ struct SyncRequest {
 };
 // How a sync_shared_state continues in the background. Functions may be empty.
 struct InBackground {
-  std::shared_ptr<void> keeps = {};  // lives while the memory of the entries is lent
-  // The thread calls it once, and its work is done inside.
+  std::shared_ptr<void> keeps = {};  // owns the memory of the entries; kept while that is lent
+  // The background thread calls this function once. The function calls `work`, which does all of
+  // the thread's work.
   std::function<void(const std::function<void()>& work)> around = {};
-  // Is asked before an entry is overwritten; its error is then the outcome.
+  // Called before an entry is overwritten. If it returns an error, no entry is overwritten, and the
+  // call ends with this error.
   std::function<Status()> may_install = {};
-  std::function<void()> installed = {};  // fetched data is in the entries
+  std::function<void()> installed = {};  // called when the fetched data is in the entries
 };
 class SyncCall;
 
@@ -84,7 +86,7 @@ struct OpRecord {    // one of the latest operations, for run_info
   std::string outcome;
   uint64_t bytes = 0;         // of one rank's tensor, or of each part of it
   double seconds = 0;         // from the call
-  double commit_seconds = 0;  // the part of them after its end here, until the success was known
+  double commit_seconds = 0;  // the part of `seconds` from its end here until its success was known
 };
 
 struct Info {
@@ -105,7 +107,7 @@ class Peer {
  public:
   // Connects to the master and waits for admission. Master and peers may start in any order: the
   // peer tries to reach the master for its peer_timeout, with a warning after one second. Sets
-  // options.master_text and options.secured. Without a `thread` it has one of its own.
+  // options.master_text and options.secured. Without `thread`, the peer has a thread of its own.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
                                             link::DriverOptions data,
                                             const Interrupted& interrupted, TokenSource token = {},
@@ -115,49 +117,50 @@ class Peer {
   ~Peer();
 
   // The topology that the application sees. It is constant until update_topology() returns. With
-  // policy retry, it may also change in rank() and world_size(), after a loss and while no
-  // operation is in flight. Both then wait for the loop.
+  // policy retry, rank() and world_size() may also change it, after a loss and while no operation
+  // is in flight. These two functions then wait for the loop.
   uint32_t rank() const;
   uint32_t world_size() const;
   std::shared_ptr<const Topology> topology() const;
 
-  // REQUIRES: memory that stays valid until `completion` is called. Its spans: one with the tensor;
-  // for an all-gather, one per rank in rank order, or one with the parts of all ranks, where this
-  // rank's part already holds its contribution; for a barrier, none. Peer sets dtype, reduce,
-  // contributors and request.handle.
+  // REQUIRES: memory that stays valid until `completion` is called. It has one span, with the
+  // tensor. For an all-gather it has one span per rank, in rank order, or one span with the parts
+  // of all ranks; the part of this rank holds its contribution already. For a barrier it has no
+  // span. Peer sets dtype, reduce, contributors and request.handle.
   // Returns the handle of the operation; 0 if its completion was called at once.
   // With `request.parked` the memory is not read before staged() reports that its data is there.
   Handle post(OpRequest request, ring::Memory memory, Completion completion);
-  // Does nothing if the operation has ended. An error ends it for all members.
+  // See OpStaged. Does nothing if the operation has ended. If `status` is an error, the operation
+  // ends for all members.
   void staged(Handle handle, Status status);
 
   // Joint calls. kInvalidState if another one of this process is under way.
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
   Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
-  // Measures links for `budget` at most, and adopts a better plan. The call may take that much
+  // Measures links for at most `budget`, and adopts a better plan. The call may take `budget`
   // longer than `timeout`. `max_bytes`: as in Vote.
   Result<JointResult> optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes,
                                         Duration timeout, const Interrupted& interrupted);
   // Hashes every entry, then votes. Stale entries are overwritten. The calling thread hashes the
-  // entries in host memory, with its OpenMP team. The devices hash the rest, after the work that
-  // this thread has given to them. A device that fails ends the call for all members, with an error
-  // that names the entry. If it fails while it takes the elected state, the call fails on this peer
-  // only, and the content of its entries on that device is undefined.
-  // The calling thread calls `on_progress`, which may be empty. kInvalidArgument if the entries
-  // cannot be offered; see StateSpans. Entries may be added only with kReceiveOnly.
+  // entries in host memory, with its OpenMP team. The devices hash their entries, after the work
+  // that this thread has given to them. A device that fails ends the call for all members, with an
+  // error that names the entry. If a device fails while the elected state is copied to it, the call
+  // fails on this peer only, and the content of its entries on that device is undefined. The
+  // calling thread calls `on_progress`, which may be empty. kInvalidArgument if the entries cannot
+  // be offered; see StateSpans. Entries may be added only with kReceiveOnly.
   Result<JointResult> sync_shared_state(SyncRequest request, const Interrupted& interrupted,
                                         const OnProgress& on_progress = {});
   Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                         std::vector<StateSpan> entries, Duration timeout,
                                         const Interrupted& interrupted);
   // Like sync_shared_state(), but returns when all members have voted. The transfers continue in
-  // the background; see sync_call.h. Until its wait() has returned an outcome, every joint call
-  // fails with kInvalidState.
+  // the background; see sync_call.h. Every joint call fails with kInvalidState until
+  // SyncCall::wait() has returned an outcome.
   Result<std::shared_ptr<SyncCall>> begin_sync(SyncRequest request, InBackground background,
                                                const Interrupted& interrupted);
 
-  // Sends the master a good-bye, fails open calls with kInvalidState, and ends its part of the
-  // loop. Idempotent.
+  // Leaves the run: sends Leave to the master, fails open calls with kInvalidState, and ends this
+  // peer's part of the loop. Idempotent.
   void leave(Duration at_most);
   Info info();
 

@@ -84,7 +84,8 @@ TokenWatch::~TokenWatch() {
 
 void TokenWatch::look() {
   timer_->arm(monotonic_now() + kLook);
-  const FileStamp found = FileStamp::of(path_);  // before the content: see a change in between
+  // Before the content: a change between the two is seen at the next look.
+  const FileStamp found = FileStamp::of(path_);
   if (stamp_ == found) return;
   stamp_ = found;
   Result<Token> token = read_token(path_);

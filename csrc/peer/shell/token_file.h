@@ -1,6 +1,7 @@
-// token_file: reads a peer's token from the file of PCCL_SECRET_FILE. pccl_backend reads it once at
-// the start and explains all that may be wrong with it. Peer::join() reads it once more. TokenWatch
-// looks at it from then on, so that a token can be replaced during the run.
+// token_file: reads a peer's token from the file of PCCL_SECRET_FILE. pccl_backend reads the file
+// once at the start and explains all that may be wrong with it. Peer::join() reads the file once
+// more. From then on TokenWatch looks at the file, so that the token can be replaced during the
+// run.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,8 @@
 
 namespace pccl::peer {
 
-// The place of a peer's token: a file, which may change, or memory. Neither: it has none.
+// The place of a peer's token: a file, which may change, or memory. If both are empty, the peer has
+// no token.
 struct TokenSource {
   std::string path;
   std::shared_ptr<const Token> token;
@@ -41,7 +43,7 @@ class TokenWatch {
   };
   // `token`: the present one.
   TokenWatch(std::string path, std::shared_ptr<const Token> token, Callbacks callbacks);
-  ~TokenWatch();  // no callback is called any more
+  ~TokenWatch();  // after this, no callback is called
 
   const Status& status() const { return loop_.status(); }  // kSystem: there is no thread
 
@@ -51,9 +53,9 @@ class TokenWatch {
   const std::string path_;
   const Callbacks callbacks_;
   // On the loop only.
-  std::shared_ptr<const Token> token_;  // the last good one in the file
-  std::optional<FileStamp> stamp_;      // of the last file read
-  bool warned_ = false;                 // the file was wrong when it was read last
+  std::shared_ptr<const Token> token_;  // the last good token in the file
+  std::optional<FileStamp> stamp_;      // of the file when it was read last
+  bool warned_ = false;                 // the file was bad when it was read last
   std::unique_ptr<net::Timer> timer_;
   net::Loop loop_{"pccl-token"};
 };

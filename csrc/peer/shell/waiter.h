@@ -19,13 +19,14 @@ class Waiter {
 
   // The waiting thread runs the task. finish() drops the tasks that were not run yet.
   void work(std::function<void()> task);
-  // The same, but a task that came before finish() is run, whatever happens.
+  // Like work(), but finish() does not drop the task.
   void tell(std::function<void()> task);
   void finish(FinishJoint result);  // call it once
-  // The end of the call, or nothing if `interrupted` returned true. May then be called again. It
-  // rethrows the exception of a task. After that only end() may be called.
+  // Runs tasks until the call ends. Returns the end of the call, or nothing if `interrupted` has
+  // returned true; then wait() may be called again. If a task throws, wait() throws the same
+  // exception; after that only end() may be called.
   std::optional<FinishJoint> wait(const Interrupted& interrupted);
-  // The end of the call. No task is run any more.
+  // Waits for the end of the call and returns it. No task is run any more.
   FinishJoint end();
 
  private:

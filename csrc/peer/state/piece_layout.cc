@@ -26,7 +26,7 @@ bool PieceLayout::cut(uint64_t piece_bytes) {
   pieces_.clear();
   first_pieces_.clear();
   parts_ = 0;
-  bool open = false;  // the last piece takes further entries
+  bool open = false;  // further entries may be added to the last piece
   for (size_t at = 0; at < keys_.size(); ++at) {
     const uint64_t bytes = key_bytes_[at];
     if ((bytes + piece_bytes - 1) / piece_bytes > protocol::kStatePiecesMax) return false;

@@ -1,5 +1,5 @@
-// PieceLayout: how the entries that a state sync moves are cut into pieces. A piece is what travels
-// and is verified at once: a part of one large entry, or several whole entries in a row. All
+// PieceLayout: how the entries that a state sync moves are cut into pieces. A piece travels and is
+// verified as a whole: it is a part of one large entry, or several whole entries in a row. All
 // members compute the same layout from a SyncPlan. It is a plain value that never changes.
 // Invariants:
 //   1. The pieces cover each of the keys once, in their order.
@@ -24,7 +24,8 @@ class PieceLayout {
   };
 
   PieceLayout() = default;
-  // `piece_bytes`: the maximum size of a piece; it is doubled until the pieces are few enough.
+  // `piece_bytes`: the maximum size of a piece; it is doubled until there are at most
+  // kStatePiecesMax.
   // REQUIRES: ascending keys of the entries; piece_bytes is a multiple of a tile of the state hash.
   PieceLayout(const std::vector<protocol::StateEntry>& entries, const std::vector<uint32_t>& keys,
               uint64_t piece_bytes = protocol::kStateUnitBytes);
@@ -39,7 +40,7 @@ class PieceLayout {
   bool is_part(uint32_t piece) const { return pieces_[piece].part != kNoPart; }
   uint32_t part_index(uint32_t piece) const { return pieces_[piece].part; }
   uint32_t part_count() const { return parts_; }
-  // The pieces that have bytes of any of these keys. REQUIRES: ascending.
+  // The pieces that have bytes of any of these keys. REQUIRES: ascending keys.
   std::vector<uint32_t> pieces_of(const std::vector<uint32_t>& keys) const;
   // The number of the piece that has this byte. REQUIRES: a key of the layout, an offset in it.
   uint32_t piece_at(uint32_t key, uint64_t offset) const;
@@ -56,7 +57,7 @@ class PieceLayout {
 
   std::vector<uint32_t> keys_;
   std::vector<uint64_t> key_bytes_;     // in the order of keys_
-  std::vector<uint32_t> first_pieces_;  // likewise: the piece where a key begins
+  std::vector<uint32_t> first_pieces_;  // in the order of keys_: the piece where the entry begins
   std::vector<Piece> pieces_;
   uint64_t piece_bytes_ = protocol::kStateUnitBytes;
   uint32_t parts_ = 0;

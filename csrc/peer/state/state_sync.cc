@@ -21,8 +21,8 @@
 namespace pccl::peer {
 namespace {
 
-// Maximum number of pieces under way from one peer. On a wan path, more of them fill the time until
-// a request has crossed the path.
+// Maximum number of pieces under way from one peer. A wan path has more of them, because a request
+// needs a long time to cross the path.
 constexpr uint32_t kPerPeer = 2;
 constexpr uint32_t kPerPeerWan = 8;
 constexpr size_t kKeysNamedMax = 4;
@@ -88,7 +88,7 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall&
   return {};
 }
 
-// Why this peer cannot accept a plan; empty if it can.
+// The reason why this peer cannot accept a plan. Empty: it can.
 std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCall& call) const {
   if (call.vote.kind != protocol::JointKind::kSyncSharedState || call.vote.number != plan.number ||
       call.result) {
@@ -122,7 +122,7 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCa
   return {};
 }
 
-// Waits while the memory of an earlier plan may still be written or read.
+// Starts the plan, but waits while the memory of an earlier plan may still be written or read.
 void StateSync::start_when_clear() {
   if (!plan_ || started_ || stopped_ || busy() || checking_ > 0) return;
   started_ = true;
@@ -215,7 +215,7 @@ void StateSync::ask() {
     request(next->peer, next->piece | (next->spare ? kSpare : 0));
 }
 
-// From one source; without sources, from each receiver, since any of them may have it.
+// Asks one source. Without sources, asks each receiver, since any of them may have the manifest.
 void StateSync::ask_for_manifest() {
   if (manifest_here_ || asked_for_manifest_) return;
   std::vector<PeerId> from;
@@ -231,7 +231,8 @@ void StateSync::ask_for_manifest() {
   for (const PeerId peer : from) request(peer, kManifest);
 }
 
-// The first answer comes at once, and the next when the other has more than in its last answer.
+// Asks each other receiver for its pieces. The first answer comes at once, the next answer when
+// that receiver has more pieces than in its last answer.
 void StateSync::ask_for_news() {
   for (const PeerId peer : plan_->receivers) {
     if (peer == membership_.self() || swarm_.excluded(peer)) continue;
@@ -251,7 +252,8 @@ void StateSync::request(PeerId peer, uint32_t what) {
   context_.emit(std::move(start));
 }
 
-// A credit with another key than the requests of this pair is no request.
+// A credit is a request only if its key is one of the keys for transfers from this peer to that
+// peer.
 void StateSync::requested(const PieceRequested& event) {
   const OpKey key = key_of(membership_.self(), event.peer, event.op.sequence);
   const bool now = event.epoch == membership_.epoch() && !membership_.ended() && !membership_.out();
@@ -274,7 +276,8 @@ void StateSync::requested(const PieceRequested& event) {
 
 StateSync::Served StateSync::serve(const PieceRequested& event) {
   if (event.epoch != membership_.epoch()) return Served::kNever;
-  if (!runs()) return Served::kLater;  // the plan comes soon, or another plan drains
+  // The plan is to come, or transfers of another plan are being drained.
+  if (!runs()) return Served::kLater;
   const bool spare = (event.what & kSpare) != 0;
   const uint32_t what = event.what;
   const uint32_t piece = what & ~kSpare;
@@ -317,9 +320,10 @@ void StateSync::serve_waiting() {
   waiting_ = std::move(later);
 }
 
-// The ring drops the credit of the request, and remembers its number. It remembers numbers in a row
-// as one. Other numbers come from a peer that breaks the rules: after some of them the credits
-// stay, and when there are too many of those, the ring ends the link.
+// The ring drops the credit of the request, and remembers that its number has ended. Consecutive
+// numbers need no further memory. Only a peer that breaks the rules uses other numbers. So at most
+// kOpsOpenMax requests of a peer are dropped in a plan. Further credits stay in the ring, which
+// ends the link when there are too many of them.
 void StateSync::drop(const PieceRequested& event) {
   if (++dropped_[event.peer] <= protocol::kOpsOpenMax) context_.emit(EndOp{event.op});
 }
@@ -356,7 +360,7 @@ bool StateSync::transferred(Epoch epoch, OpKey key) {
   } else if (is_piece(transfer.what)) {
     PCCL_ASSERT(sending_ > 0);
     sent_bytes_ += layout_.bytes(transfer.what & ~kSpare);
-    if (--sending_ == 0) serve_waiting();  // spare pieces
+    if (--sending_ == 0) serve_waiting();  // spare pieces may leave now
   }
   return true;
 }
@@ -522,8 +526,8 @@ void StateSync::tell_progress() const {
       SyncProgress{handle_, done_bytes_, lacked_bytes_, static_cast<uint32_t>(swarm_.busy())});
 }
 
-// The interval between two reports to the master: it removes a newcomer whose download has stopped
-// for first_call_timeout.
+// The interval between two reports to the master. It is short enough for first_call_timeout: if a
+// newcomer reports no progress for that time, the master removes it.
 Duration StateSync::report_every() const {
   return std::min(kLineEvery, context_.settings.first_call_timeout / 4);
 }
@@ -584,8 +588,8 @@ void StateSync::stop() {
 
 void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
 
-// The master may have answered before the epoch ended, and announce the end first. The answer then
-// comes without another plan, and is about the entries that were already fetched.
+// The master may have answered before the epoch ended, and may announce the end first. Then the
+// answer comes without another plan, and is about the entries that were fetched already.
 void StateSync::reconfigure() {
   PCCL_ASSERT(!verified_ || plan_);
   const bool began = plan_ && started_ && receives();

@@ -2,21 +2,21 @@
 // 5.3). It belongs to the PeerCore. A receiver pulls: it asks a peer that has a piece, and that
 // peer sends it. Each piece is verified as it arrives, and served to others from then on. The
 // tensors are written only after the master's Answer. The transfers are operations of the ring, but
-// the master does not count them. Swarm chooses the piece and the peer of each request.
+// they are not announced to the master. Swarm chooses the piece and the peer of each request.
 // Invariants:
-//   1. busy() until the ring borrows no memory any more, however the call ended.
+//   1. busy() is true until the ring borrows no memory any more, however the call ended.
 //   2. A running transfer belongs to the plan that has started, and to the present epoch.
-//   3. A request waits here only while the epoch lasts. At most kStateRequestsMax of each peer
-//      wait.
-//   4. Without a plan nothing of a plan is left: no Fetched, no piece under way.
-//   5. A check of a void plan keeps the next plan from starting.
+//   3. A request waits here only while the epoch lasts. At most kStateRequestsMax requests of each
+//      peer wait.
+//   4. Without a plan, nothing of a plan is left: no Fetched, no piece under way.
+//   5. The next plan does not start while a check for a void plan is under way.
 //   6. Verified pieces of a void plan are kept until the next plan, and beyond it if that plan has
 //      the same content and keys.
 //   7. A Fetched is about the present plan.
-//   8. The time of the next line of the log is known while a plan is carried out, and only then.
+//   8. The time of the next log line is set exactly while a plan is carried out.
 //   9. A report to the master is due only while a plan is carried out.
-//  10. A fetch lasts from its begin until the application has concluded the call: only then is the
-//      state in place for the application. A loss or another plan does not end this.
+//  10. A fetch lasts from its begin until the application has concluded the call, because the
+//      application does not have the state before. A loss or another plan does not end the fetch.
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ class StateSync {
   // kProtocol if the plan does not fit the call.
   Status on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall& call);
 
-  // From the ring and the shell. False: not a transfer of shared state.
+  // From the ring and the shell. False: the operation is not a transfer of shared state.
   bool transferred(Epoch epoch, OpKey key);
   void progressed(Epoch epoch, OpKey key);  // more bytes of a piece are here
   bool drained(Epoch epoch, OpKey key);
@@ -50,7 +50,7 @@ class StateSync {
   void checked(const PieceChecked& event);  // once for each CheckPiece
 
   void stop();         // the epoch is over: running transfers are drained
-  void reconfigure();  // the same, and another plan for this call may come
+  void reconfigure();  // like stop(); another plan for this call may follow
   // A restarted master has forgotten its plan. It may send a different one for the same call.
   void master_restarted();
   // The call, a sync_shared_state, is answered. Returns the entries to install if it succeeded.
@@ -64,13 +64,14 @@ class StateSync {
   // This peer lacks the shared state: it is absent from the reductions that it calls now.
   bool fetches() const { return fetching_.has_value(); }
 
-  // The application interrupts the call, or a thread of it has failed. Returns whether this peer
-  // has told the master that it can neither fetch nor send any more, which fails the call for all.
+  // The application interrupts the call, or a thread of the call has failed. Returns whether this
+  // peer has reported to the master (Fetched) that it can neither fetch nor send any more. Such a
+  // report fails the call for all members.
   bool give_up();
 
   void repeat() const;  // after Resumed
-  // Once a second it logs the progress of the transfers. It reports to the master that they
-  // continue, more often if needed.
+  // Once a second it logs the progress of the transfers. It also reports to the master that they
+  // continue: once a second, or more often if first_call_timeout is short.
   void on_time();
   std::optional<Instant> deadline() const;
 
@@ -80,7 +81,8 @@ class StateSync {
   }
   void check() const;  // asserts the invariants
 
-  // The digest of a transfer of this plan. It differs unless both ends carry out the same plan.
+  // The digest of a transfer of this plan. The digests of both ends differ unless both carry out
+  // the same plan.
   static uint64_t digest_of(const protocol::SyncPlan& plan);
   static uint64_t digest_of(uint64_t plan_digest, uint32_t what);
 
@@ -104,7 +106,7 @@ class StateSync {
     Bits here;
     bool manifest = false;
     bool complete = false;
-    uint64_t number = 0;  // of the plan, here
+    uint64_t number = 0;  // number of the plan at this peer
   };
 
   std::string check(const protocol::SyncPlan& plan, const Joint::OpenCall& call) const;
@@ -151,7 +153,7 @@ class StateSync {
   Transfers transfers_;
   std::optional<protocol::SyncPlan> plan_;
   Handle handle_ = 0;
-  uint64_t plans_ = 0;  // so far
+  uint64_t plans_ = 0;  // number of plans that have started at this peer
   uint64_t plan_digest_ = 0;
   PieceLayout layout_;
   Swarm swarm_;
@@ -160,19 +162,22 @@ class StateSync {
   bool verified_ = false;
   bool manifest_here_ = false;
   std::optional<std::vector<PeerId>> asked_for_manifest_;
-  std::map<PeerId, bool> asked_for_news_;  // whether an answer is awaited
-  // Parts that arrived before the manifest.
+  // The receivers that this peer has asked for their pieces.
+  std::map<PeerId, bool> asked_for_news_;
+  // The parts that arrived before the manifest. They are checked when it is here.
   std::vector<std::pair<OpKey, Running>> unchecked_;
   std::vector<PieceRequested> waiting_;
-  std::map<PeerId, size_t> dropped_;          // requests, since the last plan began
+  std::map<PeerId, size_t> dropped_;          // number of requests, since the last plan began
   size_t sending_ = 0;                        // pieces that are being sent
-  std::map<PeerId, uint32_t> next_sequence_;  // by the peer that is asked
+  std::map<PeerId, uint32_t> next_sequence_;  // by the peer that gets the request
   std::optional<Kept> kept_;
   bool may_be_replaced_ = false;
-  uint64_t lacked_bytes_ = 0, done_bytes_ = 0;  // of the plan; those that this peer fetches
+  // `lacked_bytes_`: bytes of the plan that this peer fetches. `done_bytes_`: those that are
+  // verified.
+  uint64_t lacked_bytes_ = 0, done_bytes_ = 0;
   uint64_t sent_bytes_ = 0;                     // in this call
-  uint64_t logged_done_ = 0, logged_sent_ = 0;  // by the last line of the log
-  std::optional<Instant> next_line_;            // of the log
+  uint64_t logged_done_ = 0, logged_sent_ = 0;  // as in the last log line
+  std::optional<Instant> next_line_;            // of the next log line
   Instant reported_;                            // last report to the master, or begin of the plan
   std::optional<Instant> next_report_;          // there is something to report
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call

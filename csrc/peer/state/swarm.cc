@@ -85,8 +85,9 @@ void Swarm::exclude(PeerId peer) {
   if (!other->source) no_owner_[other->index] = true;
 }
 
-// A source: the first absent piece of the share that this peer takes from it. A receiver: the first
-// absent piece that it owns, else the first that it has.
+// The next piece to ask `other` for. A source: the first absent piece of the share that this peer
+// takes from it. A receiver: the first absent piece that it owns, or else the first absent piece
+// that it has.
 std::optional<uint32_t> Swarm::choose(const Other& other) const {
   std::optional<uint32_t> any;
   for (size_t index = 0; index < absent_.words(); ++index) {
@@ -116,7 +117,8 @@ std::optional<uint32_t> Swarm::last_absent() const {
   return std::nullopt;
 }
 
-// While pieces come from most other receivers, the rest will come from them, too.
+// If pieces come from most other receivers, the remaining pieces will come from them, too: then no
+// spare piece is needed.
 bool Swarm::may_ask_for_spare() const {
   const auto busy = std::count_if(others_.begin(), others_.end(), [](const Other& other) {
     return !other.source && other.under_way > 0;

@@ -1,10 +1,10 @@
 // Swarm chooses the next piece that a receiver of a state sync requests, and the peer to ask
-// (PROTOCOL.md, section 5.3). It knows the pieces of each peer: sources have all of them; other
-// receivers report their verified pieces. It belongs to StateSync and is pure.
-// With k sources and n receivers, piece p has an owner, receiver p mod n, which takes it from
-// source p mod k. The others take it from the owner, or from any receiver that has it. So each
-// source sends its share once. A receiver that has all of its own pieces from a source asks for one
-// more, which the source sends only when it has nothing else to send (`spare`): so a slow owner
+// (PROTOCOL.md, section 5.3). It has a list of the pieces of each peer: a source has all pieces;
+// other receivers report their verified pieces. It belongs to StateSync and is pure. With k sources
+// and n receivers, piece p has an owner: receiver p mod n. The owner takes the piece from source p
+// mod k. The others take it from the owner, or from any receiver that has it. So each source sends
+// its share once. A receiver that has asked a source for all of its own pieces asks for one more
+// piece, which the source sends only when it has nothing else to send (`spare`). So a slow owner
 // delays no receiver.
 // Invariants:
 //   1. A piece is in exactly one state: here, absent, or under way from one peer.
@@ -46,8 +46,8 @@ class Swarm {
   struct Setup {
     PeerId self;
     std::vector<PeerId> sources, receivers;
-    Bits wanted, here;      // of this peer: by piece. A source has all here
-    uint32_t per_peer = 2;  // pieces under way from one peer
+    Bits wanted, here;      // by piece: wanted by this peer; here at this peer (a source has all)
+    uint32_t per_peer = 2;  // maximum number of pieces under way from one peer
   };
   struct Ask {
     PeerId peer;
@@ -60,28 +60,29 @@ class Swarm {
 
   // The next request, which is under way from now on; nothing if there is none now.
   std::optional<Ask> next();
-  // All bytes of the piece are here from this peer, which may be asked for more.
+  // All bytes of the piece have arrived from this peer. It may be asked for another piece.
   void arrived(uint32_t piece, PeerId from);
   void verified(uint32_t piece);              // REQUIRES: arrived
-  void refused(uint32_t piece, PeerId from);  // it was wrong: this peer is asked no more
-  void has(PeerId peer, const Bits& pieces);  // as this receiver reports
+  void refused(uint32_t piece, PeerId from);  // the piece was wrong: `from` is asked no more
+  void has(PeerId peer, const Bits& pieces);  // as `peer`, a receiver, reports
 
   const Bits& here() const { return here_; }
   size_t here_count() const { return here_count_; }
-  size_t busy() const;  // peers with pieces under way from them
+  size_t busy() const;  // number of peers that pieces are under way from
   bool complete() const { return left_ == 0; }
-  // Pieces that no peer has: there are no sources, and all receivers have reported their pieces.
+  // The wanted pieces that no peer has. Empty while there is a source, or while some receiver has
+  // not reported its pieces.
   std::vector<uint32_t> lost() const;
   bool is_source(PeerId peer) const;
   bool excluded(PeerId peer) const;
-  void exclude(PeerId peer);  // it is asked no more
+  void exclude(PeerId peer);  // this peer is asked no more
   void check() const;         // asserts the invariants
 
  private:
   struct Other {
     PeerId peer;
     bool source = false, said = false, excluded = false;
-    uint32_t index = 0;  // among the sources, or among the receivers
+    uint32_t index = 0;  // position among the sources, or among the receivers
     Bits has = Bits();
     uint32_t under_way = 0;
     bool spare = false;  // a spare piece is under way
@@ -97,9 +98,10 @@ class Swarm {
   uint32_t sources_ = 0, receivers_ = 0, per_peer_ = 2;
   std::vector<Other> others_;
   Bits here_, absent_;
-  std::vector<bool> no_owner_;  // by receiver: it is excluded, and others take its pieces
+  // By receiver: it is excluded, and others take its pieces from sources.
+  std::vector<bool> no_owner_;
   size_t here_count_ = 0;
-  size_t left_ = 0;  // wanted and not here
+  size_t left_ = 0;  // number of wanted pieces that are not here
   struct UnderWay {
     PeerId peer;
     bool spare = false, arrived = false;

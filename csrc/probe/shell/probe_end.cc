@@ -25,7 +25,7 @@ using net::FrameType;
 constexpr size_t kPendingMax = size_t{2} * protocol::kTrialStreamsMax;
 constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 
-// Random, so that a tunnel cannot compress it.
+// The bytes are random, so that a tunnel cannot compress them.
 std::vector<std::byte> random_bytes(size_t count) {
   std::mt19937_64 random(std::random_device{}());
   std::vector<std::byte> bytes(count);
@@ -58,10 +58,10 @@ struct ProbeEnd::Impl {
     Impl& shell;
     const Id id;
     const std::string host, address;  // "10.0.0.7", "10.0.0.7:40001"
-    bool carries = false;             // data
+    bool carries = false;             // it carries the data of a trial
     bool dead = false;                // its lane has failed
     size_t chunk_bytes = 0;           // of the chunks to send; 0: none
-    std::string about;                // that is coming
+    std::string about;                // the server's text, while it arrives
     std::unique_ptr<net::Lane> lane;  // null: closed
   };
 
@@ -103,17 +103,18 @@ struct ProbeEnd::Impl {
   const Options options;
   const Callbacks callbacks;
   net::Timer timer;
-  std::deque<Event> events;  // that the core has not taken yet
+  std::deque<Event> events;  // events that the core has not taken yet
   bool stepping = false;
   std::map<Id, std::unique_ptr<Connection>> connections;
-  // Closed; destroyed on a later turn, when this object may be gone.
+  // Closed connections. They are destroyed on a later turn of the loop, when this object may be
+  // gone.
   using Closed = std::vector<std::unique_ptr<Connection>>;
   const std::shared_ptr<Closed> deferred = std::make_shared<Closed>();
 
   // ---- Of a server ----
   std::unique_ptr<net::Listener> listener;
   Id accepted_last = 0;
-  net::PendingConnections pending{kPendingMax};  // until their first frame
+  net::PendingConnections pending{kPendingMax};  // connections without a first frame
   net::HandshakeRate handshakes;
 
   // ---- Of a client ----
@@ -125,7 +126,7 @@ struct ProbeEnd::Impl {
   std::vector<std::byte> landing = std::vector<std::byte>(protocol::kChunkBytesMax);
   struct Count {
     Instant from, until, began;
-    Duration used{0};  // by the thread, before it began
+    Duration used{0};  // CPU time of the thread before the count began
     uint64_t bytes = 0;
   };
   std::optional<Count> count;
@@ -138,7 +139,8 @@ ProbeEnd::Impl::Connection::Connection(Impl& of, Id number, net::Channel channel
       id(number),
       host(channel.socket().peer_host()),
       address(text(Endpoint{host, net::peer_address(channel.socket().fd()).port()})) {
-  // The lane names the other end first, and so do the texts that people see.
+  // The error of a lane begins with the address of the other end. It is removed here, because the
+  // texts that people see begin with that address, too.
   const auto failed = [this](Status why) {
     dead = true;
     if (why.message.starts_with(address + ": ")) why.message.erase(0, address.size() + 2);

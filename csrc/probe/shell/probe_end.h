@@ -25,8 +25,8 @@ namespace pccl::probe {
 class ProbeEnd {
  public:
   struct Options {
-    // The keys of all clients, or the key of this client alone, by the id of the token. Empty:
-    // plain text, without any proof of identity.
+    // By the id of a token: the keys of all clients (server), or the key of this client alone.
+    // Empty: plain text, without any proof of identity.
     std::map<std::string, net::Key> keys;
     std::string about = {};  // of a server: sent to each client; 1 to kAboutBytesMax bytes
   };

@@ -1,8 +1,8 @@
-// BoundEntries: the memory of each entry of the elected state in this process. Usually they are the
-// entries that this peer has offered, in the same order. If it takes further entries (see
-// StateSpans), their memory is allocated here. It belongs to SharedEntries.
-// This memory has a limit, because its size comes from other peers. If the entries do not fit, an
-// error is returned, and nothing is allocated.
+// BoundEntries: the memory of each entry of the elected state in this process. Usually the elected
+// state has the entries that this peer has offered, in the same order. If the peer takes further
+// entries (see StateSpans), BoundEntries allocates their memory. It belongs to SharedEntries. The
+// memory of further entries has a limit, because its size comes from other peers. If these entries
+// do not fit, bind() returns an error and allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ class BoundEntries {
   BoundEntries() = default;
   explicit BoundEntries(std::shared_ptr<StateSpans> spans) : spans_(std::move(spans)) {}
 
-  // Numbers the entries as in `elected`, and drops those that were added for an earlier state.
-  // REQUIRES: the offered entries are a part of `elected`, which is sensible.
+  // Numbers the entries as in `elected`, and drops the entries that were added for an earlier
+  // state. REQUIRES: `elected` is sensible (protocol::is_sensible), and has all offered entries.
   Status bind(const StateSpans::List& elected);
-  // Before the first bind() the entries are counted as in the offer.
+  // `key` is the number of the entry in the elected state. Before the first bind(), it is the
+  // number in the offer.
   const StateSpan& operator[](uint32_t key) const {
     return bound_.empty() ? spans_->all()[key] : bound_[key];
   }
@@ -36,7 +37,7 @@ class BoundEntries {
   bool allocate(uint32_t key, uint64_t bytes);
 
   std::shared_ptr<StateSpans> spans_;
-  std::vector<StateSpan> bound_;  // empty: those that were offered
+  std::vector<StateSpan> bound_;  // empty: the entries of the offer
   std::map<uint32_t, std::shared_ptr<std::byte>> added_;
 };
 

@@ -1,10 +1,10 @@
-// PinnedPieces: copies between memory of a device and ordinary memory of the host. Both can be
-// large. The pinned memory between them is two pieces of 32 MiB at most. While the device copies
-// one piece, the caller works on the other.
-// It belongs to one thread, which its methods block, for `limit` at most in each wait.
-// Failure: the error of the device, or kOperationTimeout, and the spans that it is about. A device
-// that does not finish in time may still use the memory of its copies. That memory is then kept
-// until the process ends.
+// PinnedPieces: copies between memory of a device and ordinary memory of the host. The copies can
+// be large. They pass through pinned memory, in two pieces of at most 32 MiB each: while the device
+// copies one piece, the caller works on the other.
+// It belongs to one thread. Its methods block this thread, for at most `limit` in each wait.
+// Failure: a method returns the error of the device, or kOperationTimeout, and the spans that the
+// error is about. A device that does not finish in time may still use the memory of its copies.
+// That memory is then kept until the process ends.
 #pragma once
 
 #include <functional>
@@ -32,12 +32,12 @@ class PinnedPieces {
   static constexpr size_t kPieceBytes = 32u << 20;
 
   using Spans = std::vector<memory::DeviceBytesPtr>;
-  // Gets the bytes of span `which` from `offset` on. The calls come in order, and each offset is a
-  // multiple of memory::StateHasher::kUnitBytes.
+  // Is called with `bytes` of the span `which`; `offset` is their position in the span. The calls
+  // come in order, and each offset is a multiple of memory::StateHasher::kUnitBytes.
   using Use = std::function<void(size_t which, size_t offset, std::span<std::byte> bytes)>;
   struct Outcome {
     Status status;
-    size_t first = 0, last = 0;  // the spans of a failure
+    size_t first = 0, last = 0;  // of a failure: the first and the last span that it is about
   };
 
   PinnedPieces(memory::Device& device, Duration limit) : device_(device), limit_(limit) {}
@@ -59,7 +59,7 @@ class PinnedPieces {
     std::unique_ptr<memory::PinnedMemory> memory;
     std::vector<Part> parts;
     memory::DeviceCopies copies;
-    memory::DeviceEventPtr event;  // the end of its copies; none: nothing is under way
+    memory::DeviceEventPtr event;  // reached when its copies have ended; null: no copy is under way
   };
   // The position in the spans where the next piece begins.
   struct Position {

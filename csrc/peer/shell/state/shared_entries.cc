@@ -1,8 +1,7 @@
 // A call without devices: hash; lend the tensors themselves and the staging buffers of pieces;
-// check each piece; install.
-// Entries on devices: the devices begin to hash, and meanwhile the host hashes its own.
-// Entries to be sent are copied to the host before the ring gets them. Fetched ones are copied to
-// the device by install().
+// check each piece; install. Entries on devices: the devices begin to hash, and meanwhile the host
+// hashes the entries in its memory. Entries to be sent are copied to the host before the ring gets
+// them. install() copies fetched entries to the device.
 // Failures:
 //   - A device fails to hash: the offer stands, and the first transfer fails (see failure()).
 //   - A device fails to copy out: the transfer fails, for all members.
@@ -85,7 +84,7 @@ std::vector<memory::DeviceBytesPtr> SharedEntries::memory_of(const Group& group)
   return memory;
 }
 
-// `first` and `last` count the entries of the group.
+// `first` and `last` are positions in the list of entries of the group.
 Status SharedEntries::error_of(const Group& group, size_t first, size_t last,
                                const Status& why) const {
   const auto quoted = [&](size_t at) { return "\"" + entry(group.keys[at]).key + "\""; };
@@ -125,7 +124,7 @@ void SharedEntries::hash_on_host(const StateSpans::ByKind& entries) {
   for (size_t at = 0; at < hashes.size(); ++at) hashes_[entries.small[at]] = hashes[at];
 }
 
-// The sums of the parts of a large entry come with its hash.
+// Computes the hash of a large entry, and with it the hash sums of its parts.
 void SharedEntries::hash_parts(uint32_t key) {
   const std::span<const std::byte> bytes = entry(key).bytes;
   memory::StateHasher hasher;
@@ -139,8 +138,8 @@ void SharedEntries::hash_parts(uint32_t key) {
   hashes_[key] = hasher.value();
 }
 
-// Begins to hash wherever a device can, and hashes the rest. All marks come first: they are about
-// the work before this call.
+// Starts the hashing on all devices that can hash, and hashes the entries of the other devices
+// here. All marks come first, so that each stands for the work before this call.
 Status SharedEntries::hash_on_devices(std::vector<Group>& groups, const Interrupted& interrupted) {
   for (Group& group : groups) {
     Result<memory::DeviceEventPtr> mark = group.device->mark();
@@ -153,7 +152,8 @@ Status SharedEntries::hash_on_devices(std::vector<Group>& groups, const Interrup
   return {};
 }
 
-// The host waits for the mark, not the device: that wait may be long, and may be given up.
+// The host waits for the mark, and then starts the device: the wait may be long, and the caller may
+// interrupt it.
 Status SharedEntries::start_hash(Group& group, const Interrupted& interrupted) {
   Status status = wait_for(*group.mark, options_.timeout, interrupted);
   if (status.code == Code::kOperationTimeout)
@@ -217,7 +217,7 @@ Result<std::span<std::byte>> SharedEntries::lend(OpKey op, const PieceOp& piece)
 
 void SharedEntries::take_back(OpKey op) { lent_.erase(op); }
 
-// The memory of the tensor, if the piece may be received there; else nothing.
+// Returns the memory of the tensor if the piece may be received there, otherwise an empty span.
 std::span<std::byte> SharedEntries::in_tensor(uint32_t piece) const {
   const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
   if (segments.size() != 1 || !is_on_host(segments[0].key)) return {};
@@ -225,7 +225,8 @@ std::span<std::byte> SharedEntries::in_tensor(uint32_t piece) const {
   return home_of(segments[0]);
 }
 
-// The bytes that this peer offered.
+// The bytes of an entry of this peer: in the copy on the host, if there is one, otherwise in the
+// tensor.
 std::span<std::byte> SharedEntries::home_of(const PieceLayout::Segment& segment) const {
   const auto copy = copies_.find(segment.key);
   if (copy != copies_.end()) return {copy->second.get() + segment.offset, segment.bytes};
@@ -270,8 +271,8 @@ Result<std::span<std::byte>> SharedEntries::source(OpKey op, const PieceOp& piec
   return std::span<std::byte>(lent_[op].get(), bytes);
 }
 
-// A piece of one entry is sent from its tensor. Several small entries are copied to one buffer: a
-// transfer of many small spans would cost more.
+// Returns the bytes of a piece that is to be sent. A piece of one entry is sent from its tensor.
+// Several small entries are copied to one buffer: a transfer of many small spans would cost more.
 Result<std::span<std::byte>> SharedEntries::gather(OpKey op, uint32_t piece) {
   const std::vector<PieceLayout::Segment> segments = layout_.segments(piece);
   std::vector<uint32_t> keys;
@@ -290,8 +291,8 @@ Result<std::span<std::byte>> SharedEntries::gather(OpKey op, uint32_t piece) {
   return std::span<std::byte>(lent_[op].get(), layout_.bytes(piece));
 }
 
-// Copies those entries to the host that are on devices, once in a call: it may send them to several
-// peers.
+// Copies the entries that are on devices to the host. Each entry is copied once in a call, although
+// it may be sent to several peers.
 Status SharedEntries::copy_out(const std::vector<uint32_t>& keys) {
   std::vector<uint32_t> missing;
   std::copy_if(keys.begin(), keys.end(), std::back_inserter(missing),
@@ -313,8 +314,8 @@ Status SharedEntries::copy_out(const std::vector<uint32_t>& keys) {
   return {};
 }
 
-// The sums of the parts of large entries were computed with their hashes, except for entries on a
-// device.
+// The hash sums of the parts of large entries are known from the hashing, except for entries on a
+// device and for a plan with added entries.
 Status SharedEntries::make_manifest() {
   if (!manifest_.empty()) return {};
   std::vector<uint64_t> manifest;
@@ -377,7 +378,7 @@ Status SharedEntries::check_piece(uint32_t piece) {
 
 // The sums of an entry's parts must add up to its hash.
 Status SharedEntries::check_manifest(const std::byte* received) {
-  if (!manifest_.empty()) return {};  // several peers were asked
+  if (!manifest_.empty()) return {};  // another peer has sent it before
   std::vector<uint64_t> manifest = load_words(received, layout_.part_count());
   uint64_t sum = 0;
   for (uint32_t piece = 0; piece < layout_.count(); ++piece) {
@@ -418,8 +419,7 @@ void SharedEntries::read_staging(uint32_t key, uint64_t offset, std::span<std::b
   }
 }
 
-// The devices come first: if one of them fails, the tensors in memory of the host stay as they
-// were.
+// The devices come first: if one of them fails, the tensors in host memory stay as they were.
 Status SharedEntries::install(const std::vector<uint32_t>& keys) {
   for (const Group& group : on_devices(keys)) {
     PinnedPieces pieces(*group.device, options_.timeout);

@@ -1,13 +1,13 @@
 // SharedEntries is the memory of one sync_shared_state call: the application's tensors, the pieces
 // that this peer has received, and copies of entries that it sends from a device. It belongs to the
 // calling thread, which may use its OpenMP team. The peer loop asks that thread to lend and to
-// check. It waits for devices, each time for `timeout` at most.
-// Pieces are received into staging buffers of their own, and install() copies them to the tensors.
-// With `in_place` a piece of an entry in host memory is received in the tensor itself: its old
-// content is worthless.
+// check memory. The thread waits for devices, in each wait for at most `timeout`.
+// Pieces are received into staging buffers, and install() copies them to the tensors. With
+// `in_place`, a piece of an entry in host memory is received in the tensor itself, because the old
+// content of the tensor is worthless.
 // Entries on a device: the device hashes them. If it cannot, the host hashes them piece by piece.
-// Only an entry that another member requests is copied to the host. The memory of an entry is
-// written by install() alone (P2), unless it is in place. PinnedPieces provides the pinned memory.
+// An entry is copied to the host only if another member requests it. PinnedPieces provides the
+// pinned memory. Only install() writes to the memory of an entry (P2), except with `in_place`.
 // Failure: an error names the entry, or the first and the last of several on one device.
 #pragma once
 
@@ -39,31 +39,32 @@ class SharedEntries {
                                              const Options& options,
                                              const Interrupted& interrupted = {});
 
-  // Why a device could not hash; ok if all could. Such entries are offered with a hash of 0, which
-  // must not be elected, and lend() fails.
+  // The reason why a device could not hash its entries; ok if all devices could. The offer has a
+  // hash of 0 for such entries, which must not be elected, and lend() fails.
   const Status& failure() const { return failure_; }
   // The offer to the master. The caller fills in revision and strategy.
   const protocol::Offer& offer() const { return offer_; }
   const std::shared_ptr<StateSpans::List>& list() const { return list_; }  // the offered entries
 
-  // A plan begins. From here on, entries are counted as in the plan. Unless it keeps the pieces of
-  // the plan before, the received pieces are dropped.
+  // A plan begins. From here on, the number of an entry is its number in the plan. The received
+  // pieces are dropped, unless the plan keeps the pieces of the plan before.
   void begin(const BeginPieces& plan);
   // The memory of one end of the transfer `op`. kSystem if there is none. REQUIRES: a plan.
   Result<std::span<std::byte>> lend(OpKey op, const PieceOp& piece);
-  void take_back(OpKey op);  // of a transfer that was sent
-  // Checks the bytes that the transfer `op` has brought. kSharedState names the first key whose
-  // hash differs from the elected one.
+  // Releases the memory of a transfer that was sent.
+  void take_back(OpKey op);
+  // Checks the bytes that have arrived with the transfer `op`. If a hash differs from the elected
+  // one, the error is kSharedState and names the first such key.
   struct Checked {
     Status status;
-    std::vector<uint64_t> have = {};  // of kHave
+    std::vector<uint64_t> have = {};  // kHave: the pieces of the sender
   };
   Checked check(OpKey op, uint32_t what);
   // Copies the received pieces of these entries into the tensors. REQUIRES: all were checked.
   Status install(const std::vector<uint32_t>& keys);
   // The entries that this peer did not have. REQUIRES: installed.
   std::vector<AddedEntry> take_added() { return entries_.take_added(); }
-  // Lets go of all memory, so that no other thread releases it.
+  // Releases all memory here, so that no other thread has to do it.
   void release();
 
   uint64_t bytes_sent() const { return bytes_sent_; }
@@ -113,14 +114,15 @@ class SharedEntries {
   Status failure_;
   Status refusal_;  // why the plan cannot be carried out here
   protocol::Offer offer_;
-  std::vector<uint64_t> hashes_;                    // of the entries that are offered
-  std::map<uint32_t, std::vector<uint64_t>> sums_;  // of the parts of large entries on the host
+  std::vector<uint64_t> hashes_;  // of the offered entries
+  // Hash sums of the parts of large entries on the host, by key.
+  std::map<uint32_t, std::vector<uint64_t>> sums_;
   protocol::EntryList elected_;
   PieceLayout layout_;
-  std::vector<uint64_t> manifest_;  // of the plan; empty: not here yet
+  std::vector<uint64_t> manifest_;  // hash sums of all parts in the plan; empty: not known yet
   Buffers staging_;                 // by piece
   Buffers copies_;                  // by key: of entries on a device, to be sent
-  std::map<OpKey, Buffer> lent_;    // of one transfer each
+  std::map<OpKey, Buffer> lent_;    // buffers of single transfers
   uint64_t bytes_sent_ = 0, bytes_received_ = 0;
 };
 

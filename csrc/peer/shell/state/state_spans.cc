@@ -11,7 +11,7 @@ namespace pccl::peer {
 namespace {
 
 constexpr size_t kDimensionsMax = protocol::kShapeDimensionsMax;
-// Limit of a StateList. It leaves room for the rest of its message.
+// Maximum bytes of the entries in a StateList. The limit leaves room for the rest of the message.
 constexpr size_t kOfferBytesMax = protocol::kMessageBytesMax - (64u << 10);
 
 Status invalid(const std::string& what) {

@@ -1,6 +1,7 @@
 // StateSpans: the entries of a shared state in this process, checked and sorted by key. They serve
-// any number of sync_shared_state calls, so that a call of many entries does not describe each of
-// them again. One thread at a time may use it. A lent list may be given back on any thread.
+// any number of sync_shared_state calls, so that a call with many entries need not describe all of
+// them again. One thread at a time may use a StateSpans. A lent list may be given back on any
+// thread.
 // Failure: kInvalidArgument for entries that cannot be offered: a duplicate key, a shape that does
 // not match the number of bytes, more than the limits allow.
 #pragma once
@@ -26,7 +27,8 @@ struct StateSpan {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::span<std::byte> bytes;
-  // The memory of an entry on a device; then `bytes` is empty. The device outlives the call.
+  // An entry on a device has `device` and `on_device`, its memory; `bytes` is empty. The device
+  // outlives the call.
   memory::Device* device = nullptr;
   memory::DeviceBytesPtr on_device = nullptr;
   uint8_t subtype = 0;  // see protocol::StateEntry
@@ -49,8 +51,8 @@ class StateSpans {
 
   // The agreed state may have further entries, which this peer takes, too.
   struct MayAdd {
-    uint64_t bytes_max = 0;             // of all of them
-    std::set<std::string> other_names;  // keys that they must not have
+    uint64_t bytes_max = 0;             // bytes of all further entries together
+    std::set<std::string> other_names;  // keys that a further entry must not have
   };
 
   static Result<std::shared_ptr<StateSpans>> make(std::vector<StateSpan> entries,
@@ -59,17 +61,17 @@ class StateSpans {
   const std::vector<StateSpan>& all() const { return entries_; }
   const std::optional<MayAdd>& may_add() const { return may_add_; }
   const protocol::LayoutWords& words() const { return words_; }
-  // Their descriptions, in the same order. The hashes are unset: the caller sets them. Reuses the
-  // list of an earlier call if no one holds it.
+  // The descriptions of the entries, in the same order. The hashes are unset: the caller sets them.
+  // Reuses the list of an earlier call if that was given back.
   std::shared_ptr<List> list();
 
-  // The numbers of the entries, by their way of hashing.
+  // The numbers of the entries, sorted by the way in which they are hashed.
   struct ByKind {
-    std::vector<uint32_t> on_devices;               // not the empty ones
-    std::vector<uint32_t> large;                    // in memory of the host: above `piece_bytes`
-    std::vector<uint32_t> small;                    // the others
-    std::vector<std::span<const std::byte>> bytes;  // of the small ones
-    uint64_t piece_bytes = 0;                       // 0: they are not sorted yet
+    std::vector<uint32_t> on_devices;               // without empty entries
+    std::vector<uint32_t> large;                    // in host memory, and larger than `piece_bytes`
+    std::vector<uint32_t> small;                    // all other entries
+    std::vector<std::span<const std::byte>> bytes;  // of the entries in `small`
+    uint64_t piece_bytes = 0;                       // 0: nothing is sorted yet
   };
   const ByKind& by_kind(uint64_t piece_bytes);
 

@@ -9,8 +9,9 @@
 namespace pccl::peer {
 namespace {
 
-// The call may have ended before the transfer failed: if no other member may send a state, or by a
-// timeout. `failure`: of a device of this peer; ok if none has failed.
+// Adds `failure`, the error of a device of this peer, to the error of the call; `failure` is ok if
+// no device has failed. The call may have another error: it may have ended before the transfer of
+// this peer failed, by a timeout or because no other member may send a state.
 Status with_failure(Status error, const Status& failure) {
   if (failure.ok() || error.ok()) return failure.ok() ? error : failure;
   if (error.message.find(failure.message) == std::string::npos)

@@ -1,6 +1,7 @@
-// SyncCall is one sync_shared_state of this peer. While it lasts, a thread lends and checks pieces:
-// the caller's or, in the background, a thread of its own, so that the caller continues when all
-// members have voted. Peer makes it. Any thread may call it, except where stated.
+// SyncCall is one sync_shared_state of this peer. During the call, a thread lends and checks
+// pieces. This is the caller's thread or, in the background, a thread of the SyncCall: then the
+// caller continues when all members have voted. Peer creates it. Any thread may call its methods,
+// unless stated otherwise.
 // Invariants:
 //   1. A thread of its own writes only to staging buffers. The tensors are written when the call is
 //      concluded.
@@ -37,13 +38,14 @@ class SyncCall {
   Result<JointResult> run(const Interrupted& interrupted, const OnProgress& on_progress);
   // Starts a thread, which works for the call, and makes the call. kSystem: no thread.
   Status start();
-  // Until all have voted, or the call has ended. False if `interrupted` has returned true.
+  // Waits until all members have voted, or the call has ended. False: `interrupted` has returned
+  // true.
   bool wait_for_votes(const Interrupted& interrupted);
-  // Until the call has ended, or this thread cannot wait; false at `until`, or if `interrupted` has
-  // returned true.
+  // Waits until the call has ended. False: `until` has passed, or `interrupted` has returned true.
+  // If this thread cannot wait (`may_wait`), returns true at once.
   bool wait_for_end(Instant until, const Interrupted& interrupted);
-  // The outcome, likewise: nothing at `until`, or if `interrupted` has returned true. The call then
-  // continues. Stale entries are overwritten here.
+  // Waits like wait_for_end(), and returns the outcome. Nothing: `until` has passed, or
+  // `interrupted` has returned true; then the call continues. Stale entries are overwritten here.
   std::optional<Result<JointResult>> wait(Instant until, const Interrupted& interrupted);
 
   bool ended() const;
@@ -52,10 +54,10 @@ class SyncCall {
   // Revision and hash of the elected state. REQUIRES: all have voted, or the call has ended well.
   std::pair<uint64_t, uint64_t> elected() const;
   bool concluded() const;                       // it has its outcome: nothing is lent any more
-  std::optional<SyncProgress> take_progress();  // the latest one, once
+  std::optional<SyncProgress> take_progress();  // the latest progress, if it was not taken before
   void join();  // waits for the thread. REQUIRES: the call has ended. One thread at a time
-  // No caller will wait for it any more, and nothing is written. Its memory is released now, or
-  // when the call ends.
+  // No caller will wait for the call any more, and nothing is written. Its memory is released now,
+  // or when the call ends.
   void abandon(Status why = {Code::kInvalidState, "nobody has waited for it", {}});
   void give_up();  // reports to the others that this peer cannot continue
 
@@ -70,7 +72,7 @@ class SyncCall {
   Control& control_;
   JointCalled event_;
   const std::shared_ptr<Control::WaitingCall> call_ = std::make_shared<Control::WaitingCall>();
-  InBackground how_;  // of the working thread; then of the one that concludes
+  InBackground how_;  // of the working thread, then of the thread that concludes the call
   const std::function<Status()> may_wait_;
   mutable Mutex mutex_;
   Condition changed_;
@@ -78,7 +80,7 @@ class SyncCall {
   bool decided_ PCCL_GUARDED_BY(mutex_) = false;
   bool receives_ PCCL_GUARDED_BY(mutex_) = false;
   bool concluding_ PCCL_GUARDED_BY(mutex_) = false;  // by some thread
-  Status refusal_ PCCL_GUARDED_BY(mutex_);           // why nothing is to be written
+  Status refusal_ PCCL_GUARDED_BY(mutex_);           // the reason why nothing is written; ok: none
   std::pair<uint64_t, uint64_t> elected_ PCCL_GUARDED_BY(mutex_);
   std::optional<SyncProgress> progress_ PCCL_GUARDED_BY(mutex_);
   std::optional<FinishJoint> end_ PCCL_GUARDED_BY(mutex_);
