@@ -62,7 +62,7 @@ py::list history_of(const std::vector<peer::OpRecord>& history) {
   return list;
 }
 
-// None: all all-reduces go around the ring.
+// None if all all-reduces go around the ring.
 py::object direct_of(const std::vector<uint16_t>& shares, const protocol::DirectSizes& direct) {
   if (shares.empty()) return py::none();
   const auto [from, to] = direct;

@@ -20,8 +20,9 @@ pybind11::dict plan_answer(const protocol::TopologyPlan& plan);
 pybind11::dict state_answer(const peer::JointResult& result);
 // For run_info(). Times are in seconds.
 pybind11::dict info_answer(const peer::Info& info);
-// For contributors(): [(end, [peer, ...]), ...], where `end` counts elements of the tensors, which
-// have `elements` together. A complex element is reduced as two real ones, and counts once here.
+// For contributors(): [(end, [peer, ...]), ...]. `end` counts the elements of the tensors, which
+// have `elements` elements together. A complex element is reduced as two real numbers, and counts
+// once here.
 pybind11::list parts_answer(const std::vector<peer::Part>& parts, uint64_t elements);
 
 }  // namespace pccl::torch_layer

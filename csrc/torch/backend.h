@@ -1,6 +1,6 @@
 // PcclBackend: turns torch's collectives into operations of a peer. Each family of collectives has
 // a file of its own: reductions, sparse_reduction, gathers, scatters, broadcast, barrier and
-// point_to_point. joint_calls has the calls that torch does not know.
+// point_to_point. joint_calls has the calls that are not in torch's interface.
 // Any thread may call it. Failure: an unfit tensor or argument is refused at once, with an
 // exception; failures of peers and of the network arrive through the Work.
 #pragma once
@@ -23,8 +23,8 @@ namespace pccl::torch_layer {
 
 class BoundState;
 
-// Is called for each piece of a shared state that was fetched. False: a Python exception is pending
-// in this thread.
+// Is called when more of a shared state was fetched. False: a Python exception is pending in this
+// thread.
 using TellProgress = std::function<bool(const peer::SyncProgress&)>;
 
 class PcclBackend : public c10d::Backend {
@@ -39,8 +39,8 @@ class PcclBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "pccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(Milliseconds timeout) override;
-  // dist.split_group asks for it. PcclGroup splits itself (pccl_backend/_torch/split.py). split()
-  // is only called for a group of several backends, and refuses.
+  // dist.split_group requires it. PcclGroup splits itself (pccl_backend/_torch/split.py). split()
+  // is only called for a group of several backends, and raises an error.
   bool supportsSplitting() const override { return true; }
   // In newer torch only, hence no `override`.
   virtual c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -85,11 +85,11 @@ class PcclBackend : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Blocks until all ranks have called it. OperationTimeoutError names those that have not.
+  // Blocks until all ranks have called it. OperationTimeoutError names the ranks that have not.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
-  // Takes the oldest send to this rank under the tag. Its Work knows the sender: sourceRank().
+  // Takes the oldest send to this rank under the tag. sourceRank() of its Work returns the sender.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
   // Beyond torch's interface. Joint calls block. REQUIRES: their caller does not hold the GIL.
@@ -98,8 +98,8 @@ class PcclBackend : public c10d::Backend {
   peer::JointResult update_topology();
   bool are_peers_pending();
   peer::JointResult optimize_topology(std::chrono::milliseconds budget, uint64_t max_bytes);
-  // `tell` is called by this thread for each piece that was fetched, if it is not empty. If it
-  // returns false, a Python exception is pending: the call then ends as by an interrupt.
+  // This thread calls `tell`, unless it is empty, for each piece that was fetched. If `tell`
+  // returns false, a Python exception is pending, and the call ends as by an interrupt.
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                       BoundState& tensors, const TellProgress& tell = {});
   // Returns when all members have voted. The tensors are lent until wait_for_sync() returns. If the
@@ -109,8 +109,8 @@ class PcclBackend : public c10d::Backend {
   peer::Info info();
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;
-  // CUDA tensors belong to another backend of the group: each is refused. Call it before the first
-  // collective.
+  // CUDA tensors belong to another backend of the group, so this backend refuses them. Call it
+  // before the first collective.
   void refuse_cuda() { serves_cuda_ = false; }
 
  private:
@@ -136,10 +136,10 @@ class PcclBackend : public c10d::Backend {
 };
 
 // Returns or raises when the transfers are over, and writes the data that this peer lacked. Raises
-// SharedStateError, and writes nothing, if a tensor was written meanwhile; OperationTimeoutError
-// after `seconds` (none: the limit of the group only), and KeyboardInterrupt on Ctrl-C; both end
-// nothing. `tell` is called at most every 100 ms, if more data has arrived; it may be empty.
-// REQUIRES: the caller does not hold the GIL.
+// SharedStateError, and writes nothing, if a tensor was written meanwhile. Raises
+// OperationTimeoutError after `seconds` (none: only the group has a limit), and KeyboardInterrupt
+// on Ctrl-C; after these two errors the transfers continue. `tell` is called at most every 100 ms,
+// if more data has arrived; it may be empty. REQUIRES: the caller does not hold the GIL.
 peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seconds,
                                 const TellProgress& tell);
 

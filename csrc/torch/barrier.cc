@@ -1,5 +1,5 @@
 // Barrier: the collective that moves no tensor, and ends when all ranks have called it. Its error
-// names the ranks that have not called it, so a monitored barrier is one that is waited for.
+// names the ranks that have not called it. So a monitored barrier is a barrier and a wait for it.
 
 #include "csrc/torch/call.h"
 

@@ -10,14 +10,14 @@
 namespace pccl::torch_layer {
 namespace {
 
-// 0 for a tensor whose writes torch does not count.
+// The number of writes that torch has counted for this tensor; 0 if torch does not count them.
 uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
-constexpr size_t kFetchedAhead = 8;  // tensors
+constexpr size_t kFetchedAhead = 8;  // number of tensors
 
-// Asks for this object's memory, without waiting for it.
+// Fetches the memory of this object into the cache, without waiting for it.
 template <typename T>
 void fetch(const T* object) {
   constexpr size_t kCacheLineBytes = 64;
@@ -29,7 +29,8 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// The dtype of an entry that is only moved. Nothing if this torch does not know it: bytes.
+// The torch dtype of an entry that is only moved. Nothing if this torch does not have that dtype:
+// then the entry becomes a tensor of bytes.
 std::optional<at::ScalarType> moved_type(const peer::AddedEntry& entry) {
   const auto type = static_cast<at::ScalarType>(entry.subtype);
   if (entry.dtype != DType::kBytes || entry.shape.empty()) return std::nullopt;
@@ -52,8 +53,8 @@ BorrowedState::BorrowedState(std::vector<NamedTensor> entries, const MayAdd& may
   spans_ = std::move(made.value());
 }
 
-// The fields of many thousand tensors are not in the cache. The fields of the next tensors are
-// fetched from memory meanwhile.
+// While one tensor is checked, the fields of the next tensors are fetched into the cache, because
+// the fields of many thousand tensors are not in it.
 bool BorrowedState::fits() const {
   if (!reusable_) return false;
   const int64_t* sizes = sizes_.data();
@@ -93,8 +94,9 @@ peer::StateSpan BorrowedState::lend(const NamedTensor& entry) {
   }
   const DType dtype = dtype_of(tensor.scalar_type());
   peer::StateSpan span{entry.key, dtype, tensor.sizes().vec(), {}};
-  // The product of a shape must be the number of elements. For a dtype that is only moved, these
-  // are bytes, so its shape gets one more dimension.
+  // A dtype that pccl only moves counts as bytes: each byte is an element. The product of a shape
+  // must be the number of elements. So the shape of such a tensor gets one more dimension, with the
+  // number of bytes of an element.
   if (dtype == DType::kBytes) {
     span.shape.push_back(static_cast<int64_t>(tensor.element_size()));
     span.subtype = static_cast<uint8_t>(tensor.scalar_type());

@@ -1,6 +1,7 @@
-// BorrowedState: the tensors of a shared state while a sync_shared_state has them. They may be on
-// several devices, and the tensors of each device are checked like the tensors of a collective. The
-// caller's thread lends them. Any thread may destroy it, except a loop: it releases memory.
+// BorrowedState: the tensors of a shared state during a sync_shared_state. They may be on several
+// devices, and the tensors of each device are checked like the tensors of a collective. The
+// caller's thread lends them. Any thread but a loop may destroy a BorrowedState, because that
+// releases memory.
 // A tensor in host memory that is not contiguous is lent as a contiguous copy. After a success
 // copy_back() writes the received data into the tensor.
 // Invariant: the memory lives as long as this object.
@@ -28,13 +29,13 @@ class BorrowedState {
 
   // The entries that are lent. They serve any number of calls, as long as fits() returns true.
   const std::shared_ptr<peer::StateSpans>& spans() const { return spans_; }
-  // Whether every tensor still has the memory and the shape that are lent, and the lent entries are
-  // no copies of the tensors.
+  // Whether every tensor still has the memory and the shape that are lent, and no lent entry is a
+  // copy of its tensor.
   bool fits() const;
   void watch();  // from here on, writes are noticed
-  // kSharedState, with the key, if a tensor was written since watch(). Writes through another
-  // tensor of the same memory are not seen if torch does not count them as writes of this one
-  // (`.data`), nor are writes of tensors that were made in inference mode.
+  // kSharedState, with the key, if a tensor was written since watch(). A write is not noticed if
+  // torch does not count it as a write of this tensor: a write through another tensor with the same
+  // memory (`.data`), or a write of a tensor that was made in inference mode.
   Status unwritten() const;
   void copy_back();
 
@@ -48,9 +49,9 @@ class BorrowedState {
 
   const std::vector<NamedTensor> entries_;
   std::map<std::string, BorrowedTensors> borrowed_;  // by device
-  bool reusable_ = true;                             // all is plain host memory
-  std::vector<Lent> lent_;                           // likewise, by entry
-  std::vector<int64_t> sizes_;                       // of all entries, one after another
+  bool reusable_ = true;                             // all tensors are plain and in host memory
+  std::vector<Lent> lent_;      // of the tensors in host memory, in the order of entries_
+  std::vector<int64_t> sizes_;  // of the tensors in `lent_`, one tensor after another
   std::shared_ptr<peer::StateSpans> spans_;
   std::vector<uint32_t> versions_;
 };
@@ -61,10 +62,11 @@ std::vector<NamedTensor> tensors_of(const std::vector<peer::AddedEntry>& added);
 // BoundState: the tensors of a SharedState object, for all its calls.
 class BoundState {
  public:
-  // `may_add`: the calls take entries that are not among these.
+  // `may_add`: a call may take entries that are not in `entries`.
   explicit BoundState(std::vector<NamedTensor> entries, BorrowedState::MayAdd may_add = {})
       : entries_(std::move(entries)), may_add_(std::move(may_add)) {}
-  // The entries that the last call was lent, if it is over and they still fit.
+  // Returns the BorrowedState of the last call, if that call is over and the tensors still fit,
+  // otherwise a new one.
   std::shared_ptr<BorrowedState> lend() {
     const Lock lock(mutex_);
     const BorrowedState* const before = state_.idle();

@@ -47,7 +47,8 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor._is_zerotensor();
 }
 
-// An element of a quantized tensor may be less than a byte. pccl refuses these tensors anyway.
+// An element of a quantized tensor may be smaller than a byte, so bytes_needed() is too high. pccl
+// refuses these tensors anyway.
 bool is_stored(const at::Tensor& tensor) {
   return bytes_needed(tensor) <= tensor.storage().nbytes() || tensor.is_quantized();
 }

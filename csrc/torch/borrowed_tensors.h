@@ -7,13 +7,14 @@
 // 2. The span of a contiguous tensor is its own memory. Any other tensor is staged: its span is a
 //    contiguous copy, which is copied back only when the operation has succeeded. So a failed
 //    operation does not change a staged tensor.
-// 3. Tensors on a device are staged, too, but in the background: the spans are pinned memory, which
-//    has the data once the staging has ended, and is copied back by the staging, not by
+// 3. Tensors on a device are staged, too, but in the background. Their spans are pinned memory,
+//    which has the data when the staging has ended. The staging itself copies this memory back, not
 //    copy_back().
 // 4. A loop must never destroy this object: it releases memory, which may take the GIL.
 // Failure: unfit tensors are refused with the error that the user sees: a device that pccl does not
 // serve, two devices, a layout that is not dense, a storage that is too small, or memory that two
-// elements share. A graph that is being captured on the device refuses all its tensors.
+// elements share. While a graph is being captured on a device, all tensors on this device are
+// refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,8 +49,8 @@ class BorrowedTensors {
   explicit BorrowedTensors(const char* call) : call_(call) {}
 
   Bytes lend(const at::Tensor& tensor, Use use);
-  // All tensors one after another, as one span: staged, unless there is only one. REQUIRES:
-  // same_dtype().
+  // Lends all tensors, one after another, as one span. The span is a staged copy unless there is
+  // only one tensor. REQUIRES: same_dtype().
   Bytes lend_flat(const Tensors& tensors, Use use);
   // Like lend_flat(tensors, Use::kUpdate), but the operation reads `values`, which have the sizes
   // and the dtype of the tensors.
@@ -57,11 +58,11 @@ class BorrowedTensors {
   // For a coalesced all-gather or reduce-scatter: `world` blocks, each with a part of each of the
   // tensors. REQUIRES: same_dtype(); kWrite or kRead.
   Bytes lend_interleaved(const Tensors& tensors, int64_t world, Use use);
-  // The inputs one after another, which belong in `block`, a part of what lend() or
-  // lend_interleaved() has returned for kWrite. Tensors of a device are staged there at once, and
+  // Lends the inputs, one after another, as this rank's part of an output. `block` is the memory of
+  // that part in a span that was lent with kWrite. Inputs on a device are staged into `block`, and
   // the result is `block`. REQUIRES: admit() of each input.
   Bytes lend_own(Bytes block, const Tensors& inputs);
-  // Refuses a tensor that is unfit, before anything is written.
+  // Raises an error for an unfit tensor, before anything is written.
   void admit(const Tensors& tensors, Use use);
   // The dtype of all tensors. ValueError if their dtypes differ or if there are none.
   at::ScalarType same_dtype(const Tensors& tensors) const;
@@ -92,7 +93,7 @@ class BorrowedTensors {
 
   const char* call_;
   std::optional<c10::Device> first_;   // device of the first tensor
-  std::optional<c10::Device> device_;  // likewise, unless it is the CPU
+  std::optional<c10::Device> device_;  // the device of the first tensor, unless it is the CPU
   Tensors kept_;
   std::vector<c10::Storage> memory_;
   std::unique_ptr<memory::Staging> staging_;
@@ -100,11 +101,12 @@ class BorrowedTensors {
   bool writes_tensors_ = false;
 };
 
-// Whether the elements lie in memory in their order and as they are.
+// Whether the memory of the tensor has its elements in their order, and with their values (no lazy
+// conjugation or negation).
 bool is_plain(const at::Tensor& tensor);
 
-// Whether the storage holds all elements. It does not once it was freed or shrunk by resize_(), and
-// torch itself does not check that.
+// Whether the storage has room for all elements. It has not after resize_() has freed or shrunk it,
+// and torch itself does not check this.
 bool is_stored(const at::Tensor& tensor);
 // Raises ValueError unless is_stored(). `what` names the tensor, as "parameter 'weight'".
 void check_storage(std::string_view what, const at::Tensor& tensor);
@@ -112,6 +114,6 @@ void check_storage(std::string_view what, const at::Tensor& tensor);
 // The dtype that travels for a torch dtype: kBytes for a dtype that is only moved (complex, float8,
 // ...).
 DType dtype_of(at::ScalarType type);
-at::ScalarType scalar_type_of(DType dtype);  // the reverse; of kBytes: uint8
+at::ScalarType scalar_type_of(DType dtype);  // the reverse; for kBytes: uint8
 
 }  // namespace pccl::torch_layer

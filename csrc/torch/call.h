@@ -21,8 +21,7 @@ struct PcclBackend::Call {
   // Sets dtype and count. `bytes`: of one rank's tensor, or of each part of it. REQUIRES: whole
   // elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes);
-  // Sets dtype and count for parts of different sizes, by rank: the sent parts, and the received
-  // ones.
+  // Sets dtype and count for parts of different sizes. `sent`, `received`: the parts by rank.
   void parts(at::ScalarType scalar, const std::vector<Bytes>& sent,
              const std::vector<Bytes>& received);
   // Adds memory that is only read.
@@ -30,9 +29,9 @@ struct PcclBackend::Call {
   // Cuts `whole` into blocks of equal size and appends them to spans or inputs.
   void write_blocks(Bytes whole, int blocks);
   void read_blocks(Bytes whole, int blocks);
-  // Whether its result overwrites the contribution of this rank.
+  // Whether the result of the operation overwrites the contribution of this rank.
   bool overwrites_operand() const;
-  // Whether the memory that it writes has to be saved. `restore`: PCCL_RESTORE.
+  // Whether the memory that the operation writes has to be saved. `restore`: PCCL_RESTORE.
   bool needs_saving(bool restore) const;
 
   const char* name;
@@ -40,7 +39,7 @@ struct PcclBackend::Call {
   Milliseconds timeout;
   std::shared_ptr<BorrowedTensors> borrowed;
   peer::OpRequest request;
-  // See peer::arrange().
+  // As in peer::arrange().
   std::vector<Bytes> spans;
   std::vector<std::span<const std::byte>> inputs;
   bool save = false;  // restore the memory if the operation fails

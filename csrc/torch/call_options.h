@@ -1,6 +1,6 @@
 // CallOptions: options that the collectives of one thread have beside their arguments. Python sets
-// them for a block of code, and then restores the earlier values, so blocks nest. Each thread has
-// its own.
+// the options for a block of code and then restores the earlier values, so that blocks can nest.
+// Each thread has its own options.
 // Failure: a tag that the protocol does not allow is refused with ValueError.
 #pragma once
 
@@ -23,8 +23,8 @@ CallOptions& call_options();
 // The beginning of all tags that pccl makes itself.
 inline constexpr std::string_view kOwnTags = "pccl:";
 
-// Raises ValueError if the tag is too long, begins as pccl's own, or has characters that cannot be
-// shown.
+// Raises ValueError if the tag is too long, begins like pccl's own tags, or has characters that
+// cannot be shown.
 void check_tag(const std::string& tag);
 
 }  // namespace pccl::torch_layer

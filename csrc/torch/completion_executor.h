@@ -1,8 +1,9 @@
-// CompletionExecutor: the completion executor, whose threads do the work that the peer loop must
-// not do when an operation ends. They copy staged tensors back, release tensors (which may need the
-// GIL), and run the callbacks of Futures (which may run Python, take long, and wait for further
-// collectives). One object per process, which lives as long as the process; a forked child begins
-// with an empty one of its own. Any thread may call it. Invariants:
+// CompletionExecutor: the threads that do the work that the peer loop must not do when an operation
+// ends. They copy staged tensors back, release tensors (which may need the GIL), and run the
+// callbacks of Futures (which may run Python, take long, and wait for further collectives). A
+// process has one object, which lives as long as the process; a forked child begins with an empty
+// object of its own. Any thread may call it.
+// Invariants:
 // 1. A task that waits never keeps another task from running: if all threads are busy, a new thread
 //    starts.
 // 2. Between tasks one thread stays and waits for work. The other threads end.

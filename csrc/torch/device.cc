@@ -151,7 +151,7 @@ class TorchDevice : public memory::Device {
   const c10::Device device_;
   const c10::impl::VirtualGuardImpl impl_;
   const c10::Stream out_, in_;
-  const c10::Stream free_;  // for what waits for no mark
+  const c10::Stream free_;  // for work that waits for no mark
 };
 
 // Makes a stream with the highest priority, which is the lowest number: its copies are short, and a
@@ -172,7 +172,7 @@ c10::Stream TorchDevice::make_stream() const {
            c10::str("pccl cannot make a stream on ", device_, ": CUDA error ", error),
            {}});
   }
-  // torch names a stream that it has not made by its address.
+  // torch uses the address of a stream that it has not made as the id of the stream.
   const c10::Stream stream(c10::Stream::UNSAFE, device_, reinterpret_cast<c10::StreamId>(made));
   if (impl_.getStreamNativeHandle(stream) != made) {
     raise({Code::kSystem,
@@ -201,8 +201,8 @@ bool TorchDevice::capturing() {
   if (is_capturing == nullptr) return false;
   const int error = is_capturing(impl_.getStreamNativeHandle(impl_.getStream(device_)), &status);
   if (error == 0) return status != 0;
-  // The default stream cannot tell while another stream captures. The error must not stay behind:
-  // torch would report it for its next kernel.
+  // While another stream captures, CUDA returns an error for the default stream. The error is
+  // cleared here: otherwise torch would report it for its next kernel.
   if (const auto forget = cuda<int (*)()>("cudaGetLastError"); forget != nullptr) forget();
   return false;
 }
@@ -303,7 +303,8 @@ std::shared_ptr<memory::DeviceMemory> TensorBytes::part(size_t offset, size_t co
 void copy_to_host(const TensorMemory& from, std::span<std::byte> to, bool background) {
   PCCL_ASSERT(from.parts == 1);
   at::Tensor source = from.tensor;
-  // A lazy conjugation or negation would be made up for on the host, before the bytes are there.
+  // Resolves a lazy conjugation or negation on the device. Otherwise the host would apply it after
+  // the copy was begun, perhaps before the bytes are there.
   if (source._is_zerotensor()) source = at::zeros(source.sizes(), source.options());
   source = source.resolve_conj().resolve_neg();
   host_tensor(to.data(), source).copy_(source, background);

@@ -1,10 +1,11 @@
-// device: the devices of tensors, behind the interface of csrc/memory/device.h. It uses torch's
-// device-neutral interface only, and a few functions of the CUDA runtime that torch has loaded, by
-// name. So one build serves a torch with CUDA and one without. Any thread may call it.
-// Work runs on three streams of our own for each device: one for the copies of each direction, and
-// one for work that waits for no mark. The streams of torch's pool are shared with others: a copy
-// on one of them could wait for a kernel that waits for another rank, which waits for this copy.
-// Hashes come from the kernels library; a device without it computes none.
+// device: the devices of tensors, behind the interface of csrc/memory/device.h. It uses only
+// torch's device-neutral interface, and a few functions of the CUDA runtime that torch has loaded,
+// which it finds by name. So one build serves a torch with CUDA and one without. Any thread may
+// call it. Work runs on three streams of our own for each device: one for copies to the host, one
+// for copies to the device, and one for work that waits for no mark. The streams of torch's pool
+// are shared with others: a copy on one of them could wait for a kernel that waits for another
+// rank, while that rank waits for this copy. Hashes come from the kernels library; a device without
+// it computes none.
 // Failure: a Status with the first line of torch's message. device_of() raises RuntimeError if the
 // streams cannot be made.
 #pragma once
@@ -17,12 +18,12 @@
 
 namespace pccl::torch_layer {
 
-// A tensor as memory of its device. In host memory its parts, equal in size, begin every `pitch`
-// bytes.
+// A tensor as memory of its device. In host memory the tensor has `parts` parts of equal size, and
+// a part begins every `pitch` bytes.
 struct TensorMemory : memory::DeviceMemory {
   explicit TensorMemory(const at::Tensor& whole, int64_t part_count = 1, size_t part_pitch = 0);
-  const at::Tensor tensor;     // keeps its memory if the caller's tensor gets different memory
-  const c10::Storage storage;  // likewise
+  const at::Tensor tensor;     // keeps the memory if the caller's tensor gets different memory
+  const c10::Storage storage;  // keeps the memory, too
   const int64_t parts;
   const size_t pitch;
 };
@@ -33,7 +34,7 @@ struct TensorBytes : memory::DeviceBytes {
   explicit TensorBytes(const at::Tensor& whole);
   size_t size() const override { return bytes.nbytes(); }
   std::shared_ptr<memory::DeviceMemory> part(size_t offset, size_t count) const override;
-  const at::Tensor bytes;  // uint8, of one dimension; it keeps the memory of the whole alive
+  const at::Tensor bytes;  // uint8, of one dimension; it keeps the memory of `whole` alive
 };
 
 // Copy between a tensor and host memory. `background`: the current stream of the tensor's device
@@ -44,7 +45,8 @@ void copy_from_host(std::span<std::byte> from, const TensorMemory& to, bool back
 // The device that serves tensors on `device`. It lives as long as the process.
 memory::Device& device_of(c10::Device device);
 
-// Serves all devices from now on, for tests; null ends that. REQUIRES: no operation is in flight.
+// From now on `device` serves all devices; null ends that. For tests. REQUIRES: no operation is in
+// flight.
 void serve_all_by(std::shared_ptr<memory::Device> device);
 
 // While an object lives, calls of its thread do not disturb a graph that another thread captures.
@@ -56,7 +58,7 @@ class LeaveCapturesAlone {
   LeaveCapturesAlone& operator=(const LeaveCapturesAlone&) = delete;
 
  private:
-  int mode_;  // of the thread before
+  int mode_;  // the mode of the thread before
 };
 
 }  // namespace pccl::torch_layer

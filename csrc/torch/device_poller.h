@@ -1,8 +1,8 @@
-// DevicePoller: the thread that waits for devices. CUDA can call a host back, but not after an
-// error of the device. A thread for each event would cost a core for each. So one thread per
-// process polls. After each change it uses busy polling for 200 us. Then it sleeps for 50 us, and
-// for longer and longer until 1 ms, as long as nothing changes. It starts with the first operation
-// on device tensors. A forked child begins without one.
+// DevicePoller: the thread that waits for devices. CUDA can call a function of the host, but not
+// after an error of the device. One thread for each event would cost one core for each event. So
+// one thread per process polls all of them. After each change it uses busy polling for 200 us.
+// While nothing changes after that, it sleeps for 50 us, and then longer and longer, up to 1 ms. It
+// starts with the first operation on device tensors. A forked child begins without a thread.
 // Any thread may call it; a Watched is polled on its thread only.
 // Failure: if the system has no thread left, watch() raises OSError.
 #pragma once
@@ -23,7 +23,7 @@ class DevicePoller {
     enum class Progress {
       kNone,
       kSome,
-      kWaits,  // nothing changes before somebody calls wake()
+      kWaits,  // nothing changes before some thread calls wake()
       kOver,   // it is not polled again; a thread of the CompletionExecutor calls release()
     };
     virtual ~Watched() = default;
@@ -35,7 +35,7 @@ class DevicePoller {
 
   void start();  // the thread, if it does not run
   void watch(std::shared_ptr<Watched> what);
-  void wake();  // polls all soon, because one of them has changed
+  void wake();  // polls all objects soon, because one of them has changed
   // Waits until nothing is watched, or until `at_most` has passed. Then nothing is polled any more,
   // and an operation that is still watched is never released: the device may still use its memory.
   void end(Duration at_most);
@@ -43,7 +43,7 @@ class DevicePoller {
  private:
   struct Seen {
     bool changed = false;
-    bool waits = true;  // nothing changes before somebody calls wake()
+    bool waits = true;  // nothing changes before some thread calls wake()
   };
   void work();
   Seen poll_all();
@@ -56,7 +56,7 @@ class DevicePoller {
   bool woken_ PCCL_GUARDED_BY(mutex_) = false;
   bool quiet_now_ PCCL_GUARDED_BY(mutex_) = true;
   bool ended_ PCCL_GUARDED_BY(mutex_) = false;
-  std::vector<std::shared_ptr<Watched>> watched_;  // of the thread
+  std::vector<std::shared_ptr<Watched>> watched_;  // used by the thread only
 };
 
 }  // namespace pccl::torch_layer

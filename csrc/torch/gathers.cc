@@ -32,7 +32,7 @@ void check_count(const char* call, const char* what, size_t given, size_t wanted
 
 }  // namespace
 
-// The tensors of other ranks may have other sizes than the own one.
+// The tensors of other ranks may have other sizes than the tensor of this rank.
 PcclBackend::WorkPtr PcclBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
   constexpr const char* kName = "all_gather";

@@ -11,8 +11,8 @@ namespace {
 namespace py = pybind11;
 using c10::ivalue::Future;
 
-// torch expects the gradient as an object of Python. Its own class of this kind does not link
-// outside of torch.
+// torch expects the gradient as an object of Python. torch's own class for such objects cannot be
+// linked outside of torch.
 class PythonTensor final : public c10::ivalue::PyObjectHolder {
  public:
   explicit PythonTensor(py::object tensor) : tensor_(std::move(tensor)) {}
@@ -42,7 +42,7 @@ class PythonTensor final : public c10::ivalue::PyObjectHolder {
   py::object tensor_;
 };
 
-// Carries the Future to Python, because only torch can make its object there.
+// Carries the Future to Python, because only torch can make the Python object of a Future.
 class GradientWork : public c10d::Work {
  public:
   explicit GradientWork(c10::intrusive_ptr<Future> future) : future_(std::move(future)) {}

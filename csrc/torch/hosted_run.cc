@@ -20,11 +20,11 @@ namespace pccl::torch_layer {
 struct HostedRun::Master {
   std::unique_ptr<master::Shell> shell;
   std::string token;
-  std::map<std::string, int> names;  // how many runs had this name
+  std::map<std::string, int> names;  // number of runs that had this name
 };
 
-// The masters of this process, by where they listen and whom they admit, and the runs that rank 0
-// has left.
+// `by_terms`: the masters of this process, by the address where they listen and by the peers that
+// they admit. `kept`: the runs whose rank 0 has left the group.
 struct HostedRun::Masters {
   Mutex mutex;
   std::map<std::string, std::weak_ptr<Master>> by_terms PCCL_GUARDED_BY(mutex);
@@ -99,7 +99,8 @@ void HostedRun::keep(std::shared_ptr<HostedRun> run) {
     const Lock lock(all.mutex);
     all.kept.push_back(run);
   }
-  // The loop of the master must not wait for its own end, which follows the end of its last run.
+  // The last run ends its master, and the loop of the master must not wait for its own end. So
+  // another thread drops the run.
   master->shell->when_over(run->name_, [&all, kept = std::weak_ptr(run)] {
     CompletionExecutor::get().run([&all, kept] {
       const std::shared_ptr<HostedRun> over = kept.lock();

@@ -1,6 +1,6 @@
 // HostedRun: the run of a group whose rank 0 is this process. The master of the run is inside this
 // process. All hosted runs of a process share one master, if it listens where they want it and
-// admits the same peers. It ends with the last of them.
+// admits the same peers. The master ends with the last of these runs.
 // Rank 0 may leave the group before the others, which still need the master. keep() lets the run
 // continue until its last peer has left, and exit_all() lets the process wait for that.
 // Any thread may call the methods. end(), exit_all() and the destructor block, and their caller
@@ -22,9 +22,10 @@ namespace pccl::torch_layer {
 class HostedRun {
  public:
   struct Options {
-    std::string host;      // where the master listens; empty: on every address
-    std::string token;     // the text of the token that all peers have; empty: they need none
-    bool drawn = false;    // the token was made for this run: an older one serves as well
+    std::string host;   // where the master listens; empty: on every address
+    std::string token;  // the text of the token that all peers have; empty: they need none
+    // `token` was made for this run; the token of an older such run serves as well.
+    bool drawn = false;
     std::string name;      // of the run; a number is added if the master had a run of this name
     Duration patience{0};  // exit_all() does not wait longer for peers that make no call
   };
@@ -37,15 +38,15 @@ class HostedRun {
   const std::string& token() const { return token_; }
   const std::string& name() const { return name_; }
 
-  // Sets and reads whether join() gives up: a rank cannot come, and the caller knows the reason.
+  // Sets and reads whether join() gives up: some rank cannot join, and the caller knows the reason.
   void give_up() { in_vain_ = true; }
   bool in_vain() const { return in_vain_; }
 
   // Rank 0 has left the group. The run ends by itself when its last peer has left. Returns at once.
   static void keep(std::shared_ptr<HostedRun> run);
   // For the exit of the process: waits until no kept run needs its master any more (host_exit.h),
-  // or `interrupted` returns true. Then ends them all, within `at_most`. After a second the log
-  // names the peers that it waits for.
+  // or `interrupted` returns true. Then ends all kept runs, within `at_most`. After a second of
+  // waiting, the log names the awaited peers.
   static void exit_all(const std::function<bool()>& interrupted, Duration at_most);
 
   // Announces the end to the peers of the run. Returns at once.

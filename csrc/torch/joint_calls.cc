@@ -33,7 +33,7 @@ void PcclBackend::raise_last_error() const {
 }
 
 void PcclBackend::refresh_rank_and_size() {
-  // In an older torch these two are const, and only the group reads them.
+  // In an older torch, rank_ and size_ are const, and only the group reads them.
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   rank_ = rank();
   size_ = size();
@@ -95,7 +95,8 @@ std::shared_ptr<peer::SyncCall> PcclBackend::begin_sync(uint64_t revision,
                                   std::move(background), [&] { return stop = interrupted(); });
   if (stop) raise_interrupt();
   if (!begun.ok()) raise(begun.status());
-  // It is dropped with the GIL, and before the peer whose loop it uses.
+  // Python drops the SyncCall while it holds the GIL. The deleter releases the GIL, and drops the
+  // call before the session, because the call uses the loop of the session's peer.
   peer::SyncCall* const call = begun.value().get();
   return {call, [sync = std::move(begun.value()), session = session_,
                  forks = forks_](peer::SyncCall*) mutable {
@@ -118,8 +119,8 @@ peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seco
   const Instant until = monotonic_now() + limit;
   bool stop = false;
   const auto stopped = [&] { return stop = raised_by_tell() || interrupted(); };
-  // The last progress is reported before the end, so that an exception leaves the end to the next
-  // wait.
+  // The last progress is reported before the outcome is taken: if `tell` raises, the next wait()
+  // still gets the outcome.
   if (sync.wait_for_end(until, stopped)) stop = raised_by_tell();
   if (stop) raise_interrupt();
   const auto outcome = sync.wait(until, stopped);

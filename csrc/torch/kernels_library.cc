@@ -35,8 +35,8 @@ class Symbols {
   std::string missing_;
 };
 
-// Returns why the library is not usable, or "". Its interface is asked first: a library of another
-// version may have other functions.
+// Returns the reason why the library is not usable, or "". The version of the interface is checked
+// first, because a library of another version may have other functions.
 std::string refuse(Symbols& symbols, KernelsLibrary& library) {
   decltype(&pccl_cuda_api_version) api_version = nullptr;
   symbols.find("pccl_cuda_api_version", api_version);
@@ -63,7 +63,8 @@ KernelsLibrary load() {
   const std::filesystem::path file = place();
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return {.state = "absent"};
-  // Its symbols stay invisible to others: it contains a CUDA runtime, and torch has another one.
+  // The symbols of the library stay invisible to other libraries: it contains a CUDA runtime, and
+  // torch has another one.
   void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return {.state = dlerror()};
   KernelsLibrary library;

@@ -1,5 +1,5 @@
-// LastError: the error of the latest failed operation of a group. Operations end on the peer loop,
-// and other threads ask; any thread may call its functions.
+// LastError: the error of the latest failed operation of a group. The thread that ends an operation
+// sets it, and other threads read it; any thread may call its functions.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,7 @@ namespace pccl::torch_layer {
 
 class LastError {
  public:
-  // `status` may be ok: there is none then.
+  // `status` is ok if there is no error.
   void set(Status status) {
     const Lock lock(mutex_);
     status_ = std::move(status);

@@ -56,7 +56,7 @@ std::vector<NamedTensor> entries_of(const NamedTensors& tensors) {
   return entries;
 }
 
-// Calls progress(done, total, peers). An exception stays pending.
+// Returns a function that calls progress(done, total, peers). An exception stays pending.
 TellProgress told_to(const std::optional<py::function>& progress) {
   if (!progress) return {};
   return [&progress](const peer::SyncProgress& now) {

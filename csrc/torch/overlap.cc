@@ -117,7 +117,8 @@ bool reaches(std::span<const Term> terms, int64_t low, int64_t high, int64_t& st
   if (terms.empty()) return low <= 0 && high >= 0;
   int64_t divisor = 0, rest_low = 0, rest_high = 0;
   for (const Term& term : terms) divisor = std::gcd(divisor, term.stride);
-  if (floor_of(high, divisor) * divisor < low) return false;  // every sum is a multiple of it
+  // Every sum is a multiple of the divisor.
+  if (floor_of(high, divisor) * divisor < low) return false;
   for (const Term& term : terms.subspan(1)) {
     rest_low += term.stride * term.low;
     rest_high += term.stride * term.high;
@@ -132,8 +133,8 @@ bool reaches(std::span<const Term> terms, int64_t low, int64_t high, int64_t& st
   return false;
 }
 
-// Whether two sets share a byte. Elements at a and b do if a - b is above -width(a) and below
-// width(b).
+// Whether two sets share a byte. Elements at the addresses a and b share a byte if a - b is above
+// -width(a) and below width(b).
 bool share(const Layout& left, const Layout& right, int64_t& steps_left) {
   Terms terms;
   for (const Dim& dim : left.dims) terms.push_back({dim.stride, 0, dim.count - 1});

@@ -45,8 +45,8 @@ Status check_size(const char* name, size_t value, size_t min, size_t max) {
                                       std::to_string(max)};
 }
 
-// Checks what pccl_backend/_settings.py does not: it reads the names of runs from URLs of any
-// length, and torch gives the size of a fixed world.
+// Checks the values that pccl_backend/_settings.py does not check: it reads the names of runs from
+// URLs of any length, and torch gives the size of a fixed world.
 Status check(const peer::Options& options) {
   const Status name =
       check_size("the length of the run's name", options.run.size(), 1, protocol::kRunNameBytesMax);
@@ -54,7 +54,8 @@ Status check(const peer::Options& options) {
   return check_size("the world size", options.founders, 0, protocol::kMembersMax);
 }
 
-// Ends the hosted run of a world that cannot begin any more, because the other ranks wait for it.
+// Ends the run of a world that cannot begin any more, so that the other ranks, which wait for it,
+// learn of the end.
 void say_farewell(HostedRun& hosted) {
   hosted.start_ending();
   hosted.end(PeerSession::kEndTime);
@@ -86,7 +87,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
 Status PeerSession::check_descriptors(size_t size, bool hosts) {
   constexpr size_t kListener = 2;  // one for IPv4 and one for IPv6
   constexpr size_t kToMaster = 1;
-  constexpr size_t kSpare = 8;  // a store of torch needs some, and it carries the error to others
+  constexpr size_t kSpare = 8;  // torch's store needs some, and it brings the error to other ranks
   const size_t links = size > 1 ? size - 1 : 0;
   const size_t at_master = hosts ? kListener + size : 0;
   const size_t needed = kListener + kToMaster + links + at_master + kSpare;

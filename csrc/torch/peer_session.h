@@ -28,11 +28,11 @@ class PeerSession {
     peer::Options peer;
     link::DriverOptions data;
     bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
-    std::shared_ptr<HostedRun> hosted;  // null: another's master
+    std::shared_ptr<HostedRun> hosted;  // the run, if its master is in this process; else null
     peer::TokenSource token;
   };
   // kSystem if this process cannot open the files that a group of `size` peers needs. `hosts`: the
-  // run is at the master of this process.
+  // master of the run is in this process.
   static Status check_descriptors(size_t size, bool hosts);
   static Result<std::shared_ptr<PeerSession>> join(Request request,
                                                    const peer::Interrupted& interrupted);
@@ -50,7 +50,7 @@ class PeerSession {
   void leave();
   // For the end of the process: leaves every group that still exists, waits for the peers of hosted
   // runs until `interrupted` returns true, and waits for the DevicePoller and for the
-  // CompletionExecutor, within bounds. `failed`: hosted runs end at once.
+  // CompletionExecutor, each for at most kEndTime. `failed`: hosted runs end at once.
   static void leave_all(bool failed, const std::function<bool()>& interrupted);
 
  private:

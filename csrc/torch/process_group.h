@@ -1,9 +1,10 @@
 // PcclGroup: the object that torch calls the process group. It serves every requested device with
 // one PcclBackend. It reads its rank and size from the peer, so that they follow the membership of
 // the run. Any thread may call it.
-// There are two classes because, in all supported releases, collectives are virtual functions of
-// the Backend, and only a ProcessGroup may change its size (torch 2.13 and older). A group that has
-// other backends beside pccl is torch's own class, and gets the PcclBackend alone.
+// There are two classes because, in all supported releases of torch, collectives are virtual
+// functions of the Backend, and only a ProcessGroup may change its size (torch 2.13 and older). If
+// a group has other backends beside pccl, its class is torch's own, and pccl provides only the
+// PcclBackend.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@ class PcclGroup : public c10d::ProcessGroup {
   // Makes the backend serve tensors on these devices. Call it before the first collective.
   void serve(const std::vector<std::string>& devices);
   bool open_run() const { return open_run_; }
-  uint64_t count_split() { return splits_++; }  // all members call it equally often
+  uint64_t count_split() { return splits_++; }  // all members make the same number of calls
 
  private:
   const c10::intrusive_ptr<PcclBackend> backend_;

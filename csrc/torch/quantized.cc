@@ -12,7 +12,8 @@
 
 namespace pccl::torch_layer {
 
-// A number that does not fit belongs to no format.
+// Numbers that do not fit into the fields of a WireFormat change on the way there and back: they
+// are refused.
 WireFormat format_of(const FormatNumbers& numbers) {
   const auto [bits, block, result_bits, stochastic] = numbers;
   const WireFormat format{static_cast<uint8_t>(bits), static_cast<uint16_t>(block),

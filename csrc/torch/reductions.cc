@@ -30,8 +30,8 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
   raise_value_error("unknown ReduceOp " + std::to_string(static_cast<int>(op.op_)));
 }
 
-// A complex number is a pair of real numbers, also for sums. The other reductions do not exist for
-// it.
+// For a sum or an average, a complex number is a pair of real numbers. Other reductions of complex
+// numbers do not exist.
 Tensors as_real(const char* call, const Tensors& tensors, ReduceOp op) {
   Tensors real;
   for (const at::Tensor& tensor : tensors) {
@@ -86,7 +86,7 @@ std::string name_of(const c10d::ReduceOp& op) {
   return op.op_ == c10d::ReduceOp::PREMUL_SUM ? "PREMUL_SUM" : text(reduce_op_of(op));
 }
 
-// Ranks that only contribute (`writes` is false) keep their tensors.
+// `writes`: the result overwrites the tensors. It is false on ranks that only contribute.
 PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tensors,
                                                   const c10d::ReduceOp& reduce_op, bool writes) {
   const ReduceOp op = reduce_op_of(reduce_op);

@@ -102,7 +102,8 @@ PcclBackend::WorkPtr PcclBackend::scatter(Tensors& outputs, TensorLists& inputs,
   return post(std::move(call));
 }
 
-// Splits may differ between the ranks, so no rank can know that all splits are equal.
+// A call with splits has parts of different sizes, even if they look equal here: the splits of
+// other ranks may differ, and no rank knows them.
 PcclBackend::WorkPtr PcclBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                 std::vector<int64_t>& output_splits,
                                                 std::vector<int64_t>& input_splits,

@@ -48,7 +48,7 @@ bool same_tensor(SparseHeader a, const SparseHeader& b) {
   return a == b;
 }
 
-// A number for each index, in the order of the indices.
+// One number for each index tuple. The numbers have the same order as the index tuples.
 at::Tensor keys_of(const at::Tensor& indices, at::IntArrayRef sizes) {
   at::Tensor keys = at::zeros({indices.size(1)}, at::kLong);
   for (int64_t dimension = 0; dimension < indices.size(0); ++dimension)

@@ -37,8 +37,9 @@ SparseHeader header_of(const at::Tensor& tensor);
 // "float32 of sizes [4, 3], 1 sparse dimension"
 std::string text(const SparseHeader& header);
 
-// The headers of all ranks, in rank order, with the own one at `own`. kMismatch if two of them
-// cannot be added; the text is the same on all ranks.
+// Checks the headers of all ranks, which are in rank order; the header of this rank is at `own`.
+// kMismatch if two tensors cannot be added, or if a rank has too many entries; the text is the same
+// on all ranks.
 Status check_headers(std::span<const SparseHeader> headers, size_t own);
 
 // The size of the part that a header describes. REQUIRES: check_headers() was ok.

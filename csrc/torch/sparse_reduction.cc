@@ -20,7 +20,7 @@ constexpr const char* kCalled = "all_reduce";
 // that the number of tags is bounded. That many operations cannot be in flight.
 constexpr uint32_t kTagsMax = protocol::kOpsOpenMax;
 
-// An epoch and a number in it belong to one operation, for ever.
+// The epoch and the number of the first operation belong to this operation alone, for ever.
 std::string second_tag(Epoch epoch, OpKey first) {
   return c10::str(kOwnTags, "sparse ", pccl::text(epoch), " ", first.tag.value, "#",
                   first.sequence % kTagsMax);

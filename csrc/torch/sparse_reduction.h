@@ -1,16 +1,16 @@
 // SparseReduction: an all-reduce of sparse tensors, whose indices differ from rank to rank. It is
 // two operations of the peer: the ranks gather the headers of their tensors, and then their indices
 // and values. Each rank adds the gathered values in rank order, so all have the same bits.
-// The second operation is posted when the first has ended, at a time of its own on each rank. So it
-// has a tag that belongs to the first one and to nothing else: other calls cannot come between.
-// The steps after the first run on threads of the CompletionExecutor. Completions keep the object
-// alive.
+// Each rank posts the second operation when the first one has ended there, at a time of its own. So
+// the tag of the second operation belongs to this first operation alone, and no other call can take
+// its place. The steps after the first run on threads of the CompletionExecutor. Completions keep
+// the object alive.
 // Invariants:
 // 1. The tensor is only written at the end, after success on all ranks.
 // 2. A peer loop never destroys it, because it holds tensors.
-// Failure: both operations end alike on all ranks, and so does the all-reduce. If a rank has no
-// memory for the data of the others, it posts a different operation under the second tag, which is
-// a mismatch on all ranks.
+// Failure: both operations end alike on all ranks. After their success, a rank that cannot make the
+// sum fails alone. If a rank has no memory for the data of the others, it posts a different
+// operation under the second tag, which is a mismatch on all ranks.
 #pragma once
 
 #include <memory>
@@ -33,10 +33,10 @@ class SparseReduction : public std::enable_shared_from_this<SparseReduction> {
     Duration timeout{0};  // of each of the two operations
     int rank = 0, world = 1;
   };
-  // REQUIRES: one COO tensor of the CPU, which can be added.
+  // REQUIRES: a COO tensor in host memory, with a dtype that can be added.
   SparseReduction(Call call, const at::Tensor& tensor);
 
-  // Posts the first operation. Call it once. The result ends with the all-reduce.
+  // Posts the first operation. Call it once. The returned operation ends with the all-reduce.
   std::shared_ptr<PostedOperation> begin();
 
  private:
@@ -53,7 +53,7 @@ class SparseReduction : public std::enable_shared_from_this<SparseReduction> {
   const std::string tag_, text_;
   const Duration timeout_;
   const size_t rank_;
-  at::Tensor tensor_;  // of the caller
+  at::Tensor tensor_;  // the tensor of the caller
   std::vector<SparseHeader> headers_;
   Tensors parts_;
   std::shared_ptr<PostedOperation> operation_;

@@ -2,8 +2,8 @@
 // more. The DevicePoller polls it. It reports to the peer when the data of the operation is staged,
 // and ends the Work after the copies in.
 // Invariant: it keeps the tensors and the pinned memory until it is over. So an operation that
-// fails is reported at once, however busy the device is. Afterwards the pinned memory goes back,
-// though the Work may live on.
+// fails is reported at once, however busy the device is. After the end the pinned memory is given
+// back, even if the Work lives on.
 // Thread-safety: watch() is for the thread that posts, end() is for the peer loop.
 #pragma once
 
@@ -25,12 +25,12 @@ class StagedOperation : public DevicePoller::Watched {
   explicit StagedOperation(std::shared_ptr<BorrowedTensors> borrowed)
       : borrowed_(std::move(borrowed)) {}
 
-  // `on_staged`: the data is in the pinned memory, or never will be. `on_finished`: the operation
-  // has committed, and its results are on the device, or never will be. Both run on the poller's
-  // thread, once at most.
+  // `on_staged` is called when the data is in the pinned memory, or with the error that prevents
+  // this. `on_finished` is called when the operation has committed and its results are on the
+  // device, or with the error that prevents this. Both run on the poller's thread, at most once.
   static void watch(const std::shared_ptr<StagedOperation>& operation, Told on_staged,
                     Told on_finished);
-  // The verdict. Call it once; it may come before watch().
+  // The verdict of the operation. Call it once; it may come before watch().
   void end(bool committed);
 
   Progress poll() override;
@@ -42,7 +42,7 @@ class StagedOperation : public DevicePoller::Watched {
   const std::shared_ptr<BorrowedTensors> borrowed_;
   Told on_staged_, on_finished_;
   std::atomic<Verdict> verdict_{Verdict::kNone};
-  bool told_ = false;  // the staging knows the verdict
+  bool told_ = false;  // the staging has the verdict
 };
 
 }  // namespace pccl::torch_layer

@@ -14,7 +14,7 @@
 namespace pccl::torch_layer {
 namespace {
 
-// The longest time until Ctrl-C is noticed.
+// Ctrl-C is noticed after at most this time.
 constexpr Duration kSlice = std::chrono::milliseconds(100);
 
 std::string seconds(std::chrono::milliseconds duration) {

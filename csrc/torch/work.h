@@ -1,10 +1,11 @@
-// PostedOperation and PcclWork: one posted collective. The peer ends it on the peer loop. The
-// PcclWork is the user's handle. Both share the PostedOperation.
+// PostedOperation and PcclWork: one posted collective. The peer ends it on the peer loop (a
+// SparseReduction on another thread). The PcclWork is the user's handle. Both share the
+// PostedOperation.
 // Invariants:
 // 1. Tensors live until the operation has ended and the handle is gone.
 // 2. The peer loop never releases tensors: this may need the GIL, and the loop must not wait for
-//    Python. If the handle goes last, it releases them on the user's thread. If the operation ends
-//    last, a thread of the CompletionExecutor does.
+//    Python. If the handle goes last, it releases the tensors on the user's thread. If the
+//    operation ends last, a thread of the CompletionExecutor releases them.
 // Futures: the first call of getFuture() makes the Future, and a thread of the CompletionExecutor
 // marks it. If the operation has already ended, getFuture() marks it at once. Callbacks of several
 // Futures run concurrently, or at once in then() if the operation is over. So the collectives that
@@ -32,11 +33,11 @@ class PostedOperation {
   // `text`: the name of the operation in messages, "all_reduce (layer.3)".
   PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std::string text);
 
-  // Ends the operation: its memory belongs to the application again. Called once, on the peer loop,
-  // which it never blocks.
+  // Ends the operation: its memory belongs to the application again. Called once, usually on the
+  // peer loop, which it never blocks.
   static void end(const std::shared_ptr<PostedOperation>& operation, peer::OpResult result);
-  // An operation on device tensors has committed, and its results are on the device, or never will
-  // be.
+  // An operation on device tensors has committed. `status`: ok if its results are on the device,
+  // otherwise the error that prevents this.
   void end_on_device(const Status& status);
   // Null unless the tensors are on a device.
   const std::shared_ptr<StagedOperation>& staged() const { return staged_; }
@@ -49,9 +50,9 @@ class PostedOperation {
   c10::intrusive_ptr<c10::ivalue::Future> future();
   Tensors results() const;
   std::vector<peer::Part> parts() const;  // not empty only after success of an operation with keep
-  bool ended_before_call() const;         // it was settled for all before it was called here
-  int source() const;                     // of a receive that succeeded: the rank of the sender
-  void abandon();                         // the handle goes away
+  bool ended_before_call() const;  // it was settled for all members before it was called here
+  int source() const;              // of a receive that succeeded: the rank of the sender
+  void abandon();                  // the handle goes away
   const std::string& text() const { return text_; }
 
  private:

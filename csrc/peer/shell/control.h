@@ -188,7 +188,8 @@ class Control {
   LogContext log_;  // for this peer's part of the loop
   net::LoopShare loop_;
 
-  std::atomic<Handle> handles_{0};  // of the last operation; in the order of the inbox
+  // The last handle; operations get theirs in the order of the inbox.
+  std::atomic<Handle> handles_{0};
   Mutex inbox_mutex_;
   std::vector<Item> inbox_ PCCL_GUARDED_BY(inbox_mutex_);
   bool closed_ PCCL_GUARDED_BY(inbox_mutex_) = false;  // no item is accepted any more

@@ -296,7 +296,7 @@ Status check_strategy(const StateSpans& entries, protocol::SyncStrategy strategy
 
 }  // namespace
 
-// Hashes the entries and makes the call. An interrupt before or during this does not drop the call,
+// Hashes the entries and prepares the call. An interrupt while it hashes does not drop the call,
 // since the other members wait for it.
 std::shared_ptr<SyncCall> Peer::Impl::sync_call(SyncRequest request, InBackground how,
                                                 bool in_place, const Interrupted& interrupted) {
