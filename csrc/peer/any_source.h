@@ -9,8 +9,8 @@
 //      unless the epoch is ending. The question is repeated after a reconnection and in the next
 //      epoch. If the members change after the call of a receive, the receive fails, since its
 //      sender may have left.
-//   4. A receive is held if it was called after this peer has voted for update_topology or
-//      optimize_topology. It starts when that vote is answered.
+//   4. A receive is held if it was called while a call of update_topology or optimize_topology was
+//      open. It starts when that call ends.
 //   5. There are at most kAwaitedTagsMax tags.
 // AnySource never decides which of two receives gets a send, and never promises a send to a
 // receive. A receive that names its source takes the next send of that source at once.

@@ -87,9 +87,9 @@ struct Topology {
 inline constexpr int32_t kAnySource = -1;
 
 // A collective or transfer as the application posts it. `root` is a rank of the topology that the
-// application sees. An operation that is called after this peer has voted for update_topology or
-// optimize_topology is held until the answer. It takes its number and starts its timeout after the
-// answer.
+// application sees. An operation that is called while a call of update_topology or
+// optimize_topology is open is held until that call ends. It takes its number and starts its
+// timeout after that.
 struct OpRequest {
   Handle handle = 0;
   protocol::OpKind kind = protocol::OpKind::kAllReduce;

@@ -90,7 +90,7 @@ class Membership {
   // After EpochEnd: whether the generation continues in the next epoch.
   bool continues() const { return continues_; }
   // Whether the epoch needs reconfiguration: it was frozen, or a link to one of its members has
-  // broken. Work was lost, so the epoch cannot just continue under a restarted master.
+  // broken. Then data was lost, and the epoch cannot simply continue under a restarted master.
   bool needs_reconfiguration() const { return needs_reconfiguration_; }
   const Status& broken() const { return broken_; }
 

@@ -24,10 +24,10 @@ const char* name_of(OperationState state) {
   return "unknown";
 }
 
-// A call that comes while a vote is open is held, and becomes an operation after the answer. If the
-// verdict of a call is already here, or the group is broken, the call is finished at once and never
-// becomes an operation. A transfer that completes while its operation is frozen, or is settled and
-// being drained, changes nothing.
+// A call is held while a call of update_topology or optimize_topology is open, and becomes an
+// operation after that. If the verdict of a call is already here, or the group is broken, the call
+// is finished at once and never becomes an operation. A transfer that completes while its operation
+// is frozen, or is settled and being drained, changes nothing.
 const Transitions<OperationState, 13> kOperationTransitions(
     "an operation of a peer", name_of,
     {{OperationState::kCalled, OperationState::kRunning, "the epoch is not ending",

@@ -9,7 +9,7 @@
 //   2. An operation that was frozen as not done never becomes done in that epoch.
 //   3. Every number that is taken is announced to the master (Begin) unless the epoch is ending, so
 //      that the numbers of a rank never shift unnoticed.
-//   4. Calls are held only while a vote for update_topology or optimize_topology is open. There are
+//   4. Calls are held only while a call of update_topology or optimize_topology is open. There are
 //      at most kOpsOpenMax held calls and open operations together, and the bytes of their tags are
 //      counted.
 //   5. Each deadline in the queue belongs to an open operation, and no returned operation has one.
@@ -60,12 +60,12 @@ class Operations {
   void call(const OpRequest& request, bool fetches = false);
   // See OpStaged.
   void staged(Handle handle, const Status& status);
-  // A vote for update_topology or optimize_topology is open. From here on, calls are held.
+  // A call of update_topology or optimize_topology is open. From here on, calls are held.
   void close_posting() {
     PCCL_ASSERT(!closed_);
     closed_ = true;
   }
-  // The vote is answered. Held calls start in the present epoch, in the order of the calls.
+  // That call has ended. Held calls start in the present epoch, in the order of the calls.
   // REQUIRES: posting is closed.
   void open_posting();
   bool settled() const { return open_.empty(); }

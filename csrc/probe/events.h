@@ -18,10 +18,10 @@
 
 namespace pccl::probe {
 
-using Id = uint64_t;  // of a connection; 0: none
+using Id = uint64_t;  // id of a connection; 0: none
 
 // ---- Events ----
-struct Started {};  // of a client: comes first
+struct Started {};  // the first event of a client
 struct Opened {     // of a client: a Dial has succeeded, and the other end has proven its key
   Id id = 0;
 };
@@ -95,7 +95,7 @@ struct Measured {  // of a client: ends the count, and reports it
 // The reason why a client ended.
 enum class Ending : uint8_t {
   kDone,
-  kRefused,    // nobody listens
+  kRefused,    // no program listens
   kNoAnswer,   // no answer in time
   kNoConnect,  // another failure
   kNoProbe,    // another program listens

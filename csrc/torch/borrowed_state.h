@@ -5,7 +5,7 @@
 // A tensor in host memory that is not contiguous is lent as a contiguous copy. After a success
 // copy_back() writes the received data into the tensor.
 // Invariant: the memory lives as long as this object.
-// Failure: ValueError for an unfit tensor, which names it.
+// Failure: ValueError for an unfit tensor; the text names the tensor.
 #pragma once
 
 #include <map>

@@ -250,7 +250,7 @@ Bytes BorrowedTensors::lend_interleaved(const Tensors& tensors, int64_t world, U
   return bytes_of(stage, Use::kUpdate);
 }
 
-// In host memory each tensor is one part of each of the `world` blocks.
+// In host memory, each of the `world` blocks has one part of each tensor.
 Bytes BorrowedTensors::stage_interleaved(const Tensors& tensors, int64_t world, size_t block,
                                          Use use) {
   const Bytes whole = pin(static_cast<size_t>(world) * block);

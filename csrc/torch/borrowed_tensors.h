@@ -55,8 +55,8 @@ class BorrowedTensors {
   // Like lend_flat(tensors, Use::kUpdate), but the operation reads `values`, which have the sizes
   // and the dtype of the tensors.
   Bytes lend_flat(const Tensors& tensors, const Tensors& values);
-  // For a coalesced all-gather or reduce-scatter: `world` blocks, each with a part of each of the
-  // tensors. REQUIRES: same_dtype(); kWrite or kRead.
+  // For a coalesced all-gather or reduce-scatter: lends the tensors as `world` blocks. Each block
+  // has a part of each of the tensors. REQUIRES: same_dtype(); kWrite or kRead.
   Bytes lend_interleaved(const Tensors& tensors, int64_t world, Use use);
   // Lends the inputs, one after another, as this rank's part of an output. `block` is the memory of
   // that part in a span that was lent with kWrite. Inputs on a device are staged into `block`, and

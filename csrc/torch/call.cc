@@ -51,9 +51,9 @@ bool PcclBackend::Call::overwrites_operand() const {
 }
 
 // With restoring, memory is saved if it is a tensor's own memory, or if the operation overwrites
-// its operand, which it needs to begin again. Other staged memory is a copy already. Without
-// restoring, only a reduce-scatter saves the part of this rank, which is small. An all-reduce or a
-// reduce that has to begin again then fails (Operation::repeat_later()).
+// its operand, which it needs to begin again. Otherwise staged memory need not be saved, because it
+// is a copy already. Without restoring, only a reduce-scatter saves the part of this rank, which is
+// small. An all-reduce or a reduce that has to begin again then fails (Operation::repeat_later()).
 bool PcclBackend::Call::needs_saving(bool restore) const {
   if (!save) return false;
   const bool overwrites = overwrites_operand();

@@ -18,8 +18,8 @@ using protocol::OpKind;
 struct PcclBackend::Call {
   Call(const char* call, OpKind op_kind, c10d::OpType op_type,
        Milliseconds limit = c10d::kUnsetTimeout);
-  // Sets dtype and count. `bytes`: of one rank's tensor, or of each part of it. REQUIRES: whole
-  // elements of that dtype.
+  // Sets dtype and count. `bytes`: the size of one rank's tensor, or of each part of it. REQUIRES:
+  // whole elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes);
   // Sets dtype and count for parts of different sizes. `sent`, `received`: the parts by rank.
   void parts(at::ScalarType scalar, const std::vector<Bytes>& sent,

@@ -37,8 +37,8 @@ struct TensorBytes : memory::DeviceBytes {
   const at::Tensor bytes;  // uint8, of one dimension; it keeps the memory of `whole` alive
 };
 
-// Copy between a tensor and host memory. `background`: the current stream of the tensor's device
-// does it later.
+// Copies between a tensor and host memory. `background`: the current stream of the tensor's device
+// does the copy later.
 void copy_to_host(const TensorMemory& from, std::span<std::byte> to, bool background);
 void copy_from_host(std::span<std::byte> from, const TensorMemory& to, bool background);
 

@@ -27,7 +27,7 @@ class HostedRun {
     // `token` was made for this run; the token of an older such run serves as well.
     bool drawn = false;
     std::string name;      // of the run; a number is added if the master had a run of this name
-    Duration patience{0};  // exit_all() does not wait longer for peers that make no call
+    Duration patience{0};  // exit_all() does not wait for peers that make no call for this time
   };
   explicit HostedRun(const Options& options);
   ~HostedRun();
@@ -42,7 +42,7 @@ class HostedRun {
   void give_up() { in_vain_ = true; }
   bool in_vain() const { return in_vain_; }
 
-  // Rank 0 has left the group. The run ends by itself when its last peer has left. Returns at once.
+  // Rank 0 has left the group. Keeps the run until its last peer has left, and returns at once.
   static void keep(std::shared_ptr<HostedRun> run);
   // For the exit of the process: waits until no kept run needs its master any more (host_exit.h),
   // or `interrupted` returns true. Then ends all kept runs, within `at_most`. After a second of

@@ -16,22 +16,22 @@ namespace {
 // objects, though one numpy array may be in both. It returns "too hard" for every tensor that is
 // not dense, for example for the columns of a matrix.
 //
-// Nearly all tensors are dense, and for these the address ranges decide. The ranges of other
-// tensors may interleave without a common element, and such outputs are legitimate. For these an
-// equation decides exactly. Views of one tensor need a few steps to solve it. Strides made to
-// defeat the search can need very many, so one call takes at most kStepsMax steps, which is about a
-// millisecond. Tensors that are undecided by then pass the check. This causes no wrong value: one
-// of them is not dense, hence staged, and the stages are copied back in a fixed order, so all calls
-// give the same result.
+// The address ranges decide for dense tensors, and nearly all tensors are dense. The ranges of
+// other tensors may interleave without a common element, and such outputs are legitimate. For these
+// tensors an equation decides exactly. If they are views of one tensor, it is solved in a few
+// steps. Strides that were made to defeat the search may need very many steps, so one call takes at
+// most kStepsMax steps, which is about a millisecond. Tensors that are undecided by then pass the
+// check. This causes no wrong value: one of them is not dense, hence staged, and the stages are
+// copied back in a fixed order, so all calls give the same result.
 constexpr int64_t kStepsMax = 1 << 16;
 
 struct Dim {
   int64_t count, stride;  // the stride in bytes
 };
 
-// The addresses of a tensor's elements in their order, each element of `width` bytes. It has as few
-// dimensions as possible, so two tensors with the same addresses in the same order have equal
-// layouts.
+// The addresses of a tensor's elements in their order; each element has `width` bytes. A Layout has
+// as few dimensions as possible, so two tensors with the same addresses in the same order have
+// equal layouts.
 struct Layout {
   int64_t begin, width;
   c10::SmallVector<Dim, 6> dims;

@@ -28,7 +28,7 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
                  const std::vector<at::Tensor>& inputs = {},
                  std::span<const InPlace> in_place = {});
 
-// Whether two tensors share a byte. False if kStepsMax steps cannot decide it.
+// Whether two tensors share a byte. False if a limited number of steps cannot decide it.
 bool share_memory(const at::Tensor& one, const at::Tensor& other);
 
 // Whether two elements of this tensor share memory.

@@ -20,8 +20,7 @@ PcclBackend::WorkPtr PcclBackend::transfer(Call call, const Tensors& tensors, in
     raise_value_error(
         c10::str(call.name, "(", sends ? "dst" : "src", "=", other, "): that is this rank itself"));
   }
-  // Torch's tag number follows our text.
-  if (tag != 0) call.request.tag += "#" + std::to_string(tag);
+  if (tag != 0) call.request.tag += "#" + std::to_string(tag);  // torch's number after our text
   call.spans = {call.borrowed->lend(tensors[0], sends ? Use::kRead : Use::kWrite)};
   call.elements(tensors[0].scalar_type(), call.spans[0].size());
   call.save = !sends;

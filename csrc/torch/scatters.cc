@@ -102,8 +102,8 @@ PcclBackend::WorkPtr PcclBackend::scatter(Tensors& outputs, TensorLists& inputs,
   return post(std::move(call));
 }
 
-// A call with splits has parts of different sizes, even if they look equal here: the splits of
-// other ranks may differ, and no rank knows them.
+// A call with splits is posted with parts of different sizes, even if all parts look equal here:
+// the splits of other ranks may differ, and no rank knows them.
 PcclBackend::WorkPtr PcclBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                 std::vector<int64_t>& output_splits,
                                                 std::vector<int64_t>& input_splits,
