@@ -195,7 +195,7 @@ void AnySource::on_time() {
                  {},
                  {}});
     Tag& tag = tags_.at(name);
-    // Asks for 0 sends, so that the master forgets it.
+    // Asks for 0 sends, so that the master forgets the question.
     if (!waits(name) && tag.asked > 0) ask(name, tag);
     if (tag.receives.empty()) tags_.erase(name);
   }
@@ -214,7 +214,7 @@ void AnySource::check() const {
     for (const Handle handle : tag.receives) {
       const Receive& receive = receives_.at(handle);
       PCCL_ASSERT(receive.request.tag == name && receive.request.handle == handle);
-      PCCL_ASSERT(held == 0 || receive.held);  // held ones are the youngest
+      PCCL_ASSERT(held == 0 || receive.held);  // held receives are the youngest
       if (receive.held) ++held;
       if (receive.deadline) ++deadlines;
       bytes += name.size();

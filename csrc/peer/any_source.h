@@ -37,11 +37,11 @@ class AnySource {
     OpRequest request;
     std::optional<Instant> deadline;
     Status unfit;   // why its data cannot be staged
-    Epoch members;  // the first epoch with the members of the call
+    Epoch members;  // the first epoch with the members that the application saw at the call
     bool held = false;
   };
 
-  // kInvalidState if the tag of this receive would be one more than kAwaitedTagsMax tags.
+  // kInvalidState if kAwaitedTagsMax other tags have receives already.
   Status check_room(const OpRequest& request) const;
   // REQUIRES: check() and check_room() were ok
   void call(const OpRequest& request, bool held);

@@ -15,7 +15,8 @@ namespace pccl::peer {
 
 struct Context {
   Options options;
-  protocol::RunSettings settings;  // of the run; before Welcome, the given ones and defaults
+  // Of the run; before Welcome, those that this peer gives, and defaults.
+  protocol::RunSettings settings;
   Instant now;
   Effects* effects = nullptr;  // of the current step
   bool linked = false;         // Hello or Resume has been sent on this connection

@@ -36,7 +36,7 @@ std::string removed_text(const std::string& why, bool was_member) {
 // the protocol.
 constexpr int kViolationsMax = 3;
 // Builds without NDEBUG check the invariants after every step if there are at most this many
-// operations, and after fewer steps if there are more.
+// operations, and less often if there are more.
 [[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
 
 }  // namespace

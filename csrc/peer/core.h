@@ -53,7 +53,8 @@ class PeerCore {
   // too. It is ok unless a loss, a broken link or the end of the master has broken the group in
   // this generation.
   const Status& broken() const;
-  // The settings of the run. Before Welcome, they are the given ones and defaults.
+  // The settings of the run. Before Welcome: the settings that this peer gives, and defaults for
+  // the others.
   const protocol::RunSettings& settings() const;
   void check() const;  // asserts the invariants of the core and of its parts
 

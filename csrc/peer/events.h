@@ -110,7 +110,7 @@ struct OpRequest {
 };
 
 // ---- Events, from the application ----
-struct JoinCalled {  // once, first
+struct JoinCalled {  // the first event, once
   Handle handle;
 };
 struct OpCalled {

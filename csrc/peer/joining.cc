@@ -6,10 +6,11 @@
 namespace pccl::peer {
 namespace {
 
-// There is no warning in this first time without a master, because peers and master may start in
-// any order.
+// The peer searches for a master for this time before it logs a warning, because peers and master
+// may start in any order.
 constexpr Duration kWarnAfter = std::chrono::seconds(1);
-// A remaining time above this is not shown: the join has no limit that a person would notice.
+// If the join has more time left than this, the message does not show it: the time is practically
+// unlimited.
 constexpr Duration kShownMax = std::chrono::hours(24 * 365);
 
 uint32_t milliseconds(Duration duration) {

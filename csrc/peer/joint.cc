@@ -23,7 +23,7 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
   open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
-  PCCL_ASSERT(generation_ == membership_.generation());  // the number belongs to it
+  PCCL_ASSERT(generation_ == membership_.generation());  // the number belongs to this generation
   return {};
 }
 

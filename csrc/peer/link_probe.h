@@ -5,9 +5,9 @@
 // PeerCore, and is pure: its only input about the link are the samples that it asks for
 // (SampleLink). The transfers are operations of the ring that yield to all others
 // (ring::Task::filler). They are not announced to the master.
-// The clock of an end starts with the first byte that arrives there. The clocks of both ends start
-// at most one one-way delay of the path apart. Data arrives one such delay later, too. So both ends
-// can stop by their own clocks, and neither lacks data while it measures.
+// The clock of an end starts with the first byte that arrives there. The clocks of the two ends
+// differ by at most the one-way delay of the path, and data arrives later by this delay, too. So
+// each end can stop by its own clock, and has data from the other end as long as it measures.
 // A sample counts data behind a lost packet only when that packet has arrived, and then counts all
 // of this data at once. So a sample may show too few bytes. At a begin of the measurement this
 // inflates the rate, and at an end it deflates the rate. The report therefore takes the lowest rate

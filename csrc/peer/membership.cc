@@ -21,9 +21,9 @@ constexpr uint64_t kBytesForOneLane = 256 << 10;
 // asks for more is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
-// The phases of a peer that allow each message from the master. The column `registered` covers
-// kWelcomed too: the master of a new connection does not know whether this peer is welcomed or
-// registered.
+// For each message from the master: the phases of this peer that allow it. The column `registered`
+// covers kWelcomed too: the master of a new connection does not know whether this peer is welcomed
+// or registered.
 struct Allowed {
   bool introducing, registered, member, resuming;
 };

@@ -79,7 +79,7 @@ class Membership {
   Epoch epoch() const { return topology_.epoch; }
   Epoch generation() const { return topology_.generation; }
   const Topology& topology() const { return topology_; }
-  // The topology that the application sees. Ranks in its calls refer to it.
+  // The topology that the application sees. The ranks in its calls are ranks of this topology.
   const SeenTopology& seen() const { return seen_; }
   SeenTopology& seen() { return seen_; }
   // The application asks for its rank. See SeenTopology.
@@ -90,7 +90,8 @@ class Membership {
   // After EpochEnd: whether the generation continues in the next epoch.
   bool continues() const { return continues_; }
   // Whether the epoch needs reconfiguration: it was frozen, or a link to one of its members has
-  // broken. Then data was lost, and the epoch cannot simply continue under a restarted master.
+  // broken. Operations may have lost data, so the epoch cannot simply continue under a restarted
+  // master.
   bool needs_reconfiguration() const { return needs_reconfiguration_; }
   const Status& broken() const { return broken_; }
 
@@ -115,9 +116,9 @@ class Membership {
   void forget(PeerId peer);
   // With `tells` the report is sent to the master now, otherwise after Resumed.
   void link_changed(const protocol::LinkReport& report, bool tells);
-  void repeat_reports();  // after Resumed; also the rates
+  void repeat_reports();  // after Resumed: repeats the reports and the rates
   void rate_measured(const protocol::LinkRate& link);
-  void tell_rates();  // only the rates that are news to the master
+  void tell_rates();  // sends the rates that are news to the master
   // A restarted master knows only `members`, perhaps the members of an epoch that has not begun
   // here yet. All other peers may be gone. This peer forgets its links to them, until this master
   // sends Dial for them: it does so at once or, for members of the present epoch, when the next

@@ -203,7 +203,7 @@ Status Operations::on_send_begun(const protocol::SendBegun& send) {
   if (Status status = any_source_.check(send); !status.ok()) return status;
   if (!send.sender) {
     any_source_.no_sender(send.tag);
-  } else if (!membership_.frozen()) {  // the receiver asks again in the next epoch
+  } else if (!membership_.frozen()) {  // else this peer asks again in the next epoch
     if (any_source_.waits(send.tag)) take_send(send);
     any_source_.answered(send.tag);
   }
@@ -465,8 +465,7 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
     const auto continuation = kept.find(at->first);
     if (committed.contains(at->first)) {
       at = finish(at);
-      // A receive, which has succeeded, whatever the outcome at others.
-    } else if (at->second.returned) {
+    } else if (at->second.returned) {  // a receive, which has succeeded here in any case
       at = remove(at);
     } else if (continuation != kept.end()) {
       repeat_later(at->first, at->second, continuation->second);

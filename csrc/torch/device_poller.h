@@ -4,7 +4,7 @@
 // While nothing changes after that, it sleeps for 50 us, and then longer and longer, up to 1 ms. It
 // starts with the first operation on device tensors. A forked child begins without a thread.
 // Any thread may call it; a Watched is polled on its thread only.
-// Failure: if the system has no thread left, watch() raises OSError.
+// Failure: if the system has no thread left, start() raises OSError.
 #pragma once
 
 #include <memory>

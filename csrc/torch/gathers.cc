@@ -1,5 +1,5 @@
-// The collectives that bring the tensors of all ranks together: all-gather, of one tensor, of
-// tensors of different sizes and coalesced, and gather.
+// The collectives that bring the tensors of all ranks together: all-gather (of one tensor, of
+// tensors of different sizes, and coalesced) and gather.
 
 #include "csrc/torch/call.h"
 #include "csrc/torch/errors.h"

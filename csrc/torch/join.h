@@ -18,7 +18,7 @@ namespace pccl::torch_layer {
 
 class PcclGroup;
 
-// pccl_backend/_C.pyi has the same fields, and documents them. Python gives a value to each.
+// pccl_backend/_C.pyi has the same fields, and documents them. Python gives a value to each field.
 struct JoinOptions {
   std::string host;
   uint16_t port = 0;

@@ -13,9 +13,9 @@
 
 namespace pccl::torch_layer {
 
-// The only overlap of an input and an output that an in-place collective allows: the smaller tensor
-// is part number `part`, counted from 0, of the larger one, which has `parts` equal parts. It has
-// the elements of that part in the same order. If `parts` is 1, the tensors are the same memory.
+// The only overlap of an input and an output that an in-place collective allows. The larger tensor
+// has `parts` equal parts, and the smaller one is part number `part`, counted from 0, with the same
+// elements in the same order. If `parts` is 1, the tensors are the same memory.
 struct InPlace {
   size_t input, output;
   int64_t part, parts;

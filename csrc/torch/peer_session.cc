@@ -24,7 +24,7 @@ struct Registry {
   Mutex mutex;
   std::vector<std::weak_ptr<PeerSession>> peers PCCL_GUARDED_BY(mutex);
   std::weak_ptr<ring::PeerThread> thread
-      PCCL_GUARDED_BY(mutex);  // of all peers of this process, first to last
+      PCCL_GUARDED_BY(mutex);  // shared by all peers of this process
 };
 // Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
 Registry* g_registry = new Registry;

@@ -1,5 +1,5 @@
-// The collectives that compute: all-reduce, of one tensor and coalesced, reduce, reduce-scatter.
-// The all-reduce of sparse tensors is in sparse_reduction.
+// The collectives that compute: all-reduce (of one tensor, and coalesced), reduce and
+// reduce-scatter. The all-reduce of sparse tensors is in sparse_reduction.
 
 #include <ATen/ops/view_as_real.h>
 

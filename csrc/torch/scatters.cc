@@ -1,5 +1,5 @@
-// The collectives that give each rank a part of its own: scatter, and all-to-all, of lists and of
-// one tensor that is cut along its first dimension.
+// The collectives that give each rank a part of its own: scatter and all-to-all (of lists, and of
+// one tensor that is cut along its first dimension).
 
 #include <numeric>
 

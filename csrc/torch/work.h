@@ -42,14 +42,14 @@ class PostedOperation {
   // Null unless the tensors are on a device.
   const std::shared_ptr<StagedOperation>& staged() const { return staged_; }
 
-  // The functions of the handle. wait_until() returns false if the operation has not ended by
-  // `deadline`.
+  // The functions that the handle uses. wait_until() returns false if the operation has not ended
+  // by `deadline`.
   bool wait_until(Instant deadline);
   bool ended() const;
   std::exception_ptr error() const;  // null before the end and on success
   c10::intrusive_ptr<c10::ivalue::Future> future();
   Tensors results() const;
-  std::vector<peer::Part> parts() const;  // not empty only after success of an operation with keep
+  std::vector<peer::Part> parts() const;  // empty unless an operation with keep has succeeded
   bool ended_before_call() const;  // it was settled for all members before it was called here
   int source() const;              // of a receive that succeeded: the rank of the sender
   void abandon();                  // the handle goes away

@@ -206,9 +206,9 @@ class Control {
   std::optional<Instant> armed_;
   std::unique_ptr<net::Connector> connector_;
   std::map<uint64_t, std::unique_ptr<net::Stream>>
-      streams_;  // the current one to the master, and those closing
+      streams_;  // the current stream to the master, and closing streams
   uint64_t stream_count_ = 0;
-  net::Stream* stream_ = nullptr;  // the current one to the master
+  net::Stream* stream_ = nullptr;  // the current stream to the master
   // The tokens that the core may want to show, by number; empty: this peer has none.
   std::map<uint32_t, std::shared_ptr<const Token>> tokens_;
   uint32_t token_count_ = 0;  // number of tokens that were read
@@ -217,11 +217,11 @@ class Control {
   Outbox outbox_;
   bool held_ = false;  // outbox_ waits for outbox_timer_
   std::unique_ptr<net::Timer> outbox_timer_;
-  std::vector<std::byte> out_;  // encoded, within flush()
+  std::vector<std::byte> out_;  // encoded messages, used within flush()
   std::vector<Item> taken_;
   Effects effects_;
   Topology topology_;  // of the present epoch; the application sees it when its call returns
-  std::optional<Topology> shown_;  // within ask_topology()
+  std::optional<Topology> shown_;  // used within ask_topology()
   PeerId self_;
   bool gone_ = false;
   bool lingers_ = false;  // Gone::lingers

@@ -25,8 +25,8 @@ namespace {
 
 // The destructor waits at most this long until Leave has been sent to the master.
 constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
-// An interrupted call waits for the answer of the master for at most this many
-// Waiter::kInterruptPeriod.
+// An interrupted call waits for the answer of the master for at most this number of periods
+// (Waiter::kInterruptPeriod).
 constexpr int kPeriodsForAnAnswer = 20;
 
 // The number of bytes that scratch may use: a 64th of the memory, since other processes run on this
@@ -200,7 +200,7 @@ uint32_t Peer::world_size() const {
 }
 
 std::shared_ptr<const Topology> Peer::topology() const {
-  // the lock may have been held at the fork
+  // The lock may have been held at the fork: then a forked child would wait for it for ever.
   if (impl_->forked()) return std::make_shared<Topology>();
   const Lock lock(impl_->topology_mutex);
   return impl_->topology;

@@ -84,7 +84,7 @@ TokenWatch::~TokenWatch() {
 
 void TokenWatch::look() {
   timer_->arm(monotonic_now() + kLook);
-  // Before the content: a change between the two is seen at the next look.
+  // Taken before the content is read: a change between the two is seen at the next look.
   const FileStamp found = FileStamp::of(path_);
   if (stamp_ == found) return;
   stamp_ = found;

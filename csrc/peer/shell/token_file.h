@@ -41,7 +41,7 @@ class TokenWatch {
     std::function<void(std::shared_ptr<const Token>)> on_token;  // the file has another token now
     std::function<void(const std::string&)> on_warning;
   };
-  // `token`: the present one.
+  // `token`: the present token.
   TokenWatch(std::string path, std::shared_ptr<const Token> token, Callbacks callbacks);
   ~TokenWatch();  // after this, no callback is called
 

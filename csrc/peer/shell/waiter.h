@@ -1,7 +1,7 @@
 // Waiter is the place where a caller's thread waits for the end of its join or joint call. In the
 // meantime the thread does work that takes too long for a loop: it hashes a shared state. One
-// thread calls wait(), and any thread calls the rest. The caller holds no lock while it waits or
-// works.
+// thread calls wait(), and any thread may call the other methods. The caller holds no lock while it
+// waits or works.
 #pragma once
 
 #include <functional>

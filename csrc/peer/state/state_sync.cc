@@ -499,7 +499,8 @@ void StateSync::say_if_complete() {
   say_fetched(Code::kOk, "");
 }
 
-// A transfer that fails here fails the call for all members, whether this peer sends or receives.
+// A transfer that fails here fails the call for all members, whether this peer sends or receives;
+// but the failure of a newcomer costs only its own membership.
 void StateSync::say_fetched(Code code, std::string text) {
   if (said_) return;
   PCCL_ASSERT(plan_ && started_);

@@ -66,7 +66,7 @@ class StateSync {
 
   // The application interrupts the call, or a thread of the call has failed. Returns whether this
   // peer has reported to the master (Fetched) that it can neither fetch nor send any more. Such a
-  // report fails the call for all members.
+  // report fails the call for all members, unless this peer is a newcomer.
   bool give_up();
 
   void repeat() const;  // after Resumed
@@ -158,7 +158,7 @@ class StateSync {
   PieceLayout layout_;
   Swarm swarm_;
   std::vector<uint32_t> wanted_keys_;       // ascending
-  bool started_ = false, stopped_ = false;  // the plan
+  bool started_ = false, stopped_ = false;  // whether the plan was started, and was stopped
   bool verified_ = false;
   bool manifest_here_ = false;
   std::optional<std::vector<PeerId>> asked_for_manifest_;

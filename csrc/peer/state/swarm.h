@@ -64,7 +64,7 @@ class Swarm {
   void arrived(uint32_t piece, PeerId from);
   void verified(uint32_t piece);              // REQUIRES: arrived
   void refused(uint32_t piece, PeerId from);  // the piece was wrong: `from` is asked no more
-  void has(PeerId peer, const Bits& pieces);  // as `peer`, a receiver, reports
+  void has(PeerId peer, const Bits& pieces);  // `peer`, a receiver, has reported these pieces
 
   const Bits& here() const { return here_; }
   size_t here_count() const { return here_count_; }

@@ -3,13 +3,13 @@
 // caller continues when all members have voted. Peer creates it. Any thread may call its methods,
 // unless stated otherwise.
 // Invariants:
-//   1. A thread of its own writes only to staging buffers. The tensors are written when the call is
-//      concluded.
+//   1. The thread of the SyncCall writes only to staging buffers. The tensors are written when the
+//      call is concluded.
 //   2. The owner of the tensors' memory (InBackground::keeps) lives until the call has ended.
-//   3. It is concluded once; every later wait returns the same outcome. If no caller will wait, it
-//      is concluded when the call ends, and nothing is written.
+//   3. The call is concluded once; every later wait returns the same outcome. If no caller will
+//      wait, it is concluded when it ends, and nothing is written.
 // The work ends when the call ends: by the answer, by its timeout, or because the peer leaves.
-// Failure: a thread finds no memory. It gives the call up, with this error as the outcome.
+// Failure: a thread that finds no memory gives the call up, with this error as the outcome.
 #pragma once
 
 #include <memory>
@@ -79,13 +79,13 @@ class SyncCall {
   bool awaited_ PCCL_GUARDED_BY(mutex_) = false;
   bool decided_ PCCL_GUARDED_BY(mutex_) = false;
   bool receives_ PCCL_GUARDED_BY(mutex_) = false;
-  bool concluding_ PCCL_GUARDED_BY(mutex_) = false;  // by some thread
+  bool concluding_ PCCL_GUARDED_BY(mutex_) = false;  // some thread is concluding the call
   Status refusal_ PCCL_GUARDED_BY(mutex_);           // the reason why nothing is written; ok: none
   std::pair<uint64_t, uint64_t> elected_ PCCL_GUARDED_BY(mutex_);
   std::optional<SyncProgress> progress_ PCCL_GUARDED_BY(mutex_);
   std::optional<FinishJoint> end_ PCCL_GUARDED_BY(mutex_);
   std::optional<Result<JointResult>> outcome_ PCCL_GUARDED_BY(mutex_);
-  std::thread thread_;  // in the background
+  std::thread thread_;  // works in the background
 };
 
 }  // namespace pccl::peer
