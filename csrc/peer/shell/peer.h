@@ -85,7 +85,7 @@ struct OpRecord {    // one of the latest operations, for run_info
   std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
   std::string outcome;
   uint64_t bytes = 0;         // of one rank's tensor, or of each part of it
-  double seconds = 0;         // from the call
+  double seconds = 0;         // from the call until its end
   double commit_seconds = 0;  // the part of `seconds` from its end here until its success was known
 };
 

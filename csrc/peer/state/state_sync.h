@@ -167,19 +167,19 @@ class StateSync {
   // The parts that arrived before the manifest. They are checked when it is here.
   std::vector<std::pair<OpKey, Running>> unchecked_;
   std::vector<PieceRequested> waiting_;
-  std::map<PeerId, size_t> dropped_;          // number of requests, since the last plan began
-  size_t sending_ = 0;                        // pieces that are being sent
+  std::map<PeerId, size_t> dropped_;  // number of dropped requests, since the last plan began
+  size_t sending_ = 0;                // pieces that are being sent
   std::map<PeerId, uint32_t> next_sequence_;  // by the peer that gets the request
   std::optional<Kept> kept_;
   bool may_be_replaced_ = false;
   // `lacked_bytes_`: bytes of the plan that this peer fetches. `done_bytes_`: those that are
   // verified.
   uint64_t lacked_bytes_ = 0, done_bytes_ = 0;
-  uint64_t sent_bytes_ = 0;                     // in this call
+  uint64_t sent_bytes_ = 0;                     // bytes sent in this call
   uint64_t logged_done_ = 0, logged_sent_ = 0;  // as in the last log line
   std::optional<Instant> next_line_;            // of the next log line
   Instant reported_;                            // last report to the master, or begin of the plan
-  std::optional<Instant> next_report_;          // there is something to report
+  std::optional<Instant> next_report_;          // when it is due; none: there is nothing to report
   size_t checking_ = 0;  // checks under way, of this plan or of a void one of the same call
   std::optional<protocol::Fetched> said_;
   std::optional<Handle> fetching_;  // the call that this peer fetches for

@@ -60,7 +60,7 @@ struct ProbeEnd::Impl {
     const std::string host, address;  // "10.0.0.7", "10.0.0.7:40001"
     bool carries = false;             // it carries the data of a trial
     bool dead = false;                // its lane has failed
-    size_t chunk_bytes = 0;           // of the chunks to send; 0: none
+    size_t chunk_bytes = 0;           // bytes of a chunk to send; 0: none
     std::string about;                // the server's text, while it arrives
     std::unique_ptr<net::Lane> lane;  // null: closed
   };

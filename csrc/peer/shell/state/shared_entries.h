@@ -120,8 +120,8 @@ class SharedEntries {
   protocol::EntryList elected_;
   PieceLayout layout_;
   std::vector<uint64_t> manifest_;  // hash sums of all parts in the plan; empty: not known yet
-  Buffers staging_;                 // by piece
-  Buffers copies_;                  // by key: of entries on a device, to be sent
+  Buffers staging_;                 // buffers of received pieces, by piece
+  Buffers copies_;                  // by key: host copies of entries on a device, to be sent
   std::map<OpKey, Buffer> lent_;    // buffers of single transfers
   uint64_t bytes_sent_ = 0, bytes_received_ = 0;
 };
