@@ -13,8 +13,8 @@
 namespace pccl::master {
 namespace {
 
-// Maximum bytes that one one-shot operation needs at each member, for the tensors of all members
-// together. So the limit for a tensor is smaller in a larger group.
+// Maximum memory, in bytes, that a one-shot operation needs at each member. It holds the tensors of
+// all members, so the limit for one tensor is smaller in a larger group.
 constexpr size_t kOneShotScratchBytes = 512u << 10;
 
 }  // namespace
@@ -79,7 +79,7 @@ std::vector<protocol::Member> PlanBasis::named_losses() const {
 
 std::string PlanBasis::lost_text() const {
   if (context.ends) return protocol::kFarewellText;
-  if (losses.empty() && present.is_kept()) return end_status().message;  // no loss since then
+  if (losses.empty() && present.is_kept()) return end_status().message;  // no loss in this epoch
   std::string out = losses.reasons();
   const size_t left = membership.members().size();
   if (left < quorum.min_peers) out += "; " + shortage_text(left, quorum.min_peers);

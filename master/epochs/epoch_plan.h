@@ -1,7 +1,7 @@
 // EpochPlan: the next step in the sequence of epochs, as a value: the end of the present epoch, the
-// start of the next one, or both. Without either, the present epoch continues. Epochs has the
-// record of a plan made durable before it sends the plan to the members. A PlanBasis makes plans:
-// it reads the parts of a group and changes nothing.
+// start of the next one, or both. Without either, the present epoch continues. Epochs makes the
+// record of a plan durable, and then sends the plan to the members. A PlanBasis makes plans: it
+// reads the parts of a group and changes nothing.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct Context;
 struct Quorum;
 
 struct EpochPlan {
-  uint64_t token = 0;  // of its record
+  uint64_t token = 0;  // of the record of the plan
   std::optional<protocol::EpochEnd> end = {};
   std::optional<protocol::EpochStart> start = {};
   size_t lost = 0;  // number of losses when the plan was made
@@ -40,18 +40,19 @@ struct PlanBasis {
 
   // Whether all operations would continue in the next epoch, if this one had to end now.
   bool continues() const;
-  // `numbers`: a start with its epoch and generation. `planned`: the routes that it shall have, if
-  // it has these members; null: none.
+  // Returns the start of an epoch with these members. `numbers`: a start that has only its epoch,
+  // generation and `together`. `planned`: a plan, used if it is for these members; null: none.
   protocol::EpochStart start(protocol::EpochStart numbers, const std::vector<PeerId>& members,
                              const RoutePlan* planned) const;
-  // `syncs`: a sync_shared_state is under way, which continues if a next epoch is possible.
+  // `syncs`: a sync_shared_state is under way. It continues if a next epoch is possible.
   protocol::EpochEnd end(const Reports& reports, bool syncs) const;
-  // The losses that an EpochEnd names. There are none when the master ends: EpochEnd names that end
-  // instead, because no update_topology repairs it.
+  // The lost members that an EpochEnd names. It names none if the master ends: then its text names
+  // this end as the reason, because no update_topology can repair it.
   std::vector<protocol::Member> named_losses() const;
   std::string lost_text() const;
-  // Why the group is broken: by a loss, or because the master ends. Without such an end: the
-  // members that have left. REQUIRES: a member was lost or has left, or the group is broken.
+  // Returns why calls fail. If an EpochEnd has broken the group: its text, with kMasterLost if the
+  // master ends, otherwise kPeerLost. If there is no such EpochEnd: the members that were lost or
+  // have left, with kPeerLost. REQUIRES: a member was lost or has left, or the group is broken.
   Status end_status() const;
   MembershipRecord record(GroupId group, const EpochPlan& plan) const;
 };

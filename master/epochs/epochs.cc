@@ -13,9 +13,9 @@ namespace {
 
 using Phase = Epochs::Phase;
 
-// A member lost in kFreezing, kEnding or kBroken is one survivor less. If a chosen peer is gone in
-// kStarting, or a member is lost, it is made durable that the epoch continues. The freeze requests
-// are sent after that.
+// A loss in kFreezing, kEnding or kBroken does not change the phase: there is one survivor less. If
+// a member is lost or a chosen peer is gone in kStarting, the group first makes durable that the
+// planned epoch does not begin. The freeze requests after a loss are sent after that.
 const Transitions<Phase, 24> kEpochTransitions(
     "a group's epochs", text,
     {{Phase::kFounding, Phase::kStarting, "the founders are pending", "Persist"},
@@ -98,7 +98,7 @@ Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
   const Announced& announced = present_.announced();
   if (!announced.freeze && !announced.current.end)
     return violation("StateReport without FreezeRequest");
-  if (phase_ != Phase::kFreezing) return {};  // after the decision it is a repetition
+  if (phase_ != Phase::kFreezing) return {};  // the end is decided: this report is repeated
   PCCL_ASSERT(membership_.is_member(peer) && announced.freeze);
   protocol::StateReport known{report.epoch, {}};
   std::set<OpKey> seen;
@@ -120,8 +120,9 @@ std::vector<uint32_t> Epochs::silent_ranks() const {
 
 // ---- From the group ----
 
-// While members are recovered, those that have resumed before cannot report this link. In the other
-// phases a new epoch is on its way.
+// In kRecovering, the link is noted: members that have already resumed cannot report it. In kActive
+// and kDraining, the epoch is frozen. In all other phases, the present epoch is over or will end
+// anyway.
 void Epochs::reconfigure() {
   relinked_while_recovering_ |= phase_ == Phase::kRecovering;
   freeze_if_running();
@@ -134,7 +135,7 @@ void Epochs::change(std::vector<protocol::Settled> together) {
 }
 
 void Epochs::give_up_change() {
-  PCCL_ASSERT(phase_ != Phase::kStarting);  // its record may become durable
+  PCCL_ASSERT(phase_ != Phase::kStarting);  // the record of the change may become durable
   change_ = false;
   planned_.reset();
   present_.open_posting();
@@ -165,7 +166,7 @@ void Epochs::waiting_gone(PeerId peer) {
   if (std::find(joining.begin(), joining.end(), peer) != joining.end()) stay();
 }
 
-// No member is left to send an end to.
+// The last member is lost, so no EpochEnd is sent.
 void Epochs::extinct() {
   PCCL_ASSERT(present_.number() && losses_.size() == present_.start().members.size());
   MembershipRecord record;
@@ -214,8 +215,8 @@ Epochs::Turn Epochs::advance(bool may_end, bool may_change, bool syncs) {
   return Turn::kNone;
 }
 
-// The members lost in one step go into one freeze request. Later losses are added to it, but
-// survivors that were asked are not asked again.
+// One freeze request names all members that were lost in a step. Members that are lost later are
+// added to it, but it is not sent again.
 void Epochs::advance_freezing() {
   PCCL_ASSERT(present_.announced().freeze->lost.size() <= losses_.size());
   present_.freeze(losses_.members());
@@ -273,8 +274,9 @@ void Epochs::plan_start(const std::vector<PeerId>& members) {
   persist(std::move(plan));
 }
 
-// The given-up plan may be durable by now, or become durable, and a restarted master would begin
-// with it. So nothing happens in the current epoch before it is durable that this epoch continues.
+// The record of the plan that is given up may be or become durable. A master that restarts then
+// would begin the planned epoch. So the group waits until a record is durable in which the planned
+// epoch has not begun.
 void Epochs::stay() { persist({}); }
 
 void Epochs::plan_end() {
@@ -304,7 +306,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
   if (!plan_.start || losses_.size() == plan_.lost) return end();
-  plan_end();  // more were lost: this continuation is no longer valid
+  plan_end();  // more members were lost: the planned continuation is no longer valid
   return Turn::kNone;
 }
 
@@ -321,7 +323,7 @@ void Epochs::start() {
 Epochs::Turn Epochs::end() {
   PCCL_ASSERT(plan_.end && plan_.end->epoch == present_.number());
   PCCL_ASSERT(!context_.persisting.contains(plan_.token));
-  plan_.end->lost = basis_.named_losses();  // may be more than in the plan
+  plan_.end->lost = basis_.named_losses();  // may be more members than in the plan
   plan_.end->text = basis_.lost_text();
   present_.close(*plan_.end);
   freeze_sent_ = false;

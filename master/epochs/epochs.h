@@ -1,23 +1,24 @@
 // Epochs: the sequence of epochs of one peer group (PROTOCOL.md, sections 2 to 5). An epoch is
-// founded, changed by agreement, or ended by a loss. This class decides when, has the decision made
-// durable, and then begins or ends the present epoch with it (present_epoch.h). It sends freeze
-// requests to the survivors of a loss, and collects their reports. The table of phases is in
-// epochs.cc.
-// Group owns it. It gets agreed changes, and losses of members with their reasons, from group.cc.
-// The consequences follow in advance(), at the end of every step.
+// founded, changed by agreement, or ended by a loss. This class decides when to do so. It makes the
+// decision durable, and then begins or ends the present epoch (present_epoch.h). After a loss it
+// sends freeze requests to the survivors, and collects their state reports. The table of phases is
+// in epochs.cc.
+// Group owns it. group.cc informs it of agreed changes and of lost members. It acts on them in
+// advance(), at the end of every step.
 // Invariants:
 // 1. A new membership, and verdicts after a loss, are sent only after they are durable.
-// 2. The members of the present epoch are those at its beginning, less those lost since.
+// 2. The members of the present epoch are its members at the beginning, without those in `losses_`.
 // 3. There is an epoch if and only if there are members.
-// 4. While a membership is decided (kStarting, kEnding), its record is being made durable.
-// 5. A planned start names only peers that are still here. Those that join are connected.
+// 4. In kStarting and kEnding, the record of `plan_` is being made durable.
+// 5. A planned start names only peers that are still here. The newcomers among them are connected.
 // 6. A freeze request exists if and only if the epoch is ending (kFreezing, kEnding). At the end of
-//    a step it is sent, and names all members lost so far.
-// 7. The end of the present epoch is known if and only if the group is broken.
-// 8. Only members have reported or are recovered. When the epoch ends, all of them have reported.
+//    a step it was sent. In kFreezing, it then names all members in `losses_`.
+// 7. The EpochEnd of the present epoch was sent if and only if the phase is kBroken, or kStarting
+//    after kBroken. In kRecovering, both are possible.
+// 8. `reports_` and `recovered_` contain only members. In kEnding, all members have reported.
 // 9. A group drains only for an agreed change.
-// 10. A member that has left while the epoch runs ends no epoch: its operations know that it has
-//     left, and the next epoch is without it.
+// 10. leave() does not end the epoch: Operations notes that the member has left, and the next epoch
+//     begins without this member.
 #pragma once
 
 #include <map>
@@ -53,7 +54,7 @@ class Epochs {
   // The result of advance() or persisted(), for the joint calls of the group.
   enum class Turn {
     kNone,
-    kStarted,       // a new generation was sent to its members: it answers those that voted for it
+    kStarted,       // a new generation was sent to its members: this answers update_topology
     kReconfigured,  // a new epoch of the same generation was sent to its members
     kEnded,         // the end of the epoch was sent to the survivors
     kUnchanged,     // the change is no longer needed: the epoch continues
@@ -73,11 +74,12 @@ class Epochs {
   Epochs& operator=(const Epochs&) = delete;
 
   Phase phase() const { return phase_; }
-  // A member was lost since the generation began, and only a change of membership helps.
+  // Whether the operations would not all continue in a next epoch: the loss policy or min_peers
+  // does not allow it after the losses, the group is broken, or the master ends.
   bool needs_reconfiguration() const { return !basis_.continues() || broken(); }
-  // No new call is possible, though a kept operation may still be running.
+  // Every call but update_topology fails. A kept operation may still be running.
   bool broken() const { return phase_ == Phase::kBroken || present_.is_kept(); }
-  // A member was lost, and the end of its epoch is not durable yet.
+  // A member was lost, and the end of the present epoch is not durable yet.
   bool losing() const {
     const bool starts = phase_ == Phase::kStarting && came_from_ != Phase::kBroken;
     if (starts) return losses_.end_the_epoch();
@@ -88,7 +90,7 @@ class Epochs {
     return runs() && !losses_.empty() && !losses_.end_the_epoch();
   }
   bool changing() const { return change_; }
-  // A change was agreed on, and only more peers are missing.
+  // A change was agreed on, and it waits only for more peers.
   bool waits_for_peers() const {
     const bool may_start =
         phase_ == Phase::kBroken || (phase_ == Phase::kDraining && present_.operations().drained());
@@ -99,15 +101,16 @@ class Epochs {
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
   // Some member has not resumed after the restart.
   bool awaits_members() const { return recovered_.size() < membership_.members().size(); }
-  // The reason why a change waits: "3 operations are in flight, ...", "rank 2 did not say ...".
+  // Why a change or the end of the epoch waits: "3 operations are in flight, ..." or "rank 2 did
+  // not report ..."; empty: for neither reason.
   std::string waits_for() const;
-  // See PlanBasis. REQUIRES: as there. A group that is starting after it was broken counts as
-  // broken.
+  // See PlanBasis::end_status(). REQUIRES: as there. A group that is starting after it was broken
+  // counts as broken.
   Status end_status() const { return basis_.end_status(); }
 
   // ---- From members: kProtocol if not allowed ----
   Status report(PeerId peer, const protocol::StateReport& report);
-  // Whether PresentEpoch::resume() or recover() would accept this; changes nothing.
+  // Whether PresentEpoch::resume() or recover() would accept this message; changes nothing.
   Status check(const protocol::Resume& resume) const {
     Status status = check_form(resume);
     return status.ok() && !recovering() ? present_.check(resume) : status;
@@ -117,8 +120,8 @@ class Epochs {
   // Restores the durable record. REQUIRES: phase kFounding; the membership is restored and not
   // empty.
   void restore(const MembershipRecord& record);
-  // A member has resumed. Replaces its earlier report. kProtocol if it is impossible. REQUIRES:
-  // kRecovering.
+  // A member has resumed. Replaces its earlier report. kProtocol if the report is impossible.
+  // REQUIRES: kRecovering.
   Status recover(const protocol::Resume& resume);
   void forget_recovered(PeerId peer) { recovered_.erase(peer); }  // its connection has closed again
   // The reports of the recovered members. REQUIRES: kRecovered has just been returned.
@@ -131,25 +134,26 @@ class Epochs {
   // A link between members was re-established. Data on the old connection is lost, so the epoch
   // must end.
   void reconfigure();
-  // update_topology was agreed on, by these groups together. REQUIRES: there are members, and no
-  // change was agreed on before.
+  // The members have agreed on update_topology. `together`: the ballots of all groups that were
+  // settled together with theirs. REQUIRES: there are members, and no change was agreed on before.
   void change(std::vector<protocol::Settled> together = {});
-  void give_up_change();  // on behalf of the voters
-  // The next epoch shall have these routes, if it has these members. Without a change of the
-  // members that was agreed on, renew() begins it.
+  void give_up_change();  // the call ends without a change
+  // Sets the routes of the next epoch. They are used only if that epoch has the members of the
+  // plan. If no change was agreed on, renew() has to begin it.
   void plan(RoutePlan plan) { planned_ = std::move(plan); }
-  // A new epoch of the same members begins, and nothing is lost. REQUIRES: active, and plan() was
-  // called.
+  // Ends the epoch, so that the next one begins with the planned routes and the same members. All
+  // operations continue. REQUIRES: active, and plan() was called.
   void renew();
-  // A member was lost. `level`: of the log lines about the loss and about the next epoch. REQUIRES:
-  // the member is already removed from the membership.
+  // A member was lost. `level`: log level of the loss. The log line about the next epoch is at
+  // least as severe. REQUIRES: the member is already removed from the membership.
   void lose(const protocol::Member& member, const std::string& why,
             LogLevel level = LogLevel::kWarning) {
     remove({member, why, level, false});
     freeze_if_running();
   }
-  // Whether a member can leave now without an end of the epoch (Options::fixed_world). If not, an
-  // epoch is ending already, or there is none, or the policy does not allow it.
+  // Whether the epoch continues if a member leaves now. This needs a fixed world
+  // (Options::fixed_world), the loss policy kRaise, and an epoch that runs and is not kept
+  // (PresentEpoch::is_kept()).
   bool may_continue_without() const {
     return context_.options.fixed_world &&
            context_.settings.on_peer_loss == protocol::LossPolicy::kRaise && !context_.ends &&
@@ -162,11 +166,13 @@ class Epochs {
     remove({member, why, LogLevel::kInfo, true});
     if (present_.number()) present_.leave(member.peer);
   }
-  void waiting_gone(PeerId peer);  // a registered peer is gone and can no longer be admitted
-  // Takes every step that is due. `may_end`: no record is being persisted that the end would
-  // overtake. `may_change`: the votes for an agreed change are complete (after a reconfiguration
-  // they are cast again). `syncs`: all members have an open vote for sync_shared_state, which
-  // continues if the epoch ends.
+  // A peer that is no member is gone or has lost its connection: it cannot be admitted now.
+  void waiting_gone(PeerId peer);
+  // Takes every step that is due. `may_end`: whether a frozen epoch may end now. It is false while
+  // the record of a shared state is being persisted: the answer about this state has to leave
+  // before the EpochEnd. `may_change`: all members have an open vote for update_topology (after a
+  // reconfiguration they vote again). `syncs`: all members have an open vote for sync_shared_state.
+  // This call continues if the epoch ends.
   Turn advance(bool may_end, bool may_change, bool syncs = false);
   Turn persisted(uint64_t token);
 
@@ -175,7 +181,8 @@ class Epochs {
 
  private:
   void enter(Phase next);
-  // Operations continue: the epoch is not ending, or a change that was agreed on is under way.
+  // The epoch runs: it is active, or an agreed change is under way (draining, or starting after
+  // that).
   bool runs() const {
     return phase_ == Phase::kActive || phase_ == Phase::kDraining ||
            (phase_ == Phase::kStarting && came_from_ == Phase::kDraining);
@@ -188,14 +195,14 @@ class Epochs {
   void extinct();
   void advance_freezing();
   Turn advance_change();
-  Turn continue_recovered();  // from the recovered state
+  Turn continue_recovered();  // all members have resumed
   void plan_start(const std::vector<PeerId>& members);
   void plan_end();
-  void stay();  // in the current epoch: the plan is given up
+  void stay();  // gives up the plan: the present epoch continues
   void persist(EpochPlan plan);
   void start();
   Turn end();
-  void begin_epoch();  // the planned one
+  void begin_epoch();  // the planned epoch
   std::vector<uint32_t> silent_ranks() const;
   bool is_founding() const;  // kFounding, or kStarting from there
   void check_members() const;
@@ -214,7 +221,7 @@ class Epochs {
   Phase came_from_ = Phase::kFounding;  // the phase before
   bool change_ = false;
   bool syncs_ = false;
-  std::vector<protocol::Settled> together_;  // the groups that agreed on that change
+  std::vector<protocol::Settled> together_;  // the argument of change()
   EpochPlan plan_;
   std::optional<RoutePlan> planned_;
   Losses losses_;             // since the epoch began
@@ -222,7 +229,7 @@ class Epochs {
   Reports reports_;
   std::map<PeerId, protocol::Resume> recovered_;
   bool relinked_while_recovering_ = false;  // a link was re-established
-  const PlanBasis basis_;                   // of the parts above
+  const PlanBasis basis_;                   // refers to the members above
 };
 
 const char* text(Epochs::Phase phase);

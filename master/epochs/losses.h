@@ -18,7 +18,7 @@ class Losses {
     protocol::Member member;
     std::string why;
     LogLevel level = LogLevel::kInfo;
-    bool left = false;  // by its own decision, and the epoch continues without it
+    bool left = false;  // by its own decision; the epoch continues without it
   };
 
   void add(Loss loss) { all_.push_back(std::move(loss)); }
@@ -26,7 +26,7 @@ class Losses {
 
   bool empty() const { return all_.empty(); }
   size_t size() const { return all_.size(); }
-  // Some of the losses end the epoch.
+  // Whether some loss ends the epoch.
   bool end_the_epoch() const {
     return std::any_of(all_.begin(), all_.end(), [](const Loss& loss) { return !loss.left; });
   }
@@ -35,7 +35,7 @@ class Losses {
     for (const Loss& loss : all_) members.push_back(loss.member);
     return members;
   }
-  // The most severe one, for the log line about their consequence.
+  // The most severe log level of all losses, for the log line about their consequence.
   LogLevel level() const {
     LogLevel level = LogLevel::kInfo;
     for (const Loss& loss : all_) level = std::min(level, loss.level);

@@ -8,8 +8,8 @@
 namespace pccl::master {
 namespace {
 
-// The first part whose two ends have different sizes; empty if all descriptions differ in something
-// else.
+// A text about the first part whose sender and receiver give it different sizes; empty if there is
+// none.
 std::string unlike_parts(const Descriptions& called, const RankNames& names) {
   const size_t ranks = called.size();
   for (uint32_t from = 0; from < ranks; ++from) {
@@ -32,7 +32,8 @@ std::string unlike_parts(const Descriptions& called, const RankNames& names) {
 
 }  // namespace
 
-// Each variant with its ranks, the rarest first, where the mistake is likely to be.
+// The text lists each variant with its ranks. The variant with the fewest ranks comes first,
+// because it is probably the mistake.
 std::string mismatch_text(const Descriptions& called, const RankNames& names,
                           const protocol::PeerText& who) {
   if (std::string parts = unlike_parts(called, names); !parts.empty()) return parts;

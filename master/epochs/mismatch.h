@@ -1,5 +1,5 @@
-// Descriptions of an operation that differ between ranks, and a text about the difference for
-// people. Pure functions; Operations calls them.
+// mismatch: a text for people about an operation that the ranks describe differently. Pure
+// functions; Operations calls them.
 #pragma once
 
 #include <string>

@@ -25,32 +25,33 @@ using MissingText = std::function<std::string(const std::vector<uint32_t>& ranks
 struct OpTable {
   enum class At : uint8_t { kNothing, kBegun, kDone };
   struct Op {
-    protocol::OpInfo info;  // of the first Begin; without the part sizes once it is settled
-    uint32_t first = 0;     // the rank whose Begin that was
+    protocol::OpInfo info;  // of the first Begin; settled: without the part sizes
+    uint32_t first = 0;     // the rank of the first Begin
     bool settled = false;
-    // Taken from the reports of members after a restart of the master. It is assumed that the
-    // members that did not report it have begun it.
+    // Taken from the reports of members after a restart of the master. Members that did not report
+    // it as uncalled are assumed to have begun it.
     bool restored = false;
-    uint32_t begun = 0;  // number of the members concerned that have begun it
+    uint32_t begun = 0;  // number of members that it concerns and that have begun it
     uint32_t done = 0;
     std::vector<At> at;  // by rank
     Instant since;       // time of the first Begin
     bool faced = false;  // it is a send, and the opposite send has ended (OperationWaits::faces)
-    // The differing descriptions, by rank. These members are never done with the operation.
+    // The descriptions that differ from `info`, by rank. Uneven parts may differ and still fit
+    // (protocol::fit()).
     std::map<uint32_t, protocol::OpInfo> otherwise;
     std::optional<protocol::AbortProposal> proposal;
   };
 
   Epoch epoch;
-  std::vector<PeerId> members;  // in rank order, as are their names
+  std::vector<PeerId> members;  // in rank order, as are `names`
   RankNames names;
   std::map<PeerId, uint32_t> ranks;
   std::map<OpKey, Op> ops;
   size_t open = 0;  // operations that are not settled
   AnySource any_source;
   std::set<uint32_t> left;  // the ranks that have left
-  // The members that had begun an operation, not settled yet, in an earlier epoch of the
-  // generation. They begin it again in this epoch.
+  // For each operation that is not settled: the members that have begun it in an earlier epoch of
+  // the generation, and begin it again in this epoch.
   std::map<OpKey, std::set<PeerId>> begun_before;
 
   static bool transfers(const protocol::OpInfo& info) {
@@ -69,7 +70,8 @@ struct OpTable {
     const Op* const op = find(key);
     return op != nullptr && op->at[rank(peer)] != At::kNothing;
   }
-  // It was begun in an earlier epoch of the generation, and is to be begun again.
+  // Whether the peer has begun this open operation in an earlier epoch of the generation: it begins
+  // it again in this epoch.
   bool is_to_begin_again(PeerId peer, OpKey key) const {
     const auto before = begun_before.find(key);
     return before != begun_before.end() && before->second.contains(peer);
@@ -82,7 +84,7 @@ struct OpTable {
   bool is_one_of(const std::vector<PeerId>& some, uint32_t rank) const {
     return std::find(some.begin(), some.end(), members[rank]) != some.end();
   }
-  // The number of members that it concerns.
+  // The number of members that the operation concerns.
   uint32_t parties(const Op& op) const {
     return transfers(op.info) ? 2 : static_cast<uint32_t>(members.size());
   }

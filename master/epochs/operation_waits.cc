@@ -8,9 +8,9 @@
 namespace pccl::master {
 namespace {
 
-// The search for two sends that face each other covers at most this number of operations. Each send
-// that times out starts a search, so a member with very many sends could otherwise keep the master
-// busy.
+// Sends that face each other are searched for only if the table has at most this number of
+// operations. Each send that times out starts a search, so a member with very many sends could
+// otherwise keep the master busy.
 constexpr size_t kFacingLookMax = 4096;
 
 }  // namespace
@@ -91,7 +91,7 @@ OperationWaits::Awaited OperationWaits::awaited(PeerId peer,
         awaited.by.insert(table_.members[other]);
     }
     if (awaited.call.empty()) awaited.call = call(op, key);
-    if (awaited.by.size() + 1 == table_.members.size()) break;  // all others
+    if (awaited.by.size() + 1 == table_.members.size()) break;  // `by` has all other members
   }
   PCCL_ASSERT(!awaited.by.contains(peer));
   return awaited;
@@ -198,7 +198,7 @@ OperationWaits::GivenUp OperationWaits::giving_up(const protocol::AbortRequest& 
   GivenUp given_up{request.text};
   std::string& text = given_up.text;
   if (text.empty()) text = table_.name(op.info, request.op) + " was given up";
-  const bool waited = request.code != Code::kInvalidArgument;  // otherwise the call is wrong
+  const bool waited = request.code != Code::kInvalidArgument;  // otherwise the call itself is wrong
   auto idle = waited ? table_.ranks_at(op, At::kNothing) : std::vector<uint32_t>();
   const auto unfinished = table_.ranks_at(op, At::kBegun);
   std::vector<uint32_t> repeating;

@@ -1,6 +1,6 @@
-// OperationWaits: the waits of the members of one epoch for each other's operations: the members in
-// no call, those that wait for others to begin an operation, and the clauses about them. Pure
-// functions of the table of operations. Newcomers are Membership::newcomers().
+// OperationWaits: finds in the table of operations which members wait for others to begin an
+// operation, and describes these waits in texts. Pure functions of the table. `newcomers` is
+// Membership::newcomers() everywhere.
 #pragma once
 
 #include <set>
@@ -28,13 +28,14 @@ class OperationWaits {
   bool is_in_any(PeerId peer) const;
   // Whether the member asks for a send, or has begun an open operation and is not done.
   bool is_held_up(PeerId peer) const;
-  // Whether it was in an operation when the epoch before ended, and has not begun it again.
+  // Whether the member has begun, in an earlier epoch of the generation, an operation that has no
+  // outcome yet.
   bool is_to_repeat(PeerId peer) const;
 
   // ---- All members ----
-  // The waits of the members: for each one, its oldest open operation that others have not begun.
-  // `waiting`: the ranks that wait in it; `missing`: the ranks that have not begun it. `is_facing`:
-  // a send whose receiver waits in a send to the sender.
+  // An open operation that some members have begun and others have not. `waiting`: the ranks for
+  // which it is the oldest such operation that they have begun. `missing`: the ranks that have not
+  // begun it. `is_facing`: it is a send, and its receiver waits in a send to its sender.
   struct Waiting {
     OpKey key;
     Instant since;
@@ -42,14 +43,16 @@ class OperationWaits {
     bool is_facing = false;
   };
   std::vector<Waiting> all() const;
-  // The members, without newcomers, that are in open operations which concern `peer` and which it
-  // has not begun, and the first of these operations, as "all_reduce(...) (#0)"; empty: none.
+  // The open operations that concern `peer` and that `peer` has not begun. `by`: the members in
+  // these operations, without newcomers. `call`: the first of these operations, as "all_reduce(...)
+  // (#0)"; empty: there is none.
   struct Awaited {
     std::set<PeerId> by;
     std::string call;
   };
   Awaited awaited(PeerId peer, const std::vector<PeerId>& newcomers) const;
-  // The send that a member asks for, newcomers aside; empty: none.
+  // A text about the send for which a member waits in a receive from any source; empty: no member
+  // but newcomers waits for one.
   std::string asked_send(const std::vector<PeerId>& newcomers) const;
   // An operation that all members which it concerns have begun, and that has no outcome yet:
   // "all_reduce(...) (t, #1)". Empty: there is none.
@@ -58,45 +61,47 @@ class OperationWaits {
   std::string in_flight() const;
 
   // ---- An operation that others have not begun, in words ----
-  // "all_reduce(...) (t, #1) in epoch 1.5", as those that wait in it have called it.
+  // "all_reduce(...) (t, #1) in epoch 1.5", with the call of the waiting members: recv if a
+  // receiver waits for its send.
   std::string name(OpKey waiting) const;
-  // The receiver of a send, if it waits in a send to the sender: "rank 1, which waits ...".
+  // The receiver of a send that faces another send: "rank 1, which waits in a send to rank 0 ...".
   std::string facing_text(OpKey send) const;
 
   // ---- Newcomers ----
-  // Open operations that either a newcomer or the other members have begun and the other side has
-  // not. They are named as "all_reduce(...) (#0)"; empty: none. A transfer counts only if it
-  // concerns the newcomer.
+  // Compares the open operations of a newcomer and of the other members. Only operations that
+  // concern the newcomer count. The texts name one operation, as "all_reduce(...) (#0)"; empty:
+  // there is none.
   struct Standoff {
     // the newcomer and a member that is no newcomer have begun the same operation
     bool shares = false;
-    // likewise, and a third member that it concerns has not begun it; or a second newcomer has not
-    // begun a transfer that concerns only these two
+    // the newcomer waits for somebody else: a third member has not begun an operation that both
+    // have begun, or a second newcomer has not begun its transfer with this newcomer
     bool held_up = false;
-    std::string awaited;  // begun by some other members, not by the newcomer
-    // begun by all other members that it concerns: only the newcomer is missing
+    std::string awaited;  // begun by some of the other members, not by the newcomer
+    // begun by all members that it concerns and that are no newcomers, but not by the newcomer
     std::string awaited_by_all;
-    std::string alone;  // begun by the newcomer, by none of the others that it concerns
+    std::string alone;  // begun by newcomers only, this one included
   };
   Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
-  // Whether `peer` has begun this operation and is not done, and the operation concerns a member
-  // that is no newcomer.
+  // Whether `peer` has begun this open operation and is not done, the operation concerns a member
+  // that is no newcomer, and it has no abort proposal.
   bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
 
   // ---- An operation that a member gives up ----
   struct GivenUp {
-    std::string text;        // with the members that the others have waited for
+    std::string text;        // names the members that the others have waited for
     bool is_facing = false;  // a send that waited for the opposite send
   };
   GivenUp giving_up(const protocol::AbortRequest& request, const MissingText& missing) const;
-  // Whether each of the two is a send to the sender of the other, and no receiver has begun.
+  // Whether both are open sends between the same two members, in opposite directions, and neither
+  // receiver has begun its receive.
   bool faces(const OpTable::Op& op, const OpTable::Op& other) const;
 
  private:
   using At = OpTable::At;
   using Op = OpTable::Op;
-  // The numbers of members (without newcomers) concerned by it that have begun it, and that have
-  // not.
+  // Counts the members that the operation concerns and that are no newcomers. The first number:
+  // those that have begun it. The second: those that have not.
   std::pair<size_t, size_t> others(const Op& op, const std::vector<PeerId>& newcomers) const;
   Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
   std::string call(const Op& op, OpKey key) const;  // "all_reduce(...) (#0)"

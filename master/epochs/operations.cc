@@ -2,8 +2,8 @@
 //   (unknown)       Begin                                    open
 //   open            Begin of others, the same description    open
 //   open            Begin that differs                       settled: aborted, kMismatch
-//   open            the same, but only newcomers differ      stays until all others have begun it:
-//                   from the others                          then the newcomers are misfits
+//   open            Begin that differs, only of newcomers    stays until all others have begun it:
+//                                                            then the newcomers are misfits
 //   open            Done by all                              settled: committed
 //   open, a send    Done by its receiver                     settled: committed
 //   open            AbortRequest of a member not done        settled: aborted, its code
@@ -36,7 +36,7 @@ constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 // room for new ones.
 constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
 
-// Whether this is a send, and its sender or its receiver is lost: then it does not begin again.
+// Whether this is a send, and its sender or its receiver is lost. Such a send does not begin again.
 bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members) {
   if (!OpTable::transfers(info)) return false;
   const auto stays = [&members](PeerId peer) {
@@ -130,7 +130,9 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   return {};
 }
 
-// The members that are no newcomers are right, if they agree. REQUIRES: some descriptions differ.
+// If the members that are no newcomers agree, they are right, and the newcomers that differ are
+// misfits. If they disagree, or the operation concerns only newcomers, it aborts. REQUIRES: some
+// descriptions differ.
 void Operations::judge(Ops::iterator at, const std::vector<PeerId>& newcomers) {
   Op& op = at->second;
   PCCL_ASSERT(!op.otherwise.empty());
@@ -211,8 +213,8 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
   return {};
 }
 
-// When one of two sends that face each other times out, the other one will soon do so. Its error
-// needs the same reason.
+// If one of two sends that face each other times out, the other soon does, too. It is marked, so
+// that its error gives the same reason.
 void Operations::mark_faced(const Op& op) {
   for (auto& [key, other] : table_.ops) other.faced |= waits().faces(op, other);
 }
@@ -319,13 +321,14 @@ void Operations::abort_without(uint32_t left, bool although_done) {
     if (op.settled || !table_.concerns(op, left) || (is_done && !although_done)) continue;
     if (!is_done || !protocol::agreed_among_members(op.info)) {
       settle_without(here, left);
-    } else if (!op.proposal) {  // members may have returned it as committed
+    } else if (!op.proposal) {  // members may have committed it already
       propose_abort(op, {table_.epoch, here->first, Code::kPeerLost, without_text(here, left)});
     }
   }
 }
 
-// A rank that it concerns, that has left, and that is not done with it.
+// A rank that the operation concerns, that has left, and that is not done; nothing if there is
+// none.
 std::optional<uint32_t> Operations::missed_by_left(const Op& op) const {
   for (const uint32_t rank : table_.left) {
     if (table_.concerns(op, rank) && op.at[rank] != At::kDone) return rank;

@@ -1,22 +1,24 @@
-// Operations: the operations that the members of one epoch have begun and finished (PROTOCOL.md,
-// section 3). It is optimistic: a Begin gets no answer. The table learns from Begin and Done. It
-// settles an operation when all members are done, when two descriptions of it differ, when a member
-// gives it up, or when a joint update_topology ends it. If only newcomers describe it differently
-// from all other members, it names them as misfits instead.
-// PresentEpoch owns it. It is pure. The table itself is in op_table.h, and operation_waits.h
-// describes the waits of the members in it.
+// Operations: the operations that the members of one epoch have begun, and the progress of each
+// member in them (PROTOCOL.md, section 3). It is optimistic: a Begin gets no answer. It settles an
+// operation when all members are done, when two descriptions of the operation differ, when a member
+// gives it up, when a member that is not done has left, or when a joint update_topology ends it. If
+// all other members agree on the description, and only newcomers differ, the operation stays open,
+// and these newcomers are misfits.
+// PresentEpoch owns it. It is pure. The table is in op_table.h. OperationWaits (operation_waits.h)
+// reads from it which members wait for others.
 // Invariants:
 // 1. An operation is settled once.
 // 2. A settled operation is remembered until all members have begun it, so that a late Begin is not
-//    taken for a new operation. It is forgotten then.
+//    taken for a new operation. Then it is forgotten.
 // 3. An operation is open only as long as some member whose Done counts is not done.
-// 4. All counts (open operations, members that have begun or finished one) match the table.
+// 4. All counts (open operations, members that have begun or finished an operation) match the
+//    table.
 // 5. An abort proposal belongs to an operation of this epoch that some member is done with.
 // 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
 // 7. Verdicts, abort proposals and misfits are taken in the step that made them.
-// 8. A member that has left is done with every open operation that concerns it, and a member whose
-//    posting is closed has begun it. The last member that has not left has no open question for a
-//    send.
+// 8. A member that has left is done with every open operation that concerns it. A member whose
+//    posting is closed has begun every open operation that concerns it. If all members but one have
+//    left, the remaining one has no open question for sends.
 // Failure: a forbidden message returns kProtocol, and the connection of its sender is closed.
 #pragma once
 
@@ -44,31 +46,33 @@ class OperationWaits;
 class Operations {
  public:
   Operations() = default;
-  // `members` in rank order, as are their names.
+  // `members` and `names` are in rank order.
   Operations(Epoch epoch, std::vector<PeerId> members, RankNames names = {});
   Operations(Epoch epoch, const std::vector<protocol::Member>& members)
       : Operations(epoch, ids(members), names_of(members)) {}
 
-  // `newcomers`: Membership::newcomers(). If a newcomer and the other members differ, this is
-  // judged only after all the others have begun the operation.
+  // `newcomers`: Membership::newcomers(). If the description of a newcomer differs, it is judged
+  // only after all other members have begun the operation.
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
                const std::vector<PeerId>& newcomers = {}, Instant now = {});
   // Whether begin() would accept this.
   Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
-  // A member gives up an operation. If that member is done, others may have committed the operation
-  // by now: it is settled only after a member that is not done has agreed to abort.
-  // take_proposals() returns the abort proposals.
+  // A member gives up an operation. If that member is done, other members may have committed the
+  // operation already. Then the members that are not done get abort proposals (take_proposals()),
+  // and the operation aborts after one of them has agreed.
   Status abort(PeerId peer, const protocol::AbortRequest& request, const MissingText& missing = {});
   bool has_begun(PeerId peer, OpKey op) const { return table_.has_begun(peer, op); }
-  // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.
+  // Whether has_begun() is true, or the member has begun the operation in an earlier epoch of the
+  // generation and begins it again in this epoch.
   bool was_begun(PeerId peer, OpKey op) const {
     return table_.has_begun(peer, op) || table_.is_to_begin_again(peer, op);
   }
   bool knows(OpKey op) const { return table_.ops.contains(op); }
-  OperationWaits waits() const;  // of the members; it refers to this object
-  // The newcomers, since the last call, whose description of an operation differs from all others.
-  // The operation stays open: its epoch is to end without the newcomers.
+  OperationWaits waits() const;  // of the members; the result refers to this object
+  // The misfits since the last call: newcomers that describe an operation differently from all
+  // other members. The operation stays open: the caller removes the newcomers, which ends the
+  // epoch.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
 
   // A member asks for sends to it under a tag, from any sender.
@@ -83,7 +87,8 @@ class Operations {
   // that it is not done with: the open ones, and all that begin later.
   void leave(PeerId peer);
   // The member waits for an update_topology that is sure to change the group. Aborts the operations
-  // that it has not begun: the open ones, and all that begin until open_posting().
+  // that concern this member and that it has not begun: the open ones, and all that begin before
+  // open_posting().
   void close_posting(PeerId voter);
   void open_posting() { closed_.clear(); }
   // Whether an open operation still needs the data of this peer, a member that has left.
@@ -91,38 +96,39 @@ class Operations {
   // Aborts the open operations with this peer, because its data can be lost.
   void abort_all_with(PeerId left);
 
-  // A joint update_topology: aborts the open operations that some member has not begun. The rest
-  // continues.
+  // A joint update_topology: aborts the open operations that some member has not begun. The other
+  // operations continue.
   void drain();
   bool drained() const { return table_.open == 0; }
 
-  // The abort proposals to send since the last call, with the member that each is for.
+  // The abort proposals since the last call, each with its receiver.
   std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals();
   // The open abort proposals to a member that has resumed and may not have received them.
   std::vector<protocol::AbortProposal> proposals(PeerId peer) const;
   // The verdicts since the last call, in order.
   std::vector<protocol::Verdict> take_settled();
-  // The survivors whose reports count when the epoch ends. Only the receiver's counts for a
-  // transfer.
+  // The survivors whose reports decide on the operation when the epoch ends: only the receiver of a
+  // transfer, or all survivors.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
   bool is_transfer(OpKey op) const;  // whether a known operation is a send
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
-  // A member has resumed: it has begun all settled operations but those that it has not called yet,
-  // and it asks again for sends.
+  // A member has resumed. `uncalled`: the settled operations that it has not called yet. It counts
+  // as having begun all others. Its questions for sends are forgotten: it asks again.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
-  // An operation that was settled before a restart of the master. `not_begun`: the members that
-  // have not called it yet. All others are assumed to have begun it. If one begins it, a report was
-  // wrong, and it is a new operation. Ignored if it is known, if it is a send that does not concern
-  // two members, or if there are too many.
+  // Adds an operation that was settled before a restart of the master. `not_begun`: the members
+  // that have not called it yet. All other members are assumed to have begun it. If one of them
+  // does begin it, a report was wrong, and the Begin is for a new operation. Ignored if the
+  // operation is known, if it is a send but not between two members, or if the table has too many
+  // operations.
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
-  // The table for the continuation in the next epoch. It keeps the settled operations that some
-  // member has not begun yet.
+  // Returns the table for the next epoch of the generation. It keeps the settled operations that
+  // some member has not begun yet.
   Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members,
                           RankNames names = {}) const;
   Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
     return reconfigured(epoch, ids(members), names_of(members));
   }
-  // The end of the epoch before has committed these: they do not begin again.
+  // The end of the previous epoch has committed these operations: they do not begin again.
   void not_repeated(const std::vector<OpKey>& committed) {
     for (const OpKey op : committed) table_.begun_before.erase(op);
   }
@@ -139,7 +145,7 @@ class Operations {
   using Ops = std::map<OpKey, Op>;
 
   bool finished(const Op& op) const;  // all members whose Done counts are done
-  // All members that it concerns have begun it, apart from those that have left.
+  // Each member that the operation concerns has begun it or has left.
   bool acknowledged(const Op& op) const;
   void abort_without(uint32_t left, bool although_done);
   void settle_without(Ops::iterator at, uint32_t left);
@@ -164,8 +170,8 @@ class Operations {
 
   OpTable table_;
   std::set<uint32_t> closed_;     // the ranks whose posting is closed
-  std::vector<size_t> begun_by_;  // number of table entries that a rank has begun
-  // Bytes that the descriptions of open operations carry, by the rank that has given them.
+  std::vector<size_t> begun_by_;  // by rank: number of operations that it has begun
+  // By rank: bytes of the tags and part sizes in its descriptions of open operations.
   std::vector<size_t> carried_by_;
   std::vector<protocol::Verdict> settled_;
   std::vector<Misfit> misfits_;

@@ -22,7 +22,8 @@ Status PresentEpoch::check(Epoch epoch) const {
 
 Status PresentEpoch::begin(PeerId peer, const protocol::Begin& begin) {
   PCCL_ASSERT(membership_.is_member(peer));
-  // A receive from any source may begin late. While the group drains, its send has ended.
+  // A receive from any source sends Begin when it has found its send. drain() may have settled the
+  // send before. Then the Begin still counts, so that the operation can be forgotten.
   const bool late = stage_ == Stage::kDraining && operations_.knows(begin.op);
   const bool counts = stage_ == Stage::kOpen || stage_ == Stage::kFreezing || late;
   if (begin.epoch != number() || !counts) return check(begin.epoch);
@@ -89,8 +90,8 @@ Result<std::vector<protocol::Message>> PresentEpoch::resume(const protocol::Resu
   return messages;
 }
 
-// A lost Begin or Done counts as if it came now. The peer receives the verdicts of settled
-// operations.
+// A Begin or Done that was lost with the old connection counts as if it arrived now. An operation
+// that has a verdict is skipped, because the peer receives the verdict.
 Status PresentEpoch::take_over(const protocol::Resume& resume) {
   PCCL_ASSERT(resume.epoch == number() && resume.ops.size() == resume.infos.size());
   Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
@@ -138,7 +139,8 @@ void PresentEpoch::take_settled() {
   announced_.current.verdicts.append(std::move(settled));
 }
 
-// All members have taken part in a committed operation, unless it was a transfer.
+// All members have taken part in an operation that has committed, unless it was a transfer: they
+// are now compared.
 void PresentEpoch::compared(bool is_transfer) {
   constexpr auto kCompared = protocol::Standing::kCompared;
   if (is_transfer || membership_.lowest_standing() >= kCompared) return;
@@ -193,8 +195,8 @@ void PresentEpoch::restore(const MembershipRecord& record) {
   operations_ = Operations(number(), record.start.members);
 }
 
-// If the epoch is over, the durable list of verdicts is complete. Otherwise only the members'
-// reports are left: their operations continue, and are settled if all members are done by now.
+// If the epoch is over, the durable list of verdicts is complete. Otherwise only the reports of the
+// members show the operations: these continue, and are settled if all members are done by now.
 void PresentEpoch::recover(const std::map<PeerId, protocol::Resume>& resumed) {
   PCCL_ASSERT(resumed.size() == membership_.members().size());
   const bool over = announced_.current.end.has_value();
@@ -215,9 +217,10 @@ void PresentEpoch::recover(const std::map<PeerId, protocol::Resume>& resumed) {
   }
 }
 
-// The member that has received most verdicts has all that matter: all members know the verdicts
-// that it no longer keeps. A member that calls a settled operation later finds its verdict and
-// sends only Begin, which must not be taken for a new operation.
+// The member that has received the largest number of verdicts has kept all that matter: all members
+// have received the verdicts that it no longer keeps. A member that calls a settled operation later
+// finds the verdict, and sends only Begin. So the table gets the settled operations that some
+// member has not called: such a Begin is then not taken for a new operation.
 void PresentEpoch::rebuild(const std::map<PeerId, protocol::Resume>& resumed) {
   const protocol::Resume* best = nullptr;
   for (const auto& [peer, resume] : resumed) {

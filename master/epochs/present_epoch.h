@@ -1,13 +1,15 @@
 // PresentEpoch: the present epoch of one peer group, as its members know it (PROTOCOL.md, sections
-// 3 and 7): its start, its operations, and the verdicts that were sent to them. Messages of members
-// about operations come here, and a member that has resumed gets here the messages that it missed.
-// The sequence of epochs is in epochs.h: Epochs begins and ends this one, and sets its stage.
+// 3 and 7): its start, its operations, and the verdicts that were sent to the members. It processes
+// the messages of members about operations, and finds the messages that a resumed member has
+// missed. Epochs (epochs.h) decides on the sequence of epochs: it begins and ends the present
+// epoch, and sets its stage.
 // Group owns it.
 // Invariants:
-// 1. The operations and the verdicts know the same epoch and the same members, which are those of
-//    the group.
+// 1. The table of operations has the number and the members of `start`, lost members included. The
+//    verdict log has the members that the group has now.
 // 2. There is an epoch if and only if there are members.
-// 3. Each open operation has room among the verdicts (kVerdictsMax).
+// 3. The open operations and the kept verdicts together are at most kVerdictsMax: each open
+//    operation has room for its verdict.
 #pragma once
 
 #include <map>
@@ -28,10 +30,11 @@ struct Context;
 
 class PresentEpoch {
  public:
-  // The messages about operations that count. The others crossed the message that began the stage.
+  // The stage decides which messages about operations count. All others are ignored: they crossed
+  // the message that began the stage.
   enum class Stage : uint8_t {
     kOpen,      // all
-    kDraining,  // all, but no operation begins
+    kDraining,  // all, but no new operation begins
     kFreezing,  // only Begin, so that the operations of a report are known
     kClosed,    // none
   };
@@ -43,13 +46,14 @@ class PresentEpoch {
   const protocol::EpochStart& start() const { return announced_.start; }
   const Announced& announced() const { return announced_; }
   const Operations& operations() const { return operations_; }
-  OperationWaits waits() const;  // of its members; it refers to this object
+  OperationWaits waits() const;  // of the members; the result refers to this object
   // This epoch is a continuation with kept operations only.
   bool is_kept() const {
     return announced_.start.generation != announced_.start.epoch && announced_.previous.end &&
            announced_.previous.end->continuation == protocol::Continuation::kKept;
   }
-  // Whether a message that belongs to `epoch` still counts.
+  // Whether `epoch`, the last epoch of a resumed member, belongs to this generation. A member lags
+  // by at most one epoch.
   bool in_generation(Epoch epoch) const {
     const bool reconfigured = announced_.start.generation != announced_.start.epoch;
     return epoch == number() || (reconfigured && epoch == announced_.previous.epoch);
@@ -61,14 +65,14 @@ class PresentEpoch {
   }
   // Whether an open operation still needs this member, which has left.
   bool needs(PeerId left) const { return runs() && operations_.needs(left); }
-  // Unresponsive members: they do not acknowledge verdicts.
+  // The unresponsive members: each has more than kOpsOpenMax verdicts that it has not acknowledged.
   std::vector<PeerId> unresponsive_members() const;
 
   // ---- From members: kProtocol if not allowed; ignored if it crossed the end of the epoch ----
   Status begin(PeerId peer, const protocol::Begin& begin);
   Status done(PeerId peer, const protocol::Done& done);
   Status abort(PeerId peer, const protocol::AbortRequest& request, const MissingText& missing = {});
-  // While an epoch ends, nothing is taken any more: the receiver asks again in the next one.
+  // While the epoch ends, a question is ignored: the receiver asks again in the next epoch.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
     if (question.epoch != number() || !runs()) return check(question.epoch);
     return operations_.await_send(peer, question);
@@ -86,12 +90,12 @@ class PresentEpoch {
   void close_posting(PeerId voter) {
     if (stage_ == Stage::kOpen) operations_.close_posting(voter);
   }
-  // The link of a member to one that has left is down: data may be lost. Aborts the open operations
-  // with that one.
+  // The link between a member and `left`, a member that has left, is down: data may be lost. Aborts
+  // the open operations with `left`.
   void cut_off(PeerId left) {
     if (runs()) operations_.abort_all_with(left);
   }
-  void flush();  // sends the new verdicts to the members
+  void flush();  // sends the new verdicts, abort proposals and SendBegun to the members
   // The operations that were settled since the last call.
   std::vector<OpKey> take_ended() { return std::exchange(ended_, {}); }
   // Newcomers that describe an operation differently from all other members.
@@ -99,14 +103,14 @@ class PresentEpoch {
 
   // ---- From Epochs ----
   void enter(Stage stage) { stage_ = stage; }
-  // The start is durable, and its members are admitted: sends it. If the generation continues, so
-  // do the operations that were not committed.
+  // `start` is durable, and its members are admitted: sends it to them. If the generation
+  // continues, the operations that have not committed continue, too.
   void open(const protocol::EpochStart& start);
   // The end is durable: sends it to the members.
   void close(const protocol::EpochEnd& end);
   void drain() { operations_.drain(); }
   void open_posting() { operations_.open_posting(); }
-  // The freeze request names these losses. The caller sends it.
+  // Sets the lost members that the freeze request names. The caller sends the request.
   void freeze(std::vector<protocol::Member> lost) {
     announced_.freeze = protocol::FreezeRequest{number(), std::move(lost)};
   }
@@ -115,9 +119,9 @@ class PresentEpoch {
   void forget();                                            // no member is left
   // Restores the durable record. REQUIRES: the membership is restored and not empty.
   void restore(const MembershipRecord& record);
-  // After a restart, all members have resumed, and the stage is entered. Takes over their reports,
-  // and sends them the messages that they have missed. Breaks the connection of a member with an
-  // impossible report.
+  // After a restart: all members have resumed, and the stage is entered. Takes over the reports of
+  // the members, and sends each member the messages that it has missed. Closes the connection of a
+  // member whose report is impossible.
   void recover(const std::map<PeerId, protocol::Resume>& resumed);
 
   // Asserts the invariants. REQUIRES: the end of a step.
@@ -133,7 +137,7 @@ class PresentEpoch {
   Status take_over(const protocol::Resume& resume);
   void rebuild(const std::map<PeerId, protocol::Resume>& resumed);
   void break_off(PeerId peer, const Status& why);
-  void take_settled();  // appends them to the verdict log
+  void take_settled();  // appends the new verdicts to the verdict log
   void compared(bool is_transfer);
 
   const GroupId group_;

@@ -13,8 +13,8 @@ namespace {
 using protocol::Message;
 using protocol::Resume;
 
-// Appends the verdicts from `index` on, and the end of the epoch if there is one that the peer has
-// not seen.
+// Appends the verdicts from `index` on, and the EpochEnd, if the epoch has ended and the peer has
+// not received it.
 Status append_epoch(const AnnouncedEpoch& announced, uint64_t index, bool end_seen,
                     std::vector<Message>& messages) {
   const auto verdicts = announced.verdicts.since(announced.epoch, index);
@@ -103,7 +103,7 @@ Result<std::vector<Message>> missed(const Announced& announced, const Resume& re
 std::vector<protocol::Uncalled> uncalled_by(const Announced& announced, const Resume& resume) {
   const bool here = resume.epoch == announced.current.epoch;
   const bool begins_anew = announced.start.generation == announced.start.epoch;
-  if (!here && begins_anew) return {};  // so do the numbers of the operations
+  if (!here && begins_anew) return {};  // the numbers of operations begin anew, too
   std::vector<protocol::Uncalled> uncalled = resume.uncalled;
   std::set<OpKey> called;
   for (const protocol::OpReport& op : resume.ops) called.insert(op.op);

@@ -15,8 +15,8 @@
 namespace pccl::master {
 namespace {
 
-// Seconds that a chunk takes from one member to the next. `rtt`: of their path. `longest_rtt`: of
-// all paths, in microseconds likewise.
+// Seconds that a chunk takes from one member to the next. `rtt`: of their path; `longest_rtt`: the
+// longest of all paths; both in microseconds.
 double hop_seconds(uint32_t rtt, double rate, uint32_t longest_rtt) {
   const bool wan = std::chrono::microseconds(longest_rtt) >= protocol::kWanRttMin;
   const uint64_t bytes = wan ? protocol::kChunkBytesWan : protocol::kChunkBytesNear;
@@ -29,7 +29,7 @@ void for_each_pair(const std::vector<PeerId>& members, auto&& visit) {
   }
 }
 
-// The trunks that limit this network. A pair with an unknown RTT gets the longest known one.
+// The trunks that limit this network. A pair with an unknown RTT counts with the longest known RTT.
 std::vector<topology::Network::Trunk> trunks_of(const topology::Network& network,
                                                 const Links& links,
                                                 const std::vector<PeerId>& members) {
@@ -103,18 +103,19 @@ std::optional<topology::Network> network_of(const Links& links,
 
 namespace {
 
-// Near members, such as those on one machine.
+// Whether the path is near: for example, both ends are on one machine.
 bool is_near(uint32_t rtt) {
   return rtt > 0 && std::chrono::microseconds(rtt) < protocol::kWanRttMin;
 }
 
 // Rate of a path without a link, in bytes per second. A plan uses such a path only if it must.
 constexpr double kNoRate = 1;
-constexpr double kGuessed = 0.7;          // of the rates of its ends on other paths
+constexpr double kGuessed = 0.7;          // for an unknown path: of the best rates of its ends
 constexpr double kRateOfNothing = 1e8;    // if no path is known: any number, the same for all
 constexpr uint32_t kRttOfNothing = 1000;  // likewise, in microseconds
 
-// The fastest known paths out of each member and into it, near ones left out; 0: none is known.
+// The rate of the fastest known path out of each member, and of the fastest one into it, without
+// near paths; 0: unknown.
 struct Fastest {
   Fastest(const Links& links, const std::vector<PeerId>& members)
       : out(members.size()), in(members.size()) {
@@ -171,7 +172,7 @@ uint32_t rank_in(const std::vector<PeerId>& members, PeerId peer) {
   return static_cast<uint32_t>(std::find(members.begin(), members.end(), peer) - members.begin());
 }
 
-// Whether some path out of each member, and one into it, is known.
+// Whether each member has a path out of it, and a path into it, with a known rate.
 bool all_ends_are_known(const Links& links, const std::vector<PeerId>& members) {
   return std::all_of(members.begin(), members.end(), [&](PeerId one) {
     bool out = false, in = false;
@@ -211,7 +212,7 @@ topology::PlanQuestion question_of(topology::Network network, const Links& links
 
 namespace {
 
-// Puts `newcomer` into the ring where it makes the hops least longer.
+// Inserts `newcomer` into the ring where the sum of the hops grows least.
 void insert(topology::Tour& ring, const topology::Network& network, uint32_t newcomer) {
   const auto hop = [&](uint32_t from, uint32_t to) {
     return from == to ? 0 : network.paths.hop.at(from, to);
@@ -233,7 +234,7 @@ topology::Tour ring_after(const protocol::EpochStart* before, const Links& links
   if (before == nullptr || std::is_sorted(before->ring.begin(), before->ring.end())) return ring;
   ring.clear();
   for (const uint32_t rank : before->ring) {
-    if (rank >= before->members.size()) continue;  // the journal of another version
+    if (rank >= before->members.size()) continue;  // from the journal of another version
     const uint32_t now = rank_in(members, before->members[rank].peer);
     if (now < members.size()) ring.push_back(now);
   }

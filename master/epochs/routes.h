@@ -1,5 +1,6 @@
-// routes: how large tensors pass between the members of an epoch, as it follows from the links
-// between them. Pure functions of the links and of the members in rank order.
+// routes: the ring and the pattern in which large tensors pass between the members of an epoch.
+// They follow from the links between the members. Pure functions of the links and of the members in
+// rank order.
 #pragma once
 
 #include <cstdint>
@@ -13,47 +14,48 @@
 
 namespace pccl::master {
 
-// Whether each member is linked with each other one.
+// Whether every two members have a link that is up.
 bool is_mesh(const Links& links, const std::vector<PeerId>& members);
 
-// The longest RTT between neighbours in the ring, or between any two members, in microseconds.
+// The longest RTT, in microseconds: between neighbours in the ring (`members` is in ring order), or
+// between any two members.
 uint32_t longest_rtt_in_ring(const Links& links, const std::vector<PeerId>& members);
 uint32_t longest_rtt_in_mesh(const Links& links, const std::vector<PeerId>& members);
 
-// The shares of the direct pattern. `wanted` if there is one per member with the right sum;
-// otherwise equal ones.
+// The shares of the direct pattern. `wanted` if it has one share per member, with the right sum;
+// otherwise equal shares.
 std::vector<uint16_t> shares_of(const std::vector<uint16_t>& wanted, size_t members);
 
 // The network between these members, as their links have shown it; nothing if the rate or the RTT
-// of any pair is unknown. All links of a member were not measured at once. So the rate of its
-// fastest link, in each direction, counts as the rate of all its links together. Trunks are guessed
-// (topology/trunk_guess.h).
+// of any pair is unknown. The links of a member were not all measured at the same time. So the rate
+// of its fastest link, in each direction, counts as the rate of all its links together. Trunks are
+// guessed (topology/trunk_guess.h).
 std::optional<topology::Network> network_of(const Links& links, const std::vector<PeerId>& members);
 
-// The same with guesses for the unknown rates. A near path then has no limit. Any other unknown
-// path gets 0.7 x min(best rate out of its sender, best rate into its receiver). A path without a
-// link has next to no rate.
+// The same with guesses for the unknown rates. A near path with an unknown rate has no limit. Any
+// other unknown path gets 0.7 x min(best rate out of its sender, best rate into its receiver). A
+// path without a link has next to no rate.
 topology::Network guessed_network(const Links& links, const std::vector<PeerId>& members);
 
 // How doubtful the rates of paths are. Both arguments outlive it, and do not change meanwhile.
 class Doubts {
  public:
   Doubts(const Links& links, const std::vector<PeerId>& members);
-  // The best known rate of each end of this path, divided by the rate of this path; the lower of
-  // the two quotients. Near paths do not count, because they are faster than any uplink. Their own
-  // doubt is 0.
+  // The best known rate out of the peer `from` or the best known rate into the peer `to`, whichever
+  // is lower, divided by the rate of this path. Near paths do not count as the best, because they
+  // are faster than any uplink. The doubt is 0 for a near path, and for an unknown rate.
   double of(PeerId from, PeerId to) const;
 
  private:
   const Links& links_;
   const std::vector<PeerId>& members_;
-  std::vector<double> out_, in_;  // the fastest known paths of each member
+  std::vector<double> out_, in_;  // the best rate out of each member, and into it
 };
 
 // The wanted pattern of large all-reduces.
 struct PatternWish {
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
-  std::vector<uint16_t> shares = {};  // by rank, for as many members
+  std::vector<uint16_t> shares = {};  // by rank; used if there is one per member
 };
 // A plan for these members, in rank order.
 struct RoutePlan {
@@ -62,26 +64,26 @@ struct RoutePlan {
 };
 // The plan that `start` has.
 topology::Plan plan_of(const protocol::EpochStart& start);
-// The direct pattern is excluded if some members have no link, or if a member has no known rate as
-// a sender or as a receiver: it loads all paths. `bytes`: of the all-reduces that the plan is made
-// for.
+// The question for the planner. The direct pattern loads all paths, so it is excluded if two
+// members have no link, or if no rate is known out of a member, or none into it. `bytes`: the size
+// of the all-reduces that the plan is made for.
 topology::PlanQuestion question_of(topology::Network network, const Links& links,
                                    const std::vector<PeerId>& members, const PatternWish& wish,
                                    double bytes);
 
-// The inputs of set_routes() that come from the epoch before.
+// The inputs of set_routes() that come from the previous epoch.
 struct RoutesBefore {
-  const protocol::EpochStart* start = nullptr;  // of the epoch before; null: there was none
-  const RoutePlan* plan = nullptr;              // that was adopted for the new one; null: none
+  const protocol::EpochStart* start = nullptr;  // of the previous epoch; null: there was none
+  const RoutePlan* plan = nullptr;              // the adopted plan for the new epoch; null: none
 };
 // Sets the ring of `start`, its shares, the all-reduces that use them, and the RTT.
-// - A plan for its members is obeyed.
-// - Otherwise the order of the ring before stays. It leaves out the lost. Newcomers follow in rank
-//   order; if the ring had another order, each comes where it makes the hops least longer.
-// - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and it
-//   is predicted to be faster by enough (pattern_choice.h). Members that use it already keep their
-//   shares and sizes: otherwise the noise of the rates would change them at each new link. Only a
-//   plan for these members changes them, which hysteresis.h has found worth it.
+// - If `before` has a plan for its members, the plan decides.
+// - Otherwise a ring in rank order stays in rank order. A ring in another order keeps it, without
+//   the lost members; each newcomer is inserted where the sum of the hops grows least.
+// - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and
+//   this pattern is predicted to be faster by enough (pattern_choice.h). If the same members use it
+//   already, they keep its shares and sizes: otherwise the noise of the rates would change these at
+//   each new link. Only a plan that was worth a change (hysteresis.h) replaces them.
 void set_routes(protocol::EpochStart& start, const Links& links, const PatternWish& wish,
                 const RoutesBefore& before = {});
 

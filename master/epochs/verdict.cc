@@ -12,7 +12,8 @@ using protocol::Outcome;
 
 namespace {
 
-// Keeps one Verdicts message far below kMessageBytesMax and kOpsOpenMax.
+// They keep one Verdicts message far below kMessageBytesMax bytes, and its verdicts within
+// kOpsOpenMax.
 constexpr size_t kVerdictBytes = 64;  // a generous estimate, without the text
 constexpr size_t kVerdictsBytesMax = protocol::kMessageBytesMax / 8;
 static_assert(kVerdictsBytesMax / kVerdictBytes <= protocol::kOpsOpenMax);

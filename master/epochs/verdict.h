@@ -26,7 +26,7 @@ namespace pccl::master {
 using protocol::kVerdictIndexMax;
 
 // The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
-// the operation. REQUIRES: at least one.
+// the operation. REQUIRES: at least one survivor.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 
 // The reported operations that commit, in order; all others do not. `concerned`: the survivors
@@ -41,29 +41,32 @@ std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::StateRe
                                         const std::vector<OpKey>& committed,
                                         const std::function<bool(OpKey)>& keeps);
 
-// The verdicts of one epoch, numbered from 0, until all members have acknowledged them.
+// The verdicts of one epoch, numbered from 0. A verdict is kept until all members have acknowledged
+// it.
 // Invariants:
 // 1. The first verdict that is kept is the first one that some member has not acknowledged.
 // 2. No member has acknowledged a verdict that does not exist.
-// 3. Each kept verdict is found by its operation, and no other one is. (If a member invents an
-//    operation again, its last verdict is found.)
-// 4. The bytes of the texts are counted, and stay within kVerdictTextBytesMax.
+// 3. `index_` finds each kept verdict by its operation, and finds only kept verdicts. (If a member
+//    has wrongly begun a settled operation again, it finds the last verdict of this operation.)
+// 4. `text_bytes_` counts the bytes of the texts of all kept verdicts: at most
+//    kVerdictTextBytesMax.
 class VerdictLog {
  public:
   VerdictLog() = default;
   explicit VerdictLog(const std::vector<PeerId>& members);
-  // Restored from a copy: the verdicts from `first` on. No member has acknowledged any of them.
+  // Restored from a copy. `verdicts`: the verdicts from number `first` on. No member has
+  // acknowledged any of them.
   VerdictLog(const std::vector<PeerId>& members, uint64_t first,
              const std::vector<protocol::Verdict>& verdicts);
 
   void append(std::vector<protocol::Verdict> verdicts);
-  // `peer` has seen all verdicts before `index`. False: there are fewer verdicts than that.
+  // `peer` has seen all verdicts before `index`. Returns false if fewer verdicts exist.
   bool acknowledge(PeerId peer, uint64_t index);
   void lose(PeerId peer);  // its acknowledgements are no longer needed
 
   uint64_t next_index() const { return first_ + kept_.size(); }
   uint64_t stable_index() const { return first_; }
-  // Number of verdicts that this member has not acknowledged. REQUIRES: a member.
+  // Number of verdicts that this member has not acknowledged. REQUIRES: it is a member.
   uint64_t unseen(PeerId peer) const {
     const auto at = seen_.find(peer);
     PCCL_ASSERT(at != seen_.end() && at->second <= next_index());
@@ -72,11 +75,12 @@ class VerdictLog {
   // Whether an operation has a verdict that is still kept here.
   bool contains(OpKey op) const { return index_.contains(op); }
   const std::deque<protocol::Verdict>& kept() const { return kept_; }
-  // The members whose acknowledgements count.
+  // The number of members whose acknowledgements count.
   size_t members() const { return seen_.size(); }
   bool is_member(PeerId peer) const { return seen_.contains(peer); }
 
-  // The verdicts from `index` on, in messages of bounded size; nothing if they are no longer kept.
+  // The verdicts from number `index` on, in messages of bounded size; nothing if verdict `index` is
+  // no longer kept, or is above the next one.
   std::optional<std::vector<protocol::Verdicts>> since(Epoch epoch, uint64_t index) const;
 
   // Asserts the invariants.

@@ -52,7 +52,7 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
   if (hello.rank < 0 || (membership != nullptr && !membership->members().empty())) {
     return std::nullopt;
   }
-  PCCL_ASSERT(hello.founders > 0);  // refuse_values() has seen it
+  PCCL_ASSERT(hello.founders > 0);  // refuse_values() has checked it
   if (static_cast<uint32_t>(hello.rank) >= hello.founders) {
     return invalid("rank " + std::to_string(hello.rank) + " is wanted in a world of " +
                    std::to_string(hello.founders) + ": ranks go from 0 to " +
@@ -65,8 +65,8 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
                  membership->describe(*holder) + ": two processes were started with the same rank");
 }
 
-// Refuses a peer of a different launch. Otherwise two launches could train one after the other
-// under one name, or a part of each with a part of the other, without any error.
+// Refuses a peer of a different launch. Otherwise two launches with one run name could train one
+// after the other, or some ranks of one with some ranks of the other, without any error.
 std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
   PCCL_ASSERT(!membership.empty());
   if (hello.launch.empty()) return std::nullopt;

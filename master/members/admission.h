@@ -11,11 +11,11 @@
 
 namespace pccl::master {
 
-// All these functions return nothing if the peer is accepted. `library`: the peer's name for
-// itself; may be empty.
+// All these functions return nothing if the peer is accepted. `library`: name and version of the
+// peer's library; may be empty.
 
-// Refuses a peer that has no version in common with its master, or does not speak the version of
-// its run.
+// The first function refuses a peer that has no protocol version in common with the master. The
+// second one refuses a peer that does not speak the version of its run.
 std::optional<protocol::Reject> refuse_versions(const protocol::VersionRange& peer,
                                                 const std::string& library,
                                                 const protocol::VersionRange& master);
@@ -26,9 +26,9 @@ std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRan
 // Refuses a name that no run can have. Can be called before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
-// Refuses a Hello that does not fit the run or its group. `settings`: null before the first peer.
-// `membership` and `quorum`: of the group in the Hello; null if there is no such group yet.
-// `group_count`: of the run.
+// Refuses a Hello that does not fit the run or its group. `settings`: of the run; null before its
+// first peer. `membership`: of the group in the Hello; null if there is no such group yet.
+// `quorum`: of the same group. `group_count`: number of groups of the run.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const protocol::RunSettings* settings,
                                        const Membership* membership, const Quorum& quorum,

@@ -8,7 +8,7 @@
 namespace pccl::master {
 namespace {
 
-// The phases of a peer that allow a message.
+// Whether each phase of a connection allows a message of one kind.
 struct Allowed {
   bool introducing, welcomed, registered, member;
 };
@@ -80,8 +80,8 @@ bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   return false;
 }
 
-// A message that a peer would miss if it got lost. The others are repeated when they are needed,
-// and a lost probe counts as failed.
+// Whether a peer would miss this message if it got lost. Messages of the other kinds are repeated
+// when they are needed; only a Probe is not, and counts as failed if it is lost.
 bool matters(const protocol::Message& message) {
   return !std::holds_alternative<protocol::Ping>(message) &&
          !std::holds_alternative<protocol::Pong>(message) &&

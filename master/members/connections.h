@@ -3,12 +3,12 @@
 // on the consequences of a timeout or a closed connection.
 // Invariants:
 // 1. A peer has at most one connection.
-// 2. If the table in connections.cc does not allow a message in the phase of its connection,
-//    check() stops it.
+// 2. check() refuses every message that the table in connections.cc does not allow in the phase of
+//    its connection.
 // 3. A connection is assigned to a peer if and only if its handshake is over, and the index of
 //    peers then has this connection.
-// 4. A peer confirms only pings that were sent. The next ping at the latest confirms an unconfirmed
-//    message.
+// 4. A peer confirms only pings that were sent. The answer to the next ping, at the latest,
+//    confirms every message that is not confirmed yet.
 // 5. No connection here was silent for the whole timeout.
 // 6. A connection without a peer is sent nothing but a Reject.
 #pragma once
@@ -42,7 +42,7 @@ class Connections {
 
   void accept(ConnectionId id, std::string seen_host, bool seen_loopback,
               std::optional<Holder> holder = {});
-  // The connections before their first message that have proven one of these tokens.
+  // The connections without a peer that have proven one of these tokens.
   std::vector<ConnectionId> pending_with(const std::set<std::string>& tokens) const;
   // Null if it is not open.
   const Connection* find(ConnectionId id) const;
@@ -56,10 +56,11 @@ class Connections {
   // was sent.
   Status confirm(ConnectionId id, uint64_t ping_counter);
 
-  // Assigns this connection to the peer. Its earlier connection, if any, is closed.
+  // Assigns this connection to the peer. Closes the earlier connection of the peer, if there is
+  // one.
   void admit(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase);
   void enter(PeerId peer,
-             ConnectionPhase phase);  // REQUIRES: a forward step; ignored if not connected
+             ConnectionPhase phase);  // REQUIRES: an allowed step; ignored if not connected
 
   // Sends a message. Does nothing if the peer is not connected: after its Resume it gets the missed
   // messages.
@@ -70,18 +71,19 @@ class Connections {
   void forget(ConnectionId id);                           // the other side has closed it
 
   // A beat has passed (csrc/protocol/keepalive_timer.h). Pings each peer that was sent nothing for
-  // a while, or that has not confirmed a message. Returns the connections that have received
-  // nothing for the whole timeout.
+  // a while, or that was sent a message that no ping has followed yet. Returns the connections that
+  // have received nothing for the whole timeout.
   std::vector<ConnectionId> beat();
-  // Whether something was received in the last ticks. It was, unless something holds up the peer.
+  // Whether something was received from the peer in the last `ticks` ticks. This is so unless
+  // something holds up the peer.
   bool received_lately(PeerId peer, int ticks = protocol::kTicksPerPing) const;
-  // Sends now every ping for a confirmation that beat() would send.
+  // Sends at once each ping that the next beat() would send to get a confirmation.
   void request_confirmations();
   // All peers have confirmed every message that matters.
   bool confirmed() const;
   size_t assigned() const { return of_peer_.size(); }  // number of connected peers
 
-  // Asserts the invariants. REQUIRES: what beat() returned was closed.
+  // Asserts the invariants. REQUIRES: the connections that beat() returned were closed.
   void check() const;
 
  private:

@@ -1,6 +1,6 @@
 // last_call: the last call of a member, and a clause about its present activity, for members that
 // others wait for. Every text about a missing member uses the clause: the notice while others wait,
-// and the error when they give up. Pure values and functions.
+// and the error when these others give up. Pure values and functions.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace pccl::master {
 
 // The last call of a member, and when the member made it.
 struct LastCall {
-  // It came before the master was started again, and the member has not repeated it.
+  // The call was made before the master was started again, and the member has not repeated it.
   struct Unknown {};
   // The member has called nothing since it was admitted. `at` is the time of the admission.
   struct Nothing {};
@@ -25,15 +25,15 @@ struct LastCall {
   struct AnySend {};  // a receive from any source that has found no send yet
   std::variant<Unknown, Nothing, Operation, protocol::JointKind, AnySend> call;
   Instant at;
-  Instant ended{};       // if the call has an outcome
+  Instant ended{};       // time of the outcome, if there is one
   bool gave_up = false;  // the outcome is a timeout
 
   void end(Code outcome, Instant now);
 };
 
 // Whether the member has just given up its last call: it was in the call for longer than the time
-// that has passed since. It was waiting until then, so two members that wait for each other get the
-// same reason, although one of them times out first.
+// that has passed since. Texts then name the call that it gave up. So two members that wait for
+// each other get the same reason, although one of them times out first.
 bool gave_up_lately(const LastCall& last, Instant now);
 
 // The last call of `peer`, as this Begin describes it.

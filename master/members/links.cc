@@ -59,7 +59,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
       break;
     case protocol::LinkState::kDown:
     case protocol::LinkState::kUnreachable:
-      if (report.serial < link.made) return News::kNone;  // the other side has made a newer one
+      if (report.serial < link.made) return News::kNone;  // the other side has a newer one
       link.dead = std::max(link.dead, report.serial);
       break;
   }
@@ -82,7 +82,7 @@ uint32_t Links::rtt(PeerId a, PeerId b) const {
   return at == links_.end() ? 0 : at->second.rtt;
 }
 
-// A peer that has just gone may still be named.
+// The report may still name a peer that has just gone.
 Status Links::measured(PeerId from, const protocol::LinkRates& rates) {
   for (const auto& [to, rate] : rates.links) {
     if (to == from || rate == 0)
@@ -167,7 +167,7 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
   for (const auto& [pair, link] : links_) {
     if (link.down_ticks < ticks || !link.down()) continue;
     // If a path carries only small packets, only the side that gives it up knows the reason. The
-    // other side sees only that the link was closed.
+    // other side sees only that the link was closed. So the text of the first side is used.
     const bool higher = link.by_higher.fault == LinkFault::kOnlySmallPackets;
     const View& view = link.by_lower.dead() && !higher ? link.by_lower : link.by_higher;
     const bool both_unreachable = link.by_lower.unreachable() && link.by_higher.unreachable();

@@ -1,14 +1,15 @@
 // Links: the state of the links between the peers of one group, as the peers report it. Each pair
-// has one link, and each side has its own view of it. Membership owns it. It is pure bookkeeping:
-// Membership decides on the consequences of a dead link for a member or a newcomer.
+// has one link, and each side has its own view of it. Membership owns the Links. They are pure
+// bookkeeping: Membership decides on the consequences of a dead link for a member or a newcomer.
 // Either side may dial. The side that made the last connection dials first (before the first
-// connection: the lower id). Once that side has reported that it cannot reach the other, the
-// other side may dial, too.
-// The connections of a pair have serial numbers (frames.h), so that a late report about one
-// connection is not taken for news of the next.
+// connection: the peer with the lower id). Once that side has reported that it cannot reach the
+// other, the other side may dial, too.
+// The connections of a pair have serial numbers (frames.h), so that a late report about an old
+// connection is not taken for news about a newer one.
 // Invariants:
-// 1. The number of links that are up is known at any time.
-// 2. While a link is up, no side reports it as dead, and a side has reported it as up.
+// 1. `up_count_` is the number of links that are up.
+// 2. If a link is up, at least one side has reported it as up, and no side has reported it as dead
+//    since.
 // 3. Ticks are counted only for a link that is down.
 #pragma once
 
@@ -29,8 +30,8 @@ class Links {
   struct View {
     enum class State { kUnknown, kUp, kDown, kUnreachable };
     State state = State::kUnknown;
-    std::string text;                     // why it is not up; for members and our log
-    LinkFault fault = LinkFault::kOther;  // the part of it that a waiting peer may know
+    std::string text;                     // why it is not up; shown to members and in our log
+    LinkFault fault = LinkFault::kOther;  // the reason in the form that a waiting peer may see
     bool dead() const { return state == State::kDown || state == State::kUnreachable; }
     bool unreachable() const { return state == State::kUnreachable; }
   };
@@ -40,12 +41,13 @@ class Links {
 
   // The effect of a report.
   enum class News {
-    // no such link any more, already known, about an older connection, or a serial number too far
-    // above the last one (kSerialStepMax), so that no peer uses up the numbers of a pair. That is
-    // no violation, because it may be the other peer that has raised them, before a restart
+    // Nothing changes: there is no such link any more, the report repeats a known one, it is about
+    // an older connection, or its serial number is too high: more than kSerialStepMax above the
+    // last one. This limit prevents a peer from using up the numbers of a pair. A number above it
+    // is no violation: the other peer may have raised the numbers before a restart of the master.
     kNone,
-    // up on a new connection: data on the old one is lost. The first report about a link is not
-    // kMade: after a restart the link may have been up for long
+    // The link is up on a new connection: data on the old one is lost. The first report about a
+    // link is not kMade: after a restart of the master, the link may have been up for long.
     kMade,
     kDead,  // down, or this side still cannot connect
   };
@@ -53,34 +55,38 @@ class Links {
 
   size_t up_count() const { return up_count_; }
   bool linked(PeerId a, PeerId b) const;
-  // Measured when the link was made, in microseconds; 0: unknown.
+  // The RTT in microseconds, as measured when the link was made; 0: unknown.
   uint32_t rtt(PeerId a, PeerId b) const;
-  // `from` reports the rates of its links. kProtocol if a rate is 0, or belongs to a link to `from`
-  // itself.
+  // The peer `from` reports the rates of its links. kProtocol if a rate is 0, or belongs to a link
+  // to itself.
   Status measured(PeerId from, const protocol::LinkRates& rates);
-  // A probe has shown this rate from `from` to `to`. The probes of one round ran together. Ignored
-  // if the two have no link any more.
+  // The result of a probe in one direction. Probes of the same round ran at the same time.
   struct Probe {
     uint64_t rate = 0;  // in bytes per second; 0: there was none
     uint32_t round = 0;
   };
+  // A probe has measured the rate from the peer `from` to the peer `to`. Ignored if the two peers
+  // have no link any more.
   void probed(PeerId from, PeerId to, const Probe& probe);
-  Probe probe(PeerId from, PeerId to) const;  // the last one
-  // A second probe has shown this rate. A lower rate than before changes nothing, because the path
-  // has carried the higher one. probe() stays the first one, which ran together with others.
+  Probe probe(PeerId from, PeerId to) const;  // the last argument of probed()
+  // A second probe of the pair has measured this rate. A lower rate than before changes nothing,
+  // because the path has carried the higher one. probe() still returns the first probe, which ran
+  // together with the probes of other pairs.
   void probed_again(PeerId from, PeerId to, uint64_t rate);
-  // Rates that probes and traffic have shown, in bytes per second; 0: unknown.
+  // The rate that probes and traffic have shown in this direction, in bytes per second; 0: unknown.
   uint64_t rate(PeerId from, PeerId to) const;
-  // Serial number of the last connection between the two that is known to be dead.
+  // Serial number of the last connection between the two peers that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
-  // Whether `from` is to dial `to` now, if they are not linked. Always true for one of the two.
+  // Whether the peer `from` is to dial the peer `to` now, if they are not linked. True for at least
+  // one of the two directions.
   bool dials(PeerId from, PeerId to) const;
-  // The view that `from` has of its link to `to`.
+  // The view that the peer `from` has of its link to the peer `to`.
   const View& view(PeerId from, PeerId to) const;
   // The counted ticks since the link went down; 0 if it is not down.
   int down_ticks(PeerId a, PeerId b) const;
 
-  // A tick has passed. A down link counts the tick if `counts(a, b)` is true.
+  // A tick has passed. If the link between `a` and `b` is down, it counts the tick if `counts(a,
+  // b)` is true.
   void tick(const std::function<bool(PeerId, PeerId)>& counts);
   // A link that has been down for some time, and why.
   struct Dead {
@@ -89,9 +95,9 @@ class Links {
     bool both_unreachable = false;  // neither side can reach the other
     int ticks = 0;                  // counted since it went down
   };
-  // The links that have been down for at least `ticks`.
+  // The links that have been down for at least this number of counted ticks.
   std::vector<Dead> dead(int ticks) const;
-  // Number of down links between `peer` and these.
+  // Number of links between `peer` and the others that are down.
   size_t dead_count(PeerId peer, const std::vector<PeerId>& others) const;
   size_t size() const { return links_.size(); }
   // Asserts the invariants.
@@ -112,7 +118,7 @@ class Links {
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
     uint32_t rtt = 0;
-    Speed of_lower, of_higher;  // from the peer with that id to the other
+    Speed of_lower, of_higher;  // from the peer with the lower id, and from the other peer
     bool up() const { return made > dead; }
     bool down() const { return by_lower.dead() || by_higher.dead(); }
   };

@@ -11,15 +11,16 @@
 namespace pccl::master {
 namespace {
 
-// Ticks that a link between members is down until one of them is lost. If nothing is received on a
-// link, it is down after half the peer timeout. The other half is for re-establishing it.
+// If a link between two members is down for this number of ticks, one of the two is lost. A link on
+// which nothing is received is down after half the peer timeout. The other half is for making it
+// again.
 constexpr int kLinkDownTicks = 10;
-// Ticks. A process that ends closes its links together with its connection to the master. So a link
-// that is down for this number of ticks or more went down for a different reason.
+// A process that ends closes its links together with its connection to the master. So a link that
+// has been down for this number of ticks or more went down for a different reason.
 constexpr int kDownBeforeTicks = 2;
-// Ticks that the link between a newcomer and a member is down until the newcomer is refused. An
-// attempt without an answer takes at most ten ticks, so each side has failed and tried again by
-// then.
+// If the link between a newcomer and a member is down for this number of ticks, the newcomer is
+// refused. An attempt to connect takes at most ten ticks, so by then each side has failed and tried
+// again.
 constexpr int kRefusedTicks = 15;
 
 }  // namespace
@@ -117,7 +118,8 @@ void Membership::joint_call_ended(PeerId member, Code outcome, Instant now) {
   if (std::holds_alternative<protocol::JointKind>(last.call)) last.end(outcome, now);
 }
 
-// A receive that has found its send begins this send, so a receive that stops asking has timed out.
+// A receive that has found its send sends Begin, which is then the last call. So a receive that is
+// still the last call when it stops asking has timed out.
 void Membership::stopped_asking(PeerId member, Instant now) {
   PCCL_ASSERT(is_member(member));
   LastCall& last = peers_.at(member).last_call;
@@ -238,7 +240,8 @@ std::vector<PeerId> Membership::pending(size_t room) const {
 
 std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   PCCL_ASSERT(count > 0);
-  // That many must all be linked with each other: a cheap check before the expensive one.
+  // All founders have to be linked with each other: this count is a cheap check before the
+  // expensive one.
   if (!members_.empty() || links.up_count() < count * (count - 1) / 2) return std::nullopt;
   const std::vector<PeerId> chosen = pending(count);
   if (chosen.size() < count) return std::nullopt;
@@ -301,7 +304,8 @@ bool Membership::is_being_dialled(PeerId peer) const {
   });
 }
 
-// The end of a dead link that is lost.
+// Chooses which end of a dead link is lost: the member with more dead links, or if both have the
+// same number, the one that registered later.
 PeerId Membership::weaker(PeerId a, PeerId b) const {
   PCCL_ASSERT(is_member(a) && is_member(b));
   const size_t dead_a = links.dead_count(a, members_), dead_b = links.dead_count(b, members_);
@@ -321,8 +325,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     lost.push_back({id, "its connection to the master broke and it did not come back within " +
                             text(peer_timeout)});
   }
-  // A peer that is held up, for example by a SIGSTOP, cannot re-establish a link: that is not
-  // the link's fault.
+  // A peer that is held up, for example by a SIGSTOP, cannot make a link again. So the
+  // ticks of this time do not count for its links.
   links.tick([&](PeerId a, PeerId b) { return lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;
@@ -341,8 +345,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
   return lost;
 }
 
-// Whether the newcomer is refused because of this link. Not if the member at the other end has dead
-// links to members: that member is lost first.
+// Whether the newcomer is refused because of this link. It is not if the member at the other end
+// has dead links to other members: then that member is lost first.
 bool Membership::cannot_be_linked(PeerId newcomer, const Links::Dead& link) const {
   PCCL_ASSERT(!is_member(newcomer) && (newcomer == link.a || newcomer == link.b));
   const PeerId other = newcomer == link.a ? link.b : link.a;

@@ -1,15 +1,15 @@
 // Membership: the peers of one group and the rules about them (PROTOCOL.md, sections 2 and 4). It
-// knows the phase of each peer (welcomed, registered, member), the ranks of the members, the peers
-// that could be admitted now, and those that are lost because they were away too long. Group owns
-// it. It is pure bookkeeping: group.cc sends the messages.
+// keeps the phase of each peer (welcomed, registered, member) and the ranks of the members. It
+// finds the peers that can be admitted now, and the peers that are lost because they were away too
+// long. Group owns it. It is pure bookkeeping: group.cc sends the messages.
 // Invariants:
 // 1. Members are registered peers.
 // 2. A peer that is gone never comes back.
-// 3. Between every two registered peers there is one link (links.h: the side that dials).
+// 3. Between every two registered peers there is one link. links.h decides which side dials.
 // 4. Each member has one rank, and the members are in the order of their ranks.
 // 5. The newcomers and the highest and lowest standing follow from the members' standings.
 // 6. A peer that was away for the whole timeout is no longer here.
-// 7. Each registered peer has an order of registration of its own.
+// 7. No two registered peers have the same order of registration.
 #pragma once
 
 #include <deque>
@@ -51,11 +51,11 @@ class Membership {
     bool connected = true;
     bool warned = false;    // a warning about its missing connection was logged
     int away_ticks = 0;     // ticks since its connection closed
-    int waiting_ticks = 0;  // ticks since it registered, until it is a member
+    int waiting_ticks = 0;  // ticks from its registration until it is a member
     bool held_up = false;   // a warning about its wait was logged
     LastCall last_call;     // of a member
-    // The token of its last connection, before a restart or after it. None: the master had no
-    // keyring, or wrote an older journal.
+    // The token of its last connection, which can be from before a restart of the master. None: the
+    // master had no keyring then, or wrote an older version of the journal.
     std::optional<Holder> holder;
   };
 
@@ -75,14 +75,16 @@ class Membership {
   // Sets the members of the next epoch, in rank order. REQUIRES: all registered.
   void admit(std::vector<PeerId> members, Instant now = {});
   void called(PeerId member, LastCall call);
-  // The last call of a member has an outcome. Without `op`: every operation.
+  // The operation `op` has an outcome; without `op`: every operation has one. Notes it in the last
+  // calls of the members.
   void operation_ended(std::optional<OpKey> op, Code outcome, Instant now);
   void joint_call_ended(PeerId member, Code outcome, Instant now);
   // A member no longer asks for sends from any source.
   void stopped_asking(PeerId member, Instant now);
   void set_held_up(PeerId peer, bool held_up) { peers_.at(peer).held_up = held_up; }
-  // After a restart. `ranked`: the members of the epoch in rank order; `left`: those that were not
-  // lost. None is connected, and nothing is known of the links. REQUIRES: no peers.
+  // After a restart. `ranked`: the members of the epoch in rank order; `left`: the members that
+  // were not lost. No member is connected yet, and the state of all links is unknown. REQUIRES: no
+  // peers.
   void restore(const std::vector<protocol::Member>& ranked, const std::vector<MemberRecord>& left);
   MemberRecord record(PeerId member) const;
 
@@ -90,13 +92,13 @@ class Membership {
   bool empty() const { return peers_.empty(); }
   const Peer* find(PeerId peer) const;
   const std::map<PeerId, Peer>& peers() const { return peers_; }
-  const std::vector<PeerId>& members() const { return members_; }  // those left, in rank order
+  const std::vector<PeerId>& members() const { return members_; }  // that are left, by rank
   // The rank in the epoch. It does not change when others are lost.
   std::optional<uint32_t> rank(PeerId peer) const;
   bool is_member(PeerId peer) const { return ranks_.contains(peer); }
   std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
-  // Members that have taken part in less than some other member and were not yet compared with the
-  // others, in rank order. Founders are no newcomers: there are no others to compare them with.
+  // The newcomers, in rank order: their standing is below kCompared, and below the highest standing
+  // of a member. Founders are no newcomers, because at first all have the same standing.
   const std::vector<PeerId>& newcomers() const { return newcomers_; }
   bool is_newcomer(PeerId peer) const;
   protocol::Standing highest_standing() const { return highest_standing_; }
@@ -116,33 +118,37 @@ class Membership {
   // The pending peers, at most `room`, in order of registration. A peer is pending if it is
   // connected, linked with all members, and linked with every pending peer before it.
   std::vector<PeerId> pending(size_t room) const;
-  // The first members in rank order, once `count` peers are pending; nothing if there are members.
+  // The first members in rank order, once `count` peers are pending; nothing before that, or if
+  // there are members already.
   std::optional<std::vector<PeerId>> founders(size_t count) const;
-  // The reason why a waiting peer is not pending, if a person can remove it. For a member: the
-  // waiting peers that cannot be linked with it.
+  // For a waiting peer: the peers with which no link is possible in either direction, and how a
+  // person can change that. For a member: the waiting peers with which no link is possible. Empty:
+  // none.
   std::string obstacle(PeerId peer) const;
-  // Whether the peer and a member (before there are members: any other peer) are not linked, and
-  // the first attempt of either side to connect has no outcome yet.
+  // Whether a link between the peer and some member is still being made: the two are not linked,
+  // and at least one of them has not reported a failure to connect. Before there are members, all
+  // registered peers count.
   bool is_being_dialled(PeerId peer) const;
-  // A tick has passed. Returns the peers that are lost or no longer waited for because of it
-  // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: the peer is not held
-  // up.
+  // A tick has passed. Returns the members that are lost now, the waiting peers that are given up
+  // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: whether the peer is
+  // not held up.
   struct Lost {
     PeerId peer;
     std::string why;
-    // For the members: this newcomer and a member cannot connect to each other.
+    // The text for the members if a newcomer is refused: it and a member cannot connect to each
+    // other.
     std::string refusal = {};
   };
   std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
-  // Rule 1: whether a member is not connected, and a different member has lately begun to report
-  // its link to it as down.
+  // Rule 1: whether `peer` is a member without a connection to the master, and another member has
+  // just reported its link to `peer` as down.
   bool lost_at_once(PeerId peer) const;
 
   // ---- Text formatting ----
   protocol::Member member(PeerId peer) const;
   std::string describe(PeerId peer) const;  // "tokyo-3 (peer 1.3, rank 2, 10.0.0.7:48201)"
   std::string name(PeerId peer) const;      // "tokyo-3 (peer 1.3)"
-  RankNames rank_names() const;             // of those left
+  RankNames rank_names() const;             // of the members that are left
   std::string ranks_text(const std::vector<uint32_t>& ranks) const;  // "ranks 0 (tokyo) and 1"
   std::string apart(PeerId peer, PeerId other) const;                // why they cannot connect
   protocol::Dial dial(PeerId dialler, PeerId target) const;
@@ -163,10 +169,10 @@ class Membership {
   std::map<PeerId, Peer> peers_;
   std::vector<PeerId> members_;
   std::map<PeerId, uint32_t> ranks_;  // rank of each member
-  std::vector<PeerId> newcomers_;  // this and the next two follow from members_ and their standing
+  std::vector<PeerId> newcomers_;     // these three follow from the standings of members_
   protocol::Standing highest_standing_ = protocol::Standing::kNone;
   protocol::Standing lowest_standing_ = protocol::Standing::kSynced;
-  std::deque<Gone> gone_;  // the last kMembersMax of them
+  std::deque<Gone> gone_;  // the last kMembersMax peers that are gone
   uint64_t registrations_ = 0;
 };
 

@@ -24,7 +24,8 @@ const char* name_of(AgreementPhase phase) {
   return "unknown";
 }
 
-// A call that is refused, or changes nothing and needs no transfer, is answered without a step.
+// A call that is refused, or changes nothing and needs no transfer, is answered without a change of
+// the phase.
 const Transitions<AgreementPhase, 7> kAgreementTransitions(
     "an agreement on shared state", name_of,
     {{AgreementPhase::kIdle, AgreementPhase::kListing,
@@ -56,7 +57,8 @@ protocol::Answer refusal(const std::string& why) {
 
 void Agreement::enter(Phase next) { phase_ = kAgreementTransitions.step(phase_, next); }
 
-// After a loss, the entries are compared with those that were elected before.
+// After an interruption, lists are needed even if all offers have the same digest: begin() compares
+// the entries with those of the elected state.
 bool Agreement::asks_for_lists(const std::vector<OfferOf>& offers, uint32_t number) {
   PCCL_ASSERT(idle());
   const std::vector<PeerId> peers = lists_.ask(offers, interrupted_.has_value());
@@ -95,7 +97,7 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
   number_ = number;
   plan_ = plan_of(number, election);
   fetching_.insert(plan_->receivers.begin(), plan_->receivers.end());
-  // Also to those that have nothing to send: they learn that all have voted.
+  // Members that neither send nor fetch get the plan, too: it shows them that all have voted.
   for (const OfferOf& one : offers) connections_.send(one.peer, *plan_);
   election_ = std::move(election);
   return std::nullopt;

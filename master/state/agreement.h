@@ -1,17 +1,17 @@
 // Agreement: one sync_shared_state at a time, from the complete ballot to its answer (PROTOCOL.md,
 // section 5.3): election, then the stale members fetch, then the record is made durable. It also
-// keeps the last agreed state. The master carries no tensor: it sends the members the list of the
-// sources and of the receivers. Group owns it.
+// keeps the last agreed state. The master carries no tensor: it sends the members a plan with the
+// sources and the receivers. Group owns it.
 // If a loss interrupts the transfers, the members vote again, and the call continues. The state
 // that was elected before stays elected while a member has it. Otherwise a different state of the
-// same or a higher revision can win now. If none does, the receivers may still have all pieces of
-// the elected state, although all its sources are lost.
+// same or a higher revision can win now. If no such state wins, the old one stays elected: all its
+// sources are lost, but the receivers together may have all its pieces.
 // Invariants:
 // 1. No member is answered before the agreed state is durable.
-// 2. A plan exists only while members fetch, and each of these members is a receiver of it.
+// 2. A plan exists only while members fetch, and each of these members is one of its receivers.
 // 3. A state that is being made durable follows the recorded one: its revision is higher by one.
 // 4. The agreed revision never falls.
-// 5. Lists of entries are awaited if and only if it is listing.
+// 5. Lists of entries are awaited if and only if the phase is kListing.
 #pragma once
 
 #include <optional>
@@ -44,10 +44,9 @@ class Agreement {
     PCCL_ASSERT(idle() && !recorded_);
     recorded_ = recorded;
   }
-  // Whether some lists of entries are needed before it can begin. They are asked for. It is idle
-  // again when the last one has arrived. `offers`, here and in begin(): of all members, in rank
-  // order.
-  // REQUIRES: idle.
+  // Asks for the lists of entries that are needed before begin(). Returns false if none is needed.
+  // Otherwise the agreement is idle again when the last list has arrived. `offers`, here and in
+  // begin(): the offers of all members, in rank order. REQUIRES: idle.
   bool asks_for_lists(const std::vector<OfferOf>& offers, uint32_t number);
   void add_lists_to(std::vector<OfferOf>& offers) const { lists_.add_to(offers); }
   bool awaits_list(PeerId peer) const { return lists_.awaits(peer); }
@@ -63,8 +62,8 @@ class Agreement {
   // The call has ended in another way. A record that is being persisted is still completed, but no
   // voter is answered.
   void cancel();
-  // The epoch has ended, and all votes are void, but the call continues: see begin(). `gone`: names
-  // the peers that were lost with it, if any.
+  // The epoch has ended, and all votes are void, but the next begin() continues the call. `gone`: a
+  // text with the members that were lost; empty if there are none.
   void interrupt(const std::string& gone);
 
   // The peer takes part in the current transfers.
@@ -79,7 +78,8 @@ class Agreement {
     return phase_ == Phase::kListing || phase_ == Phase::kFetching || (recording() && answers_);
   }
 
-  // The voters know that all have voted, and calls in the background have returned.
+  // All members have voted, and no list is awaited. A voter that has called in the background does
+  // not wait any more, unless it fetches.
   bool decided() const { return phase_ == Phase::kFetching || (recording() && answers_); }
 
   enum class Phase { kIdle, kListing, kFetching, kRecording };
@@ -104,7 +104,7 @@ class Agreement {
   StateLists lists_;
   std::optional<protocol::SyncPlan> plan_;
   std::set<PeerId> fetching_;
-  std::optional<Election> election_;     // the one in progress
+  std::optional<Election> election_;     // while members fetch
   std::optional<Election> interrupted_;  // of the call that continues
 };
 

@@ -36,8 +36,8 @@ std::string layout_text(const StateEntry& entry) {
   return out + "]";
 }
 
-// The differing keys of two layouts, at most a few, each as both sides have it. Empty if none
-// differs.
+// A text about the first keys in which two layouts differ: how each key is in `a` and in `b`. Empty
+// if none differs.
 std::string difference(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b,
                        const std::string& of_a, const std::string& of_b) {
   std::string out;
@@ -74,7 +74,8 @@ RankNames names_of(const std::vector<OfferOf>& offers) {
   return names;
 }
 
-// Whether this offer may take the state of a rank with the layout `of`.
+// Whether a peer with this offer can take over a state with the layout `of`: both layouts are the
+// same, or a partial offer has a part of it.
 bool fits(const OfferOf& one, const std::vector<StateEntry>& of) {
   return one.offer->partial ? protocol::is_part_of(entries_of(one), of)
                             : protocol::same_layouts(entries_of(one), of);
@@ -88,7 +89,8 @@ std::optional<uint32_t> first_whole(const std::vector<OfferOf>& offers) {
   return std::nullopt;
 }
 
-// Without a whole offer, no offer may be sent, and the election refuses the call for this reason.
+// Why the layouts of the offers do not fit; empty if they do. It is also empty if all offers are
+// partial: then no offer may be sent, and the election refuses the call for that reason.
 std::string refuse_layouts(const std::vector<OfferOf>& offers) {
   const std::optional<uint32_t> whole = first_whole(offers);
   if (!whole) return {};
@@ -265,7 +267,7 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
   std::vector<OfferOf> trained;
   std::copy_if(offers.begin(), offers.end(), std::back_inserter(trained),
                [](const OfferOf& one) { return one.trained; });
-  // There is no whole trained offer to compare with, or the trained offers have different layouts.
+  // No whole offer was trained here, or the trained offers do not fit: nothing to compare with.
   const std::optional<uint32_t> whole = first_whole(trained);
   if (!whole || !refuse_layouts(trained).empty()) return misfits;
   const bool refused = ahead(trained, recorded).has_value();  // for all, whatever newcomers offer
@@ -329,7 +331,7 @@ bool has_state(const std::vector<OfferOf>& offers, const AgreedState& state) {
                      [&](const OfferOf& one) { return as_agreed(*one.offer) == state; });
 }
 
-// The keys stay, so that the pieces stay the same.
+// No key is removed, so that the pieces stay the same.
 Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers) {
   PCCL_ASSERT(interrupted.refusal.empty() && !offers.empty());
   Election election = interrupted;

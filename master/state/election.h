@@ -28,7 +28,8 @@ struct OfferOf {
   // or, if there is no record, in any joint call or collective.
   bool trained = false;
   std::string name = {};  // of the peer
-  // The entries of an offer that has only a digest. They may be missing if all offer the same.
+  // The entries of an offer that has only a digest. Null if they are unknown: they are not needed
+  // if all offers have the same digest.
   const protocol::EntryList* entries = nullptr;
 };
 
@@ -39,42 +40,43 @@ struct Election {
   std::string refusal;  // why nothing can be agreed on, for all voters; empty: agreed
   AgreedState agreed;
   protocol::EntryList entries;  // layout and hashes of the elected state
-  std::vector<uint32_t> keys;   // that some receiver lacks, ascending
-  // In rank order. Receivers lack entries. Sources have the whole state, and were trained here if
-  // any such peer was: a newcomer's claim is not trusted.
+  std::vector<uint32_t> keys;   // indices of `entries` that some receiver lacks, ascending
+  // In rank order. Receivers lack entries. Sources have the whole state. If some of them were
+  // trained here, only these are sources: a newcomer's claim is not trusted.
   std::vector<PeerId> sources, receivers;
-  std::string gone;  // the lost members with the whole state, if there are no sources
+  std::string gone;  // text: the members that were lost during the transfers
 };
 
-// The newcomers that have to be removed before the election: the members cannot accept their
-// offers, and overwriting them would lose something. A newcomer here is a peer that was not trained
-// in this group while others were.
+// The newcomers that have to be removed before the election: the members cannot accept the offer of
+// such a newcomer, and to overwrite its state would lose data. A newcomer here is a peer that was
+// not trained in this group while others were.
 std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
                             const std::optional<AgreedState>& recorded);
 
 // The election rule:
-// 1. If some offers that may be sent were trained here, only those count.
-// 2. The highest revision among them wins, whatever the votes. If there is a record, this is the
-//    record's revision or the next one. An offer beyond that refuses the call for all. No revision
-//    is next to the highest number.
-// 3. If that revision has several contents, the one that most offers have wins, then the one of the
-//    lowest rank.
-// So no peer that may send is set back.
+// 1. If some offers that may be sent were trained here, only these count.
+// 2. The highest revision among the counted offers wins, even if only one offer has it. If there is
+//    a record, only the recorded revision or the next one can win, and an offer with a higher
+//    revision makes the call fail for all. The highest number has no next revision.
+// 3. If offers of this revision differ in content, the content of the largest number of offers
+//    wins. If two contents have the same number, the content of the lowest rank wins.
+// So no peer whose offer may be sent goes back to a lower revision.
 // REQUIRES: at least one offer; all are well-formed; no misfits.
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
 
 // Whether one of the offers is of this state.
 bool has_state(const std::vector<OfferOf>& offers, const AgreedState& state);
 
-// An election whose transfers a loss has interrupted, for the survivors among these offers, the
-// offers of the election. Perhaps no survivor has the whole state.
+// Continues an election after a loss has interrupted its transfers. `offers`: the offers of the
+// survivors in the new ballot. The elected state stays the same; sources and receivers are found
+// anew. Perhaps no survivor has the whole state.
 Election resumed(const Election& interrupted, const std::vector<OfferOf>& offers);
 
 // The plan for all sources and receivers. REQUIRES: not refused.
 protocol::SyncPlan plan_of(uint32_t number, const Election& election);
 
-// Whether the offer has entries that make sense, or a digest instead; and, if it is partial, can
-// only receive.
+// Whether the offer has sensible entries, or a digest instead of entries. A partial offer must be
+// receive-only.
 bool well_formed(const protocol::Offer& offer);
 
 }  // namespace pccl::master

@@ -1,5 +1,5 @@
-// resumption: the operator's request to continue a run from an older state than the last agreed one
-// (pccl master --resume-from). Pure: computes the journal entries for it.
+// resumption: the operator's request to continue a run from a state other than the last agreed one
+// (pccl master --resume-from). Pure: computes the journal entries for this request.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,8 @@ struct Resumption {
 // malformed.
 std::optional<Resumption> parse_resumption(const std::string& text);
 
-// The entries remove all members that the journal has for the group. `new_run_id`: for a run that
-// the journal does not know. kInvalidArgument if it is not clear which run is meant.
+// Returns entries that remove all members of the group and record the state. `new_run_id`: for a
+// run that the journal does not know. kInvalidArgument if it is not clear which run is meant.
 Result<std::vector<Entry>> resume_from(const Memory& memory, const Resumption& where,
                                        uint64_t new_run_id);
 

@@ -11,10 +11,10 @@ namespace pccl::master {
 std::vector<PeerId> StateLists::ask(const std::vector<OfferOf>& offers, bool all) {
   PCCL_ASSERT(asked_.empty());
   // The voter whose list counts for each digest. The digest is no cryptographic hash: a newcomer
-  // can make a list that has the digest of the members, but is not theirs.
+  // can make a different list with the same digest. So a trained voter is preferred.
   std::map<uint64_t, const OfferOf*> chosen;
   const auto preference = [](const OfferOf& one) {
-    return std::pair(one.trained, !one.offer->digest.has_value());  // a short list is here already
+    return std::pair(one.trained, !one.offer->digest.has_value());  // a short list is in the offer
   };
   for (const OfferOf& one : offers) {
     const OfferOf*& best = chosen[digest_of(*one.offer)];
@@ -29,7 +29,7 @@ std::vector<PeerId> StateLists::ask(const std::vector<OfferOf>& offers, bool all
     if (chosen[digest] != &one) continue;
     if (!one.offer->digest) {
       known_.try_emplace(digest, one.offer->entries);
-    } else if (!known_.contains(digest) && (differ || some_list)) {  // lists are compared
+    } else if (!known_.contains(digest) && (differ || some_list)) {  // for a comparison
       asked_[one.peer] = digest;
       peers.push_back(one.peer);
     }

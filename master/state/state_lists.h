@@ -1,7 +1,7 @@
 // StateLists: the entries of the shared states that the voters of one sync_shared_state offer, by
 // digest (PROTOCOL.md, section 5.3). A voter with many entries offers a digest only. If the digests
-// differ, one voter of each digest is asked for its list: a trained one if there is one. It belongs
-// to an Agreement, and is pure.
+// differ, one voter of each digest is asked for its list: a trained voter if there is one. It
+// belongs to an Agreement, and is pure.
 // Invariants:
 //   1. A list has its digest, and is sorted by key.
 //   2. No member is asked for a known list.
@@ -19,14 +19,15 @@ namespace pccl::master {
 
 class StateLists {
  public:
-  // The voters to ask, who are awaited from now on. `all`: also if all offer the same.
+  // Returns the voters to ask. Their lists are awaited from now on. `all`: voters are asked even if
+  // all offers have the same digest.
   std::vector<PeerId> ask(const std::vector<OfferOf>& offers, bool all);
   bool awaits(PeerId peer) const { return asked_.contains(peer); }
   std::set<PeerId> awaited() const;
   bool awaits_any() const { return !asked_.empty(); }
   // Why the list is not the one that the peer has offered; empty if it is. REQUIRES: awaits(peer).
   std::string take(PeerId peer, const protocol::EntryList& entries);
-  void add_to(std::vector<OfferOf>& offers) const;  // to those without a list, as far as known
+  void add_to(std::vector<OfferOf>& offers) const;  // adds known lists to offers with only a digest
   void forget();                                    // the call is over
 
   void check() const;  // asserts the invariants

@@ -24,8 +24,8 @@ std::vector<uint32_t> ExactRing::reached_from(double rate) const {
   return sources;
 }
 
-// For each set of members without the last one: a bit for each possible end of a path that begins
-// at the last one and visits exactly the set.
+// `ends[set]`, for each set of members without the last member: a bit for each possible end of a
+// path that begins at the last member and then visits exactly the set.
 bool ExactRing::exists(double rate) const {
   const std::vector<uint32_t> sources = reached_from(rate);
   const auto last = static_cast<uint32_t>(sources.size() - 1);
@@ -47,7 +47,8 @@ std::optional<Ring> ExactRing::shortest(double rate) const {
   const auto last = static_cast<uint32_t>(sources.size() - 1);
   const uint32_t all = (1u << last) - 1;
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  // By set and end: the shortest path, and the member before its end.
+  // By set and end: `length`: of the shortest path; `before`: the member before the end of this
+  // path.
   std::vector<double> length(size_t{all + 1} * last, kNone);
   std::vector<uint8_t> before(length.size());
   const auto at = [last](uint32_t set, uint32_t end) { return size_t{set} * last + end; };

@@ -1,5 +1,6 @@
-// ExactRing: the ring with the least sum of hops among those whose hops all have a given rate, by
-// dynamic programming over subsets (Held and Karp). Takes 2^(N-1) * N^2 steps.
+// ExactRing: finds the ring with the smallest sum of hops among all rings without a hop slower than
+// a given rate. It uses dynamic programming over subsets (Held and Karp), and takes 2^(N-1) * N^2
+// steps.
 // REQUIRES: 2 to kExactMax members.
 #pragma once
 
@@ -19,7 +20,7 @@ class ExactRing {
   std::optional<Ring> shortest(double rate) const;
 
  private:
-  std::vector<uint32_t> reached_from(double rate) const;  // by member: a bit for each source
+  std::vector<uint32_t> reached_from(double rate) const;  // by member: bits of its sources
 
   const Paths& paths_;
   std::vector<double> rates_;

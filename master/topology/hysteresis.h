@@ -1,13 +1,14 @@
 // Hysteresis: decides whether a group changes from its present plan to a faster one. A change costs
 // the group a pause, and rates are never exact. So a plan must be faster by a tenth. There are
 // exceptions:
-// - The first plan of a run must be faster by 3 %. The order of joining is arbitrary, so noise
-//   makes no plan worse than it on average.
+// - The first plan of a run must be faster by 3 %. The present plan is only the arbitrary order of
+//   joining. So a plan that noise makes seem faster is, on average, not worse.
 // - A plan must be faster by a fifth after a change that has turned out slower than predicted.
-// - Likewise if a plan of the same members was chosen before, when the rates of all paths were
-//   known. Nothing is new then but the noise. If each rate is wrong by up to a tenth either way,
-//   the better of two equal plans seems to take down to 0.9 / 1.1 = 0.82 of the time of the other:
-//   no such noise alone makes a group change.
+// - A plan must be faster by a fifth, too, if the group has decided before for the same members and
+//   a similar size, when the rates of all paths were known. Then only the noise is new. If each
+//   rate is wrong by up to a tenth in either direction, one of two equal plans can seem to take
+//   only 0.9 / 1.1 = 0.82 of the time of the other. So such noise alone does not make a group
+//   change.
 // Plain values.
 #pragma once
 
@@ -26,18 +27,19 @@ class Hysteresis {
   static constexpr double kMuchFaster = 0.80;    // likewise, in the two last cases
   static constexpr double kFirstFaster = 0.97;   // likewise, for the first plan
   static constexpr double kDisappointing = 1.2;  // of the predicted time
-  static constexpr int kOperations = 100;        // that should make up for the change
+  static constexpr int kOperations = 100;        // the time that they save has to exceed the pause
   static constexpr double kOtherSize = 2;        // sizes that differ by this factor are news
 
   // A choice holds for one subject; another subject is a new choice.
   struct Subject {
     std::vector<PeerId> members;  // in rank order
-    double bytes = 0;             // of the operations
-    bool all_known = false;       // the rates of all paths
+    double bytes = 0;             // size of the operations
+    bool all_known = false;       // whether the rates of all paths are known
   };
-  // Whether to change. Remembers the subject: the next question about it is a second one. `now`,
-  // `next`: predicted seconds of an operation with the present plan and with the new one, from the
-  // present measurements. `pause`: seconds that the change takes.
+  // Returns whether to change the plan. Remembers the subject, so that the next question about the
+  // same subject needs a larger gain. `now`, `next`: predicted seconds of an operation with the
+  // present plan and with the new one, from the present measurements. `pause`: seconds that the
+  // change takes.
   bool choose(const Subject& subject, double now, double next, double pause) {
     const bool worth_it = is_worth_it(subject, now, next, pause);
     if (worth_it) expected_ = next;

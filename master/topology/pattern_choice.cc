@@ -7,16 +7,16 @@
 namespace pccl::master::topology {
 namespace {
 
-constexpr double kBytes = 1 << 30;  // any number: from it follows the time of each byte
-constexpr double kBytesMax = 1e18;  // no tensor has as many
+constexpr double kBytes = 1 << 30;  // any number: its time gives the time of each byte
+constexpr double kBytesMax = 1e18;  // no tensor has so large a size
 
 }  // namespace
 
 std::optional<protocol::DirectSizes> direct_sizes(const Network& network, const Tour& ring,
                                                   const std::vector<uint16_t>& shares) {
   PCCL_ASSERT(shares.size() >= 2 && ring.size() == shares.size());
-  // The seconds that the direct pattern takes longer than the ring, if it is slower than predicted
-  // by the full factor.
+  // The seconds that the direct pattern takes more than the ring, if its real time is the predicted
+  // one times the full factor.
   const double factor = direct_excess(shares.size());
   const auto excess = [&](double bytes) {
     return factor * direct_seconds(network, shares, bytes) - ring_seconds(network, ring, bytes);

@@ -1,6 +1,7 @@
 // pattern_choice: which all-reduces are predicted to be faster in the direct pattern than around
-// the ring (pattern_time.h). Both times grow in proportion to the bytes, from the time of the hops.
-// So these all-reduces have one range of sizes, or there are none. Pure functions.
+// the ring (pattern_time.h). Each of the two times is the time of the hops plus a time in
+// proportion to the bytes. So the direct pattern is faster in one range of sizes, or never. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,12 @@
 
 namespace pccl::master::topology {
 
-// The direct pattern has to be predicted to be faster by this factor. The prediction knows no
-// losses: members that send to each other at once lose packets in shared queues, the more of them
-// there are, and a hop of a ring does not. Besides, the slowest of many measured hops seems slower
-// than it is. With 18 hosts that are alike, the direct pattern takes 1.5 to 2.5 times as long as
-// the ring. Among 4 hosts it gains up to 1.5 times.
+// The direct pattern is chosen only if it is predicted to be faster by this factor. The prediction
+// ignores lost packets: if all members send to each other at once, packets are lost in shared
+// queues, and more are lost with more members. A hop of a ring loses none this way. Besides, the
+// slowest of many measured hops seems slower than it is. With 18 equal hosts, the direct pattern
+// takes 1.5 to 2.5 times as long as the ring. With 4 hosts it is up to 1.5 times faster than the
+// ring.
 inline double direct_excess(size_t members) { return 1 + static_cast<double>(members - 1) / 10; }
 
 // The sizes at which the direct pattern is faster; nothing if there are none. REQUIRES: as for

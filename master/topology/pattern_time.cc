@@ -8,7 +8,8 @@
 namespace pccl::master::topology {
 namespace {
 
-// Seconds for these bytes, from each member to each other one, all at once.
+// Seconds that these loads take if all travel at the same time. `loads`: the bytes from each member
+// to every other member.
 double seconds_of(const Network& network, const CostTable& loads) {
   const auto members = static_cast<uint32_t>(network.paths.members());
   std::vector<double> out(members), in(members), across(network.trunks.size());

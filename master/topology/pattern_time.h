@@ -1,11 +1,11 @@
-// pattern_time: how long an all-reduce should take around a ring and in the direct pattern. The
-// pattern that is predicted to be faster is what matters, not the exact seconds.
+// pattern_time: predicts the time of an all-reduce around a ring and in the direct pattern. The
+// comparison of both patterns matters, not the exact seconds.
 // Pure functions and plain values.
 //
 // A large all-reduce is as slow as its busiest path, uplink or trunk. Around the ring, each hop
 // carries 2(N-1)/N of the tensor. In the direct pattern, the path from i to j carries the shares of
-// both. The hops of the last slice are added, 2(N-1) around the ring or two in the direct pattern,
-// and one hop for the message that all are done.
+// both. The hops of the last slice are added: 2(N-1) hops around the ring, or 2 hops in the direct
+// pattern. One more hop is added for the message that all are done.
 #pragma once
 
 #include <cstdint>

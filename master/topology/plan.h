@@ -10,8 +10,8 @@ namespace pccl::master::topology {
 
 struct Plan {
   std::vector<uint32_t> ring;      // begins with member 0
-  std::vector<uint16_t> shares;    // empty: all all-reduces go around the ring
-  protocol::DirectSizes direct{};  // if there are shares
+  std::vector<uint16_t> shares;    // empty: every all-reduce goes around the ring
+  protocol::DirectSizes direct{};  // the sizes that use the shares
   bool operator==(const Plan&) const = default;
 };
 

@@ -19,9 +19,9 @@ constexpr double kGiB = 1 << 30;
 struct PlanQuestion {
   Network network;
   protocol::PatternChoice pattern = protocol::PatternChoice::kAny;
-  std::vector<uint16_t> shares;  // that are wanted; empty: the fastest ones
+  std::vector<uint16_t> shares;  // the wanted shares; empty: the fastest ones
   bool may_be_direct = true;     // false: only the ring is considered
-  double bytes = kGiB;           // of the all-reduces that the ring is planned for
+  double bytes = kGiB;           // size of the all-reduces that the ring is planned for
   Effort effort;
 };
 
@@ -29,9 +29,9 @@ struct PlanQuestion {
 Plan fastest_plan(const PlanQuestion& question);
 // The predicted seconds of an all-reduce of `bytes`.
 double plan_seconds(const Network& network, const Plan& plan, double bytes);
-// To compare plans: the same, but a direct all-reduce is assumed to be slower than predicted, as
-// for the choice of the pattern (pattern_choice.h). Otherwise a group would change to the direct
-// pattern as soon as noise makes it the choice.
+// Like plan_seconds(), for the comparison of plans. A direct all-reduce is assumed to be slower
+// than predicted, by the factor direct_excess() (pattern_choice.h). Otherwise a group would change
+// to the direct pattern as soon as noise makes this pattern seem faster.
 double cautious_seconds(const Network& network, const Plan& plan, double bytes);
 
 }  // namespace pccl::master::topology

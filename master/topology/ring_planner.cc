@@ -23,7 +23,7 @@ class Best {
     least_ = needed;
     ring_ = std::move(ring);
   }
-  // Whether a ring of this rate and these hops would be better.
+  // Whether a ring with the slowest hop of `rate` and with this sum of hops would be better.
   bool beaten_by(const Ring& rate, double hop_seconds) const {
     return seconds({rate.order, rate.slowest, hop_seconds}, bytes_) < least_;
   }
@@ -36,7 +36,7 @@ class Best {
 };
 
 // A lower rate allows a ring with shorter hops. `fast` and `slow` are indices of rates whose best
-// rings are known; looks between them, unless nothing there could be better.
+// rings are known; searches the rates between them, unless no ring there can be better.
 void look_between(const ExactRing& exact, Best& best, size_t fast, const Ring& of_fast, size_t slow,
                   const Ring& of_slow) {
   if (slow - fast < 2 || of_fast.hop_seconds <= of_slow.hop_seconds) return;
@@ -66,7 +66,8 @@ Ring exact_ring(const Paths& paths, double bytes) {
 
 // ---- The bound ----------------------------------------------------------------------------------
 
-// Whether each member can be given a next one of its own (a perfect matching, by augmenting paths).
+// Whether hops of this rate or more give each member a next member of its own (a perfect matching,
+// by augmenting paths).
 bool has_assignment(const Paths& paths, double rate) {
   const auto members = static_cast<uint32_t>(paths.members());
   constexpr uint32_t kNone = UINT32_MAX;
@@ -90,7 +91,7 @@ bool has_assignment(const Paths& paths, double rate) {
   return true;
 }
 
-// Whether each member leads to all others.
+// Whether hops of this rate or more lead from each member to all others.
 bool is_connected(const Paths& paths, double rate) {
   const auto members = static_cast<uint32_t>(paths.members());
   for (const bool forwards : {true, false}) {
@@ -114,7 +115,7 @@ bool is_connected(const Paths& paths, double rate) {
   return true;
 }
 
-// The index of the first rate that may be the slowest of a ring.
+// The index of the highest rate that the slowest hop of a ring may have.
 size_t bound_of(const Paths& paths, const std::vector<double>& rates) {
   const auto first = std::partition_point(rates.begin(), rates.end(), [&](double rate) {
     return !is_connected(paths, rate) || !has_assignment(paths, rate);
@@ -148,8 +149,8 @@ Ring search(const Paths& paths, double rate, const Effort& effort, const Tour* s
   return ring_of(paths, tours.tour());
 }
 
-// A search that finds nothing proves nothing. So it goes down from the bound and up from the best
-// ring found, as long as the two are apart.
+// A search that finds no ring of a rate does not prove that there is none. So this bisects the
+// rates between the bound and the fastest ring found, until the two meet.
 Ring searched_ring(const Paths& paths, double bytes, const Effort& effort) {
   const std::vector<double> rates = rates_of(paths);
   const auto index = [&](double rate) {
@@ -175,7 +176,7 @@ Ring searched_ring(const Paths& paths, double bytes, const Effort& effort) {
   }
   ring = search(paths, fastest.slowest, effort, nullptr);
   best.take(ring);
-  // Shorter hops may be worth a slower one.
+  // A ring with shorter hops may be faster although its slowest hop has a lower rate.
   best.take(search(paths, 0, effort, nullptr));
   for (double share = 0.9; share > 0.3; share -= 0.2)
     best.take(search(paths, fastest.slowest * share, effort, nullptr));

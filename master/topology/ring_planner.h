@@ -1,13 +1,13 @@
 // ring_planner: the order of the ring with the fastest all-reduce.
 //
-// Each hop of a ring carries the same bytes, and all hops work at once. So the slowest one limits
-// the rate, and the last bytes still travel around the ring:
+// Each hop of a ring carries the same bytes, and all hops work at once. So the slowest hop limits
+// the rate. After that, the last bytes still travel around the ring:
 //
 //   seconds = f * bytes / (rate of the slowest hop) + f * (sum over the hops), f = 2 (N - 1) / N
 //
-// Up to kExactMax members the result is the best order there is. Beyond that it is the best one
-// that a local search has found (tour_search.h). Pure functions of their arguments: the same paths,
-// bytes and effort give the same order.
+// Up to kExactMax members the result is the best order there is. With more members it is the best
+// order that a local search has found (tour_search.h). Pure functions of their arguments: the same
+// paths, bytes and effort give the same order.
 #pragma once
 
 #include <cstddef>
@@ -49,9 +49,9 @@ double seconds(const Ring& ring, double bytes);
 // REQUIRES: one member or more.
 Ring fastest_ring(const Paths& paths, double bytes, const Effort& effort = {});
 
-// An upper bound for the slowest hop of any ring: the highest rate such that, with hops of this
-// rate or more, each member has a hop in and a hop out that fit together, and leads to each other
-// one. REQUIRES: two members or more.
+// An upper bound for the slowest hop of any ring: the highest rate for which the hops of this rate
+// or more give each member a next member of its own, and lead from each member to all others.
+// REQUIRES: two members or more.
 double slowest_hop_bound(const Paths& paths);
 
 }  // namespace pccl::master::topology

@@ -34,7 +34,7 @@ double busiest_of(const Network& network, const std::vector<uint16_t>& shares, u
   }
   for (const Network::Trunk& trunk : network.trunks) {
     if (!trunk.from[member] && !trunk.to[member]) continue;
-    // Each pair across it carries the shares of both.
+    // The path of each pair across the trunk carries the shares of both members.
     double senders = 0, receivers = 0, share_of_senders = 0, share_of_receivers = 0;
     for (uint32_t one = 0; one < members; ++one) {
       if (trunk.from[one]) ++senders, share_of_senders += shares[one];
@@ -46,7 +46,8 @@ double busiest_of(const Network& network, const std::vector<uint16_t>& shares, u
   return longest;
 }
 
-// Gives one unit after the other to the member whose busiest part takes least time with it.
+// Gives out the units one by one. Each goes to the member whose busiest path, uplink, downlink or
+// trunk takes the least time with it.
 std::vector<uint16_t> dealt_out(const Network& network) {
   std::vector<uint16_t> shares(network.paths.members());
   for (uint32_t unit = 0; unit < protocol::kSharesTotal; ++unit) {
@@ -56,7 +57,7 @@ std::vector<uint16_t> dealt_out(const Network& network) {
       ++shares[member];
       const double needed = busiest_of(network, shares, member);
       --shares[member];
-      // Between equals, the one that has less so far.
+      // If two members need the same time, the member with the smaller share gets the unit.
       if (needed < least || (needed == least && shares[member] < shares[best]))
         best = member, least = needed;
     }
@@ -97,7 +98,7 @@ std::vector<uint16_t> fastest_shares(const Network& network) {
   std::vector<uint16_t> equal = protocol::equal_shares(members);
   std::vector<uint16_t> best = dealt_out(network);
   if (members <= kMovedMax) improve(network, best);
-  // Equal shares are as good as any others that are not faster, and better known.
+  // Equal shares are preferred, unless the found shares are faster by more than 1 %.
   const bool faster = seconds_of(network, best) < 0.99 * seconds_of(network, equal);
   return faster ? best : equal;
 }

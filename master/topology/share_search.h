@@ -10,7 +10,7 @@
 
 namespace pccl::master::topology {
 
-// By member; their sum is protocol::kSharesTotal. REQUIRES: two members or more.
+// Returns the shares by member; their sum is protocol::kSharesTotal. REQUIRES: two members or more.
 std::vector<uint16_t> fastest_shares(const Network& network);
 
 }  // namespace pccl::master::topology

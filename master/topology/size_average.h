@@ -1,15 +1,16 @@
-// SizeAverage: the size of the all-reduces that a plan is made for: the mean over the bytes of the
-// last ones, not over the operations. A byte of a small all-reduce spends its time on hops, and one
-// of a large all-reduce on the slowest hop, so the bytes decide which plan is faster. Plain values.
+// SizeAverage: the size of all-reduces that a plan is made for. It is the mean size of the last
+// all-reduces, over their bytes, not over the operations. A small all-reduce spends its time on the
+// delays of the hops, and a large one on the rate of the slowest hop. So the sizes with the most
+// bytes decide which plan is faster. Plain values.
 #pragma once
 
 namespace pccl::master::topology {
 
 class SizeAverage {
  public:
-  // Until one is known: trainers reduce buckets and parameters of some tens of MiB at a time.
+  // Until a size is known: trainers reduce buckets and parameters of some tens of MiB at a time.
   static constexpr double kGuess = 64 << 20;
-  static constexpr double kMemory = 0.98;  // weight of the earlier ones, at each new one
+  static constexpr double kMemory = 0.98;  // factor of all earlier sizes, at each new one
 
   void note(double bytes) {
     bytes_ = kMemory * bytes_ + bytes;

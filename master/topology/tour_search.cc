@@ -84,8 +84,8 @@ void TourSearch::begin_random() {
   begin(std::move(tour));
 }
 
-// Joins paths by the cheapest hops of all, among each place's nearest ones, then joins the
-// remaining paths from the end of one to the nearest beginning of another.
+// Joins places to paths by the cheapest hops, if these lead to one of the nearest places. Then
+// joins the remaining paths: from the end of one path to the nearest beginning of another.
 void TourSearch::begin_greedy() {
   const auto places = static_cast<uint32_t>(costs_.places());
   constexpr uint32_t kNone = UINT32_MAX;
@@ -148,8 +148,9 @@ void TourSearch::improve() {
   }
 }
 
-// By how much the tour becomes shorter if the hops after a, b and c, which follow each other, are
-// replaced: a goes to the place after b, c to the place after a, and b to the place after c.
+// Returns by how much the tour becomes shorter if the hops after a, b and c are replaced. These
+// places follow each other in the tour: a goes to the place after b, c to the place after a, and b
+// to the place after c.
 double TourSearch::gain(uint32_t a, uint32_t b, uint32_t c) const {
   const uint32_t to_a = next(a), to_b = next(b), to_c = next(c);
   return costs_.at(a, to_a) + costs_.at(b, to_b) + costs_.at(c, to_c) - costs_.at(a, to_b) -
@@ -163,7 +164,7 @@ void TourSearch::consider(Exchange& best, uint32_t a, uint32_t b, uint32_t c) co
 
 TourSearch::Exchange TourSearch::best_exchange(uint32_t from) const {
   Exchange best;
-  // `from` keeps its place in the tour and gets a cheaper hop.
+  // The place `from` stays where it is in the tour, and gets a cheaper hop.
   const uint32_t a = from, to_a = next(a);
   const double hop = costs_.at(a, to_a);
   const auto size = static_cast<uint32_t>(tour_.size());
@@ -239,7 +240,7 @@ void TourSearch::kick(size_t times) {
     improve();
     if (length_ > length) set(before);
   }
-  length_ = costs_.length(tour_);  // without the roundings of the steps
+  length_ = costs_.length(tour_);  // without the rounding errors of the steps
 }
 
 void TourSearch::check() const {

@@ -1,11 +1,11 @@
 // TourSearch: a short tour through all places, for costs that differ by direction (the asymmetric
 // travelling salesman). It is a local search: it exchanges two neighbouring stretches of the tour
-// (Or-3opt) as long as this makes the tour shorter, then exchanges two random short stretches (a
-// kick), repairs the tour around them, and takes the kick back if the tour is longer than before.
-// It is pure and seeded: the same costs, seed and number of kicks give the same tour.
+// (Or-3opt) as long as this makes the tour shorter, then reverses the order of three random short
+// stretches (a kick), repairs the tour around them, and takes the kick back if the tour is longer
+// than before. It is pure and seeded: the same costs, seed and number of kicks give the same tour.
 // Invariants:
 // 1. tour_ has each place once, and place_[tour_[i]] is i.
-// 2. length_ is the length of tour_, and never grows between two calls of kick().
+// 2. length_ is the length of tour_, and kick() never makes it larger.
 // REQUIRES: 3 places or more; costs are finite.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace pccl::master::topology {
 
 using Tour = std::vector<uint32_t>;
 
-// The costs of the ways from each place to each other one.
+// The cost of the way from each place to every other place.
 class CostTable {
  public:
   explicit CostTable(size_t places) : places_(places), costs_(places * places) {}
@@ -33,7 +33,7 @@ class CostTable {
 
 class TourSearch {
  public:
-  static constexpr size_t kNeighbours = 12;      // looked at for each place, each way
+  static constexpr size_t kNeighbours = 12;      // considered for each place, in each direction
   static constexpr uint32_t kKickedPlaces = 50;  // maximum length of the part that one kick changes
 
   // `costs` must outlive it.
@@ -50,12 +50,12 @@ class TourSearch {
  private:
   struct Exchange {
     double gain = 0;
-    uint32_t first = 0, second = 0, third = 0;  // places: each begins a stretch after its hop
+    uint32_t first = 0, second = 0, third = 0;  // the hop after each of these places is replaced
   };
   uint32_t random(uint32_t below);
   uint32_t next(uint32_t place) const;
   uint32_t previous(uint32_t place) const;
-  // Places from `from` forwards to `to`.
+  // Number of hops forwards from the place `from` to the place `to`.
   uint32_t distance(uint32_t from, uint32_t to) const;
   void improve();
   Exchange best_exchange(uint32_t from) const;

@@ -97,8 +97,8 @@ Tournament::Priority Tournament::priority_of(const std::vector<Pair>& pairs) con
   return priority;
 }
 
-// The pairs of a round that had no turn in this call yet; none if all had one, or too few bytes are
-// left for the others.
+// The pairs of the next round that are due; none if all pairs had their first turn in this call, or
+// if too few bytes are left for the others.
 std::vector<Pair> Tournament::first_turns() const {
   std::vector<Pair> best;
   Priority best_priority;

@@ -15,14 +15,16 @@ namespace {
 
 using Side = std::vector<bool>;  // by member
 
-// The members of a side are nearer to each other, link by link, than to the others, by this factor.
+// The RTTs of the links that join the members of a side are smaller, by this factor, than the RTT
+// of each link to another member.
 constexpr double kApart = 2;
-// Maximum number of guessed trunks. Each costs time wherever a plan is rated, and few matter.
+// Maximum number of guessed trunks. Each costs time whenever the speed of a plan is predicted, and
+// few matter.
 constexpr size_t kTrunksMax = 4;
 
-// Joins the members by their links, the shortest first. A set of two or more that stays alone until
-// the links are much longer is a side. So is the rest. A single member is no side: its uplink is
-// known (Network::out, in).
+// Joins the members by their links, the shortest first. A set of two or more members is a side if
+// the next link that joins it to others is much longer than its own links. The other members are
+// the opposite side. A single member is no side: its uplink is known (Network::out, in).
 std::set<Side> sides_of(const CostTable& rtt) {
   const auto members = static_cast<uint32_t>(rtt.places());
   std::vector<std::tuple<double, uint32_t, uint32_t>> links;
@@ -33,7 +35,7 @@ std::set<Side> sides_of(const CostTable& rtt) {
   std::sort(links.begin(), links.end());
   std::vector<uint32_t> set(members);
   std::iota(set.begin(), set.end(), 0u);
-  std::vector<double> longest(members);  // of the links that have joined a set
+  std::vector<double> longest(members);  // by set: the longest link that has joined it
   std::set<Side> sides;
   const auto note = [&](uint32_t which, double next) {
     Side side(members);
@@ -55,7 +57,8 @@ std::set<Side> sides_of(const CostTable& rtt) {
   return sides;
 }
 
-// The most that probes have carried together from this side to the other; 0: none has crossed.
+// Adds the rates of all probes from this side to the other, round by round. Returns the highest
+// sum; 0: no probe has crossed.
 double most_across(const Side& from, const std::vector<Probed>& probes) {
   std::map<uint32_t, double> rates;
   double most = 0;

@@ -6,10 +6,10 @@
 //
 // The sides are guessed from the RTTs: a set of members that are near to each other, and far from
 // all others, may be at one end of a trunk. The assumed rate of the trunk is the highest sum of the
-// rates of its probes in one round. That is too little if no round has many pairs that cross. It is
-// still no less than the members of the smaller side could send if each of their paths, and their
-// uplinks, had the same rate: a round has as many crossing pairs as the mean, or more. So equal
-// hosts without a trunk never seem to have one. Pure functions.
+// rates of its probes in one round. It is too low if no round has many pairs that cross. But some
+// round has at least as many crossing pairs as the mean of all rounds. So if all paths and uplinks
+// have the same rate, the assumed rate is at least the rate at which all members of the smaller
+// side can send. Therefore equal hosts without a trunk never seem to have one. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct Probed {
 };
 
 // The trunks that would limit direct all-reduces with equal shares, the slowest first. A trunk that
-// would not is no use to a plan. `rtt`: of each pair, in any unit. REQUIRES: two members or more.
+// would not limit them has no effect on a plan. `rtt`: of each pair, in any unit. REQUIRES: two
+// members or more.
 std::vector<Network::Trunk> guessed_trunks(const Network& network, const CostTable& rtt,
                                            const std::vector<Probed>& probes);
 
