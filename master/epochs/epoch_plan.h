@@ -38,7 +38,7 @@ struct PlanBasis {
   const PresentEpoch& present;
   const Losses& losses;
 
-  // Whether all operations would continue in the next epoch, if this one had to end now.
+  // Whether all operations would continue in the next epoch, if the present epoch had to end now.
   bool continues() const;
   // Returns the start of an epoch with these members. `numbers`: a start that has only its epoch,
   // generation and `together`. `planned`: a plan, used if it is for these members; null: none.

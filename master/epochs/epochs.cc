@@ -225,7 +225,8 @@ void Epochs::advance_freezing() {
   present_.flush();
   for (const PeerId member : membership_.members())
     connections_.send(member, *present_.announced().freeze);
-  // Members that were recovered after a restart may have reported before this request.
+  // After a restart, a recovered member may have reported before this request. The log line names
+  // only the others.
   const std::vector<uint32_t> silent = silent_ranks();
   const std::string who = silent.empty() ? "nobody" : membership_.ranks_text(silent);
   context_.log(LogLevel::kInfo, "epoch " + text(present_.number()) + " ends, asking " + who);

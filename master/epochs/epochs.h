@@ -218,7 +218,7 @@ class Epochs {
   PresentEpoch& present_;
 
   Phase phase_ = Phase::kFounding;
-  Phase came_from_ = Phase::kFounding;  // the phase before
+  Phase came_from_ = Phase::kFounding;  // the previous phase
   bool change_ = false;
   bool syncs_ = false;
   std::vector<protocol::Settled> together_;  // the argument of change()

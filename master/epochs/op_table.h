@@ -1,5 +1,6 @@
 // OpTable: the operations of one epoch, and the progress of each member in them, as values.
-// Operations owns one and changes it by its rules; OperationWaits reads it. It is pure.
+// Operations owns a table and changes it by its own rules; OperationWaits reads the table. It is
+// pure.
 #pragma once
 
 #include <algorithm>

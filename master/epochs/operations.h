@@ -7,10 +7,10 @@
 // PresentEpoch owns it. It is pure. The table is in op_table.h. OperationWaits (operation_waits.h)
 // reads from it which members wait for others.
 // Invariants:
-// 1. An operation is settled once.
+// 1. An operation is settled at most once.
 // 2. A settled operation is remembered until all members have begun it, so that a late Begin is not
 //    taken for a new operation. Then it is forgotten.
-// 3. An operation is open only as long as some member whose Done counts is not done.
+// 3. While an operation is open, at least one member whose Done counts is not done.
 // 4. All counts (open operations, members that have begun or finished an operation) match the
 //    table.
 // 5. An abort proposal belongs to an operation of this epoch that some member is done with.

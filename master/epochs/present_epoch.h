@@ -58,7 +58,7 @@ class PresentEpoch {
     const bool reconfigured = announced_.start.generation != announced_.start.epoch;
     return epoch == number() || (reconfigured && epoch == announced_.previous.epoch);
   }
-  // The losses that ended the epoch before this one, with their reasons; empty if there were none.
+  // The losses that ended the previous epoch, with their reasons; empty if there were none.
   std::string last_losses() const {
     const auto& end = announced_.previous.end;
     return !end || end->lost.empty() ? "" : end->text;

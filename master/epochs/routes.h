@@ -37,7 +37,8 @@ std::optional<topology::Network> network_of(const Links& links, const std::vecto
 // path without a link has next to no rate.
 topology::Network guessed_network(const Links& links, const std::vector<PeerId>& members);
 
-// How doubtful the rates of paths are. Both arguments outlive it, and do not change meanwhile.
+// Doubts: computes how doubtful the rates of paths are. Both arguments must outlive it, and must
+// not change meanwhile.
 class Doubts {
  public:
   Doubts(const Links& links, const std::vector<PeerId>& members);

@@ -23,7 +23,6 @@
 
 namespace pccl::master {
 
-// Phases of a connection.
 enum class ConnectionPhase : uint8_t { kHandshaking, kWelcomed, kRegistered, kMember };
 const char* text(ConnectionPhase phase);
 
@@ -50,7 +49,8 @@ class Connections {
   ConnectionId of(PeerId peer) const;  // REQUIRES: connected
   bool empty() const { return open_.empty(); }
 
-  // A message was received. kProtocol if it is not allowed in this phase. REQUIRES: open.
+  // A message was received. kProtocol if it is not allowed in the phase of the connection.
+  // REQUIRES: open.
   Status check(ConnectionId id, const protocol::Message& message);
   // A Pong confirms that everything sent before its Ping was received. kProtocol if no such Ping
   // was sent.

@@ -32,8 +32,8 @@ struct LastCall {
 };
 
 // Whether the member has just given up its last call: it was in the call for longer than the time
-// that has passed since. Texts then name the call that it gave up. So two members that wait for
-// each other get the same reason, although one of them times out first.
+// since it gave up. Texts then name the call that it gave up. So two members that wait for each
+// other get the same reason, although one of them times out first.
 bool gave_up_lately(const LastCall& last, Instant now);
 
 // The last call of `peer`, as this Begin describes it.

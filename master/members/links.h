@@ -57,8 +57,8 @@ class Links {
   bool linked(PeerId a, PeerId b) const;
   // The RTT in microseconds, as measured when the link was made; 0: unknown.
   uint32_t rtt(PeerId a, PeerId b) const;
-  // The peer `from` reports the rates of its links. kProtocol if a rate is 0, or belongs to a link
-  // to itself.
+  // The peer `from` reports the rates of its links. kProtocol if a rate is 0, or is about a link of
+  // this peer to itself.
   Status measured(PeerId from, const protocol::LinkRates& rates);
   // The result of a probe in one direction. Probes of the same round ran at the same time.
   struct Probe {

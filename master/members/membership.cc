@@ -12,8 +12,8 @@ namespace pccl::master {
 namespace {
 
 // If a link between two members is down for this number of ticks, one of the two is lost. A link on
-// which nothing is received is down after half the peer timeout. The other half is for making it
-// again.
+// which nothing is received is down after half the peer timeout. The other half is for making the
+// link again.
 constexpr int kLinkDownTicks = 10;
 // A process that ends closes its links together with its connection to the master. So a link that
 // has been down for this number of ticks or more went down for a different reason.
@@ -325,8 +325,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     lost.push_back({id, "its connection to the master broke and it did not come back within " +
                             text(peer_timeout)});
   }
-  // A peer that is held up, for example by a SIGSTOP, cannot make a link again. So the
-  // ticks of this time do not count for its links.
+  // A peer that is held up, for example by a SIGSTOP, cannot make a link again. So the ticks of this
+  // time do not count for its links.
   links.tick([&](PeerId a, PeerId b) { return lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;

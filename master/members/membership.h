@@ -70,7 +70,7 @@ class Membership {
   // `warned`: a warning about its missing connection was logged. So its return will be logged, too.
   void set_connected(PeerId peer, bool connected, bool warned = false);
   // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
-  // kMembersMax gone peers are remembered: returns the one that is forgotten now, if any.
+  // kMembersMax gone peers are remembered: returns the peer that is forgotten now, if there is one.
   std::optional<PeerId> remove(PeerId peer, const std::string& why);
   // Sets the members of the next epoch, in rank order. REQUIRES: all registered.
   void admit(std::vector<PeerId> members, Instant now = {});
@@ -107,7 +107,7 @@ class Membership {
   void raise(const std::vector<PeerId>& peers, protocol::Standing to);
   // The peer that wished this rank and is not a member, if any.
   std::optional<PeerId> wished_by(int32_t rank) const;
-  // Why a peer is gone, if it is still remembered.
+  // A peer that is gone, and why. Only the last ones are remembered.
   struct Gone {
     PeerId peer;
     std::string why;

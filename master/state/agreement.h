@@ -105,7 +105,7 @@ class Agreement {
   std::optional<protocol::SyncPlan> plan_;
   std::set<PeerId> fetching_;
   std::optional<Election> election_;     // while members fetch
-  std::optional<Election> interrupted_;  // of the call that continues
+  std::optional<Election> interrupted_;  // by a loss; its call continues
 };
 
 }  // namespace pccl::master

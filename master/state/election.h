@@ -37,7 +37,7 @@ struct OfferOf {
 uint64_t digest_of(const protocol::Offer& offer);
 
 struct Election {
-  std::string refusal;  // why nothing can be agreed on, for all voters; empty: agreed
+  std::string refusal;  // for all voters: why no state can be agreed on; empty: agreed
   AgreedState agreed;
   protocol::EntryList entries;  // layout and hashes of the elected state
   std::vector<uint32_t> keys;   // indices of `entries` that some receiver lacks, ascending

@@ -3,7 +3,7 @@
 // differ, one voter of each digest is asked for its list: a trained voter if there is one. It
 // belongs to an Agreement, and is pure.
 // Invariants:
-//   1. A list has its digest, and is sorted by key.
+//   1. A known list has the digest under which it is stored, and is sorted by key.
 //   2. No member is asked for a known list.
 #pragma once
 
@@ -33,7 +33,7 @@ class StateLists {
   void check() const;  // asserts the invariants
 
  private:
-  std::map<PeerId, uint64_t> asked_;  // for the list with this digest
+  std::map<PeerId, uint64_t> asked_;  // the voters, and the digests of their lists
   std::map<uint64_t, protocol::EntryList> known_;
 };
 

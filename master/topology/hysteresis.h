@@ -23,12 +23,14 @@ namespace pccl::master::topology {
 
 class Hysteresis {
  public:
-  static constexpr double kFaster = 0.90;        // of the present time
-  static constexpr double kMuchFaster = 0.80;    // likewise, in the two last cases
-  static constexpr double kFirstFaster = 0.97;   // likewise, for the first plan
-  static constexpr double kDisappointing = 1.2;  // of the predicted time
-  static constexpr int kOperations = 100;        // the time that they save has to exceed the pause
-  static constexpr double kOtherSize = 2;        // sizes that differ by this factor are news
+  static constexpr double kFaster = 0.90;  // limit of the new time, as a part of the present time
+  static constexpr double kMuchFaster = 0.80;   // likewise, in the two last cases
+  static constexpr double kFirstFaster = 0.97;  // likewise, for the first plan
+  static constexpr double kDisappointing =
+      1.2;  // a change that takes more of the predicted time is slower
+  static constexpr int kOperations = 100;  // the time that they save has to exceed the pause
+  static constexpr double kOtherSize =
+      2;  // sizes that differ by this factor are different subjects
 
   // A choice holds for one subject; another subject is a new choice.
   struct Subject {

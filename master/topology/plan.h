@@ -1,4 +1,4 @@
-// Plan: how large all-reduces are to travel in a group. planner.h finds it. Plain values.
+// Plan: the way in which large all-reduces travel in a group. planner.h finds it. Plain values.
 #pragma once
 
 #include <cstdint>

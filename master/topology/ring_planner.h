@@ -41,7 +41,7 @@ struct Ring {
 
 constexpr size_t kExactMax = 16;
 
-// The rates of all hops, the largest first, each once.
+// The different rates of all hops, the highest first.
 std::vector<double> rates_of(const Paths& paths);
 Ring ring_of(const Paths& paths, Tour order);
 // The predicted time of an all-reduce of `bytes` bytes.

@@ -190,8 +190,8 @@ TourSearch::Exchange TourSearch::best_exchange(uint32_t from) const {
   return best;
 }
 
-// Two stretches that follow each other change places. The rest of the tour is a third stretch: to
-// exchange any two of the three gives the same tour, so the longest one stays.
+// Exchanges two stretches that follow each other. The rest of the tour is a third stretch. The
+// exchange of any two of the three gives the same tour, so the longest stretch stays where it is.
 void TourSearch::exchange(uint32_t a, uint32_t b, uint32_t c) {
   length_ -= gain(a, b, c);
   const auto size = static_cast<uint32_t>(tour_.size());

@@ -1,8 +1,8 @@
-// trunk_guess: the shared paths that limit the members, guessed from the rates of simultaneous
-// probes. A trunk, such as an ocean cable or the uplink of a site, is shared by all pairs of
-// members on its two sides. A probe of one pair alone does not show it. But the probes of one round
-// of the tournament run together, and the sum of the rates that cross from one side to the other
-// shows it.
+// trunk_guess: guesses, from the rates of simultaneous probes, which shared paths limit the
+// members. A trunk, such as an ocean cable or the uplink of a site, is shared by all pairs of
+// members on its two sides. A probe of one pair alone does not show the trunk. But the probes of
+// one round of the tournament run together, and the sum of the rates that cross from one side to
+// the other shows the rate of the trunk.
 //
 // The sides are guessed from the RTTs: a set of members that are near to each other, and far from
 // all others, may be at one end of a trunk. The assumed rate of the trunk is the highest sum of the
