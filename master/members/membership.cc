@@ -325,8 +325,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     lost.push_back({id, "its connection to the master broke and it did not come back within " +
                             text(peer_timeout)});
   }
-  // A peer that is held up, for example by a SIGSTOP, cannot make a link again. So the ticks of this
-  // time do not count for its links.
+  // A peer that is held up, for example by a SIGSTOP, cannot make a link again. So the ticks of
+  // this time do not count for its links.
   links.tick([&](PeerId a, PeerId b) { return lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;
