@@ -31,7 +31,7 @@ std::string variable_of(const std::string& name) {
   return variable;
 }
 
-// The first time that is out of bounds: its name, and a text with its bounds. Empty if there is none.
+// The first time out of bounds: its name, and a text with its bounds. Empty if there is none.
 std::pair<std::string, std::string> out_of_bounds(const GivenSettings& given) {
   std::pair<std::string, std::string> found;
   const RunSettings run;
