@@ -439,8 +439,9 @@ struct ProbeReport {
 // Master -> voters of a shared-state sync, if some are stale: the members that have the elected
 // state, and the members that lack entries of it. Each receiver gets the pieces of `keys` that it
 // lacks from the sources and from other receivers, and answers with Fetched. All get the Answer
-// when the last receiver has fetched. Without sources, all that had the whole state are lost
-// (`gone` names them), and the receivers have pieces of it from before the loss.
+// when the last receiver has fetched. `gone` names the members that were lost during the transfers.
+// Without sources, all that had the whole state are among them, and the receivers have pieces of it
+// from before the loss.
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;

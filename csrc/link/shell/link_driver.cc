@@ -305,7 +305,7 @@ void LinkDriver::perform(const LaneUp& up) {
   link.lanes.push_back(up.lane);
   carry(link, lane, up);
   lane.join(user_, up.peer, up.same_machine);
-  if (up.further && link.monitor) user_.set_inactive(up.peer, link.monitor->inactive());
+  if (up.further && up.wan && link.monitor) user_.set_inactive(up.peer, link.monitor->inactive());
 }
 
 void LinkDriver::perform(const LinkDown& down) {

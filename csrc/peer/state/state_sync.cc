@@ -236,7 +236,7 @@ void StateSync::ask_for_manifest() {
 void StateSync::ask_for_news() {
   for (const PeerId peer : plan_->receivers) {
     if (peer == membership_.self() || swarm_.excluded(peer)) continue;
-    if (!asked_for_news_.try_emplace(peer, true).second) continue;
+    if (!asked_for_news_.insert(peer).second) continue;
     request(peer, kHave);
   }
 }

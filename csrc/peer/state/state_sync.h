@@ -21,6 +21,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -163,7 +164,7 @@ class StateSync {
   bool manifest_here_ = false;
   std::optional<std::vector<PeerId>> asked_for_manifest_;
   // The receivers that this peer has asked for their pieces.
-  std::map<PeerId, bool> asked_for_news_;
+  std::set<PeerId> asked_for_news_;
   // The parts that arrived before the manifest. They are checked when it is here.
   std::vector<std::pair<OpKey, Running>> unchecked_;
   std::vector<PieceRequested> waiting_;
