@@ -1,12 +1,13 @@
 // assert: PCCL_ASSERT prints a condition that does not hold and ends the process. It is for bugs in
 // pccl only, never for input from a network or a caller. It is always on, also in cores and codecs.
-// PCCL_DCHECK is for hot loops: it is on unless NDEBUG is defined. Any thread may use them.
+// PCCL_DCHECK is for hot loops: it is on unless NDEBUG is defined. Any thread may use both macros.
 #pragma once
 
 namespace pccl {
 
-// Called after the condition is printed and before the process ends: it prints how to repeat the
-// failure. Null: nothing more is known. A simulator sets it. A shipped process does not.
+// assertion_failed() calls this function after it has printed the condition and before it ends the
+// process. The function prints how to repeat the failure. A simulator sets it. In a shipped process
+// it is null, and nothing more is printed.
 inline void (*on_assertion_failed)() = nullptr;
 
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);

@@ -22,7 +22,7 @@ struct Instant {
   friend Duration operator-(Instant to, Instant from) { return to.since_start - from.since_start; }
 };
 
-// The steady clock of this machine. For shells only.
+// Reads the steady clock of this machine. Only shells call it.
 inline Instant monotonic_now() {
   return {
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch())};
@@ -32,7 +32,7 @@ inline double to_seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// "10 s", "2.5 s", "250 ms": for messages.
+// Returns the duration as a text for messages: "250 ms", "2.5 s", "12 min".
 std::string text(Duration duration);
 
 }  // namespace pccl

@@ -8,9 +8,9 @@ namespace pccl {
 
 enum class Code : uint8_t {
   kOk = 0,
-  kPeerLost = 1,     // PeerLostError: a member of the group was lost
-  kTooFewPeers = 2,  // TooFewPeersError: fewer than min_peers for longer than the group's timeout
-  kMembershipChanged = 3,  // MembershipChangedError: ended by a joint update_topology
+  kPeerLost = 1,           // PeerLostError: a member of the group was lost
+  kTooFewPeers = 2,        // TooFewPeersError: fewer than min_peers members until a timeout
+  kMembershipChanged = 3,  // MembershipChangedError: update_topology ended the operation
   kMismatch = 4,  // CollectiveMismatchError: ranks called different operations under one number
   kOperationTimeout = 5,  // OperationTimeoutError
   kInvalidState = 6,      // InvalidStateError: a call that the present state does not allow

@@ -8,9 +8,11 @@
 namespace pccl {
 namespace {
 
-// Longer than the short tasks of the system on a core, shorter than the time slice of a thread.
+// A thread that waits longer than this for a core has to share the core. The limit is longer than
+// the short tasks of the system on a core, and shorter than the time slice of a thread.
 constexpr Duration kWaitedMax = std::chrono::microseconds(300);
-// The longest time between two calls of waited(). After a longer time the thread may have slept.
+// If more time than this passes between two calls of waited(), the second call returns false: the
+// thread may have slept meanwhile.
 constexpr Duration kLooksApartMax = std::chrono::milliseconds(10);
 constexpr int kManyCores = 8;
 

@@ -1,10 +1,10 @@
-// dtype: DType and ReduceOp, the element type of a tensor and the operation of a reduction, without
-// torch. Plain values. Their numbers are sent over the network: never renumber one, add new ones at
-// the end.
+// dtype: DType is the element type of a tensor, and ReduceOp is the operation of a reduction.
+// Neither needs torch. Plain values. Their numbers are sent over the network: never change a
+// number, and add new ones at the end.
 //
-// kBool is one byte per element, true if it is not zero. Its reductions give 0 or 1 and cannot
-// overflow: SUM, MAX and BOR mean "any"; PRODUCT, MIN and BAND mean "all"; BXOR means "an odd
-// number of".
+// kBool is one byte per element, and true if the byte is not zero. Its reductions give 0 or 1 and
+// cannot overflow. SUM, MAX and BOR mean "any is true"; PRODUCT, MIN and BAND mean "all are true";
+// BXOR means "an odd number of them is true".
 //
 // kBytes stands for every type that can be moved but not reduced (float8, complex, ...). Its
 // elements are single bytes.
@@ -45,7 +45,7 @@ enum class ReduceOp : uint8_t {
 };
 inline constexpr uint8_t kReduceOpCount = 8;  // a number from the network must be below this
 
-// REQUIRES: `dtype` is one of the list above. This holds for all three functions.
+// REQUIRES, of all three functions: `dtype` is in the list above.
 size_t element_bytes(DType dtype);
 bool is_floating(DType dtype);
 bool is_quantizable(DType dtype);  // float32, float16 and bfloat16 (WireFormat)
@@ -53,7 +53,8 @@ bool is_quantizable(DType dtype);  // float32, float16 and bfloat16 (WireFormat)
 // The name in torch, such as "float32"; "bytes" for kBytes; "unknown" for a number that is not in
 // the list.
 const char* text(DType dtype);
-// The name in torch, such as "SUM" for ReduceOp.SUM; "unknown" likewise.
+// The name in torch, such as "SUM" for ReduceOp.SUM; "unknown" for a number that is not in the
+// list.
 const char* text(ReduceOp op);
 
 }  // namespace pccl

@@ -25,11 +25,12 @@ std::optional<in6_addr> v6_of(const std::string& host) {
 }
 
 bool is_in(uint32_t address, uint32_t network, int bits) {
-  PCCL_ASSERT(bits > 0 && bits < 32 && network << bits == 0);  // a network has no bits of a host
+  PCCL_ASSERT(bits > 0 && bits < 32 && network << bits == 0);  // the bits of the host are 0
   return (address ^ network) >> (32 - bits) == 0;
 }
 
-// 64:ff9b::/96 (RFC 6052): a router turns it into an IPv4 address, which may be any.
+// Whether the address is in 64:ff9b::/96 (RFC 6052). A router translates it to an IPv4 address,
+// which may be of any kind.
 bool is_nat64(const in6_addr& address) {
   constexpr uint8_t kPrefix[12] = {0x00, 0x64, 0xff, 0x9b};
   return std::equal(std::begin(kPrefix), std::end(kPrefix), address.s6_addr);

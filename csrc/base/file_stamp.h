@@ -1,5 +1,5 @@
-// FileStamp distinguishes the contents of a file without reading it, so that a file can be checked
-// often. A change of its mode gives it another stamp, too: it may be readable now.
+// FileStamp shows whether a file has changed, without reading it, so that the file can be checked
+// often. A change of the file's mode changes the stamp, too: the file may be readable now.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,13 @@ namespace pccl {
 struct FileStamp {
   uint64_t inode = 0, size = 0;
   uint32_t mode = 0;
-  // Times of the last change of the content, and of the last change of anything, in nanoseconds.
+  // `modified`: when the content last changed. `changed`: when the content or the attributes last
+  // changed. Both in nanoseconds.
   int64_t modified = 0, changed = 0;
   bool operator==(const FileStamp&) const = default;
 
-  // Follows links. A file that cannot be looked at has the default stamp.
+  // Returns the stamp of the file at `path`, after following links. Returns the default stamp if
+  // the system cannot find the file.
   static FileStamp of(const std::string& path);
 };
 

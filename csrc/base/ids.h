@@ -11,23 +11,24 @@
 
 namespace pccl {
 
-// One process of one run. The master assigns it and never reuses it: (master incarnation << 32) |
-// counter. 0: no process.
+// Names one process of one run. The master assigns the number and never reuses it: (master
+// incarnation << 32) | counter. 0: no process.
 struct PeerId {
   uint64_t value = 0;
   friend auto operator<=>(const PeerId&, const PeerId&) = default;
   explicit operator bool() const { return value != 0; }
 };
 
-// A fixed member list of a peer group: (master incarnation << 32) | counter, never reused. 0: no
-// epoch.
+// Names a fixed list of members of a peer group. The number is never reused: (master incarnation <<
+// 32) | counter. 0: no epoch.
 struct Epoch {
   uint64_t value = 0;
   friend auto operator<=>(const Epoch&, const Epoch&) = default;
   explicit operator bool() const { return value != 0; }
 };
 
-// A peer group of a run. The application chooses the number, for instance the local rank of a GPU.
+// Names a peer group of a run. The application chooses the number, for instance the local rank of a
+// GPU.
 struct GroupId {
   uint32_t value = 0;
   friend auto operator<=>(const GroupId&, const GroupId&) = default;
@@ -39,8 +40,8 @@ struct TagId {
   friend auto operator<=>(const TagId&, const TagId&) = default;
 };
 
-// An operation of one generation: the n-th call under a tag. An OpKey has no generation of its own:
-// it is always sent with an epoch, and that belongs to one generation.
+// Names an operation of one generation: the n-th call under a tag. An OpKey does not contain the
+// generation. It is always sent with an epoch, and each epoch belongs to one generation.
 struct OpKey {
   TagId tag;
   uint32_t sequence = 0;

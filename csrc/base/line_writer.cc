@@ -31,19 +31,20 @@ size_t write_some(int fd, std::string_view text) {
   return static_cast<size_t>(std::max<ssize_t>(written, 0));
 }
 
-// Whether poll() finds that `fd` takes bytes, or is broken, in this time. -1: no limit.
+// Waits until `fd` accepts bytes or is broken, and returns true. Returns false after
+// `milliseconds`. -1: waits without a limit.
 bool is_writable(int fd, int milliseconds) {
   pollfd asked{fd, POLLOUT, 0};
   return poll(&asked, 1, milliseconds) > 0;
 }
 
-// Writes all bytes, or up to an error.
+// Writes all bytes, or stops at an error.
 void write_line(int fd, std::string_view line) {
   while (!line.empty()) {
     const size_t written = write_some(fd, line);
     line.remove_prefix(written);
     if (written > 0) continue;
-    // Others may have made the descriptor non-blocking.
+    // Another program that shares the descriptor may have made it non-blocking.
     if (errno != EAGAIN || !is_writable(fd, -1)) return;
   }
 }
@@ -66,7 +67,7 @@ struct LineWriter::Queue {
   Mutex mutex;
   Condition pushed, written;
   std::deque<std::string> lines PCCL_GUARDED_BY(mutex);
-  // Size of the queued lines and of the line in the writer.
+  // Bytes of the queued lines and of the line that the thread is writing.
   size_t bytes PCCL_GUARDED_BY(mutex) = 0;
   uint64_t dropped PCCL_GUARDED_BY(mutex) = 0;
   bool writing PCCL_GUARDED_BY(mutex) = false;
@@ -93,7 +94,8 @@ void LineWriter::Queue::run() {
 }
 
 LineWriter::LineWriter(int fd, Report report) : queue_(std::make_shared<Queue>(fd, report)) {
-  sigset_t all, before;  // no handler of the application runs on this thread
+  // Signals are blocked so that no signal handler of the application runs on the new thread.
+  sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   queue_->has_thread = true;
@@ -137,7 +139,8 @@ bool LineWriter::flush(Duration limit) {
   return true;
 }
 
-// A pipe that poll() calls writable takes PIPE_BUF bytes at once.
+// Writes at most PIPE_BUF bytes in each call: a pipe that poll() reports as writable accepts this
+// number without blocking.
 void write_before(Instant deadline, int fd, std::string_view text) {
   while (!text.empty()) {
     const auto left =

@@ -26,17 +26,19 @@ constexpr Duration kEndMax = std::chrono::seconds(1);
 
 // Never destroyed, because other threads and destructors may log until the process is gone.
 std::atomic<LineWriter*> g_writer{nullptr};
-std::atomic<LineWriter*> g_writer_of_parent{nullptr};  // only so that it does not count as a leak
-std::atomic<Duration> g_end_left{kEndMax};             // how long end_log() may still wait
+std::atomic<LineWriter*> g_writer_of_parent{nullptr};  // so that leak checkers still find it
+std::atomic<Duration> g_end_left{kEndMax};             // the time that end_log() may still wait
 
-// The child does not have the thread, and the state of the mutex is unknown.
+// In a forked child: the child does not have the thread, and the state of the mutex is unknown. So
+// the child will make a writer of its own.
 void forget_in_child() {
   LineWriter* const before = g_writer.exchange(nullptr);
   if (before != nullptr) g_writer_of_parent = before;
   g_end_left = kEndMax;
 }
 
-// As early as possible, so that exit() calls end_log() as late as possible.
+// Registered as early as possible: exit() calls the last registered function first, so it calls
+// end_log() late.
 [[maybe_unused]] const int kWatched =
     pthread_atfork(nullptr, nullptr, forget_in_child) + std::atexit(end_log);
 

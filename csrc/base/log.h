@@ -3,8 +3,9 @@
 // Any thread may call it. A thread of the log writes the lines (LineWriter), so no caller waits for
 // the reader of stderr. Each line is written whole. Text from outside cannot forge a line:
 // unprintable characters (text.h) are escaped. Cores do not log: they emit a Log effect.
-// A forked child has a thread of its own, and does not write the lines that waited in its parent.
-// A warning about the start of a state is followed by a warning about its end.
+// A forked child starts a log thread of its own. It does not write the lines that waited in its
+// parent.
+// If a warning reports that a condition has begun, a later warning reports its end.
 #pragma once
 
 #include <string>
@@ -21,7 +22,7 @@ enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 // (ISO 8601), so that the lines of machines in several time zones can be merged.
 void log(LogLevel level, std::string_view message);
 
-// Writes a warning. LogContext does the same, with the words of its subject.
+// Writes a warning. A function can take it as its default `warn`.
 void log_warning(const std::string& message);
 
 // Sets the level by its name, from the environment or a command line. Returns false, and changes
@@ -31,12 +32,12 @@ bool set_log_level(std::string_view name);
 // Waits until all lines are written, but no longer than `limit`. Returns whether they are.
 bool flush_log(Duration limit);
 
-// The same at the end of a process, for at most a second in all calls together. exit() calls it,
-// and a process that ends otherwise should.
+// The same as flush_log(), at the end of a process. All calls together wait for at most one second.
+// exit() calls it. A process that ends in another way should call it, so that no line is lost.
 void end_log();
 
-// Writes the last line of a process that aborts next, after the lines that wait, within that
-// second. `line` ends in '\n'.
+// Writes `line`, the last line of a process that aborts next. The lines that wait are written
+// first. All this takes at most the second of end_log(). `line` ends in '\n'.
 void log_last(std::string_view line);
 
 // LogContext: the first words of all lines about one subject, such as the run and the rank of a
@@ -44,7 +45,8 @@ void log_last(std::string_view line);
 // it.
 class LogContext {
  public:
-  void set(std::string about);  // "run "demo", rank 3"; empty: the lines begin with their message
+  // `about` is, for example: run "demo", rank 3. Empty: the lines begin with their message.
+  void set(std::string about);
   void log(LogLevel level, std::string_view message) const;
 
  private:

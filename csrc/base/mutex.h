@@ -1,8 +1,8 @@
-// mutex: std::mutex, its lock and its condition variable with annotations, so that clang checks at
-// compile time (-Wthread-safety, in `make lint`) that guarded members are used with their lock.
-// Write PCCL_GUARDED_BY(mutex_) behind a member, and PCCL_REQUIRES(mutex_) behind a function that
-// its caller calls with the lock. The analysis does not see into a lambda: wait for a condition in
-// a loop, not with a predicate.
+// mutex: std::mutex, its lock and its condition variable with annotations. With these annotations
+// clang checks at compile time (-Wthread-safety, in `make lint`) that a guarded member is used only
+// while its lock is held. Write PCCL_GUARDED_BY(mutex_) behind a member, and PCCL_REQUIRES(mutex_)
+// behind a function whose caller must hold the lock. The analysis does not see into a lambda: wait
+// for a condition in a loop, not with a predicate.
 #pragma once
 
 #include <chrono>
@@ -55,7 +55,7 @@ class PCCL_SCOPED_CAPABILITY Lock {
 
 class Condition {
  public:
-  // Both may return early: call them in a loop that checks the condition.
+  // wait() and wait_until() may return early: call them in a loop that checks the condition.
   void wait(Lock& lock) { condition_.wait(lock.lock_); }
   // Returns false at the deadline.
   bool wait_until(Lock& lock, Instant deadline) {
@@ -69,7 +69,7 @@ class Condition {
   std::condition_variable condition_;
 };
 
-// Many threads may share it, or one has it alone.
+// Many threads may hold it at the same time by SharedLock, or one thread alone by ExclusiveLock.
 class PCCL_CAPABILITY("mutex") SharedMutex {
  private:
   friend class ExclusiveLock;

@@ -10,8 +10,8 @@ namespace pccl {
 
 inline constexpr size_t kHugePageBytes = 2u << 20;
 
-// Returns `bytes` zero bytes that start at a huge page; null if the system does not have as many.
-// REQUIRES: `bytes` is a multiple of kHugePageBytes, above 0.
+// Returns `bytes` zero bytes that start at a huge page. Returns null if the system has too little
+// memory. REQUIRES: `bytes` is a multiple of kHugePageBytes, above 0.
 std::byte* map_pages(size_t bytes);
 // Has the same effect as a write to each page, but changes no byte. Does nothing on a system older
 // than Linux 5.14.

@@ -7,16 +7,18 @@
 
 namespace pccl {
 
-// All zero if the system knows nothing, or nothing yet.
+// All values are 0 if the system has measured nothing.
 struct PathInfo {
   Duration smoothed{0}, least{0};  // smoothed RTT and minimum RTT
-  // Segments with data since the connection opened: sent, retransmitted, and arrived according to
-  // the acknowledgements. These counters wrap around.
+  // The numbers of segments with data since the connection opened. `segments`: sent.
+  // `segments_again`: sent again. `segments_arrived`: acknowledged by the other end. The counters
+  // wrap around.
   uint32_t segments = 0, segments_again = 0, segments_arrived = 0;
   uint32_t segment_bytes = 0;  // bytes of a full segment
   uint64_t window = 0;         // bytes that congestion control allows to be in flight
-  // `busy`: the time since the connection opened with bytes on the way. `held`: the part of `busy`
-  // with a full send buffer that was all in flight, so that the size of the buffer was the limit.
+  // Both count time since the connection opened. `busy`: the time in which some sent byte was not
+  // acknowledged. `held`: the part of `busy` in which the send buffer was full and all its bytes
+  // were in flight. Then the size of the buffer limited the rate.
   Duration busy{0}, held{0};
 };
 

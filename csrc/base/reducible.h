@@ -8,14 +8,15 @@
 
 namespace pccl {
 
-// Whether `op` can reduce elements of `dtype`. Integers allow all operations, bool allows all but
-// AVG, floats allow all but the bitwise ones, kBytes allows none. Otherwise kInvalidArgument; the
-// message names both and the allowed ones.
+// Returns kOk if `op` can reduce elements of `dtype`. Integers allow all operations, bool allows
+// all but AVG, floats allow all but the bitwise ones, and kBytes allows none. Otherwise returns
+// kInvalidArgument with a message that names `op`, `dtype` and the alternatives.
 Status check_reducible(DType dtype, ReduceOp op);
 
-// Whether a reduction of this type can travel in this format: a sum or an average of float32,
-// float16 or bfloat16, and a format that WireFormat allows. A reduction that is not quantized
-// is always allowed. Otherwise kInvalidArgument; the message names the allowed ones.
+// Returns kOk if elements can travel in `format`. A format that does not quantize fits every
+// reduction. Any other format must be one that WireFormat allows, `op` must be a sum or an average,
+// and `dtype` must be float32, float16 or bfloat16. Otherwise returns kInvalidArgument with a
+// message that names the allowed values.
 Status check_quantizable(const WireFormat& format, DType dtype, ReduceOp op);
 
 }  // namespace pccl

@@ -1,7 +1,8 @@
-// Reusable: an object that is lent to one user at a time, and made again only if the last user
-// still has it. The lending thread sees all that the last user did with the object, on any thread.
-// The count of a shared_ptr does not give that: reading the count orders nothing.
-// One thread at a time may call its methods. A lent object may be given back on any thread, and may
+// Reusable: an object that is lent to one user at a time. Its owner makes a new object only if the
+// last user has not given the old one back. When idle() returns the object, the calling thread sees
+// all that the last user did with it, on any thread. The count of a shared_ptr does not ensure
+// this: a thread that reads the count does not yet see the writes of other threads.
+// One thread at a time may call the methods. A lent object may be given back on any thread, and may
 // outlive the Reusable.
 #pragma once
 
@@ -26,7 +27,8 @@ class Reusable {
     slot_ = std::make_shared<Slot>(std::forward<decltype(arguments)>(arguments)...);
     return slot_->object;
   }
-  // It is given back when the last copy of the pointer goes. REQUIRES: idle().
+  // Lends the object. It is given back when the last copy of the pointer is destroyed.
+  // REQUIRES: idle().
   std::shared_ptr<T> lend() {
     PCCL_ASSERT(idle() != nullptr);
     slot_->lent.store(true, std::memory_order_relaxed);

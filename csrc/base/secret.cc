@@ -40,7 +40,8 @@ std::optional<Secret> Secret::from_base64url(std::string_view text) {
   return secret;
 }
 
-// The compiler may drop an ordinary write to memory that is not read again. It keeps this one.
+// The compiler may drop an ordinary write to memory that is not read again. It keeps the writes of
+// OPENSSL_cleanse().
 Secret::~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
 
 Secret::Secret(Secret&& other) noexcept : bytes_(other.bytes_) {

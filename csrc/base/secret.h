@@ -1,6 +1,6 @@
-// Secret: the 256 random bits of a token. The object wipes its memory when it is destroyed, and the
-// memory of an object that it is moved from. It cannot be copied, so that no copy is made by
-// mistake, and no function makes text of it. A plain value.
+// Secret: the 256 random bits of a token. An object wipes its memory when it is destroyed or moved
+// from. It cannot be copied, so that no copy is made by mistake, and no function makes text of it.
+// A plain value.
 #pragma once
 
 #include <array>
@@ -16,9 +16,10 @@ class Secret {
  public:
   static constexpr size_t kBytes = 32;
 
-  // Nothing if `text` is not 2 * kBytes hexadecimal digits.
+  // Returns nothing if `text` is not 2 * kBytes hexadecimal digits.
   static std::optional<Secret> from_hex(std::string_view text);
-  // Nothing if `text` is not base64url without padding (RFC 4648, section 5) of kBytes bytes.
+  // Returns nothing if `text` is not kBytes bytes in base64url without padding (RFC 4648, section
+  // 5).
   static std::optional<Secret> from_base64url(std::string_view text);
 
   ~Secret();

@@ -1,6 +1,6 @@
-// SharedList: a list as a value that is cheap to copy. Copies share one list, which never changes:
-// a shared state has up to 65,536 entries, and several messages and members hold the same ones. Any
-// thread may use it.
+// SharedList: a list as a value that is cheap to copy. Copies share one list, which never changes.
+// A shared state has up to 65,536 entries, and several messages and members hold the same entries.
+// Any thread may use it.
 #pragma once
 
 #include <initializer_list>
@@ -18,7 +18,7 @@ class SharedList {
   SharedList() = default;
   SharedList(List entries) : list_(std::make_shared<const List>(std::move(entries))) {}
   SharedList(std::initializer_list<T> entries) : SharedList(List(entries)) {}
-  // REQUIRES: not null, and never changed again.
+  // REQUIRES: `list` is not null, and nothing changes it any more.
   explicit SharedList(std::shared_ptr<const List> list) : list_(std::move(list)) {}
 
   const List& all() const {

@@ -22,8 +22,9 @@ struct [[nodiscard]] Status {
   friend bool operator==(const Status&, const Status&) = default;
 };
 
-// Runs `work`. kSystem if it throws, for example because there is no memory. It is for threads of
-// ours, and for work that must not end what its caller waits for.
+// Runs `work`. Returns kSystem if it throws, for example because there is no memory. It is for work
+// on our own threads, which no exception may leave, and for work whose failure must not stop its
+// caller.
 template <typename Work>
 Status caught(Work&& work) {
   try {
@@ -36,7 +37,8 @@ Status caught(Work&& work) {
   return {};
 }
 
-// The other side has violated PROTOCOL.md: its connection is closed. `what` names the violation.
+// Reports that the other side has violated PROTOCOL.md. The connection to it must then be closed.
+// `what` names the violation.
 inline Status violation(std::string what) {
   PCCL_ASSERT(!what.empty());
   return {Code::kProtocol, std::move(what), {}};

@@ -48,7 +48,7 @@ Character first_of(std::string_view text) {
     if ((next & 0xc0) != 0x80) return {};
     code = code << 6 | (next & 0x3fu);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // below: a shorter form exists
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // a smaller code has a shorter form
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
   if (code < kLeast[bytes] || code > 0x10ffff || surrogate) return {};
   return {code, bytes};

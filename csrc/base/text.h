@@ -15,12 +15,12 @@ namespace pccl {
 
 bool is_printable(std::string_view text);
 
-// Returns the text with all that is not printable escaped: \n, \x1b for a byte, \u202e or
-// \U000e0001 for a character. Printable text stays as it is, so that a text may be passed twice.
+// Returns `text` with everything unprintable escaped: a line end as \n, a byte as \x1b, a character
+// as \u202e or \U000e0001. Printable text stays as it is, so a second call changes nothing.
 std::string printable(std::string_view text);
 
-// The longest prefix of `text` that has at most `bytes_max` bytes and does not end inside a UTF-8
-// character.
+// Returns the longest prefix of `text` that has at most `bytes_max` bytes and does not end inside a
+// UTF-8 character.
 std::string_view cut(std::string_view text, size_t bytes_max);
 
 // "1 member", "3 members".

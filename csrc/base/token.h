@@ -22,11 +22,11 @@ struct Token {
   Secret secret;
 };
 
-// Whether this can be the id of a token: lowercase letters and digits.
+// Whether `text` can be the id of a token: 8 to 16 lowercase letters and digits.
 bool is_token_id(std::string_view text);
 
-// kInvalidArgument with a phrase that follows the name of the text, for example "is no token: a
-// token begins with pccl1.".
+// Returns the token, or kInvalidArgument with a phrase for an error text that first names the
+// token, for example "is no token: a token begins with pccl1.".
 Result<Token> parse_token(std::string_view text);
 
 }  // namespace pccl

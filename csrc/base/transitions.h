@@ -3,9 +3,9 @@
 // `.cc` file. docs/state-machines.md is drawn from the tables by `make diagrams`.
 //   1. The machine takes every step through its table. A step that the table lacks is a bug in pccl
 //      and asserts.
-//   2. A table has one row for each pair of states, however many events make this step, because
-//      step() knows only the states. The machine begins in the first row's `from`, which leads to
-//      all other states.
+//   2. A table has one row for each allowed pair of states, even if several events cause this step:
+//      step() gets only the states. The machine begins in the state `from` of the first row, which
+//      leads to all other states.
 //   3. All tables are registered, with the name of their machine.
 //   4. An observer, if there is one, is called at every step. A simulator uses it to find the rows
 //      that its runs have never taken. Set it before anything else runs. A shipped process has no
@@ -31,7 +31,8 @@ class TransitionTable {
   };
   static inline Observer* observer = nullptr;
 
-  // All tables of the process, sorted by machine: the order does not depend on the linker.
+  // All tables of the process, sorted by the name of the machine, so that the order does not depend
+  // on the linker.
   static std::vector<const TransitionTable*> all() {
     std::vector<const TransitionTable*> tables = registry();
     std::sort(tables.begin(), tables.end(), [](const auto* a, const auto* b) {
@@ -44,7 +45,7 @@ class TransitionTable {
   TransitionTable& operator=(const TransitionTable&) = delete;
   const char* machine() const { return machine_; }
   virtual size_t size() const = 0;
-  // A row as text. Several events, or effects of several events, are separated by semicolons.
+  // A row as text. Semicolons separate several events, and the effects of several events.
   struct RowText {
     const char *from, *to, *event, *effect;
   };
@@ -72,7 +73,7 @@ class Transitions final : public TransitionTable {
   struct Row {
     State from, to;
     const char* event;        // cause of the step
-    const char* effect = "";  // sent or done then
+    const char* effect = "";  // messages or actions that follow
   };
   using Name = const char* (*)(State);
 
