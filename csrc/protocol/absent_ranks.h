@@ -2,8 +2,8 @@
 // shared state yet: it takes part with zeros, and an average does not count it. A plain value, for
 // peers and frames (PROTOCOL.md, section 6).
 // The ranks are bits, counted from the last rank, because newcomers have the last ranks. So only
-// the last kMax ranks of a group can be absent. When a member leaves, no rank of the others moves
-// away from the end.
+// the last kMax ranks of a group can be absent. When a member leaves, no other member gets farther
+// from the last rank.
 #pragma once
 
 #include <bit>

@@ -10,7 +10,8 @@ namespace pccl::protocol {
 namespace {
 
 constexpr size_t kPrefixBytes = 4;
-// A decoder frees a buffer that one large message has made larger than this, in bytes.
+// If one large message has made the buffer of a decoder larger than this, in bytes, the decoder
+// frees it.
 constexpr size_t kBufferBytesKept = 64u << 10;
 
 // ---- From a number to a message ---------------------------------------------------------------

@@ -1,7 +1,7 @@
 // codec: turns control messages into bytes and back. On the wire a message is
 //   u32 length of the rest | u16 type | fields in the order of fields.h
 // Integers are little-endian. A u32 count precedes each text and each list. Pure functions and
-// values: any thread may use them, but only one at a time may use a Decoder.
+// values: any thread may use them, but only one thread at a time may use a Decoder.
 // Invariants:
 // 1. Decoding trusts no input: every count is checked against limits.h and against the number of
 //    bytes present before anything is allocated, and enumerators are range-checked.
@@ -36,7 +36,8 @@ size_t encoded_bytes(const Message& message);
 // Decodes one message without its length prefix (type and fields).
 Result<Message> decode(std::span<const std::byte> frame);
 
-// Cuts a byte stream into messages. Holds at most one incomplete message.
+// Cuts a byte stream into messages. Holds at most one incomplete message when next() needs more
+// bytes.
 class Decoder {
  public:
   // Takes all of `bytes`.
@@ -44,7 +45,7 @@ class Decoder {
   // Returns the next complete message, nullopt if more bytes are needed, or the reason why the
   // stream is refused (from then on, always).
   Result<std::optional<Message>> next();
-  // Bytes that wait for the rest of their message.
+  // The number of bytes that wait for the rest of their message.
   size_t held() const {
     PCCL_DCHECK(at_ <= buffer_.size());
     return buffer_.size() - at_;

@@ -20,7 +20,7 @@ namespace pccl::protocol {
 template <typename T, typename S>
 concept Is = std::same_as<std::remove_const_t<T>, S>;
 
-// A list or a name, with the most entries or bytes that it may have.
+// A list or a name. `max`: the largest number of entries or bytes that it may have.
 template <typename T>
 struct Bounded {
   T& content;
@@ -90,7 +90,7 @@ void fields(auto& wire, Is<Offer> auto& m) {
 }
 void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.voter, m.number); }
 
-// A time takes a u32, in milliseconds.
+// A time is a u32 on the wire, in milliseconds.
 void fields(auto& wire, Is<Duration> auto& time) {
   auto ms = static_cast<uint32_t>(time / std::chrono::milliseconds(1));
   wire(ms);
@@ -217,7 +217,8 @@ void fields(auto& wire, Is<Resumed> auto& m) {
   wire(m.incarnation, m.accepting, bounded(m.members, kMembersMax));
 }
 
-// The last enumerator of each enum. A number from the network is valid if it is not above it.
+// The last enumerator of each enum. A number from the network is valid if it is not above the
+// number of this enumerator.
 constexpr Code last(Code) { return Code::kProtocol; }
 constexpr DType last(DType) { return static_cast<DType>(kDTypeCount - 1); }
 constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount - 1); }

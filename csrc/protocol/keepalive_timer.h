@@ -1,8 +1,8 @@
 // KeepaliveTimer: the keepalive timer of one connection. It counts how long nothing was received
-// from the other side, and how long nothing was sent to it, in ticks, each a part of the peer
-// timeout (PROTOCOL.md, section 8). Links have one, and so have both ends of a connection to the
-// master. The owner's loop drives it, on one thread. A tick has one beat, or several if the peer
-// timeout is long.
+// from the other side, and how long nothing was sent to it. The unit is a tick, a fixed part of the
+// peer timeout (PROTOCOL.md, section 8). Each lane of a link has a timer, and so have both ends of
+// a connection to the master. The owner's loop drives it, on one thread. A tick has one beat, or
+// several if the peer timeout is long.
 // Invariant: after all input is drained the owner calls beat() once, even if several beats are
 // overdue. So a process that was paused does not blame the others when it wakes up.
 #pragma once
@@ -22,9 +22,9 @@ constexpr int beats_per_tick(Duration peer_timeout) {
 constexpr Duration beat_of(Duration peer_timeout) {
   return tick_of(peer_timeout) / beats_per_tick(peer_timeout);
 }
-// The number of beats without a send after which a ping leaves. A send just after a beat is noticed
-// at the next beat. Therefore the result is at most one less than the number of beats in
-// kPingIntervalMax.
+// A ping leaves after this number of beats without a send. A send just after a beat counts only
+// from the next beat, so nearly one beat more may pass. Therefore the result is at most one less
+// than the number of beats in kPingIntervalMax.
 constexpr int beats_per_ping(Duration peer_timeout) {
   return std::min(kTicksPerPing * beats_per_tick(peer_timeout),
                   static_cast<int>(kPingIntervalMax / beat_of(peer_timeout)) - 1);
@@ -66,12 +66,13 @@ class LivenessCheck {
  public:
   static constexpr int kLooks = 3;
 
-  // REQUIRES: `number` is above 0, the number of the last pong before there was any.
+  // REQUIRES: `number` is above 0, because 0 means that no pong has arrived.
   explicit LivenessCheck(uint64_t number) : number_(number) { PCCL_ASSERT(number_ > 0); }
 
   uint64_t number() const { return number_; }
   enum class Finding { kUnknown, kAlive, kDead };
-  // `answer`: the number of the last pong on the link. REQUIRES: it has not found kDead.
+  // `answer`: the number of the last pong on the link; 0: none. REQUIRES: look() has not returned
+  // kDead.
   Finding look(uint64_t answer) {
     PCCL_ASSERT(looks_ < kLooks);
     if (answer == number_) return Finding::kAlive;

@@ -15,14 +15,15 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 
-// The key of a peer for accepting links, and the incarnation of the master that made it.
+// The key of one peer: the keys of all links that the peer accepts are derived from it.
+// `incarnation`: of the master that made it.
 struct AcceptingKey {
   uint32_t incarnation = 0;
   Key key;
 };
 
-// Names the two ends of a connection, and so its key. Each Dial of a master has a different
-// `number`.
+// Names the two ends of a connection, and so identifies its key. Each Dial of a master has a
+// different `number`.
 struct LaneIdentity {
   PeerId dialler;
   PeerId acceptor;

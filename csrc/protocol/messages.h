@@ -27,10 +27,10 @@ namespace pccl::protocol {
 
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
-// The most that a member has taken part in since it was admitted, in rising order. kNone: nothing
-// yet. kCalled: a joint call that compares nothing. kCompared: a collective, which compares
-// digests. kSynced: a sync_shared_state, which compares layouts and leaves the member with the
-// state of the run.
+// The highest kind of call that a member has taken part in, with success, since it was admitted. In
+// rising order: kNone: none yet. kCalled: a joint call that compares nothing. kCompared: a
+// collective, which compares digests. kSynced: a sync_shared_state, which compares layouts and
+// leaves the member with the state of the run.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
 
 // ---- Admission ----------------------------------------------------------------------------------
@@ -44,32 +44,33 @@ struct Hello {
   std::string run;
   GroupId group;
   uint32_t founders = 1;         // number of peers that found the group together
-  uint32_t min_peers = 1;        // the group continues with no fewer members
-  int32_t rank = -1;             // wanted among the founders; -1: the master chooses
+  uint32_t min_peers = 1;        // the group continues only with this number of members or more
+  int32_t rank = -1;             // wished rank among the founders; -1: the master chooses
   uint32_t join_timeout_ms = 0;  // how long this peer waits for its group to begin
   std::string launch;            // the launch whose fixed world this rank belongs to; empty: none
-  std::string name;              // of this peer, for people; several peers may have the same
+  std::string name;  // name of this peer for people; several peers may have the same name
   GivenSettings settings = {};
   bool operator==(const Hello&) const = default;
 };
 
-// Master -> peer: the admission fails. It keeps its layout in every version.
+// Master -> peer: the admission fails. This message has the same layout in every version.
 struct Reject {
   Code code = Code::kProtocol;
   std::string text;
   bool operator==(const Reject&) const = default;
 };
 
-// Master -> peer. The peer now opens its listener and answers with Register, unless it did before.
+// Master -> peer. The peer now opens its listener and sends Register, unless it has done so
+// already.
 struct Welcome {
   PeerId peer;
   // Random; identifies one life of the run. A peer resumes only with the same run_id.
   uint64_t run_id = 0;
-  uint32_t incarnation = 0;            // grows with every start of the master
-  std::string seen_host;               // the peer's address as the master sees it
-  bool loopback_only = false;          // the master listens on loopback, and so should the peer
+  uint32_t incarnation = 0;    // grows with every start of the master
+  std::string seen_host;       // the peer's address as the master sees it
+  bool loopback_only = false;  // the master listens on loopback only; the peer does the same
   uint16_t version = kSpoken.highest;  // protocol version of the run
-  // The peer accepts only links whose dialler has a key that is derived from this one. None: the
+  // The peer accepts only links whose dialler has a key that is derived from this key. None: the
   // run is not secured.
   std::optional<Key> accepting = {};
   RunSettings settings = {};
@@ -85,9 +86,10 @@ struct Register {
   bool operator==(const Register&) const = default;
 };
 
-// In both directions, when nothing else was sent for a while. A Ping is answered by a Pong with the
-// same counter. From a peer, both acknowledge that `verdict_index` verdicts of `epoch` (its last
-// EpochStart) have been received. From the master, `verdict_index` is 0.
+// Each side sends a Ping when it has sent nothing else for a while. The other side answers with a
+// Pong that has the same counter. In a Ping or Pong of a peer, `epoch` is the epoch of its last
+// EpochStart, and `verdict_index` is the number of verdicts of this epoch that it has received. In
+// a message of the master, `verdict_index` is 0.
 struct Ping {
   uint64_t counter = 0;
   uint64_t verdict_index = 0;
@@ -104,9 +106,9 @@ struct Pong {
 // ---- Links --------------------------------------------------------------------------------------
 
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
-// host of the master, under the name by which this peer reaches it": `peer` shares a machine with
-// the master. Connections up to `dead_serial` are dead, even if they seem alive here. `others`:
-// further addresses of the peer.
+// host of the master, under the name by which you reach it", because `peer` is on the same machine
+// as the master. All earlier connections with serial numbers up to `dead_serial` are dead, even if
+// they seem alive here. `others`: further addresses of `peer`.
 struct Dial {
   PeerId peer;
   std::string host;
@@ -126,30 +128,32 @@ struct Forget {
 enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
 // Peer -> master: the state of the link to `peer`. Either side may report each state. A peer
-// reports kUnreachable once, and continues to try. `serial` (frames.h): the connection, for kUp and
-// kDown; the last connection that is known to be dead, for kUnreachable. A report about an older
-// connection is ignored. `rtt`: in microseconds, for kUp; 0: not measured.
+// reports kUnreachable once, and continues to try. `serial` (frames.h): for kUp and kDown, the
+// serial number of the connection; for kUnreachable, the serial number of the last connection that
+// is known to be dead. A report about an older connection is ignored. `rtt`: for kUp, in
+// microseconds; 0: not measured.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
   std::string text;  // "10.0.0.7:48201: connection timed out", for the master's log and members
   uint32_t serial = 0;
   uint32_t rtt = 0;
-  LinkFault fault = LinkFault::kOther;  // for kUnreachable: the reason, as `peer` may know it
+  // For kUnreachable: the reason. The master may pass it on to `peer`.
+  LinkFault fault = LinkFault::kOther;
   bool operator==(const LinkReport&) const = default;
 };
 
-// The bytes per second that the link to `peer` has carried from here.
+// The bytes per second that the link has carried from the sender of this message to `peer`.
 struct LinkRate {
   PeerId peer;
   uint64_t rate = 0;  // above 0
   bool operator==(const LinkRate&) const = default;
 };
 
-// Member -> master: the rates of its links in times when only the network limited them. The message
-// has the links whose rates have changed by more than a tenth, and comes before a Vote for
-// update_topology, before a StateReport and after Resumed. A link that no message has named has an
-// unknown rate.
+// Member -> master: the rates of its links, measured while only the network limited the rates. The
+// message has the links whose rates have changed by more than a tenth. It comes before a Vote for
+// update_topology, before a StateReport and after Resumed. If no message has named a link, the rate
+// of the link is unknown.
 struct LinkRates {
   std::vector<LinkRate> links;
   bool operator==(const LinkRates&) const = default;
@@ -167,12 +171,13 @@ struct Notice {
 struct Member {
   PeerId peer;
   std::string address;    // for error messages
-  std::string name = {};  // likewise: Hello::name
+  std::string name = {};  // for error messages, too: Hello::name
   bool operator==(const Member&) const = default;
 };
 
-// A settled ballot of a group. `number`: the Vote::number of all its votes. In a broken group,
-// whose members number their votes independently, it is the number of the vote of `voter`.
+// A settled ballot of a group. `number`: Vote::number, which is the same in all votes of the
+// ballot. The members of a broken group number their votes independently: there it is the number in
+// the vote of `voter`.
 struct Settled {
   GroupId group;
   Epoch generation;
@@ -181,11 +186,11 @@ struct Settled {
   bool operator==(const Settled&) const = default;
 };
 
-// Master -> all members, also those that it admits now: a new epoch begins. `members` is in rank
-// order. The number of the first epoch of a generation is the number of the generation. After a
-// joint update_topology, this is also the answer to each member that voted. `together`: the ballots
-// of all groups that this update_topology has settled, if there are several; later epochs of the
-// generation repeat it.
+// Master -> all members, including those that it admits now: a new epoch begins. `members` is in
+// rank order. A generation has the number of its first epoch. After a joint update_topology, this
+// is also the answer to each member that voted. `together`: the ballots of all groups that this
+// update_topology has settled, if it has settled several. Later epochs of the generation repeat
+// `together`.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -195,13 +200,14 @@ struct EpochStart {
   std::vector<PeerId> left;
   uint32_t min_peers = 1;
   std::vector<Settled> together;
-  uint32_t one_shot_bytes = 0;  // largest part of a one-shot operation
-  // The longest RTT between neighbours in the ring, or between any members if there are shares, in
-  // microseconds.
+  uint32_t one_shot_bytes = 0;  // largest part of a one-shot operation, in bytes
+  // In microseconds. Without shares: the longest RTT between neighbours in the ring. With shares:
+  // the longest RTT between any two members.
   uint32_t rtt = 0;
   // The members' shares by rank, in the direct pattern. Empty: all-reduces use the ring.
   std::vector<uint16_t> shares = {};
-  // If there are shares, the sizes of the all-reduces that use them. Others use the ring.
+  // If there are shares: the sizes of the all-reduces that use them. All-reduces of other sizes use
+  // the ring.
   DirectSizes direct = {};
   bool operator==(const EpochStart&) const = default;
 };
@@ -219,7 +225,8 @@ enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted
 struct OpReport {
   OpKey op;
   OpState state = OpState::kNotDone;
-  // In a StateReport, with OpInfo::keep: number of elements, from the start, that are final here.
+  // In a StateReport, for an operation with OpInfo::keep: the number of elements, from the first,
+  // that have their result at this member.
   uint64_t finished = 0;
   bool operator==(const OpReport&) const = default;
 };
@@ -246,9 +253,9 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-// Master -> members: operations settled while the epoch continues. Verdicts of an epoch are
-// numbered from 0, and `first_index` is the number of the first one here. All verdicts before
-// `stable_index` are known to every member and may be forgotten.
+// Master -> members: the verdicts on operations that end while the epoch continues. Verdicts of an
+// epoch are numbered from 0, and `first_index` is the number of the first one in this message. All
+// verdicts before `stable_index` are known to every member and may be forgotten.
 struct Verdicts {
   Epoch epoch;
   uint64_t first_index = 0;
@@ -257,22 +264,24 @@ struct Verdicts {
   bool operator==(const Verdicts&) const = default;
 };
 
-// The operations that continue after the end of an epoch, in a reconfiguration whose EpochStart
-// follows: none, every operation that did not commit, or only those that are kept.
+// The operations of an ended epoch that continue in the epoch of the next EpochStart, in a
+// reconfiguration. kNothing: none. kEverything: every operation that did not commit. kKept: only
+// the operations with kept elements.
 enum class Continuation : uint8_t { kNothing = 0, kEverything = 1, kKept = 2 };
 
-// An operation that continues where it was: `finished` elements from its start have their result.
+// An operation that continues where it stopped: its first `finished` elements have their result.
 struct Kept {
   OpKey op;
   uint64_t finished = 0;
   bool operator==(const Kept&) const = default;
 };
 
-// Master -> survivors: the epoch is over. The operations in `committed` committed. The operations
-// that `continuation` selects continue: those in `kept` after the elements that they have finished,
-// the others from their start. All others aborted with kPeerLost and `text`. Unless `continuation`
-// is kEverything, the next call must be a joint update_topology. If nothing continues and no member
-// is lost, the master ends (Farewell): then these others aborted with kMasterLost.
+// Master -> survivors: the epoch is over. The operations in `committed` have committed. The
+// operations that `continuation` selects continue: an operation in `kept` continues after its
+// finished elements, and any other one begins again. All remaining operations are aborted with
+// kPeerLost and `text`. Unless `continuation` is kEverything, the next call must be a joint
+// update_topology. If nothing continues and no member is lost, the master ends (Farewell): then the
+// code of the aborted operations is kMasterLost.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
@@ -294,7 +303,7 @@ struct Begin {
 };
 
 // Peer -> master: all bytes have arrived, and this peer has no byte left to send. `verdict_index`
-// acknowledges verdicts.
+// acknowledges verdicts as in Ping.
 struct Done {
   Epoch epoch;
   OpKey op;
@@ -302,8 +311,8 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
-// Peer -> master: a request to abort the operation (a timeout, no memory). A sender that is not
-// done yet never becomes done in this epoch. The answer is a verdict, which can be kCommitted.
+// Peer -> master: a request to abort the operation (a timeout, no memory). If this peer is not done
+// yet, it never becomes done in this epoch. The answer is a verdict, which can be kCommitted.
 struct AbortRequest {
   Epoch epoch;
   OpKey op;
@@ -312,11 +321,12 @@ struct AbortRequest {
   bool operator==(const AbortRequest&) const = default;
 };
 
-// Master -> each member that has not sent Done: the abort proposal. The reason is a member that is
-// done: it has sent AbortRequest, or it has left and its data may be lost. The master cannot decide
-// alone, because members that are done may have committed the operation (agreed_among_members()).
-// A receiver that is not done answers with the same AbortRequest, and never becomes done in this
-// epoch. A receiver that is done sends its Done as usual. If all are done, the operation commits.
+// Master -> each member that has not sent Done: the abort proposal. The master sends it because of
+// a member that is done: this member has sent AbortRequest, or it has left and its data may be
+// lost. The master cannot decide alone, because members that are done may have committed the
+// operation (agreed_among_members()). A receiver that is not done answers with the same
+// AbortRequest, and never becomes done in this epoch. A receiver that is done sends its Done as
+// usual. If all are done, the operation commits.
 struct AbortProposal {
   Epoch epoch;
   OpKey op;
@@ -325,8 +335,8 @@ struct AbortProposal {
   bool operator==(const AbortProposal&) const = default;
 };
 
-// Peer -> master: `count` receives from any source wait here under `tag`. It replaces the earlier
-// AwaitSend of this peer under the tag. The answers are SendBegun, `count` of them at most.
+// Peer -> master: `count` receives from any source wait here under `tag`. This message replaces the
+// earlier AwaitSend of this peer under the tag. The answers are at most `count` messages SendBegun.
 struct AwaitSend {
   Epoch epoch;
   std::string tag;
@@ -335,8 +345,8 @@ struct AwaitSend {
 };
 
 // Master -> receiver, the answer to AwaitSend: `sender` has begun its send number `sequence` to
-// this peer under `tag`, and this peer has not begun the receive for it. No sender: all others have
-// left the fixed world.
+// this peer under `tag`, and this peer has not begun the receive for it. If `sender` is 0, all
+// other members have left the fixed world.
 struct SendBegun {
   Epoch epoch;
   PeerId sender;
@@ -354,47 +364,50 @@ struct StateEntry {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   uint64_t hash = 0;
-  // The application's number for the dtype behind kBytes, which is only moved. Only a peer that
-  // lacks the entry uses the number.
+  // For kBytes: the application's number for the dtype of the tensor. Only a peer that lacks the
+  // entry uses it.
   uint8_t subtype = 0;
   bool operator==(const StateEntry&) const = default;
 };
 using EntryList = SharedList<StateEntry>;
 
-// Entries are sorted by key. Keys are unique.
+// A member's proposal of a shared state. The entries are sorted by key, and the keys are unique.
 struct Offer {
   uint64_t revision = 0;
   SyncStrategy strategy = SyncStrategy::kEnforcePopular;
   std::vector<StateEntry> entries;
-  // state_hash() of the entries, instead of a long list of them. The master asks for the list if
-  // the members do not all offer the same.
+  // state_hash() of the entries, in place of a long list in `entries`. The master asks for the list
+  // if not all members offer the same state.
   std::optional<uint64_t> digest = {};
-  // The elected state may have further entries: this peer fetches them, too. Only with
+  // True if the elected state may have further entries: this peer fetches them, too. Only with
   // kReceiveOnly.
   bool partial = false;
   bool operator==(const Offer&) const = default;
 };
 
-// Peer -> master: the `number`-th joint call of this peer in the generation, cast in `epoch`. It
-// can cross an EpochStart. That EpochStart answers the vote or, in a reconfiguration, makes the
-// peer cast it again. A vote of an older epoch is void.
+// Peer -> master: the `number`-th joint call of this peer in the generation, cast in `epoch`. The
+// vote can cross an EpochStart on the way. That EpochStart answers the vote or, in a
+// reconfiguration, makes the peer cast it again. A vote of an older epoch is void.
 struct Vote {
   uint32_t number = 0;
   JointKind kind = JointKind::kUpdateTopology;
   Offer offer;  // kSyncSharedState only
   Epoch epoch;
-  // kSyncSharedState only: the application continues as soon as all have voted. It is false in the
-  // same vote, cast again, once the application waits for the end of the call.
+  // kSyncSharedState only: true while the application continues as soon as all members have voted.
+  // When the application waits for the end of the call, the peer casts the same vote again with
+  // false.
   bool background = false;
-  // kOptimizeTopology only: the limits of the probes.
-  uint32_t budget_ms = 0;  // at most kProbeBudgetMax
-  uint64_t max_bytes = 0;  // at each member, both ways. 0: no limit. Else at least kProbesBytesMin
+  // kOptimizeTopology only: the limits of the probes. `budget_ms`: at most kProbeBudgetMax.
+  // `max_bytes`: the bytes at each member, sent and received together; 0: no limit; else at least
+  // kProbesBytesMin.
+  uint32_t budget_ms = 0;
+  uint64_t max_bytes = 0;
   bool operator==(const Vote&) const = default;
 };
 
-// Peer -> master: joint call `number` has waited for its timeout. The reply is an Answer, the same
-// for every voter: the outcome of the call if it was settled meanwhile, else kOperationTimeout with
-// the missing ranks. Like a Vote, it is void if `epoch` is an older one.
+// Peer -> master: joint call `number` has waited for its timeout. Every voter gets the same Answer:
+// the outcome of the call if it was settled meanwhile, else kOperationTimeout with the missing
+// ranks. A JointAbort of an older epoch is void, like a Vote.
 struct JointAbort {
   uint32_t number = 0;
   Epoch epoch;
@@ -415,19 +428,20 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// Master -> voters of an optimize_topology: exchange data with `peer`, both ways, as fast as the
-// link carries it. `peer` gets the same message. The answer is ProbeReport. A later probe ends this
-// one.
+// Master -> voters of an optimize_topology: exchange data with `peer` in both directions, as fast
+// as the link carries it. `peer` gets a Probe for this link, too. The answer is ProbeReport. A
+// later probe ends this one.
 struct Probe {
   uint32_t round = 0;
   PeerId peer;
   uint32_t milliseconds = 0;  // above 0, at most kProbeBudgetMax
-  uint64_t bytes_max = 0;     // each way. 0: no limit. Else at least kProbeBytesMin
+  uint64_t bytes_max = 0;     // in each direction; 0: no limit; else at least kProbeBytesMin
   bool operator==(const Probe&) const = default;
 };
 
-// Peer -> master: the bytes that came from `peer`, and their time, without the first third of the
-// probe: a path needs some time to come up to its rate. 0 bytes: the probe has failed.
+// Peer -> master: the number of bytes that arrived from `peer`, and the time that they took. The
+// first third of the probe does not count, because a path needs some time to reach its rate. If
+// `bytes` is 0, the probe has failed.
 struct ProbeReport {
   uint32_t round = 0;
   PeerId peer;
@@ -436,25 +450,26 @@ struct ProbeReport {
   bool operator==(const ProbeReport&) const = default;
 };
 
-// Master -> voters of a shared-state sync, if some are stale: the members that have the elected
-// state, and the members that lack entries of it. Each receiver gets the pieces of `keys` that it
-// lacks from the sources and from other receivers, and answers with Fetched. All get the Answer
-// when the last receiver has fetched. `gone` names the members that were lost during the transfers.
-// Without sources, all that had the whole state are among them, and the receivers have pieces of it
-// from before the loss.
+// Master -> voters of a shared-state sync, if some are stale. `sources`: the members that have the
+// elected state. `receivers`: the members that lack entries of it. Each receiver gets the pieces of
+// `keys` that it lacks, from the sources and from other receivers, and answers with Fetched. All
+// members get the Answer when the last receiver has fetched. `gone`: the members that were lost
+// during the transfers. If there are no sources, these include all members with the whole state,
+// and the receivers have received pieces of it before the loss.
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;
   EntryList entries;  // of the elected state
-  // Indices into the entries, ascending: those that some receiver lacks. The pieces cover them.
+  // The indices of the entries that some receiver lacks, ascending. The pieces are made of these
+  // entries.
   std::vector<uint32_t> keys;
   std::vector<PeerId> sources, receivers;  // in rank order
   std::string gone;
   bool operator==(const SyncPlan&) const = default;
 };
 
-// Peer -> master: every entry that this receiver lacked has arrived and has the elected hash (kOk),
-// or the reason why not. A source sends it only with a reason.
+// Peer -> master. A receiver sends kOk when every entry that it lacked has arrived and has the
+// elected hash. A receiver or a source that cannot continue sends the reason.
 struct Fetched {
   uint32_t number = 0;
   Code code = Code::kOk;
@@ -463,20 +478,22 @@ struct Fetched {
 };
 
 // Peer -> master: more of the missing data has arrived at this receiver since its last Fetching, or
-// since the SyncPlan. A newcomer that sends none is removed (PROTOCOL.md, section 2).
+// since the SyncPlan. A newcomer that sends no Fetching for too long is removed (PROTOCOL.md,
+// section 2).
 struct Fetching {
   uint32_t number = 0;
   bool operator==(const Fetching&) const = default;
 };
 
-// Master -> some voters of a sync_shared_state: send the entries of the offer. A StateList follows,
-// unless the call has ended.
+// Master -> some voters of a sync_shared_state: send the list of the entries that you offer. A
+// StateList follows, unless the call has ended.
 struct ListRequest {
   uint32_t number = 0;
   bool operator==(const ListRequest&) const = default;
 };
 
-// Peer -> master. Like a Vote, it is void if `epoch` is an older one.
+// Peer -> master, the answer to ListRequest: the entries of the offer. A StateList of an older
+// epoch is void.
 struct StateList {
   uint32_t number = 0;
   Epoch epoch;
@@ -498,7 +515,7 @@ struct Kicked {
 };
 
 // Master -> peer: the master ends, together with the process that hosts it, and so does the run.
-// Nothing that it has decided is missing. Last message on the connection.
+// The peer has received every decision of the master. Last message on the connection.
 struct Farewell {
   bool operator==(const Farewell&) const = default;
 };
@@ -506,8 +523,8 @@ inline constexpr const char* kFarewellText =
     "the master ended together with the process that hosted it (rank 0), and so the run is over. A "
     "separate master (`pccl master`, with its URL in PCCL_MASTER) outlives rank 0";
 
-// An operation whose verdict has reached a member that has not called it yet. `sender` and
-// `receiver`: only of a send.
+// An operation that this member has not called yet, although its verdict has arrived. `sender` and
+// `receiver` are set only for a send.
 struct Uncalled {
   OpKey op;
   PeerId sender{};
@@ -522,21 +539,21 @@ struct Resume {
   std::string run;
   uint64_t run_id = 0;
   PeerId peer;
-  Epoch epoch;         // of the last EpochStart received
+  Epoch epoch;         // epoch of the last EpochStart received
   bool ended = false;  // the EpochEnd of `epoch` was received
   // `epoch` needs reconfiguration: a freeze request for it came, or a link to a member has broken.
   bool needs_reconfiguration = false;
   std::vector<OpReport> ops;          // open operations
   std::vector<OpInfo> infos;          // of the operations in `ops`, in the same order
-  uint64_t verdict_index = 0;         // verdicts received
+  uint64_t verdict_index = 0;         // number of verdicts received
   uint64_t stable_index = 0;          // verdicts below this are not repeated in `verdicts`
   std::vector<Verdict> verdicts;      // [stable_index, verdict_index)
-  uint32_t joint_answered = 0;        // joint calls of this generation that were answered
+  uint32_t joint_answered = 0;        // number of joint calls of this generation that were answered
   std::optional<Answer> last_answer;  // the last Answer to one of them
-  std::vector<Settled> together;      // from the last Answer or EpochStart that had some
+  std::vector<Settled> together;      // from the last Answer or EpochStart with settled ballots
   bool pending = false;               // `together` came with a yes to are_peers_pending
   Standing standing = Standing::kNone;
-  std::optional<Hello> hello;      // before admission: a restarted master has forgotten it
+  std::optional<Hello> hello;      // only before admission: a restarted master has forgotten it
   std::vector<Uncalled> uncalled;  // of this generation
   bool operator==(const Resume&) const = default;
 };
@@ -546,8 +563,9 @@ struct Resume {
 struct Resumed {
   uint32_t incarnation = 0;
   std::optional<Key> accepting = {};  // of this incarnation; see Welcome
-  // Empty unless the receiver is a member: the members of its group, as the master knows them.
-  // Their epoch may not have begun for the receiver, which keeps its links to them.
+  // If the receiver is a member: the members of its group, in the present epoch of the master. That
+  // epoch may not have begun for the receiver, which keeps its links to these members. Empty if the
+  // receiver is no member.
   std::vector<PeerId> members = {};
   bool operator==(const Resumed&) const = default;
 };
@@ -559,12 +577,12 @@ using Message =
                  Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
                  ListRequest, StateList, Probe, ProbeReport>;
 
-// The standing, at least, of each member that took part in a successful joint call of this kind.
+// Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {
   return kind == JointKind::kSyncSharedState ? Standing::kSynced : Standing::kCalled;
 }
 
-// "tokyo-3 (peer 1.3, 10.0.0.7:48201)"; without a name "peer 1.3 (10.0.0.7:48201)". `more`: goes
+// "tokyo-3 (peer 1.3, 10.0.0.7:48201)"; without a name "peer 1.3 (10.0.0.7:48201)". `more` goes
 // between the id and the address, such as "rank 2".
 std::string text(const Member& member, const std::string& more = "");
 

@@ -1,6 +1,6 @@
-// OpInfo: the description of an operation, which its members compare. It is equal for all of them,
-// apart from parts of different sizes, which must fit together. Plain values: any thread may use
-// them.
+// OpInfo: the description of an operation. The members of the group compare their descriptions,
+// which must be equal. Only the sizes of uneven parts may differ, and they must fit together. Plain
+// values: any thread may use them.
 #pragma once
 
 #include <cstdint>
@@ -29,32 +29,34 @@ enum class OpKind : uint8_t {
 };
 
 // The properties of an operation that must be the same for all members. For kSend and kRecv, `root`
-// is the sender, and both sides describe a kSend.
+// is the sender, and both sides describe the operation as a kSend.
 struct OpInfo {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  // Elements of one rank's tensor. kReduceScatter, kGather, kScatter, kAllToAll: of each part of
-  // it.
+  // The number of elements of one rank's tensor. For kReduceScatter, kGather, kScatter and
+  // kAllToAll: the number of elements of each part of this tensor.
   uint64_t count = 0;
   PeerId root{};            // of kBroadcast, kReduce, kGather, kScatter; kSend: the sender
   PeerId receiver{};        // kSend only
   uint32_t world_size = 0;  // as the application saw it when it called
   std::string tag;
-  bool keep = false;   // kAllReduce, sum or average: elements finished at a loss keep their result
-  uint64_t start = 0;  // elements from the start that have their result from earlier epochs
-  // kAllGather and kAllToAll with parts of different sizes: elements of the part for each rank and
-  // of the part from each rank. `count` is 0 then. Empty: all parts have `count` elements.
+  // kAllReduce, sum or average: after a loss, the finished elements keep their result.
+  bool keep = false;
+  uint64_t start = 0;  // number of elements, from the first, with a result from earlier epochs
+  // For kAllGather and kAllToAll with parts of different sizes. `sends`: the number of elements of
+  // the part for each rank. `receives`: the number of elements of the part from each rank. `count`
+  // is 0 then. Empty: all parts have `count` elements.
   std::vector<uint64_t> sends{}, receives{};
   WireFormat format{};  // kAllReduce, sum or average: how its tensors travel if they are not small
   bool operator==(const OpInfo&) const = default;
 };
 
-// The elements that the member with this description sends to a rank, and receives from it.
-// REQUIRES: kAllGather or kAllToAll, and a description that has a part for this rank.
+// Return the number of elements that the member with this description sends to `rank`, or receives
+// from it. REQUIRES: kAllGather or kAllToAll, and a description that has a part for this rank.
 uint64_t sends_to(const OpInfo& info, uint32_t rank);
 uint64_t receives_from(const OpInfo& info, uint32_t rank);
-// Whether nothing differs but the sizes of uneven parts.
+// Whether the two descriptions differ at most in the sizes of uneven parts.
 bool same_but_for_parts(OpInfo a, OpInfo b);
 // Whether the descriptions of two members fit together: each part has one size at both ends, and
 // all else is equal. An operation that was called while the membership changed may have parts for a
@@ -62,9 +64,9 @@ bool same_but_for_parts(OpInfo a, OpInfo b);
 // the operation.
 bool fit(const OpInfo& a, uint32_t rank_a, const OpInfo& b, uint32_t rank_b);
 
-// Whether members may commit this operation without the master: as soon as one of them knows that
-// all are done. No member is done before all have called the operation, so a member that receives
-// an abort proposal knows the operation.
+// Whether a member may commit this operation without the master, as soon as it has learned that all
+// members are done. No member is done with such an operation before all members have called it. So
+// each receiver of an abort proposal has called the operation.
 inline bool agreed_among_members(const OpInfo& info) {
   const bool all_to_each = info.kind == OpKind::kAllReduce || info.kind == OpKind::kAllGather ||
                            info.kind == OpKind::kReduceScatter || info.kind == OpKind::kAllToAll;
@@ -74,24 +76,27 @@ inline bool agreed_among_members(const OpInfo& info) {
 // The value that master and peers compare to find a mismatch: 64 bits over all fields of OpInfo but
 // the sizes of uneven parts, which differ between the members. Never 0.
 uint64_t digest(const OpInfo& info);
-// The digest of the part of an operation that passes between two members.
+// The digest of the data that passes between two members in an operation with uneven parts.
+// `digest`: of the operation. `bytes`: the size of the data.
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
-// Seed for stochastic rounding of one peer's contribution or forwarded sum; without a peer, of the
-// result. A peer forwards a block once at most, so its id identifies the hop. The key does not
-// depend on epochs, so that an attempt after a loss has the same bits.
+// Returns the seed for the stochastic rounding of the numbers that `peer` sends: its contribution,
+// or a partial sum that it forwards (`what`). `peer` 0: the seed for the result. A peer forwards a
+// block at most once, so its id identifies the hop. The seed does not depend on epochs, so that a
+// repetition after a loss gives the same bits.
 uint64_t random_key(Epoch generation, OpKey op, PeerId peer, Rounded what = Rounded::kWhole);
 
-// Bytes of the tag and of the sizes of the parts of an operation, which all travel in one Resume.
+// Returns the number of bytes of the tag and of the part sizes of an operation. All of them travel
+// in one Resume.
 template <typename Described>  // OpInfo, or a request for one
 size_t carried_bytes(const Described& what) {
   return what.tag.size() + sizeof(uint64_t) * (what.sends.size() + what.receives.size());
 }
 
 bool reduces(OpKind kind);
-bool has_root(OpKind kind);  // not kSend and kRecv, which have two peers
+bool has_root(OpKind kind);  // false for kSend and kRecv, which have two peers
 
-// "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages. `who` names a
-// peer as the reader knows it ("rank 2"); without it, the peer has its id ("peer 1.3").
+// "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages. `who` returns the
+// name of a peer for the reader ("rank 2"). Without `who`, the text has the id ("peer 1.3").
 using PeerText = std::function<std::string(PeerId)>;
 std::string text(const OpInfo& info, const PeerText& who = {});
 // "(layer.3, #12)", or "(#12)" for the default tag.

@@ -10,7 +10,7 @@
 
 namespace pccl::protocol {
 
-// Sizes of all-reduces, in bytes: `from` included, `to` not.
+// A range of sizes of all-reduces, in bytes: `from` is included, and `to` is not.
 struct DirectSizes {
   uint64_t from = 0;
   uint64_t to = std::numeric_limits<uint64_t>::max();
@@ -26,19 +26,19 @@ struct RankPair {
 
 // The plan of a group after optimize_topology, and the results of the call.
 struct TopologyPlan {
-  uint64_t epoch = 0;    // Epoch::value: the plan holds in it
+  uint64_t epoch = 0;    // the plan holds in the epoch with this Epoch::value
   bool adopted = false;  // the call has begun this epoch, because the plan is better
   std::vector<uint32_t> ring;
   std::vector<uint16_t> shares;
   DirectSizes direct;
-  // Predicted times of an all-reduce of 1 GiB, in microseconds: with the plan before, and with this
-  // one. 0: unknown.
+  // Predicted times of an all-reduce of 1 GiB, in microseconds. `before_us`: with the plan before.
+  // `after_us`: with this plan. 0: unknown.
   uint64_t before_us = 0, after_us = 0;
-  // In bytes per second, from each rank to each rank, in rows: first the row of the first sender.
-  // 0: unknown.
+  // Rates from each rank to each rank, in bytes per second. A row has the rates of one sender, and
+  // the row of rank 0 is the first. 0: unknown.
   std::vector<uint64_t> rates;
-  std::vector<RankPair> measured;  // in this call
-  std::vector<RankPair> missing;   // never measured
+  std::vector<RankPair> measured;  // pairs that this call has measured
+  std::vector<RankPair> missing;   // pairs that were never measured
   std::string note;                // tasks of the call that were not done, and why
   bool operator==(const TopologyPlan&) const = default;
 };

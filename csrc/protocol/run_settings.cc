@@ -31,7 +31,8 @@ std::string variable_of(const std::string& name) {
   return variable;
 }
 
-// The first time out of bounds: its name, and a text with its bounds. Empty if there is none.
+// Returns the name of a setting whose time is out of bounds, and a text with its bounds. Both are
+// empty if there is no such setting.
 std::pair<std::string, std::string> out_of_bounds(const GivenSettings& given) {
   std::pair<std::string, std::string> found;
   const RunSettings run;

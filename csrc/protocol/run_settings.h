@@ -1,8 +1,9 @@
 // run_settings: the settings that are the same for all peers of a run. The first peer of a run
-// decides them: RunSettings are its own, and the defaults in place of those that it leaves out. A
-// later peer takes the settings that it leaves out from the run, and is refused if it gives another
-// value. Welcome tells each peer the settings of its run, and the journal keeps them. fields.h has
-// their order on the wire. Plain values and pure functions: any thread may use them.
+// decides them: RunSettings has the values that it gives, and defaults for the settings that it
+// leaves out. A later peer takes the settings that it leaves out from the run. It is refused if it
+// gives another value than the run has. Welcome has the settings of the run, and the journal keeps
+// them. fields.h has their order on the wire. Plain values and pure functions: any thread may use
+// them.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +30,17 @@ const char* text(PatternChoice choice);  // "ring"; kAny: "not set"
 struct RunSettings {
   LossPolicy on_peer_loss = LossPolicy::kRaise;
   PatternChoice pattern = PatternChoice::kAny;
-  // Silence of a peer that counts as a loss, and how long members wait for a newcomer. Both are
-  // kPeerTimeoutDefault (limits.h).
+  // `peer_timeout`: a peer that is silent for this time is lost. `first_call_timeout`: how long
+  // members wait for a newcomer. The default of both is kPeerTimeoutDefault (limits.h).
   Duration peer_timeout = std::chrono::seconds(10);
   Duration first_call_timeout = std::chrono::seconds(10);
-  // How long the others wait for a call of any other member before they continue without it; 0: as
-  // long as their calls last.
+  // How long members wait for the call of a late member before they continue without it. 0: until
+  // their own calls end.
   Duration call_timeout{0};
   bool operator==(const RunSettings&) const = default;
 };
 
-// The settings that one peer gives, and leaves out where there is no value.
+// The settings that one peer gives. A setting without a value is one that the peer leaves out.
 struct GivenSettings {
   std::optional<LossPolicy> on_peer_loss = {};
   std::optional<PatternChoice> pattern = {};
@@ -52,15 +53,15 @@ struct GivenSettings {
 // The settings of a run whose first peer gives these. The default of first_call_timeout is the
 // peer_timeout.
 RunSettings settings_of_first(const GivenSettings& given);
-// Each setting of the run, given.
+// Returns all settings of the run as given settings.
 GivenSettings give_all(const RunSettings& run);
 
-// kInvalidArgument if a time is out of bounds. The text names it and its bounds.
+// kInvalidArgument if a time is out of bounds. The text names the setting and its bounds.
 Status check(const RunSettings& run);
-// The same for given times. The text also names the remedy.
+// The same for the times that are given. The text also names the remedy.
 Status check(const GivenSettings& given);
-// kInvalidArgument if settings are given that differ from those of the run. The text names them
-// with both values, and the remedy.
+// kInvalidArgument if a given setting differs from the setting of the run. The text names these
+// settings with both values, and the remedy.
 Status compare(const GivenSettings& given, const RunSettings& run);
 
 }  // namespace pccl::protocol

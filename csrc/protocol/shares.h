@@ -8,8 +8,8 @@
 
 namespace pccl::protocol {
 
-// Shares that differ by one at most; the lower ranks have the larger ones. REQUIRES: 1 <= members
-// <= kMembersMax.
+// Returns shares that differ by one at most; the lower ranks have the larger ones. REQUIRES: 1 <=
+// members <= kMembersMax.
 std::vector<uint16_t> equal_shares(size_t members);
 
 // Whether there is one share per member, and their sum is kSharesTotal.

@@ -10,7 +10,8 @@ namespace pccl::protocol {
 
 namespace {
 
-// FNV-1a over 64-bit words. Most of the words are hashes already.
+// FNV-1a over 64-bit words, with one more shift for each word. Most of the words are hashes
+// already.
 constexpr uint64_t kNoWords = 0xcbf29ce484222325;
 
 void take_in(uint64_t& hash, uint64_t word) {

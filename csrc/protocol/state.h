@@ -19,24 +19,26 @@ using StateEntries = std::vector<StateEntry>;
 // revision. The hashes cover the bytes of the tensors.
 uint64_t state_hash(const StateEntries& entries);
 
-// The words that state_hash() takes from a list, without the hashes of its entries. While the
-// layout of a state stays, they give the hash of each content of it in less time.
+// The words that state_hash() takes from a list, except the hashes of the entries. While the layout
+// of a state does not change, state_hash() of new content is faster with them.
 class LayoutWords {
  public:
   LayoutWords() = default;
   explicit LayoutWords(const StateEntries& entries);
-  // state_hash() of these entries with other hashes. REQUIRES: one for each entry.
+  // Returns state_hash() of the entries with `hashes` in place of their hashes. REQUIRES: one hash
+  // for each entry.
   uint64_t state_hash(std::span<const uint64_t> hashes) const;
 
  private:
   std::vector<uint64_t> words_;
-  std::vector<uint32_t> counts_;  // by entry: its words
+  std::vector<uint32_t> counts_;  // the number of words of each entry
 };
 
-// The bytes of the tensor; nothing if the shape makes no sense.
+// Returns the number of bytes of the tensor; nothing if the shape has a negative size or the number
+// is too large.
 std::optional<uint64_t> bytes_of(const StateEntry& entry);
-// Whether the entries are in the order of their keys, without duplicates, and their shapes make
-// sense, and the tensors together have at most kStateBytesMax bytes.
+// Whether the entries are in the order of their keys, without duplicates, each entry has a result
+// of bytes_of(), and all tensors together have at most kStateBytesMax bytes.
 bool is_sensible(const StateEntries& entries);
 
 bool same_layout(const StateEntry& a, const StateEntry& b);  // key, dtype and shape

@@ -4,8 +4,8 @@
 
 #include "csrc/base/assert.h"
 
-// CMake passes all three to this file alone, so that a build with other numbers recompiles nothing
-// else.
+// CMake passes PCCL_RELEASE, PCCL_VERSION_MIN and PCCL_VERSION_MAX to this file alone, so that a
+// build with other numbers recompiles nothing else.
 #ifndef PCCL_RELEASE
 #error "PCCL_RELEASE, PCCL_VERSION_MIN and PCCL_VERSION_MAX come from CMakeLists.txt"
 #endif

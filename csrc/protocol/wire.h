@@ -1,9 +1,9 @@
 // wire: turns values into little-endian bytes and back, for the codec of control messages and for
-// the journal of the master. A function fields(wire, struct), found by the namespace of the struct,
-// defines which fields the struct has (fields.h: the fields of the messages). Writer and Reader
-// both use it, so they cannot disagree. A Writer or Reader belongs to one caller. The Reader trusts
-// no input: counts are checked against their limits and against the number of bytes present before
-// anything is allocated. Failure: Reader::refusal().
+// the journal of the master. A function fields(wire, struct), which argument-dependent lookup
+// finds, defines the fields of the struct (fields.h: the fields of the messages). Writer and Reader
+// both use this function, so they cannot disagree. A Writer or Reader belongs to one caller. The
+// Reader trusts no input: it checks a count against its limit and against the number of bytes
+// present before it allocates anything. Failure: Reader::refusal().
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,8 @@ namespace pccl::protocol {
 
 // ---- Writing ----------------------------------------------------------------------------------
 
-// Appends to `out`, which has no other user meanwhile, and is complete when the Writer has ended.
+// Appends to `out`. No other code uses `out` while the Writer exists. `out` is complete when the
+// Writer is destroyed.
 class Writer {
  public:
   explicit Writer(std::vector<std::byte>& out) : out_(out), start_(out.size()), written_(start_) {}
@@ -90,8 +91,8 @@ class Writer {
     put(static_cast<uint32_t>(length));
     if (length > 0) std::memcpy(room(length), text.data(), length);
   }
-  // The place of the next bytes. The list grows by steps, not with each field: by as much as this
-  // Writer has written.
+  // Returns the place of the next `bytes` bytes. `out_` grows in steps, not with each field: each
+  // step is about as large as all that this Writer has written.
   std::byte* room(size_t bytes) {
     if (out_.size() - written_ < bytes)
       out_.resize(written_ + std::max(bytes, written_ - start_ + kStepBytes));
@@ -107,8 +108,8 @@ class Writer {
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// The fewest bytes that a T takes. It bounds the number of entries of a list before any entry is
-// made.
+// The smallest number of bytes that a T takes on the wire. With it, the Reader limits the number of
+// entries of a list before it makes any entry.
 template <typename T>
 size_t bytes_min() {
   static const size_t bytes = [] {
