@@ -35,8 +35,8 @@ Address local_address(int fd);
 
 // The IPv4 and IPv6 addresses of a list, in its order and without duplicates, with `port`.
 std::vector<Address> addresses_of(const addrinfo* list, uint16_t port);
-// The address of a literal such as "::1". For kLoopback, both loopback addresses: this name needs
-// no lookup, so that a machine without /etc/hosts has it, too. Empty for any other name.
+// The address of a literal such as "::1". For kLoopback, both loopback addresses: no lookup is
+// made, so this name also works on a machine without /etc/hosts. Empty for any other name.
 std::vector<Address> literal_address(const std::string& host, uint16_t port);
 // The addresses of a literal or a name. Blocks while the resolver works.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);
@@ -44,14 +44,15 @@ Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port)
 // The numeric addresses of this machine's interfaces that are up, without loopback.
 std::vector<std::string> interface_hosts();
 
-// A number of this machine and its boot: two processes with the same number run on one machine. 0:
-// unknown.
+// Returns a number that identifies this machine and its present boot: two processes with the same
+// number run on one machine. 0: unknown.
 uint64_t machine_id();
 
 // The network of a numeric host that usually belongs to one user: the IPv4 address itself, or the
 // first 64 bits of an IPv6 address. Examples: "10.0.0.7", "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);
-// Whether a network_of() is this machine's loopback, where any number of peers may run.
+// Whether `network`, a result of network_of(), is this machine's loopback. Any number of peers may
+// run there.
 bool is_this_machine(const std::string& network);
 
 // The text of an errno value: "connection refused" for ECONNREFUSED.

@@ -10,22 +10,23 @@ namespace pccl::net {
 
 class ByteQueue {
  public:
-  // A queue with more room than this is freed when it is not needed.
+  // When the queue does not need its memory, it frees it if the memory has more bytes than this.
   static constexpr size_t kKeptBytes = 64u << 10;
 
   void append(std::span<const std::byte> bytes);
-  // Adds this many bytes at the end. The caller writes them before it calls another method.
+  // Adds this number of bytes at the end. The caller writes them before it calls another method.
   std::span<std::byte> extend(size_t bytes);
-  // Makes room for this many more bytes at once.
+  // Makes room for this number of further bytes at once.
   void reserve(size_t bytes);
   // All bytes of the queue; valid until the next call of another method.
   std::span<const std::byte> bytes() const { return {bytes_.get() + at_, size()}; }
   size_t size() const { return end_ - at_; }
   size_t capacity() const { return room_; }
-  // Removes bytes from the front. If the queue is empty then, its memory is freed if it is more
-  // than kKeptBytes and less than a quarter of it was needed since the queue was last empty. So
-  // after a burst, the next ping returns the memory.
-  // REQUIRES: at most size().
+  // Removes bytes from the front. If the queue is empty afterwards, it may free its memory: it does
+  // so if the memory has more than kKeptBytes, and less than a quarter of it was used since the
+  // queue was last empty. So the memory of a burst is freed after the next small send, such as a
+  // ping.
+  // REQUIRES: `bytes` is at most size().
   void drop(size_t bytes);
   void clear();
 

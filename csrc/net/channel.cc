@@ -25,8 +25,8 @@ const std::string& Channel::identity() const {
 
 // ---- Receiving ----
 
-// One call of the system. `bytes` is empty at the end of the stream, or if nothing has arrived:
-// then `dry` is set.
+// Makes one system call. If nothing has arrived, the result has no bytes and `dry` is true. At the
+// end of the stream, the result has no bytes and `dry` is false.
 Channel::Received Channel::receive_once(std::span<std::byte> space) {
   ssize_t received = 0;
   do {
@@ -66,7 +66,8 @@ Channel::Received Channel::receive(std::span<std::byte> space) {
   return {.bytes = read.value(), .wire = wire, .dry = !holds_input_ && dry_};
 }
 
-// The other end learns the reason, if the socket takes it.
+// Sends the last bytes, which contain the reason, to the other end, as far as the socket accepts
+// them.
 Channel::Received Channel::failed(Status why) {
   input_ = {};
   const bool plain = tls_->refusal() == Tls::Refusal::kPlainText;

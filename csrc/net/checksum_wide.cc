@@ -1,5 +1,5 @@
 // No other header is included: its inline functions would have AVX2 instructions, too, and the
-// linker could give them to files that run on every machine.
+// linker could use them in place of the same functions of other files, which run on every machine.
 #include "csrc/net/checksum_wide.h"
 
 #define XXH_INLINE_ALL

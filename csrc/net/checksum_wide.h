@@ -1,6 +1,6 @@
-// checksum_wide: XXH3 with AVX2 instructions, in a file of its own because the compiler may use
-// them everywhere in it. Only Checksum calls it. The results are those of every other build of
-// XXH3. Any thread may call these functions. REQUIRES: has_wide_vectors().
+// checksum_wide: XXH3 with AVX2 instructions. It has a file of its own, because the compiler may
+// use these instructions everywhere in the file. Only Checksum calls it. The results are the same
+// as without AVX2. Any thread may call these functions. REQUIRES: has_wide_vectors().
 #pragma once
 
 #include <cstddef>

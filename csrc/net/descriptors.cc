@@ -50,8 +50,8 @@ void watch_forks() {
 
 }  // namespace
 
-// A new descriptor gets the lowest free number. These stay open in programs that this one starts,
-// like standard descriptors that were never closed.
+// A new descriptor gets the lowest free number. The descriptors 0 to 2 stay open in programs that
+// this process starts, as if they had never been closed.
 void open_standard_descriptors() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
@@ -64,7 +64,8 @@ size_t descriptors_max() {
   return known ? files.rlim_cur : size_t{kDescriptorsMax};
 }
 
-// Opens them, and closes them again: the numbers of open descriptors may have gaps.
+// Opens `count` descriptors and closes them again. The highest open number is no measure, because
+// the numbers of open descriptors may have gaps.
 bool has_room(size_t count) {
   const ForkGuard guard;
   std::vector<int> opened;

@@ -1,6 +1,6 @@
 // descriptors: the registry of all sockets that pccl has open in this process. A forked child
-// closes all of them. Otherwise a DataLoader worker would hold a dead peer's connections open, and
-// hide its death from all other processes.
+// closes all of them. Otherwise a DataLoader worker would hold the connections of a dead peer open,
+// and all other processes would not see that the peer is dead.
 // Any thread may call these functions. The registry is a fixed structure without locks, because a
 // child may use only such structures between fork and exec.
 #pragma once
@@ -14,8 +14,9 @@ namespace pccl::net {
 // its threads do not exist.
 unsigned fork_count();
 
-// ForkGuard: delays fork() while a descriptor is created and remembered. Hold it for these two
-// calls only. REQUIRES: this thread holds no other one.
+// ForkGuard: while one exists, fork() waits. So no child is forked between the call that opens a
+// descriptor and remember_descriptor(), which registers it. Hold a ForkGuard only during these two
+// calls. REQUIRES: this thread holds no other ForkGuard.
 class ForkGuard {
  public:
   ForkGuard();
@@ -24,27 +25,30 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
-// Opens /dev/null for each of the descriptors 0 to 2 that is closed, as it is in a process that was
-// started by `program 0<&- 2>&-`. Otherwise a socket or a file would get the number: libuv aborts
-// when it closes such a socket, and output to stderr would be written to such a file.
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed. The command `program 0<&-
+// 2>&-` starts a program with closed ones. Otherwise a socket or a file would get such a number:
+// libuv aborts when it closes such a socket, and output to stderr would be written to such a file.
 void open_standard_descriptors();
 
-// The most descriptors that this process may have open, sockets and files together (ulimit -n).
+// Returns the largest number of descriptors that this process may have open, sockets and files
+// together (ulimit -n).
 size_t descriptors_max();
 
-// Whether this process can open `count` descriptors now. Other threads may take them meanwhile.
+// Whether this process can open `count` descriptors now. Other threads may use them up afterwards.
 bool has_room(size_t count);
 
-// The most pending connections that a process keeps: a quarter of descriptors_max(), but at most
-// `wanted` and at least 1. The limit is needed because anybody can open such connections.
+// Returns the largest number of pending connections that a process keeps: a quarter of
+// descriptors_max(), but at most `wanted` and at least 1. The limit is needed because anybody can
+// open such connections.
 size_t pending_max(size_t wanted);
 
-// Descriptors that are left to the application, so that it can open its own files no matter who
-// connects to pccl. A process with a low limit leaves a quarter of its limit.
+// The number of descriptors that pccl leaves to the application, so that the application can open
+// its own files even if many strangers connect to pccl. A process with a low limit leaves a quarter
+// of its limit.
 constexpr size_t kLeftToApplication = 64;
-// Whether the new descriptor `fd` shows that fewer than kLeftToApplication + `more` descriptors are
-// left, or fewer than a quarter of the limit if that is less. A new descriptor takes the lowest
-// free number, so all lower numbers are open.
+// Whether too few descriptors are left after the new descriptor `fd`: fewer than kLeftToApplication
+// + `more`, or fewer than a quarter of the limit if a quarter is less. A new descriptor gets the
+// lowest free number, so all lower numbers are open.
 bool is_scarce(int fd, size_t more);
 
 // Registers `fd`: from now on a forked child closes it. A descriptor number of 2^20 or above is not

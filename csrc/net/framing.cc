@@ -32,10 +32,10 @@ constexpr std::array<std::byte, kFillerBytes> kFiller{};
 // when the system copies them.
 constexpr size_t kSumAheadBytes = 256u << 10;
 
-// The number of written bytes at the front of the queue from which on the rest is moved to the
-// front.
+// When at least this number of bytes at the front of the queue, and at least half of the queue, are
+// written, they are removed.
 constexpr size_t kForgottenBytes = 256u << 10;
-// The capacity that an empty queue keeps. A larger one is freed.
+// An empty queue keeps at most this capacity, in bytes. A larger memory is freed.
 constexpr size_t kQueueKeptBytes = 4u << 20;
 
 Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
@@ -287,7 +287,7 @@ void FrameWriter::push(const FrameHeader& header) {
   control_.insert(control_.end(), bytes.begin(), bytes.end());
 }
 
-// Removes the bytes that were written from the queue, once they are many. wrote() clears an empty
+// Removes the written bytes from the queue when there are many of them. wrote() clears an empty
 // queue, but a busy queue is perhaps never empty, and would grow without a bound.
 void FrameWriter::forget_what_has_left() {
   PCCL_DCHECK(control_at_ <= control_.size());
@@ -371,7 +371,8 @@ void FrameWriter::plan_control() {
 }
 
 // Plans the rest of a chunk as far as it can be written now: the checksum of a checked payload is
-// computed piece by piece. True if this is all of the chunk, so that something else may follow.
+// computed piece by piece. Returns true if the plan has the whole rest, so that other bytes may
+// follow.
 bool FrameWriter::plan_chunk(Chunk& chunk) {
   if (!chunk.active) return true;
   PCCL_DCHECK(chunk.at < chunk.total());

@@ -4,8 +4,9 @@
 //   1. A frame is a 64-byte header. A chunk also has `length` bytes of payload and an 8-byte
 //      trailer.
 //   2. The payload of a chunk is not buffered. It is written from where it lies in memory, and read
-//      directly into the landing that the sink returns. Only the first bytes, at most 4 KiB, that
-//      were read together with the header are copied to the landing: a small chunk needs one read.
+//      directly into the landing that the sink returns. Only the payload bytes that were read
+//      together with the header, at most 4 KiB, are copied to the landing: so a small chunk needs
+//      one read.
 // Failure: filled() returns kProtocol for a bad header (magic, checksum, type, reserved field,
 // length) and for a bad chunk (checksum, trailer). The lane must then be closed.
 #pragma once
@@ -39,7 +40,7 @@ HeaderBytes encode_header(const FrameHeader& header);
 Result<FrameHeader> decode_header(std::span<const std::byte, protocol::kFrameHeaderBytes> bytes);
 
 // FrameSink: the receiver of the frames that a FrameReader decodes. All calls come from the thread
-// that drives the reader. They may call the reader's revoke() and detach().
+// that drives the reader. The methods of the sink may call the reader's revoke() and detach().
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
@@ -49,7 +50,7 @@ class FrameSink {
   // span to discard the payload. The reader uses the landing until on_chunk_end() or
   // FrameReader::revoke(). A chunk without payload has no landing, and no further call follows.
   virtual std::span<std::byte> on_chunk(const FrameHeader& header) = 0;
-  // `bytes` more bytes are in the landing, from offset `at` on. Not called for discarded payload.
+  // `bytes` more bytes are in the landing; `at` is their offset. Not called for discarded payload.
   virtual void on_piece(size_t at, size_t bytes) = 0;
   // The chunk is complete. `valid` is false if its sender marked it void. Not called for discarded
   // or revoked chunks.
@@ -68,8 +69,8 @@ class FrameReader {
   // their number to filled().
   std::span<std::byte> space();
   Status filled(size_t bytes);
-  // Copies bytes that lie elsewhere to their places. The sink learns about the bytes of an
-  // incomplete payload at the next report(), so that a piece may consist of many such spans.
+  // Copies bytes that lie outside of space() to their places. The sink learns about the bytes of an
+  // incomplete payload at the next report(), so that one piece may consist of many such spans.
   Status take(std::span<const std::byte> bytes);
   void report();
 
@@ -78,8 +79,9 @@ class FrameReader {
   void revoke();
   // Stops using the sink and the landing for good. Call it before their owner is destroyed.
   void detach();
-  // The number of bytes that are certain to arrive before the current frame ends, or the next one
-  // if there is none; at least 1 (for SO_RCVLOWAT).
+  // The number of bytes that are certain to arrive before the end of the current frame or, between
+  // two frames, before the end of the next one. It is at least 1 and at most the true number (for
+  // SO_RCVLOWAT).
   size_t certain() const;
 
  private:
@@ -108,7 +110,7 @@ class FrameReader {
   std::span<std::byte> landing_;  // empty: its payload is discarded
   size_t length_ = 0;
   size_t at_ = 0;        // bytes of the payload that have arrived
-  size_t reported_ = 0;  // and those that the sink knows
+  size_t reported_ = 0;  // bytes of the payload that report() has passed to the sink
   bool verify_ = false;
   Checksum sum_;
   std::vector<std::byte> discarded_;  // memory for discarded payload; allocated at first use
@@ -129,13 +131,13 @@ class FrameWriter {
   void push_chunk(const FrameHeader& header, std::span<const std::byte> payload);
   bool chunk_pending() const { return chunk_.active; }
   // Stops using the payload of the pending chunk; the next chunk may be pushed at once. If no byte
-  // of the chunk was written, the chunk is dropped. Otherwise it is first completed with filler and
-  // marked void, unless a part of its trailer was written.
+  // of the chunk was written, the chunk is dropped. Otherwise the writer completes it with filler
+  // and marks it void, unless a part of its trailer was written.
   void withdraw();
 
-  // The bytes to write next, as at most four spans; no span means nothing to do. The spans are
-  // valid until the next call of any method. After the write, pass its length to wrote(). push()
-  // may be called between wrote() and the next gather().
+  // The bytes to write next, as at most four spans; if there is no span, there is nothing to write.
+  // The spans are valid until the next call of any method. After the write, pass the number of
+  // written bytes to wrote(). push() may be called between wrote() and the next gather().
   std::span<const std::span<const std::byte>> gather();
   // REQUIRES: no other call since gather(), and at most as many bytes as its spans hold.
   void wrote(size_t bytes);

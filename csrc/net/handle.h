@@ -1,7 +1,8 @@
 // Handle: a libuv handle together with its callback. For csrc/net only, on the loop's thread.
 // libuv needs a handle's memory until its close callback, one loop turn after the close. So the
 // owner and the handle itself share the handle.
-//   1. The owner may call close() and release its pointer in any callback, also in the handle's.
+//   1. The owner may call close() and release its pointer in any callback, even in the callback of
+//      this handle.
 //   2. No callback comes after close().
 //   3. A loop that ends closes all open handles.
 #pragma once
@@ -41,14 +42,15 @@ class Handle : public std::enable_shared_from_this<Handle> {
   bool closed_ = false;
 };
 
-// Watcher: reports that a socket is readable or writable, in each loop turn while that lasts. Close
-// it before the socket.
+// Watcher: reports in each loop turn whether a socket is readable or writable. Close it before the
+// socket.
 class Watcher : public Handle {
  public:
   using Callback = std::function<void(bool readable, bool writable)>;
   static std::shared_ptr<Watcher> open(const std::shared_ptr<Loop::Impl>& loop, int fd,
                                        Callback callback);
-  // Selects the reported events, at first none. A socket error is reported as both.
+  // Selects the reported events. At first none is selected. A socket error is reported as both
+  // events.
   void watch(bool readable, bool writable);
 
  private:
@@ -85,8 +87,8 @@ class BusyPoll : public Handle {
  public:
   static std::shared_ptr<BusyPoll> open(const std::shared_ptr<Loop::Impl>& loop);
   // Whether the thread migrates to another core when the contention detector (ContentionDetector)
-  // finds that it shares its core. If two threads work for each other, enable this for one of them
-  // only: if both migrate, they meet on a core again.
+  // finds that another thread uses its core. If two threads work for each other, enable this for
+  // only one of the two: if both migrate, they meet on a core again.
   void set_may_migrate(bool may_migrate) { may_migrate_ = may_migrate; }
   // Polls from now on for `length`. A later call replaces an earlier one.
   void keep(Duration length);

@@ -8,7 +8,8 @@
 namespace pccl::net {
 namespace {
 
-// The time between two tokens of a bucket, and the time that fills an empty bucket.
+// `kPerToken`: the time between two tokens of a bucket. `kToFill`: the time in which an empty
+// bucket fills.
 constexpr Duration kPerToken = Duration(std::chrono::seconds(1)) / HandshakeRate::kPerSecond;
 constexpr Duration kToFill = kPerToken * HandshakeRate::kBurst;
 

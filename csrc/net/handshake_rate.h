@@ -1,10 +1,10 @@
 // HandshakeRate: decides how many connections of one network may begin a handshake. A network has a
-// token bucket: kPerSecond connections a second, and kBurst at once. Networks are as in
-// PendingConnections (network_of), and this machine has no limit. It is pure: it knows no socket,
-// and the owner closes the refused connections. It warns of refusals, once in a while
+// token bucket: kPerSecond connections a second, and kBurst at once. A network is a result of
+// network_of(), as in PendingConnections. This machine has no limit. The class is pure: it has no
+// socket, and the owner closes the refused connections. It warns of refusals, once in a while
 // (network_warnings.h).
-// Invariant: at most kNetworksMax buckets are here. A network without room for its bucket has no
-// limit here; PendingConnections still limits it.
+// Invariant: at most kNetworksMax buckets are here. If there is no room for the bucket of a
+// network, the network has no limit here; PendingConnections still limits it.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class HandshakeRate {
   bool take_one(const std::string& network, Instant now);
 
   Warn warn_;
-  // When the bucket of each network will be full again. A full bucket is not here.
+  // The time at which the bucket of each network will be full again. A full bucket needs no entry.
   std::map<std::string, Instant> full_at_;
   NetworkWarnings warnings_;
 };

@@ -1,7 +1,8 @@
 // KeptWindow: decides how a lane sends after an idle period, when TCP would restart with a small
 // congestion window. The window is kept, and the first chunks are paced: the path may carry less by
-// now. It is pure: it knows no clock, and learns about the connection from its source.
-// Invariant: a limit of the pace ends with the first chunk kRoundTripsPaced round trips later.
+// now. The class is pure: it reads no clock, and gets the state of the connection from its source.
+// Invariant: a limit of the pace ends with the first chunk that leaves kRoundTripsPaced round trips
+// later, or after that.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,11 @@ class KeptWindow {
   // would be lost.
   static constexpr double kFaster = 1.25;
   static constexpr int kRoundTripsPaced = 4;
-  // The least share of the window that leaves in a round trip with a limited pace. At least
-  // kInitialWindow leaves, too: the rate before may have been low because there was little to send.
+  // While the pace is limited, at least this share of the window leaves in a round trip, and at
+  // least kInitialWindow. The earlier rate may have been low only because there was little to send.
   static constexpr double kWindowShareMin = 0.5;
-  // Ten segments, the first window of TCP itself. A stretch with fewer bytes has no known rate.
+  // In bytes: ten segments, the first window of TCP itself. A stretch with fewer bytes gives no
+  // rate.
   static constexpr double kInitialWindow = 10 * 1460;
 
   struct Source {
@@ -40,12 +42,13 @@ class KeptWindow {
     std::function<PathInfo()> path;
   };
   struct How {
-    bool keep = false;             // the call that sends must keep the window
+    bool keep = false;             // the call that sends has to keep the window
     std::optional<uint64_t> pace;  // the new limit, in bytes per second; 0: no limit
   };
 
   KeptWindow(Source source, Instant now);
-  // Bytes leave now: of a chunk, or only of small frames. `sent`: the bytes that left before.
+  // Call it when bytes leave. `chunk`: whether some of them belong to a chunk. `sent`: the number
+  // of bytes that left before.
   How sends(Instant now, bool chunk, uint64_t sent);
 
  private:
@@ -55,7 +58,7 @@ class KeptWindow {
   Source source_;
   Instant last_sent_;
   Instant kept_until_{};
-  // The latest period with chunks leaving and no idle period between them.
+  // The latest period in which chunks left, without an idle period between two of them.
   struct Stretch {
     Instant begin, end;
     uint64_t sent_before = 0;

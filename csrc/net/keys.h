@@ -1,12 +1,13 @@
 // keys: the keys by which the two ends of a connection authenticate each other, and their
 // derivation from the common knowledge of both ends (PROTOCOL.md, section 2). Pure functions of
 // bytes (HKDF with SHA-256, RFC 5869).
-//   - A peer and the master derive control_key() from the secret of the peer's token. The ends of
-//     `pccl probe` derive probe_key() from it.
+//   - A peer and the master derive control_key() from the secret of the peer's token. The two ends
+//     of `pccl probe` derive probe_key() from the secret of a token.
 //   - The master draws a seed at each start. The accepting key of each peer is derived from the
 //     seed, and the master sends it to that peer alone. A peer that is to dial an acceptor gets an
-//     identity and lane_key(). The acceptor derives the same key from the identity that the dialler
-//     shows. So the two need no further message, and a peer cannot use the key of a different peer.
+//     identity and its lane_key() from the master. The acceptor derives the same key from the
+//     identity that the dialler shows. So dialler and acceptor need no further message, and a peer
+//     cannot use the key of a different peer.
 // A label in the derivation keeps the kinds of keys apart. It has no number of a protocol version,
 // because two versions that can speak with each other have to derive the same key.
 #pragma once
@@ -23,8 +24,8 @@
 
 namespace pccl::net {
 
-// Key: 32 secret bytes. Every copy wipes its memory when it ends. Keys have no text and no
-// comparison, so that neither a log nor the time of a comparison reveals one.
+// Key: 32 secret bytes. Every copy wipes its memory when it is destroyed. Keys have no text and no
+// comparison, so that neither a log nor the time of a comparison reveals a key.
 struct Key {
   std::array<std::byte, 32> bytes{};
 
@@ -42,7 +43,8 @@ Key control_key(std::span<const std::byte> secret);
 Key probe_key(std::span<const std::byte> secret);
 
 protocol::Key accepting_key(const protocol::Key& seed, PeerId peer);
-// The key of a lane: of one pair of peers, one direction of dialling, and one life of the run.
+// The key of the lanes with this identity: one pair of peers, one of the two as the dialler, and
+// one life of the run.
 protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
                        const protocol::LaneIdentity& identity);
 

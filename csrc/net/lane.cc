@@ -3,11 +3,11 @@
 // takes no more. If a received piece causes a send, the bytes are sent before more is read, while
 // they are in the cache. Failures:
 //   - The other side closes or resets the connection, or a frame is bad.
-//   - A write fails: the bytes that arrived before are still read.
+//   - A write fails: bytes that have already arrived are still read.
 //   - The TLS handshake fails or takes too long, or a record is damaged.
-// An encrypted lane receives into a buffer of the loop, and copies each record to the memory that
-// the reader names, when it is verified. It encrypts from where the bytes lie, only when the
-// ciphertext before has left.
+// An encrypted lane receives into a buffer of the loop, and copies each verified record to the
+// memory that the reader names. It encrypts bytes from where they lie, and only when all earlier
+// ciphertext has left.
 #include "csrc/net/lane.h"
 
 #include <sys/socket.h>
@@ -26,15 +26,15 @@
 namespace pccl::net {
 namespace {
 
-// The most bytes of one receive call: large enough that calls are few, small enough that the bytes
-// are still in the cache when they are reduced.
+// The largest number of bytes of one receive call. With it, the calls are few, and the bytes are
+// still in the cache when they are reduced.
 constexpr size_t kReceiveBytesMax = 1u << 20;
-// While at least twice this many bytes are certain to come, the loop is woken for this many at a
-// time. To wait for smaller chunks in this way gains nothing: several lanes and directions have
-// some at the same time.
+// While at least twice this number of bytes is certain to come, the loop is woken only when this
+// number has arrived. To wait for smaller chunks in this way gains nothing, because several lanes
+// and both directions have such chunks at the same time.
 constexpr size_t kAwaitedBytes = 256u << 10;
-// A part of a record may be inside TLS already, so that the socket gets fewer than the certain
-// bytes.
+// A part of a record may be inside TLS already, so the socket may get fewer bytes than are certain
+// to come. It still gets at least kAwaitedBytes.
 static_assert(Tls::kRecordBytesMax <= kAwaitedBytes);
 // The time of busy polling for the next piece of a large chunk, before the thread sleeps. A receive
 // call with less room than kBusyPollBytesMin causes no busy polling.
@@ -77,13 +77,14 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
   FrameReader reader;
   FrameWriter writer;
   bool proven_announced = false;
-  bool announced;  // whether on_established is over, or will not come
+  bool announced;  // on_established was called, or will not be called
   size_t awaited = 1;
-  uint64_t received_before = 0;  // bytes, at the last take_received()
+  uint64_t received_before = 0;  // number of bytes at the last take_received()
   std::optional<KeptWindow> kept_window;
-  // Bytes sent before the first call that gave the socket more than a small packet, and before the
-  // first call that gave it a full packet. Such a packet leaves right after these bytes, since no
-  // byte waits for more (NODELAY).
+  // Offsets in the stream of sent bytes. `before_large`: the number of bytes sent before the first
+  // call that sent more than a small packet. `before_full`: the number of bytes sent before the
+  // first call that sent a full packet. A large or full packet begins at this offset: with NODELAY,
+  // earlier bytes do not wait to share a packet with later ones.
   std::optional<uint64_t> before_large, before_full;
   std::optional<Progress> arrived;  // set once a full packet has arrived
   bool blocked = false;             // waiting until the socket is writable
@@ -112,8 +113,8 @@ void Lane::Impl::read_some() {
   if (!dead) await(reader.certain() >= 2 * kAwaitedBytes ? kAwaitedBytes : 1);
 }
 
-// Makes the socket readable only when `bytes` bytes have arrived. REQUIRES: that many are certain
-// to come; otherwise the loop would wait for ever.
+// Makes the socket readable only when `bytes` bytes have arrived. REQUIRES: this number of bytes is
+// certain to come; otherwise the loop would wait for ever.
 void Lane::Impl::await(size_t bytes) {
   if (bytes == std::exchange(awaited, bytes)) return;
   const int value = static_cast<int>(bytes);
@@ -178,7 +179,8 @@ bool Lane::Impl::write_once(size_t& budget) {
   auto prepared = channel.prepare(plaintext);
   if (!prepared.ok()) {
     failure = {prepared.status().code, peer + ": " + prepared.status().message, {}};
-    shutdown(channel.socket().fd(), SHUT_RDWR);  // so that read_some() comes to the end
+    // The shutdown lets read_some() reach the end of the stream.
+    shutdown(channel.socket().fd(), SHUT_RDWR);
     return false;
   }
   std::array<iovec, 4> parts;
@@ -211,11 +213,12 @@ ssize_t Lane::Impl::send_now(const msghdr& message, size_t bytes) {
   const Socket& socket = channel.socket();
   bool keep = false;
   if (kept_window) {
-    // An encrypted chunk may have left the writer before its last bytes leave here.
+    // The writer may have given away all bytes of an encrypted chunk while the last of them still
+    // wait here.
     const bool ciphertext = channel.encrypted() && bytes > protocol::kSmallPacketBytes;
     const bool of_chunk = writer.chunk_pending() || ciphertext;
     const auto how = kept_window->sends(monotonic_now(), of_chunk, channel.counters().bytes_sent);
-    // On loopback, half a window in a minimum RTT of a microsecond is faster than every network.
+    // On loopback, where the minimum RTT is a microsecond, the pace may be above kPaceAny.
     if (how.pace)
       socket.pace(*how.pace == 0 ? Socket::kPaceAny : std::min(*how.pace, Socket::kPaceAny - 1));
     keep = how.keep;

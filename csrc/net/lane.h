@@ -4,10 +4,10 @@
 // Invariants:
 //   1. A span passed to send_chunk() is not used any more when on_sent fires or withdraw() returns.
 //   2. A landing from the sink is not used any more at on_chunk_end() or when revoke() returns.
-//   3. Neither of them is used any more when on_failed fires or when the lane is destroyed.
+//   3. No span and no landing is used any more when on_failed fires or when the lane is destroyed.
 //   4. The lane reads and writes at most kTurnBytes before the loop's other handles run.
 //   5. on_sent and on_failed come from the bottom of the loop's stack, never from inside a call.
-//      They and the sink's methods may destroy the lane.
+//      These two callbacks and the sink's methods may destroy the lane.
 // Failure: on_failed fires once, and the lane is dead: it drops everything that it is given.
 // A lane never reconnects: the shell decides about that.
 #pragma once
@@ -28,8 +28,8 @@ namespace pccl::net {
 class Lane {
  public:
   static constexpr size_t kTurnBytes = 4u << 20;
-  // The most bytes of queued frames that the other side has not taken. Credits, pings and the
-  // copies of contributions (ring/peer_link.h) stay below this.
+  // The largest number of bytes of queued frames that wait for the other side. Credits, pings and
+  // the copies of contributions (ring/peer_link.h) stay below this.
   static constexpr size_t kQueueBytesMax = 16u << 20;
   struct Callbacks {
     // The whole chunk was written or encrypted. The next chunk may be given, also from inside this
@@ -49,17 +49,18 @@ class Lane {
   ~Lane();
 
   // Applies from the next chunk on; false at first. Pass true if both ends are on this machine and
-  // know it. Payloads then carry no checksums (an encrypted lane needs none anyway), and the loop's
-  // thread uses busy polling for the next piece of a large chunk. A wake-up takes longer than the
-  // bytes need for the path. Also, the system places a thread on the core of the thread that wakes
-  // it, so that two threads that could run in parallel take turns on one core.
+  // both have learned this. Then payloads carry no checksums (an encrypted lane needs none anyway),
+  // and the loop's thread uses busy polling for the next piece of a large chunk. To wake the thread
+  // would take longer than the bytes need to arrive. Also, the system places a thread on the core
+  // of the thread that wakes it, so that two threads that could run in parallel take turns on one
+  // core.
   void set_local(bool local);
-  // For a local lane: whether no other lane keeps this thread as busy. If so, and if the threads at
-  // both ends share a core, the one whose end has the higher port migrates.
+  // For a local lane. `alone`: no other lane keeps this thread as busy. Then, if the threads at
+  // both ends share a core, the thread at the end with the higher port migrates.
   void set_alone(bool alone);
-  // Adapts the socket to its path (Socket::tune). `congestion` names the congestion control; empty:
-  // chosen by the path, and keep_window() on a wan path. Returns false if the system refuses
-  // `congestion`, and keeps its own congestion control.
+  // Adapts the socket to its path (Socket::tune). `congestion` names the congestion control. If it
+  // is empty, the path decides, and the lane of a wan path also calls keep_window(). If the system
+  // refuses `congestion`, the socket keeps its congestion control, and the result is false.
   bool tune(PathClass path, const std::string& congestion);
   // From here on the congestion window survives idle periods, if the system permits it
   // (Socket::send_after_silence), and the first chunks after an idle period are paced. No effect if
@@ -76,9 +77,10 @@ class Lane {
   using Counters = Channel::Counters;
   const Counters& counters() const;  // since the lane opened, for run_info
   // Whether large packets arrive at the other end. `arrived` is true if a full packet was
-  // acknowledged. It is false if nothing of the first full packet was acknowledged, or nothing of
-  // the first large one if no full one was sent. nullopt if no large packet was sent, or if the
-  // answer is not known. Queries the system until a full packet has arrived.
+  // acknowledged. It is false if nothing of the first full packet was acknowledged. If no full
+  // packet was sent, it is false if nothing of the first large packet was acknowledged. Returns
+  // nullopt if no large packet was sent, or if the answer is not known. Queries the system until a
+  // full packet has arrived.
   struct Progress {
     uint32_t segment = 0;  // bytes of a full packet
     bool arrived = false;

@@ -19,8 +19,8 @@ std::string library_of(const void* address) {
   return info.dli_fname;
 }
 
-// A handle of the library that contains this code. dlsym() finds the functions that are linked with
-// it, and not the replacements of other libraries.
+// Returns a handle of the library that contains this code. With it, dlsym() finds the functions
+// that this library is linked with, and not the replacements of other libraries.
 void* handle_of(const std::string& self) {
   void* const library = dlopen(self.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   return library != nullptr ? library : dlopen(nullptr, RTLD_LAZY);  // null: the main program
@@ -31,7 +31,8 @@ LibraryVersion libuv_version(unsigned version) {
   return {version >> 16, version >> 8 & 0xff, version & 0xff};
 }
 
-// OPENSSL_VERSION_NUMBER has 4 bits for major, and 8 bits each for minor, nothing, and patch.
+// OPENSSL_VERSION_NUMBER has 4 bits for the major version, 8 for the minor version, 8 that are not
+// used, 8 for the patch, and 4 that do not matter.
 LibraryVersion openssl_version(unsigned long version) {
   const auto bits = static_cast<unsigned>(version);
   return {bits >> 28, bits >> 20 & 0xff, bits >> 4 & 0xff};

@@ -1,7 +1,8 @@
 // library_check: checks that the libuv and the OpenSSL in use are those that pccl was built with.
-// libtorch_cpu.so exports its own copy of libuv. If it is loaded with global symbols, its copy
-// replaces a part of ours, and then two versions work on the same structures.
-// The name of the file does not matter: a wheel may bring its own libuv, as libuv-1a2b3c4d.so.
+// libtorch_cpu.so exports its own copy of libuv. If libtorch_cpu.so is loaded with global symbols,
+// its copy replaces a part of ours, and then two versions work on the same structures.
+// The name of the file does not matter: a wheel may bring its own libuv, for example as
+// libuv-1a2b3c4d.so.
 // Failure: check_libraries() returns the Status; it changes nothing.
 #pragma once
 
@@ -23,14 +24,14 @@ namespace pccl::net {
 // `torch_code`: any function of torch; null if there is no torch in this process.
 Status check_libraries(const void* torch_code);
 
-// The libraries of one function of libuv.
+// The libraries that one function of libuv comes from.
 struct LibuvSymbol {
   std::string name;     // "uv_run"
-  std::string library;  // whose function is called: "/usr/lib/x86_64-linux-gnu/libuv.so.1"
-  std::string linked;   // the one that this code is linked with, found without global symbols
+  std::string library;  // its function is called: "/usr/lib/x86_64-linux-gnu/libuv.so.1"
+  std::string linked;   // this code is linked with it; found without global symbols
 };
-// The decisions of check_libraries(), without the lookup. `self` is the library that contains this
-// code; libuv may be a part of it. `torch` is torch's own library, or empty.
+// The decisions of check_libraries(), without the search for the libraries. `self` is the library
+// that contains this code; libuv may be a part of it. `torch` is torch's own library, or empty.
 Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self,
                    const std::string& torch);
 using LibraryVersion = std::array<unsigned, 3>;  // major, minor, patch

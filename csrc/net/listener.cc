@@ -19,13 +19,14 @@
 namespace pccl::net {
 namespace {
 
-// Connections accepted before other handles of the loop have their turn. This is a small part of
-// the pending connections that are allowed, so that none is evicted before its first frame is read.
+// The largest number of connections that are accepted before other handles of the loop have their
+// turn. It is a small part of the pending connections that are allowed, so that none is evicted
+// before its first frame is read.
 constexpr size_t kAcceptedPerTurnMax = 16;
-// The time without watching the socket after no descriptor was left for a connection. The
-// connection stays in the queue of the system, so that the socket stays readable.
+// If no descriptor is left for a connection, the listener does not watch the socket for this time.
+// The connection stays in the queue of the system, so the socket would be readable all the time.
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
-// The most tries to find one port that is free on all addresses of a name.
+// The largest number of tries to find one port that is free on all addresses of a name.
 constexpr int kPortTriesMax = 8;
 
 // Opens `socket` and makes it listen on `address`. Returns the error number, or 0.
@@ -47,7 +48,8 @@ int listen_on(const Address& address, Socket& socket) {
 }
 
 // Listens on all of `addresses` with one port. Addresses that this machine lacks are skipped if
-// another one works. Returns the error number and its address.
+// another one works. Returns the error number of a failure and the address that failed; error 0:
+// success.
 struct Failure {
   int error = 0;
   Address address;
@@ -59,7 +61,7 @@ Failure listen_on_all(std::vector<Address> addresses, std::vector<Socket>& socke
     Socket socket;
     const int error = listen_on(address, socket);
     if (error == 0) sockets.push_back(std::move(socket));
-    const bool absent = error == EADDRNOTAVAIL || error == EAFNOSUPPORT;  // IPv6 is off
+    const bool absent = error == EADDRNOTAVAIL || error == EAFNOSUPPORT;  // as with IPv6 off
     if (error != 0 && (failure.error == 0 || !absent)) failure = {error, address};
     if (error != 0 && !absent) sockets.clear();
     if (error != 0 && !absent) return failure;

@@ -29,8 +29,8 @@ void keep_for_ever(std::shared_ptr<Loop::Impl> loop) {
   kept->push_back(std::move(loop));
 }
 
-// The signals that only the application's threads handle: all except those that a thread causes
-// itself, and SIGPROF.
+// The signals that only the application's threads handle: all signals, except SIGPROF and except
+// the signals that a thread causes by its own instructions.
 sigset_t signals_of_others() {
   sigset_t set;
   sigfillset(&set);
@@ -44,8 +44,8 @@ sigset_t signals_of_others() {
 
 // ---- Starting and ending ----------------------------------------------------------------------
 
-// Closes the descriptor only now, because other threads can write to it until the last holder of
-// the loop is gone.
+// The descriptor is closed only here, because other threads can write to it until the last holder
+// of the loop is gone.
 Loop::Impl::~Impl() {
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }

@@ -34,8 +34,9 @@ class Deferred {
 
 struct Loop::Impl : std::enable_shared_from_this<Impl> {
   ~Impl();
-  // The most deferred objects, and the most tasks of the loop's own thread, that run in one round
-  // after a callback, and the most rounds. The rest waits for the next turn.
+  // Limits of the work after one callback. `kDeferredMax`: deferred objects that run in one round.
+  // `kOwnTasksMax`: tasks of the loop's own thread that run in one round. `kRoundsMax`: rounds. The
+  // rest of the work waits for the next turn.
   static constexpr size_t kDeferredMax = 64;
   static constexpr size_t kOwnTasksMax = 256;
   static constexpr int kRoundsMax = 4;
@@ -75,8 +76,8 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   Status status_{Code::kInvalidState, "not started", {}};
   std::string name_;
   pthread_t thread_{};
-  // The eventfd that wakes the loop. With uv_async_t (libuv 1.44), a loop on the same core as the
-  // thread that wakes it would spin until that thread runs again.
+  // The eventfd that wakes the loop. uv_async_t (libuv 1.44) is not used: if the loop runs on the
+  // core of the thread that wakes it, the loop would spin until that thread runs again.
   int wake_fd_ = -1;
   unsigned fork_count_ = 0;
 
@@ -89,7 +90,7 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
 
   // Used by the loop's thread only.
   uv_poll_t wake_;
-  uv_prepare_t before_poll_;  // runs the tasks of callbacks without after_callback()
+  uv_prepare_t before_poll_;  // for callbacks that do not call after_callback()
   bool ending_ = false;
   bool in_deferred_ = false;
   std::vector<std::function<void()>> running_;

@@ -2,11 +2,11 @@
 // each owner ends its own part without ending the loop. The loop ends with the last share.
 // Any thread may call the methods, unless stated otherwise.
 //   1. Tasks run on the loop in the order of the post() calls.
-//   2. end() closes the share: it runs all tasks posted before, then its own task, and drops later
-//      ones. The task destroys the objects of this owner that are on the loop.
+//   2. end() closes the share: it runs all tasks posted before, then the task `last`, and drops
+//      tasks posted later. `last` destroys the objects of this owner that are on the loop.
 //   3. In a forked child there is no thread: post() drops its task, and end() does nothing.
-// Failure: if the loop cannot start, status() returns the error and every task is dropped, the task
-// of end() too.
+// Failure: if the loop cannot start, status() returns the error and every task is dropped, even the
+// task of end().
 #pragma once
 
 #include <functional>

@@ -14,8 +14,9 @@ namespace pccl::net {
 // process ends. Null if OpenSSL cannot load its algorithms: check_libraries() finds that out.
 OSSL_LIB_CTX* openssl_context();
 
-// The reason of the first error that OpenSSL has recorded on this thread: "binder does not verify".
-// OpenSSL then forgets all errors of this thread. It never contains bytes of a connection.
+// Returns the reason of the first error that OpenSSL has recorded on this thread: "binder does not
+// verify". OpenSSL then forgets all errors of this thread. The text never contains bytes of a
+// connection.
 std::string take_openssl_error();
 
 }  // namespace pccl::net

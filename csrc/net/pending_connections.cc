@@ -8,7 +8,7 @@
 
 namespace pccl::net {
 
-// The number of connections that a network has too many.
+// The number of connections of `network` beyond its limit, if it has `count` connections.
 size_t PendingConnections::beyond_limit(const std::string& network, size_t count) const {
   return is_this_machine(network) ? 0 : count - std::min(count, per_network_max_);
 }
@@ -62,7 +62,8 @@ std::vector<PendingConnections::Id> PendingConnections::take_excess(size_t total
   return excess;
 }
 
-// A network with too many connections is looked at again when its oldest is no longer young.
+// A network with too many connections is examined again when its oldest connection is no longer
+// young.
 std::optional<Instant> PendingConnections::deadline() const {
   std::optional<Instant> due;
   for (const auto& [network, of] : networks_) {

@@ -1,7 +1,8 @@
-// PendingConnections: decides which accepted connections without a proof must be closed. Any
-// program can open such connections, so their number, their time and the share of one network are
-// limited. A flood pushes out its own connections: the victim is always the oldest connection of
-// the network that has the most. So a peer from another network gets in during the flood.
+// PendingConnections: decides which accepted connections that have not proven a key must be closed.
+// Any program can open such connections, so there are limits for their number, for their time and
+// for the share of one network. A flood pushes out its own connections: the victim is always the
+// oldest connection of the network that has the largest number of them. So a peer from another
+// network gets in during the flood.
 // It is pure: it knows no socket. The owner closes the connections.
 // Invariants, after take_excess():
 //   1. At most `total` connections are here.
@@ -28,7 +29,7 @@ class PendingConnections {
  public:
   static constexpr size_t kPerNetworkMax = 64;
   static constexpr Duration kYoung = std::chrono::milliseconds(100);
-  // The most connections of one network, young ones included.
+  // The largest number of connections of one network, young ones included.
   static constexpr size_t kBurstMax = 512;
   using Id = uint64_t;
 
@@ -45,12 +46,12 @@ class PendingConnections {
 
   // Removes the connections that must be closed now, and returns them.
   std::vector<Id> take_excess(size_t total, Instant now);
-  // When take_excess() is due again, if nothing is added before.
+  // The time at which take_excess() is due again, if nothing is added before.
   std::optional<Instant> deadline() const;
   void check() const;  // asserts that the two maps agree
 
  private:
-  using OfNetwork = std::set<std::pair<Instant, Id>>;  // since when each is here
+  using OfNetwork = std::set<std::pair<Instant, Id>>;  // each with the time since which it is here
   OfNetwork& largest();
   size_t beyond_limit(const std::string& network, size_t count) const;
 

@@ -93,7 +93,7 @@ bool RecordCipher::replace() {
   return install();
 }
 
-// The nonce is the first one, with the number of the record in its last 8 bytes.
+// The nonce of a record is iv_, with the number of the record added to its last 8 bytes by XOR.
 bool RecordCipher::begin(std::span<const std::byte> header) {
   if (!context_) return false;
   std::array<std::byte, kNonceBytes> nonce = iv_;

@@ -1,11 +1,11 @@
 // RecordCipher: the key of one direction of a TLS 1.3 connection. It seals records, or opens them
-// (RFC 8446, sections 5.2 and 7). Both ends derive it from the same traffic secret.
+// (RFC 8446, sections 5.2 and 7). Both ends derive the key from the same traffic secret.
 // One thread at a time may use it.
 // Invariants:
 //   1. The number of a record is used up before the first byte of the record is sealed or opened,
 //      whatever fails then. So no two records are sealed with the same nonce.
 //   2. open() returns bytes only after it has verified their tag.
-//   3. Secrets are wiped when the next one replaces them, and at the end.
+//   3. A secret is wiped when the next one replaces it, and when the object is destroyed.
 // Failure: OpenSSL lacks memory, or a record is not from the other end. After a failure the
 // connection must end, because the two ends may count differently. After a failed replace() the key
 // seals and opens nothing.
@@ -37,17 +37,17 @@ class RecordCipher {
   // nullopt if OpenSSL refuses.
   static std::optional<RecordCipher> make(Suite suite, Use use, const Key& traffic_secret);
 
-  // Replaces the key by the next one, from which this one cannot be derived (RFC 8446, 7.2).
-  // False if OpenSSL refuses.
+  // Replaces the key by the next one (RFC 8446, 7.2). The present key cannot be derived from the
+  // next one. False if OpenSSL refuses.
   bool replace();
   // Writes a record with this content. False if OpenSSL refuses.
-  // REQUIRES: `record` has kExtraBytes more than `content`, of at most kPlainBytesMax.
+  // REQUIRES: `content` has at most kPlainBytesMax bytes, and `record` has kExtraBytes bytes more.
   bool seal(uint8_t type, std::span<const std::byte> content, std::span<std::byte> record);
-  // Decrypts a record where it lies. Returns its content, the type of the content after it, and
-  // padding; nullopt if the record is not the next one of the other end.
+  // Decrypts a record in place. Returns the content, followed by one byte with the type of the
+  // content, and by padding. Returns nullopt if the record is not the next one of the other end.
   // REQUIRES: `record` is a header, and as many bytes as the header announces.
   std::optional<std::span<std::byte>> open(std::span<std::byte> record);
-  // Records that this key has sealed or opened.
+  // The number of records that this key has sealed or opened.
   uint64_t records() const { return next_; }
 
  private:

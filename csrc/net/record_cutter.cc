@@ -15,7 +15,7 @@ std::span<const std::byte> RecordCutter::next() {
   return std::span(together_).first(size);
 }
 
-// At most `bytes_max` bytes, all of one span. Afterwards no empty span is at the front.
+// Returns at most `bytes_max` bytes of one span. Afterwards no empty span is at the front.
 std::span<const std::byte> RecordCutter::part(size_t bytes_max) {
   skip_empty();
   if (spans_.empty()) return {};

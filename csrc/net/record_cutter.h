@@ -14,7 +14,8 @@ class RecordCutter {
   static constexpr size_t kPieceBytesMax = 16384;
   explicit RecordCutter(std::span<const std::span<const std::byte>> spans) : spans_(spans) {}
 
-  // The next piece, as long as possible; empty: nothing is left. It is valid until the next call.
+  // Returns the next piece, which is as long as possible; empty: nothing is left. It is valid until
+  // the next call.
   std::span<const std::byte> next();
 
  private:
@@ -22,7 +23,7 @@ class RecordCutter {
   void skip_empty();
 
   std::span<const std::span<const std::byte>> spans_;
-  size_t at_ = 0;  // bytes taken from the front of spans_
+  size_t at_ = 0;  // number of bytes taken from the first of spans_
   std::array<std::byte, kPieceBytesMax> together_;
 };
 

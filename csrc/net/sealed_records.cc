@@ -21,10 +21,12 @@ constexpr size_t kPlainBytesMax = RecordCipher::kPlainBytesMax;
 static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
 static_assert(SealedRecords::kRecordBytesMax ==
               RecordCipher::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
-// Bytes of the queue beyond kOutgoingBytesMax, for our own answers: alerts and key updates.
+// The queue may have this number of bytes more than kOutgoingBytesMax, for our answers: alerts and
+// key updates.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
-// A message KeyUpdate: its type, a length of 1 in three bytes, and whether it asks for an answer.
+// The start of a KeyUpdate message: its type, and its length of 1 in three bytes. One more byte
+// follows: whether the message asks for an answer.
 constexpr std::byte kKeyUpdate{24};
 constexpr std::array kKeyUpdateStart = {kKeyUpdate, std::byte{0}, std::byte{0}, std::byte{1}};
 constexpr size_t kKeyUpdateBytes = kKeyUpdateStart.size() + 1;
@@ -68,8 +70,8 @@ Result<SealedRecords::Bytes> SealedRecords::read(std::span<std::byte>& ciphertex
   return Bytes();
 }
 
-// The next whole record, where it lies or put together in partial_; empty: it is incomplete, or its
-// header is wrong.
+// Returns the next whole record: a part of `ciphertext`, or partial_, where its parts were put
+// together. Empty: the record is incomplete, or its header is wrong.
 std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext) {
   if (std::exchange(partial_opened_, false)) partial_.clear();
   if (partial_.empty() && ciphertext.size() >= RecordCipher::kHeaderBytes) {
@@ -99,7 +101,8 @@ std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext
   return {};
 }
 
-// The length is never 0 afterwards, so that each record is longer than a header.
+// True if the header is valid. Then the length in it is not 0, so the record is longer than its
+// header.
 bool SealedRecords::check_header(Bytes header) {
   const size_t length = length_in(header);
   if (header[0] != static_cast<std::byte>(Type::kData)) {
@@ -112,7 +115,7 @@ bool SealedRecords::check_header(Bytes header) {
   return failure_.ok();
 }
 
-// Returns the data of a record; empty if it has none, or if it fails.
+// Returns the data of a record; empty if the record has no data, or if it fails.
 SealedRecords::Bytes SealedRecords::open(std::span<std::byte> record) {
   const auto opened = receiving_->open(record);
   if (!opened) {
@@ -170,8 +173,8 @@ void SealedRecords::take_alert(Bytes content) {
   }
 }
 
-// A message may come in several records. Only a KeyUpdate comes after the handshake, and the record
-// that ends it has nothing after it, because another key opens the next record.
+// A message may come in several records. Only a KeyUpdate comes after the handshake. Its last
+// record has nothing after the message, because another key opens the next record.
 void SealedRecords::take_handshake(Bytes content) {
   if (content.empty()) return damaged(Alert::kUnexpectedMessage, "an empty handshake record");
   const auto more = content.first(std::min(content.size(), kKeyUpdateBytes - message_.size()));
@@ -205,7 +208,7 @@ void SealedRecords::update_keys(bool answer) {
 
 // ---- Sending ----
 
-// A record that cannot be sealed ends the connection: its number is used up.
+// If a record cannot be sealed, the connection ends, because the number of the record is used up.
 bool SealedRecords::seal(Type type, Bytes content) {
   const size_t bytes = content.size() + RecordCipher::kExtraBytes;
   if (sending_->seal(static_cast<uint8_t>(type), content, outgoing_.extend(bytes))) return true;
@@ -215,7 +218,7 @@ bool SealedRecords::seal(Type type, Bytes content) {
   return false;
 }
 
-// The other side learns about the next key before the first record of that key.
+// Announces the next key to the other side before the first record of that key.
 bool SealedRecords::replace_sending_key() {
   std::array<std::byte, kKeyUpdateBytes> message{};  // its last byte asks for no answer
   std::ranges::copy(kKeyUpdateStart, message.begin());
@@ -226,7 +229,8 @@ bool SealedRecords::replace_sending_key() {
   return false;
 }
 
-// Makes room for the records of this many bytes at once, as far as write() takes them.
+// Reserves memory at once for the records of this number of bytes, but only for those that write()
+// takes.
 void SealedRecords::reserve(size_t plaintext_bytes) {
   const size_t records = plaintext_bytes / kPlainBytesMax + 1;
   const size_t wanted = plaintext_bytes + records * RecordCipher::kExtraBytes;

@@ -1,12 +1,13 @@
 // SealedRecords: the records of a TLS 1.3 connection that carry data, alerts and new keys (RFC
-// 8446, sections 4.6.3, 5 and 6). Tls begins each direction when the handshake has given its key.
-// Data is sealed from where it lies into the outgoing queue, and is opened where it was received.
+// 8446, sections 4.6.3, 5 and 6). Tls begins each direction when the handshake has made the key of
+// that direction. Data is sealed from where it lies into the outgoing queue, and is opened where it
+// was received.
 // One thread at a time may use it.
 // Invariants:
 //   1. A view that read() returns was verified. All other received bytes stay inside.
-//   2. At most one incomplete record stays inside, and no memory for it when there is none.
-//   3. A record of the queue is complete. If one cannot be sealed, the queue is emptied, and the
-//      connection fails.
+//   2. At most one incomplete record stays inside. If there is none, no memory is kept for it.
+//   3. Each record in the queue is complete. If a record cannot be sealed, the queue is emptied,
+//      and the connection fails.
 // Failure: read() or write() returns it, and is not called again. The code is kProtocol. An alert
 // in the queue then names the kind of the failure to the other side.
 #pragma once
@@ -44,19 +45,20 @@ class SealedRecords {
 
   static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;  // of a record from the other end
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
-  // The most records that arrive one after the other without data.
+  // The largest number of records without data that arrive one after the other.
   static constexpr size_t kEmptyRecordsMax = 32;
-  // The most new keys of the other side, and one more for each kBytesPerKey of its data. A new key
-  // takes as long as a kilobyte of data, so that many of them would keep the thread busy.
+  // `kKeysMax`: the largest number of new keys of the other side. One more is allowed for each
+  // kBytesPerKey bytes of its data. A new key takes as long as a kilobyte of data, so that a large
+  // number of new keys would keep the thread busy.
   static constexpr uint64_t kKeysMax = 8192;
   static constexpr uint64_t kBytesPerKey = 1u << 20;
-  // A key encrypts at most this many records, then a new one follows (RFC 8446, section 5.5).
+  // A key encrypts at most this number of records, then a new key follows (RFC 8446, section 5.5).
   static constexpr uint64_t kRecordsPerKeyMax = 1u << 24;
 
   // Adds its records to `outgoing`, which must outlive this object.
   explicit SealedRecords(ByteQueue& outgoing) : outgoing_(outgoing) {}
 
-  // The key of a direction. False if OpenSSL refuses.
+  // Sets the key of a direction. False if OpenSSL refuses.
   bool begin_sending(RecordCipher::Suite suite, const Key& traffic_secret);
   bool begin_receiving(RecordCipher::Suite suite, const Key& traffic_secret);
 
@@ -64,16 +66,16 @@ class SealedRecords {
   // next record that has some: a view of `ciphertext` or of memory inside, valid until the next
   // call. Empty: all ciphertext was used and more is needed. REQUIRES: begin_receiving().
   Result<Bytes> read(std::span<std::byte>& ciphertext);
-  // Seals the spans in order. Returns the number of bytes it has taken: fewer than all if the queue
-  // is full. Small spans share a record with the spans after them. REQUIRES: begin_sending().
+  // Seals the spans in order. Returns the number of bytes that were sealed: fewer than all if the
+  // queue is full. Small spans share a record with the spans after them. REQUIRES: begin_sending().
   Result<size_t> write(std::span<const Bytes> plaintext);
-  // The last record: no data is missing. Nothing may be written after it.
+  // Adds the last record, which shows that no data is missing. Nothing may be written after it.
   void close();
   // Adds an alert that ends the connection. No effect before begin_sending().
   void alert(Alert alert);
   bool closed_by_other() const { return closed_by_other_; }
 
-  // A key seals at most this many records, then the next one follows.
+  // A key seals at most this number of records, then the next key follows.
   void replace_key_after(uint64_t records) { records_per_key_ = records; }
 
  private:
@@ -92,12 +94,12 @@ class SealedRecords {
 
   ByteQueue& outgoing_;
   std::optional<RecordCipher> sending_, receiving_;
-  std::vector<std::byte> partial_;  // the part of a record so far
+  std::vector<std::byte> partial_;  // the part of a record that has arrived
   bool partial_opened_ = false;     // partial_ was a whole record, and the caller may still read it
-  std::vector<std::byte> message_;  // the part of a handshake message so far
-  size_t empty_records_ = 0;        // records that have arrived since the last data
-  uint64_t keys_received_ = 0;      // new keys of the other side
-  uint64_t bytes_received_ = 0;     // of its data
+  std::vector<std::byte> message_;  // the part of a handshake message that has arrived
+  size_t empty_records_ = 0;        // number of records that have arrived since the last data
+  uint64_t keys_received_ = 0;      // number of new keys of the other side
+  uint64_t bytes_received_ = 0;     // bytes of data of the other side
   uint64_t records_per_key_ = kRecordsPerKeyMax;
   bool closed_ = false;
   bool closed_by_other_ = false;

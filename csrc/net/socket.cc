@@ -21,9 +21,10 @@ namespace pccl::net {
 
 namespace {
 
-// The tolerance of would_begin_anew(): the system records send times in ticks of some milliseconds.
+// The tolerance of would_begin_anew(), because the system records send times in ticks of some
+// milliseconds.
 constexpr Duration kTick = std::chrono::milliseconds(20);
-// The bytes that may wait unsent in the buffer of a lane of a wan path.
+// The largest number of unsent bytes in the buffer of a lane of a wan path.
 constexpr uint64_t kUnsentBytesWan = 16u << 10;
 // SO_BUF_LOCK of Linux 5.14, which older headers lack.
 constexpr int kBufferLock = 72;
@@ -101,7 +102,8 @@ uint32_t Socket::segment() const {
   return error == 0 ? static_cast<uint32_t>(bytes) : 0;
 }
 
-// SIOCOUTQ uses TCP's sequence numbers, which outlive a reset; TCP's queue does not.
+// After a reset, the sequence numbers of TCP still exist, but its queue does not. SIOCOUTQ uses the
+// sequence numbers.
 uint64_t Socket::bytes_queued() const {
   int bytes = 0;
   return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
@@ -117,7 +119,7 @@ void Socket::discard_at_end() const {
   setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
-// With any limit set, the system paces at the rate that it estimates itself.
+// If any limit is set, the system also paces at the rate that it estimates itself.
 void Socket::pace(uint64_t bytes_per_second) const {
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
 }
@@ -133,8 +135,8 @@ bool Socket::would_begin_anew() const {
 }
 
 ssize_t Socket::send_after_silence(const msghdr& message) const {
-  // If bbr is refused, or cannot be replaced again after the call, it is not requested any more: a
-  // system without bbr may search for a module each time.
+  // If bbr is refused, or if the congestion control of before cannot be set again after the call,
+  // bbr is not requested any more: a system without bbr may search for a module each time.
   static std::atomic<bool> lends{true};
   const std::string before = congestion();
   const bool wanted = lends && !before.empty() && !before.starts_with("bbr");
@@ -142,7 +144,7 @@ ssize_t Socket::send_after_silence(const msghdr& message) const {
   if (wanted && !borrowed) lends = false;
   const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
   const int error = errno;
-  if (borrowed && !set_congestion(before)) {  // not permitted, although it was the default
+  if (borrowed && !set_congestion(before)) {  // not permitted, although it was set before
     lends = false;
     set_congestion("reno");  // always permitted
   }

@@ -43,23 +43,24 @@ class Socket {
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
   PathInfo path() const;
-  // Makes the closing of this socket discard the bytes that have not left, and reset the
+  // From now on, closing this socket discards the bytes that have not left, and resets the
   // connection.
   void discard_at_end() const;
-  // The bytes that the buffers of both ends now allow to be in flight; 0: not known.
+  // The number of bytes that the buffers of both ends now allow to be in flight; 0: not known.
   uint64_t buffers() const;
   // Adapts the socket to its path.
   //   kWan    Sends at the pace of the receiving end, not in bursts: bursts delay the
-  //           acknowledgements of the other direction. Queues little more than the window takes.
+  //   acknowledgements of the other direction. Queues little more than the congestion window
+  //   allows.
   //   kLocal  If `congestion`, replaces a congestion control that paces by itself: pacing halves
-  //           the throughput of loopback.
+  //   the throughput of loopback.
   void tune(PathClass path, bool congestion) const;
-  // Limits the send buffer: the socket then takes at most about twice `bytes` that the other end
-  // has not acknowledged, or the system's own limit if that is less. 0: from now on the system
-  // sizes the buffer.
+  // Limits the send buffer. The socket then holds at most about twice `bytes` bytes that the other
+  // end has not acknowledged, or fewer if the limit of the system is lower. 0: from now on the
+  // system sizes the buffer.
   void hold_at_most(uint32_t bytes) const;
-  // From now on the socket takes more bytes only while fewer than this wait to be sent for the
-  // first time.
+  // From now on the socket takes more bytes only while fewer than `bytes` bytes wait to be sent for
+  // the first time.
   void limit_unsent(uint64_t bytes) const;
   // Sends at the pace of the receiving end, and at most at this rate.
   void pace(uint64_t bytes_per_second) const;
@@ -79,7 +80,7 @@ class Socket {
   // the socket uses bbr during this call, if the system permits that; otherwise this is a plain
   // sendmsg().
   ssize_t send_after_silence(const msghdr& message) const;
-  // False if the system refuses it.
+  // Sets the congestion control. False if the system refuses it.
   bool set_congestion(const std::string& name) const;
   std::string congestion() const;
   bool paces_itself() const;  // whether the congestion control paces
@@ -108,10 +109,10 @@ class Connector {
 // The host to listen on for connections from this machine only, with IPv4 and, if available, IPv6.
 inline constexpr const char* kLoopback = "localhost";
 
-// Listener: accepts connections on `at`. An empty host means all addresses of this machine, IPv4
-// and IPv6. A name means all addresses of the name, and its lookup may block. Port 0 means any free
-// port. While the process has no descriptor left, new connections wait in the system's queue; the
-// listener tries again, and nothing blocks.
+// Listener: accepts connections on the endpoint `at`. An empty host means all addresses of this
+// machine, IPv4 and IPv6. A name means all addresses of the name, and its lookup may block. Port 0
+// means any free port. While the process has no descriptor left, new connections wait in the
+// system's queue; the listener tries again, and nothing blocks.
 class Listener {
  public:
   using Callback = std::function<void(Socket)>;

@@ -3,7 +3,7 @@
 // connection, and waits for the other side to do the same. (If a socket with unread input is
 // closed, the system discards the bytes that are still in flight.) Failures:
 //   - The other side closes or resets the connection, or does not read.
-//   - A write fails: the bytes that arrived before are still passed on.
+//   - A write fails: bytes that have already arrived are still passed on.
 //   - The TLS handshake fails or takes too long, or a record is damaged.
 #include "csrc/net/stream.h"
 
@@ -20,7 +20,7 @@
 namespace pccl::net {
 namespace {
 
-// Bytes that are read and written before other handles of the loop have their turn.
+// The number of bytes that are read and written before other handles of the loop have their turn.
 constexpr size_t kTurnBytes = 1u << 20;
 
 }  // namespace
@@ -50,7 +50,7 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
 
   ByteQueue queue;
   bool proven_announced = false;
-  bool announced;          // whether on_established is over, or will not come
+  bool announced;          // on_established was called, or will not be called
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
   bool said_last = false;  // channel.close() was called
@@ -89,7 +89,7 @@ void Stream::Impl::read_some() {
   if (!over && channel.encrypted()) loop->defer(shared_from_this());
 }
 
-// No more input comes.
+// Call it when no more input comes.
 void Stream::Impl::ended(const Status& why) {
   if (sent_last) return close({});
   if (!failure.ok()) return close(failure);
@@ -113,7 +113,8 @@ void Stream::Impl::write_some() {
     const Channel::Bytes part = queue.bytes().first(std::min(queue.size(), kTurnBytes));
     auto prepared = channel.prepare(std::span(&part, part.empty() ? 0 : 1));
     if (!prepared.ok()) {
-      shutdown(channel.socket().fd(), SHUT_RDWR);  // so that read_some() comes to the end
+      // The shutdown lets read_some() reach the end of the stream.
+      shutdown(channel.socket().fd(), SHUT_RDWR);
       return write_failed(prepared.status());
     }
     if (prepared.value().empty()) break;

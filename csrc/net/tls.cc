@@ -35,7 +35,7 @@ static_assert(Tls::kRecordBytesMax == SealedRecords::kRecordBytesMax);
 static_assert(Tls::kOutgoingBytesMax == SealedRecords::kOutgoingBytesMax);
 static_assert(Tls::kEmptyRecordsMax == SealedRecords::kEmptyRecordsMax);
 
-// TLS_AES_128_GCM_SHA256, whose hash is also the one of the other cipher and of the shared keys.
+// TLS_AES_128_GCM_SHA256. The other cipher and the shared keys have the same hash.
 constexpr unsigned char kCipher[] = {0x13, 0x01};
 constexpr const char* kAesFirst = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr const char* kAesLast = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
@@ -115,7 +115,7 @@ struct Tls::Impl {
   std::string identity;
   FindKey find_key;                   // of an acceptor
   SessionPtr offered;                 // of a dialler, until OpenSSL has taken it
-  std::vector<std::byte> first;       // the part of the first record so far
+  std::vector<std::byte> first;       // the part of the first record that has arrived
   std::unique_ptr<SSL, FreeSsl> ssl;  // until established
   std::span<std::byte> input;         // ciphertext that was not read; during a call only
   size_t read_before_established = 0;
@@ -129,13 +129,13 @@ struct Tls::Impl {
   bool unknown_identity = false;
   Refusal refusal = Refusal::kOther;
   const char* abuse = nullptr;   // why OpenSSL gets no more bytes
-  size_t handshake_records = 0;  // that have arrived
+  size_t handshake_records = 0;  // number of records that have arrived
   Status failure;
 };
 
 // ---- Callbacks of OpenSSL -----------------------------------------------------------------------
 
-// OpenSSL reads ciphertext.
+// OpenSSL calls it to read ciphertext.
 int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
   Impl& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
@@ -152,8 +152,8 @@ int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
   return 0;
 }
 
-// OpenSSL writes ciphertext. Once `records` sends, that can only be an alert, under a number that a
-// record of ours may have: it is dropped.
+// OpenSSL calls it to write ciphertext. Once `records` sends, OpenSSL can only write an alert. It
+// is dropped, because a record of ours may have the number that OpenSSL has used for it.
 int Tls::Impl::take(BIO* bio, const char* data, size_t size, size_t* taken) {
   Impl& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
@@ -173,7 +173,7 @@ BIO_METHOD* Tls::Impl::make_bio_method() {
   return method;
 }
 
-// Sets all that matters, because the configuration of the machine may have set anything.
+// Sets every option that matters, because the configuration of the machine may have set anything.
 SSL_CTX* Tls::Impl::make_context(bool dialling) {
   ERR_clear_error();
   if (openssl_context() == nullptr) return nullptr;
@@ -233,8 +233,8 @@ void Tls::Impl::on_key(const SSL* ssl, const char* line) {
   (of_dialler == self.dialling ? self.sent_with : self.read_with) = secret;
 }
 
-// OpenSSL calls this for every record of the handshake, in both directions. Limits the number of
-// received ones.
+// OpenSSL calls this for every record of the handshake, in both directions. The function limits the
+// number of records that arrive.
 void Tls::Impl::on_message(int outgoing, int, int type, const void*, size_t, SSL* ssl, void*) {
   if (type != SSL3_RT_HEADER || outgoing != 0) return;
   Impl& self = of(ssl);
@@ -242,8 +242,8 @@ void Tls::Impl::on_message(int outgoing, int, int type, const void*, size_t, SSL
     self.abuse = "it sends many records without data";
 }
 
-// OpenSSL asks once for each ClientHello. A second one would answer a HelloRetryRequest, which our
-// acceptor never sends: 0 ends the handshake.
+// OpenSSL calls it once for each ClientHello. A second ClientHello would answer a
+// HelloRetryRequest, which our acceptor never sends: the result 0 ends the handshake.
 int Tls::Impl::offer_key(SSL* ssl, const EVP_MD*, const unsigned char** shown, size_t* size,
                          SSL_SESSION** session) {
   Impl& self = of(ssl);
@@ -254,7 +254,8 @@ int Tls::Impl::offer_key(SSL* ssl, const EVP_MD*, const unsigned char** shown, s
   return 1;
 }
 
-// 0 ends the handshake, before a public-key operation and before a further identity is looked up.
+// The result 0 ends the handshake, before a public-key operation and before a further identity is
+// looked up.
 int Tls::Impl::look_up_key(SSL* ssl, const unsigned char* shown, size_t size,
                            SSL_SESSION** session) {
   Impl& self = of(ssl);
@@ -353,7 +354,7 @@ bool Tls::Impl::take_first_record() {
 }
 
 void Tls::Impl::shake_hands() {
-  const auto waits = [this] { return proven && input.empty(); };  // an acceptor, for Finished
+  const auto waits = [this] { return proven && input.empty(); };  // an acceptor waits for Finished
   while (failure.ok() && !established && !waits() && shake_once()) {
   }
 }
@@ -370,8 +371,8 @@ bool Tls::Impl::shake_once() {
     if (SSL_get_error(ssl.get(), result) != SSL_ERROR_WANT_READ) fail_by_openssl();
     return false;
   }
-  // As if early data could come: this call returns after our own flight has left, not after the
-  // Finished of the dialler. So the acceptor can write a round trip sooner.
+  // The acceptor reads as if early data could come: this call returns after our own messages have
+  // left, not after the Finished of the dialler. So the acceptor can write a round trip sooner.
   char nothing = 0;
   size_t bytes = 0;
   const int result = SSL_read_early_data(ssl.get(), &nothing, sizeof nothing, &bytes);

@@ -16,7 +16,7 @@
 // established().
 // Invariants:
 //   1. read() returns nothing only when it has used all ciphertext. Then no complete record is
-//      inside, so that nothing is read late because no socket announces it.
+//      inside. No socket becomes readable for such a record, so it would be read late.
 //   2. Nothing can be read before the other end has proven its key and the handshake is complete.
 //   3. An acceptor that has not received a whole ClientHello holds at most kHelloBytesMax, and it
 //      has allocated nothing else. An unknown identity costs no public-key operation.
@@ -47,16 +47,17 @@ class Tls {
  public:
   static constexpr size_t kIdentityBytesMax = 256;
   static constexpr size_t kHelloBytesMax = 1024;       // of a ClientHello record
-  static constexpr size_t kHandshakeBytesMax = 16384;  // that one end sends before established()
+  static constexpr size_t kHandshakeBytesMax = 16384;  // all that one end sends in the handshake
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
-  // The most bytes of an incomplete record that stay inside when read() has returned 0. They count
-  // if a socket is to become readable only when many bytes have arrived (SO_RCVLOWAT).
+  // The largest number of bytes of an incomplete record that stay inside when read() has returned
+  // nothing. They count if a socket is to become readable only when many bytes have arrived
+  // (SO_RCVLOWAT).
   static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;
-  // The most records that arrive one after the other without data.
+  // The largest number of records without data that arrive one after the other.
   static constexpr size_t kEmptyRecordsMax = 32;
 
-  // Returns the key for an identity that a dialler shows; nullopt if it is unknown. The identity is
-  // any 1 to kHelloBytesMax bytes. The function must not use the Tls that calls it.
+  // Returns the key for an identity that a dialler shows; nullopt if it is unknown. The identity
+  // has 1 to kHelloBytesMax bytes of any value. The function must not use the Tls that calls it.
   using FindKey = std::function<std::optional<Key>(std::string_view identity)>;
 
   // outgoing() has the ClientHello at once. kInvalidArgument if the identity is empty or longer
@@ -69,12 +70,12 @@ class Tls {
 
   // Takes bytes from the front of `ciphertext`, decrypts them where they lie, and returns the data
   // of one record. Empty: all ciphertext was used and more is needed. So call it until it returns
-  // nothing. The data lies in `ciphertext` or inside, and is valid until the next call of a method.
-  // The call may add to outgoing(), and change proven() and established().
+  // nothing. The data lies in `ciphertext` or inside the Tls, and is valid until the next call of a
+  // method. The call may add to outgoing(), and change proven() and established().
   Result<std::span<const std::byte>> read(std::span<std::byte>& ciphertext);
-  // Encrypts the spans in order and adds them to outgoing(). Returns how many bytes it has taken:
-  // fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven() and after
-  // close(). Small spans share a record with the spans after them.
+  // Encrypts the spans in order and adds them to outgoing(). Returns the number of bytes that it
+  // has taken: fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven()
+  // and after close(). Small spans share a record with the spans after them.
   Result<size_t> write(std::span<const std::span<const std::byte>> plaintext);
 
   // The ciphertext to send next; valid until the next call of another method. After a send, pass
@@ -98,18 +99,18 @@ class Tls {
   bool established() const;
   // Why the handshake has failed, as far as the other side has shown it.
   enum class Refusal {
-    kOther,            // or it has not failed
+    kOther,            // another reason, or no failure
     kUnknownIdentity,  // the acceptor does not know the identity of the dialler
     kWrongKey,         // the acceptor has a different key for the identity
     kPlainText,        // the other side speaks plain text, or another protocol
   };
   Refusal refusal() const;
-  // The identity that was dialled; of an acceptor, the one that the dialler has proven, and empty
-  // before proven().
+  // The identity. A dialler has the identity that it was given. An acceptor has the identity that
+  // the dialler has proven; it is empty before proven().
   const std::string& identity() const;
 
-  // For an acceptor that speaks plain text: whether these first bytes are of a ClientHello, and the
-  // answer to it (Refusal::kPlainText).
+  // For an acceptor that speaks plain text. begins(): whether these first bytes begin a
+  // ClientHello. plain_text_alert(): the answer to it (Refusal::kPlainText).
   static bool begins(std::span<const std::byte> bytes);
   static std::span<const std::byte> plain_text_alert();
 

@@ -76,8 +76,8 @@ inline bool agreed_among_members(const OpInfo& info) {
 // The value that master and peers compare to find a mismatch: 64 bits over all fields of OpInfo but
 // the sizes of uneven parts, which differ between the members. Never 0.
 uint64_t digest(const OpInfo& info);
-// The digest of the data that passes between two members in an operation with uneven parts.
-// `digest`: of the operation. `bytes`: the size of the data.
+// The digest of the part that passes from one member to another one in an operation. `digest`: of
+// the operation. `bytes`: the size of the part.
 uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
 // Returns the seed for the stochastic rounding of the numbers that `peer` sends: its contribution,
 // or a partial sum that it forwards (`what`). `peer` 0: the seed for the result. A peer forwards a
