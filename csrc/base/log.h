@@ -22,7 +22,7 @@ enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 // (ISO 8601), so that the lines of machines in several time zones can be merged.
 void log(LogLevel level, std::string_view message);
 
-// Writes a warning. A function can take it as its default `warn`.
+// Writes a warning. Other classes have this function as a default argument.
 void log_warning(const std::string& message);
 
 // Sets the level by its name, from the environment or a command line. Returns false, and changes

@@ -10,7 +10,8 @@ namespace pccl::net {
 
 class ByteQueue {
  public:
-  // When the queue does not need its memory, it frees it if the memory has more bytes than this.
+  // An empty queue that no longer needs its memory frees it if it has more bytes than this
+  // (drop()).
   static constexpr size_t kKeptBytes = 64u << 10;
 
   void append(std::span<const std::byte> bytes);

@@ -25,9 +25,10 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
-// Opens /dev/null for each of the descriptors 0 to 2 that is closed. The command `program 0<&-
-// 2>&-` starts a program with closed ones. Otherwise a socket or a file would get such a number:
-// libuv aborts when it closes such a socket, and output to stderr would be written to such a file.
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed. They are closed, for example,
+// if a shell has started the program by `program 0<&- 2>&-`. Otherwise a socket or a file would get
+// such a number: libuv aborts when it closes such a socket, and output to stderr would be written
+// to such a file.
 void open_standard_descriptors();
 
 // Returns the largest number of descriptors that this process may have open, sockets and files

@@ -32,8 +32,8 @@ constexpr std::array<std::byte, kFillerBytes> kFiller{};
 // when the system copies them.
 constexpr size_t kSumAheadBytes = 256u << 10;
 
-// When at least this number of bytes at the front of the queue, and at least half of the queue, are
-// written, they are removed.
+// If the written bytes at the front of the queue are at least this number, and at least half of the
+// queue, they are removed.
 constexpr size_t kForgottenBytes = 256u << 10;
 // An empty queue keeps at most this capacity, in bytes. A larger memory is freed.
 constexpr size_t kQueueKeptBytes = 4u << 20;

@@ -79,9 +79,8 @@ class FrameReader {
   void revoke();
   // Stops using the sink and the landing for good. Call it before their owner is destroyed.
   void detach();
-  // The number of bytes that are certain to arrive before the end of the current frame or, between
-  // two frames, before the end of the next one. It is at least 1 and at most the true number (for
-  // SO_RCVLOWAT).
+  // The number of bytes that are certain to arrive before the current frame ends. Between two
+  // frames: before the next frame ends. The number is at least 1. It is for SO_RCVLOWAT.
   size_t certain() const;
 
  private:

@@ -42,8 +42,8 @@ class Handle : public std::enable_shared_from_this<Handle> {
   bool closed_ = false;
 };
 
-// Watcher: reports in each loop turn whether a socket is readable or writable. Close it before the
-// socket.
+// Watcher: reports that a socket is readable or writable, again in each loop turn until that is no
+// longer true. Close it before the socket.
 class Watcher : public Handle {
  public:
   using Callback = std::function<void(bool readable, bool writable)>;

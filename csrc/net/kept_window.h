@@ -1,8 +1,8 @@
 // KeptWindow: decides how a lane sends after an idle period, when TCP would restart with a small
 // congestion window. The window is kept, and the first chunks are paced: the path may carry less by
 // now. The class is pure: it reads no clock, and gets the state of the connection from its source.
-// Invariant: a limit of the pace ends with the first chunk that leaves kRoundTripsPaced round trips
-// later, or after that.
+// Invariant: a limit of the pace ends with the first chunk that leaves at least kRoundTripsPaced
+// round trips after the limit began.
 #pragma once
 
 #include <cstdint>

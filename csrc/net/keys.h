@@ -43,8 +43,7 @@ Key control_key(std::span<const std::byte> secret);
 Key probe_key(std::span<const std::byte> secret);
 
 protocol::Key accepting_key(const protocol::Key& seed, PeerId peer);
-// The key of the lanes with this identity: one pair of peers, one of the two as the dialler, and
-// one life of the run.
+// The key of the lanes with this identity (a dialler and an acceptor) in one life of the run.
 protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
                        const protocol::LaneIdentity& identity);
 

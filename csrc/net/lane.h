@@ -77,10 +77,10 @@ class Lane {
   using Counters = Channel::Counters;
   const Counters& counters() const;  // since the lane opened, for run_info
   // Whether large packets arrive at the other end. `arrived` is true if a full packet was
-  // acknowledged. It is false if nothing of the first full packet was acknowledged. If no full
-  // packet was sent, it is false if nothing of the first large packet was acknowledged. Returns
-  // nullopt if no large packet was sent, or if the answer is not known. Queries the system until a
-  // full packet has arrived.
+  // acknowledged. It is false if nothing of the first full packet was acknowledged. While no full
+  // packet was sent, the first large packet decides in its place. Returns nullopt if no large
+  // packet was sent, or if the answer is not known. Queries the system until a full packet has
+  // arrived.
   struct Progress {
     uint32_t segment = 0;  // bytes of a full packet
     bool arrived = false;

@@ -27,8 +27,9 @@ Status check_libraries(const void* torch_code);
 // The libraries that one function of libuv comes from.
 struct LibuvSymbol {
   std::string name;     // "uv_run"
-  std::string library;  // its function is called: "/usr/lib/x86_64-linux-gnu/libuv.so.1"
-  std::string linked;   // this code is linked with it; found without global symbols
+  std::string library;  // has the called function: "/usr/lib/x86_64-linux-gnu/libuv.so.1"
+  std::string
+      linked;  // has the function that this code is linked with; found without global symbols
 };
 // The decisions of check_libraries(), without the search for the libraries. `self` is the library
 // that contains this code; libuv may be a part of it. `torch` is torch's own library, or empty.

@@ -1,8 +1,8 @@
-// PendingConnections: decides which accepted connections that have not proven a key must be closed.
-// Any program can open such connections, so there are limits for their number, for their time and
-// for the share of one network. A flood pushes out its own connections: the victim is always the
-// oldest connection of the network that has the largest number of them. So a peer from another
-// network gets in during the flood.
+// PendingConnections: decides which pending connections must be closed: accepted connections whose
+// other end has proven nothing yet. Any program can open such connections, so there are limits for
+// their number, for their time and for the share of one network. A flood pushes out its own
+// connections: the victim is always the oldest connection of the network that has the largest
+// number of them. So a peer from another network gets in during the flood.
 // It is pure: it knows no socket. The owner closes the connections.
 // Invariants, after take_excess():
 //   1. At most `total` connections are here.

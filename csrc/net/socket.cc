@@ -135,8 +135,8 @@ bool Socket::would_begin_anew() const {
 }
 
 ssize_t Socket::send_after_silence(const msghdr& message) const {
-  // If bbr is refused, or if the congestion control of before cannot be set again after the call,
-  // bbr is not requested any more: a system without bbr may search for a module each time.
+  // If bbr is refused, or if the earlier congestion control cannot be set again after the call, bbr
+  // is not requested any more: a system without bbr may search for a module each time.
   static std::atomic<bool> lends{true};
   const std::string before = congestion();
   const bool wanted = lends && !before.empty() && !before.starts_with("bbr");

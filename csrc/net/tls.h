@@ -105,8 +105,8 @@ class Tls {
     kPlainText,        // the other side speaks plain text, or another protocol
   };
   Refusal refusal() const;
-  // The identity. A dialler has the identity that it was given. An acceptor has the identity that
-  // the dialler has proven; it is empty before proven().
+  // A dialler has the identity that it was given. An acceptor has the identity that the dialler has
+  // proven; it is empty before proven().
   const std::string& identity() const;
 
   // For an acceptor that speaks plain text. begins(): whether these first bytes begin a

@@ -52,8 +52,9 @@ enum class FrameType : uint8_t {
   // The sender is in `epoch`. Frames of older epochs are void from here on.
   kOpen = 3,
   // op, digest; `value` is the number of steps, counted from the start, that the sender has room
-  // for. If `value` is 0, the operation has ended at the sender, which keeps none of its eager
-  // data. If `round` is kPullRound, the sender asks for a transfer, and `block` selects the data.
+  // for. If `value` is 0, the operation has ended at the sender, which keeps none of the eager data
+  // of the operation. If `round` is kPullRound, the sender asks for a transfer, and `block` selects
+  // the data.
   kCredit = 4,
   // op, digest, round, block, slice, length, and the payload. `value` names the absent ranks
   // (absent_ranks.h).

@@ -162,9 +162,9 @@ static_assert(kSharesTotal >= kMembersMax);
 // smaller chunks, with more of them in flight.
 inline constexpr Duration kWanRttMin = std::chrono::milliseconds(1);
 // `kEagerBytes`: the largest number of bytes of eager data of one link in one direction. The other
-// end keeps the data until it has posted the operation. `kEagerBytesLarge`: the part that
-// operations may use that are not one-shot, so that one-shot operations never wait for them. This
-// part fills a fast wan path for some tens of milliseconds.
+// end keeps the data until it has posted the operation. `kEagerBytesLarge`: the part of these bytes
+// that is allowed for operations that are not one-shot, so that one-shot operations never wait for
+// them. This part fills a fast wan path for some tens of milliseconds.
 inline constexpr uint64_t kEagerBytes = 10u << 20;
 inline constexpr uint64_t kEagerBytesLarge = 8u << 20;
 static_assert(kEagerBytesLarge < kEagerBytes);
@@ -181,9 +181,9 @@ static_assert(sizeof(LaneBits) * 8 >= kLanesMax);
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 
 // The largest number of bytes of incomplete messages that a master keeps, for all its connections
-// together. A party is a run, or all pending connections together. Beyond this limit, the party
-// with the largest number of these bytes loses the connection with the largest number. A member
-// reconnects and sends its message again.
+// together. Beyond this limit, the party with the largest number of these bytes loses its
+// connection with the largest number. (A party is a run, or all pending connections together.) A
+// member reconnects and sends its message again.
 inline constexpr size_t kUndecodedBytesMax = large(64u << 20);
 // The largest number of unsent bytes that a master keeps, for all its connections together. Beyond
 // this limit, a connection is lost by the rule of kUndecodedBytesMax.

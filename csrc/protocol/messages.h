@@ -264,9 +264,9 @@ struct Verdicts {
   bool operator==(const Verdicts&) const = default;
 };
 
-// The operations of an ended epoch that continue in the epoch of the next EpochStart, in a
-// reconfiguration. kNothing: none. kEverything: every operation that did not commit. kKept: only
-// the operations with kept elements.
+// After a reconfiguration: the operations of the ended epoch that continue in the next epoch.
+// kNothing: none. kEverything: every operation that did not commit. kKept: only the operations with
+// kept elements.
 enum class Continuation : uint8_t { kNothing = 0, kEverything = 1, kKept = 2 };
 
 // An operation that continues where it stopped: its first `finished` elements have their result.
@@ -336,7 +336,7 @@ struct AbortProposal {
 };
 
 // Peer -> master: `count` receives from any source wait here under `tag`. This message replaces the
-// earlier AwaitSend of this peer under the tag. The answers are at most `count` messages SendBegun.
+// earlier AwaitSend of this peer under the tag. The answers are at most `count` SendBegun messages.
 struct AwaitSend {
   Epoch epoch;
   std::string tag;
