@@ -48,8 +48,9 @@ std::vector<std::string> interface_hosts();
 // number run on one machine. 0: unknown.
 uint64_t machine_id();
 
-// The network of a numeric host that usually belongs to one user: the IPv4 address itself, or the
-// first 64 bits of an IPv6 address. Examples: "10.0.0.7", "2001:db8:0:1::/64".
+// Returns the network of a numeric host: the addresses that usually belong to one user. It is the
+// IPv4 address itself, or the first 64 bits of an IPv6 address. Examples: "10.0.0.7",
+// "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);
 // Whether `network`, a result of network_of(), is this machine's loopback. Any number of peers may
 // run there.

@@ -396,7 +396,7 @@ bool FrameWriter::plan_chunk(Chunk& chunk) {
 }
 
 // Adds the next piece to the checksum, unless the checksum is already ahead of the write. Returns
-// the end of the payload bytes that may be written.
+// the offset in the payload up to which bytes may be written.
 size_t FrameWriter::sum_ahead(Chunk& chunk, size_t payload_at) {
   PCCL_DCHECK(chunk.summed >= payload_at && chunk.summed <= chunk.length);
   if (chunk.summed == payload_at) {

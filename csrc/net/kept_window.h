@@ -20,9 +20,10 @@ class KeptWindow {
   // The shortest pause that counts as an idle period. Linux may restart congestion control after a
   // retransmission timeout, which is at least 200 ms.
   static constexpr Duration kIdle = std::chrono::milliseconds(150);
-  // All sends keep the window for this many round trips after an idle period. Linux halves a window
-  // that was not full for a retransmission timeout, unless acknowledgements come or the socket has
-  // more to send. So a send before the first acknowledgement could still lose the window.
+  // All sends keep the window for this number of round trips after an idle period. Linux halves a
+  // window that was not full during a whole retransmission timeout, unless acknowledgements arrive
+  // or the socket has more to send. So a send before the first acknowledgement could still lose the
+  // window.
   static constexpr int kRoundTripsKept = 2;
   // After the window was kept, chunks leave at most kFaster times as fast as before, for
   // kRoundTripsPaced round trips. By then congestion control has found out whether the window still

@@ -21,7 +21,7 @@ constexpr std::string_view kProbeLabel = "pccl probe";
 constexpr std::string_view kAcceptingLabel = "pccl accepting";
 constexpr std::string_view kLaneLabel = "pccl lane";
 
-// HKDF without salt. It fails only if memory is exhausted: the arguments come from this file.
+// HKDF without salt. With the arguments of this file, it fails only if memory is exhausted.
 Key derive(std::span<const std::byte> secret, std::string info) {
   static EVP_KDF* const hkdf = EVP_KDF_fetch(openssl_context(), "HKDF", nullptr);
   EVP_KDF_CTX* const context = EVP_KDF_CTX_new(hkdf);

@@ -36,8 +36,9 @@ constexpr size_t kAwaitedBytes = 256u << 10;
 // A part of a record may be inside TLS already, so the socket may get fewer bytes than are certain
 // to come. It still gets at least kAwaitedBytes.
 static_assert(Tls::kRecordBytesMax <= kAwaitedBytes);
-// The time of busy polling for the next piece of a large chunk, before the thread sleeps. A receive
-// call with less room than kBusyPollBytesMin causes no busy polling.
+// `kBusyPoll`: the time of busy polling for the next piece of a large chunk, before the thread
+// sleeps. `kBusyPollBytesMin`: a receive call with less room than this, in bytes, causes no busy
+// polling.
 constexpr Duration kBusyPoll = std::chrono::microseconds(500);
 constexpr size_t kBusyPollBytesMin = 128u << 10;
 

@@ -31,7 +31,7 @@ class LoopShare {
 
   bool on_loop() const;
   void assert_on_loop(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
-  // For the objects on the loop. REQUIRES: before end(), or on the loop.
+  // Returns the loop, for the objects on it. REQUIRES: before end(), or on the loop.
   Loop& loop();
 
  private:

@@ -1,7 +1,8 @@
 // NetworkWarnings: decides when the log mentions the attempts of strangers from one network.
 // Strangers decide how often they try, so the log has at most one line about a network in each
 // kInterval, with the number of attempts. It is pure.
-// Invariant: at most kNetworksMax networks are here. The log mentions no other networks meanwhile.
+// Invariant: at most kNetworksMax networks are counted here. While there is no room for another
+// network, the log does not mention it.
 #pragma once
 
 #include <cstddef>

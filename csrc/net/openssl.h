@@ -1,6 +1,6 @@
-// openssl: OpenSSL's library context of pccl, which all keys and TLS connections use.
-// A context of our own has the default algorithms. The configuration of the machine, and the
-// providers that Python or torch load, do not change them.
+// openssl: the library context of OpenSSL that all keys and TLS connections of pccl use. It is a
+// context of our own, with the default algorithms. The configuration of the machine, and the
+// providers that Python or torch load, do not change these algorithms.
 // Any thread may call these functions.
 #pragma once
 

@@ -63,8 +63,8 @@ class SealedRecords {
   bool begin_receiving(RecordCipher::Suite suite, const Key& traffic_secret);
 
   // Takes bytes from the front of `ciphertext`, opens them in place, and returns the data of the
-  // next record that has some: a view of `ciphertext` or of memory inside, valid until the next
-  // call. Empty: all ciphertext was used and more is needed. REQUIRES: begin_receiving().
+  // next record that contains data: a view of `ciphertext` or of memory inside, valid until the
+  // next call. Empty: all ciphertext was used and more is needed. REQUIRES: begin_receiving().
   Result<Bytes> read(std::span<std::byte>& ciphertext);
   // Seals the spans in order. Returns the number of bytes that were sealed: fewer than all if the
   // queue is full. Small spans share a record with the spans after them. REQUIRES: begin_sending().

@@ -62,7 +62,7 @@ class Socket {
   // From now on the socket takes more bytes only while fewer than `bytes` bytes wait to be sent for
   // the first time.
   void limit_unsent(uint64_t bytes) const;
-  // Sends at the pace of the receiving end, and at most at this rate.
+  // Sends at the pace of the receiving end, and at most at `bytes_per_second`.
   void pace(uint64_t bytes_per_second) const;
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // faster than every network
   uint32_t segment() const;       // bytes of a full packet at present; 0: not known
@@ -75,10 +75,10 @@ class Socket {
   // sendmsg() for the first bytes after an idle period, if would_begin_anew(). Congestion control
   // would restart with ten segments (RFC 5681, 4.1), which costs seven round trips on a long path.
   // This call keeps the window, as RFC 7661 does, but longer than the five minutes of that RFC. So
-  // the caller must pace the next bytes according to the rate before the idle period. Linux lets
-  // the congestion control decide at the moment when bytes are queued, and bbr does not restart. So
-  // the socket uses bbr during this call, if the system permits that; otherwise this is a plain
-  // sendmsg().
+  // the caller must pace the next bytes according to the rate before the idle period. When bytes
+  // are queued, Linux lets the congestion control decide whether it restarts, and bbr does not
+  // restart. So the socket uses bbr during this call, if the system permits that; otherwise this is
+  // a plain sendmsg().
   ssize_t send_after_silence(const msghdr& message) const;
   // Sets the congestion control. False if the system refuses it.
   bool set_congestion(const std::string& name) const;

@@ -48,7 +48,7 @@ class Stream {
   const Socket& socket() const;
   // The identity that the dialler has proven; empty without TLS.
   const std::string& identity() const;
-  // Why the TLS handshake has failed; also after on_closed. kOther without TLS.
+  // Why the TLS handshake has failed; kOther without TLS. May also be called after on_closed.
   Tls::Refusal refusal() const;
 
  private:

@@ -47,7 +47,7 @@ enum class FrameType : uint8_t {
   //   block               serial number of the link
   //   round               1 for a further lane, else 0
   kHello = 1,
-  // The answer of the side that accepted, with the same fields from its view.
+  // The answer of the acceptor. It has the same fields, with the acceptor as the sender.
   kHelloOk = 2,
   // The sender is in `epoch`. Frames of older epochs are void from here on.
   kOpen = 3,

@@ -1,7 +1,7 @@
 // limits: every maximum of the protocol, each with its reason. Constants: any thread may read them.
 // Invariants:
 // 1. A sender stays within every limit by construction.
-// 2. A receiver that reads more closes the connection.
+// 2. A receiver that reads a number above its limit closes the connection.
 // 3. The limits bound the memory that a hostile byte stream can make a process allocate.
 #pragma once
 
@@ -200,7 +200,7 @@ inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // The largest number of connections to a master with one token.
 inline constexpr size_t kConnectionsPerTokenMax = 256;
 // The limits of a trial of `pccl probe` (section 9). A trial can have more connections than a link
-// has lanes, to show whether they would carry more.
+// has lanes, to show whether more connections would carry more data.
 inline constexpr uint32_t kTrialStreamsMax = 2 * kLanesMax;
 inline constexpr Duration kTrialTimeMin = std::chrono::milliseconds(200);
 inline constexpr Duration kTrialTimeMax = std::chrono::minutes(1);
@@ -248,9 +248,10 @@ inline constexpr int kTicksPerLinkTimeout = 10;
 // drop larger packets (PROTOCOL.md, section 6). Hellos, pings and credits are smaller, so a link
 // comes up on such a path, too.
 inline constexpr uint32_t kSmallPacketBytes = 536;
-// TCP segment sizes, in bytes, for connections to a peer that large packets do not reach. 1200
-// bytes with all headers fit into 1280, the minimum of IPv6; tunnels hardly go below it. 536 bytes
-// fit into the packets that every IPv4 host must accept.
+// TCP segment sizes, in bytes, for connections to a peer that large packets do not reach. A segment
+// of 1200 bytes fits with all headers into a packet of 1280 bytes, the minimum of IPv6; tunnels
+// hardly go below it. A segment of 536 bytes fits into the packets that every IPv4 host must
+// accept.
 inline constexpr std::array<uint32_t, 2> kSegments = {1200, kSmallPacketBytes};
 // A link counts as a link without progress if no large packet of it has arrived, and at least this
 // number of ticks is between its first large packet and its end. The other end has received nothing
