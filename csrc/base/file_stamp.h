@@ -16,7 +16,7 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 
   // Returns the stamp of the file at `path`, after following links. Returns the default stamp if
-  // the system cannot find the file.
+  // stat() fails.
   static FileStamp of(const std::string& path);
 };
 

@@ -42,7 +42,7 @@ inline constexpr size_t kNumericHostBytesMax = 45;  // an IPv6 address that cont
 // of peers.
 inline constexpr size_t kTextBytesMax = 4096;
 // The largest number of members of one peer group. Each member keeps a link to every other member,
-// and a state report lists all members.
+// and each EpochStart lists all members.
 inline constexpr size_t kMembersMax = 128;
 // The number of pairs of kMembersMax members.
 inline constexpr size_t kPairsMax = kMembersMax * (kMembersMax - 1) / 2;
@@ -260,8 +260,8 @@ inline constexpr std::array<uint32_t, 2> kSegments = {1200, kSmallPacketBytes};
 inline constexpr int kTicksWithoutProgress = kTicksPerLinkTimeout / 2;
 // A peer counts as out of reach after this number of links without progress in a row, if the last
 // link had the smallest segments. The number allows for one link without a limit and one for each
-// of kSegments. Each link takes ten ticks, and the rule for dead links takes ten more: together 20
-// s at the default peer timeout, and a minute at most.
+// of kSegments. Each link takes ten ticks, and the rule for dead links takes ten more: together
+// about two peer timeouts.
 inline constexpr int kLinksWithoutProgressMax = 1 + static_cast<int>(kSegments.size());
 
 }  // namespace pccl::protocol

@@ -127,7 +127,8 @@ struct Forget {
 
 enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
-// Peer -> master: the state of the link to `peer`. Either side may report each state. A peer
+// Peer -> master: the state of the link to `peer`. Either side may report kDown and kUnreachable.
+// Only the side that made the connection reports kUp, unless a Dial asks the other side. A peer
 // reports kUnreachable once, and continues to try. `serial` (frames.h): for kUp and kDown, the
 // serial number of the connection; for kUnreachable, the serial number of the last connection that
 // is known to be dead. A report about an older connection is ignored. `rtt`: for kUp, in
