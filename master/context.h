@@ -17,11 +17,11 @@ namespace pccl::master {
 
 struct Context {
   Options options;
-  protocol::RunSettings settings;  // of the run, once it has a peer
-  Effects* effects = nullptr;      // of the current step
+  protocol::RunSettings settings;  // the settings of the run, once it has a peer
+  Effects* effects = nullptr;      // the effects of the current step
   Instant now;                     // time of the current step
-  // Whether the process was paused for long, and this was not long ago. A peer can have closed its
-  // connection because it received nothing from this master.
+  // True for a while after a long pause of this process. During the pause the peers received
+  // nothing from this master, and may have closed their connections for that reason.
   bool was_paused = false;
   bool ends = false;  // the process of the master will end: no epoch begins any more
 
@@ -44,7 +44,7 @@ struct Context {
 
   template <typename E>
   void emit(E effect) {
-    PCCL_ASSERT(effects != nullptr);  // outside of a step it would not be carried out
+    PCCL_ASSERT(effects != nullptr);  // outside of a step no effect is carried out
     effects->emplace_back(std::move(effect));
   }
   // The peers of the run need more than a limit of the master allows: the run ends. `what`: the

@@ -97,7 +97,7 @@ struct MasterCore::Impl {
   bool restored = false;  // some group was restored with members
   bool awake = false;     // a step was taken
   Instant grace_until;    // see Context::was_paused
-  bool quiet = false;     // this step changed nothing that others could wait for
+  bool quiet = false;     // this step changed nothing that other groups could wait for
   size_t unchecked = 0;   // steps since the last check
   const RunView view{context, connections, groups, exit, restored};
 };
@@ -213,8 +213,8 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
     reject(id, *refusal);
     return {};
   }
-  // Must come before Connections::admit(), which closes the present connection of the peer: this
-  // can be the connection of a different process.
+  // The check comes first: Connections::admit() closes the present connection of the peer, and that
+  // one may belong to a different process.
   const Status status = group->check(resume);
   if (!status.ok()) return status;
   set_holder(*group, resume.peer, connections.find(id)->holder);
@@ -227,9 +227,9 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   return group->back(resume);
 }
 
-// The ids of peers are no secret within a run. So a peer is taken back only with a token of its
-// first name, which the journal keeps. A peer that came without a token gets the name of the token
-// that it shows now.
+// The ids of peers are no secret within a run. So a peer that came with a token is taken back only
+// with a token of the same person or machine (Holder::name), which the journal keeps. A peer that
+// came without a token gets the name of the token that it shows now.
 // A master that was started again without its keyring takes back no peer that came with a token.
 // Anybody could claim the id of the peer there, in plain text. The peer itself could not continue
 // either: its links need new keys, and this master hands out none.
@@ -317,15 +317,15 @@ Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::Leave&) {
 
 Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::JointAbort& abort) {
   const Epoch current = group.view().present.number();
-  if (abort.epoch < current) return {};  // it crossed the EpochStart
+  if (abort.epoch < current) return {};  // the peer sent it before the EpochStart arrived there
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
   if (group.deciding()) return group.hold(peer, abort);
   give_up_joint_call(groups, group, peer, abort.number);
   return {};
 }
 
-// Messages about operations: others need to see them only if the topology of the group is being
-// changed.
+// Whether a message is about operations. Other groups, and the rest of this group, need to react to
+// such a message only while the topology of its group is being changed.
 bool is_about_operations(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
@@ -335,7 +335,7 @@ bool is_about_operations(const protocol::Message& message) {
          std::holds_alternative<protocol::Pong>(message);
 }
 
-// Messages that the master can judge only if it knows the messages from before its restart.
+// Whether the master can judge this message only if it has the messages from before its restart.
 bool is_decided(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
@@ -418,8 +418,9 @@ void MasterCore::Impl::on(const RingPlanned& event) {
   if (groups.find(event.group) != nullptr) groups.touch(event.group).planned(event);
 }
 
-// Notices that this process was stopped: the beat is late by half of the time that peers wait for
-// an unresponsive master. Before the first step there is nothing to compare with.
+// Notices that this process was stopped: the beat is late by half of peer_timeout, the time that
+// peers wait for an unresponsive master. Before the first step there is no earlier beat to compare
+// with.
 void MasterCore::Impl::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.settings.peer_timeout / 2;
   if (late && awake) {
@@ -434,8 +435,8 @@ void MasterCore::Impl::on(const TimePassed&) {
   quiet = true;
   if (!next_beat || now < *next_beat) return;
   quiet = false;
-  // However late this call is, it counts as one beat, so that input that has arrived can show that
-  // its peers live.
+  // A late call counts as one beat, however late it is. So messages that have arrived meanwhile can
+  // show that their senders live, before these count as silent.
   next_beat = now + protocol::beat_of(context.settings.peer_timeout);
   for (const ConnectionId id : connections.beat()) {
     const Connections::Connection* connection = connections.find(id);
@@ -485,7 +486,7 @@ bool MasterCore::Impl::watch_members() {
       any = true;
       groups.touch(group.id());
     }
-    groups.refresh();  // a removal can end the wait of others for the next group
+    groups.refresh();  // a removal can end the wait in another group, which is judged next
   });
   return any;
 }
@@ -507,8 +508,8 @@ void MasterCore::Impl::end_if_exceeded() {
   end_run(std::exchange(context.excess, {}), LogLevel::kError);
 }
 
-// Every group ends its epoch. So no operation is under way that its members could still commit
-// among themselves when the master is gone.
+// The walk makes every group end its epoch. Then no operation is open that its members could still
+// commit among themselves after the master is gone.
 void MasterCore::Impl::on(const Draining&) {
   connections.request_confirmations();
   if (std::exchange(context.ends, true)) return;
@@ -572,7 +573,7 @@ void MasterCore::Impl::check() const {
 }
 
 void MasterCore::Impl::check_sometimes() {
-  constexpr size_t kCheckedAlways = 100;  // operations, verdicts and groups
+  constexpr size_t kCheckedAlways = 100;  // up to this Groups::weight(), every step is checked
   if (++unchecked * kCheckedAlways < groups.weight()) return;
   unchecked = 0;
   check();

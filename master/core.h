@@ -40,7 +40,8 @@ class MasterCore {
   const RunView& view() const;
 
   // Asserts the invariants of all parts, and between them. Without NDEBUG, step() calls it: after
-  // every step while the run is small, else so rarely that it does not dominate.
+  // every step while the run is small, and in a large run so rarely that most of the time is spent
+  // on steps.
   void check() const;
 
  private:

@@ -43,7 +43,7 @@ struct Received {
 struct Closed {
   ConnectionId connection;
   std::string why;
-  bool refused = false;  // the shell has closed it: bad or unread messages
+  bool refused = false;  // the shell has closed the connection because of bad or unread messages
 };
 struct Persisted {
   uint64_t token = 0;
@@ -56,14 +56,14 @@ struct RingPlanned {
 };
 struct TimePassed {};
 // The process wants to end, and the run ends with it. The core ends all epochs and calls, and asks
-// the peers to confirm the messages that they have received. Repeated, it asks the peers that were
-// not asked yet. It has sent Farewell when RunView::is_settled() returns true.
+// the peers to confirm the messages that they have received. A repeated Draining asks the peers
+// that were not asked yet. The core has sent Farewell when RunView::is_settled() returns true.
 struct Draining {};
 // The process that hosts the run wants to exit. RunView::may_exit() returns whether it may.
 struct HostExits {
   Duration patience{0};
 };
-struct Ended {  // the shell ends the run: RunView::is_idle() is true after it
+struct Ended {  // the shell ends the run; afterwards RunView::is_idle() is true
   std::string why;
 };
 using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,
@@ -82,8 +82,8 @@ struct Persist {
   uint64_t token = 0;
   Record record;
 };
-// Finds the fastest plan, and answers with RingPlanned. With many members this takes some seconds,
-// and the core must not wait.
+// The shell finds the fastest plan, and answers with RingPlanned. With many members this takes some
+// seconds, and the core must not wait.
 struct PlanRing {
   GroupId group;
   uint64_t token = 0;
@@ -101,15 +101,17 @@ struct Options {
   uint64_t run_id = 0;  // random
   uint32_t incarnation = 1;
   bool loopback_only = false;
-  // maximum for small groups, see EpochStart
+  // At most this number of bytes is the part of a one-shot operation in a small group; see
+  // EpochStart.
   uint32_t one_shot_bytes = protocol::kOneShotBytesMax;
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   // Random; the keys of all links follow from it. None: the run is not secured.
   std::optional<protocol::Key> seed = {};
-  // Rank 0 hosts the run of a fixed world. With LossPolicy::kRaise, a member that leaves ends no
-  // epoch there (PROTOCOL.md, section 4).
+  // Rank 0 hosts the run of a fixed world. With LossPolicy::kRaise, a member that leaves such a run
+  // ends no epoch (PROTOCOL.md, section 4).
   bool fixed_world = false;
-  // Shares by rank for the direct pattern, in epochs with as many members. Others have equal ones.
+  // The shares of direct all-reduces, by rank. They apply in epochs with this number of members. In
+  // other epochs the master chooses the shares.
   std::vector<uint16_t> shares = {};
 };
 

@@ -158,7 +158,7 @@ std::string take(Arguments& arguments, const std::string& name, const std::strin
   return "unknown argument \"" + name + "\"";
 }
 
-// Null if `name` is no option without a value.
+// Returns the flag that the option `name` sets; null if there is no such option without a value.
 bool* flag_of(Arguments& arguments, const std::string& name) {
   if (name == "--no-journal") return &arguments.forgets;
   if (name == "--new") return &arguments.fresh;
@@ -220,8 +220,8 @@ std::optional<std::string> state_folder() {
   return std::nullopt;
 }
 
-// Decides on admission: sets the path of the keyring, unless all are admitted. Returns an error
-// text; empty if there is none.
+// Decides on admission: sets the path of the keyring, unless all peers are admitted. Returns an
+// error text; empty if there is none.
 std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
   keyring = arguments.keyring;
   if (!keyring.empty() || arguments.insecure || pccl::master::is_loopback(arguments.at)) return "";
@@ -339,7 +339,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "pccl master: %s\n", status.message.c_str());
     return 1;
   }
-  // Must precede the start of any thread, so that all threads leave these signals to sigwait().
+  // These calls precede the start of any thread, so that all threads leave these signals to
+  // sigwait().
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // makes the limit on a file's size an error, like a full disk

@@ -1,7 +1,7 @@
-// RunView: the const side of a MasterCore: the facts about one run, for all that describes it. It
-// changes nothing. The facts about a group are in its GroupView (group/group_view.h), and those
-// about waits in group/awaited_calls.h. The texts are apart: group/wait_texts.h makes sentences of
-// these facts, and operator/control.h JSON.
+// RunView: the const side of a MasterCore. It has the facts about one run, for the parts that
+// describe the run, and changes nothing. The facts about a group are in its GroupView
+// (group/group_view.h), and the facts about waits in group/awaited_calls.h. The texts are apart:
+// group/wait_texts.h makes sentences of these facts, and operator/control.h makes JSON.
 #pragma once
 
 #include <set>
@@ -39,7 +39,7 @@ struct RunView {
   std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
   // The number of peers that have proven these tokens.
   size_t count_holders(const std::set<std::string>& tokens) const;
-  // The peers of all groups, each as Membership::describe() has it.
+  // The peers of all groups, each as the text of Membership::describe().
   std::vector<std::string> described_peers() const;
 };
 

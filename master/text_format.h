@@ -19,12 +19,13 @@ namespace pccl::master {
 
 using pccl::text;  // formats durations; the functions of this namespace would hide it
 
-// The names of members, by rank, for ranks_text(). It may be shorter, and a name may be empty.
+// The names of members, by rank, for ranks_text(). The list may lack the last ranks, and a name may
+// be empty.
 using RankNames = std::vector<std::string>;
 RankNames names_of(const std::vector<protocol::Member>& members);  // in rank order
 
 // "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more"; with names "rank 2
-// (tokyo-3)", "ranks 0 (tokyo-1) and 1 (osaka)". REQUIRES: at least one.
+// (tokyo-3)", "ranks 0 (tokyo-1) and 1 (osaka)". REQUIRES: at least one rank.
 std::string ranks_text(const std::vector<uint32_t>& ranks, const RankNames& names);
 std::string rank_text(uint32_t rank, const RankNames& names);  // "2 (tokyo-3)"
 
@@ -40,8 +41,9 @@ std::string change_text(size_t joined, size_t gone);
 // The hash of a shared state: "00c0ffee00c0ffee".
 std::string hash_text(uint64_t hash);
 
-// Why a peer cannot be reached, as a peer outside the group may know it, for example
-// ": connection refused". A reason without a class is only in the log of the peer that tried.
+// The reason why a peer cannot be reached, in a form that a peer outside the group may see, for
+// example ": connection refused". For LinkFault::kOther only the log of the peer that tried has the
+// reason.
 std::string fault_text(LinkFault fault);
 
 }  // namespace pccl::master

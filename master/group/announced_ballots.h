@@ -1,6 +1,7 @@
-// AnnouncedBallots: the ballots of other groups that were settled together with one of this group
-// before the master was started again (PROTOCOL.md, section 7). The members report them. With this
-// knowledge such a ballot is settled at once, independently of this group. Group owns one. Pure.
+// AnnouncedBallots: ballots of other groups. Each of them was settled together with a ballot of
+// this group before the master was started again (PROTOCOL.md, section 7). The members of this
+// group report them. The master then settles such a ballot at once, without waiting for this group.
+// Group owns one. Pure.
 // Invariant: each ballot of a group stands here once, in order of arrival.
 #pragma once
 
@@ -16,12 +17,13 @@ class AnnouncedBallots {
  public:
   explicit AnnouncedBallots(GroupId own) : own_(own) {}
 
-  // `together`: ballots that were settled together, also one of the own group. `pending`: their
-  // answer to are_peers_pending; false for update_topology.
+  // `together`: ballots that were settled together. One of them is this group's own; it is left
+  // out. `pending`: the answer that they got to are_peers_pending; false for update_topology.
   void add(const std::vector<protocol::Settled>& together, bool pending);
   bool empty() const { return all_.empty(); }
   std::vector<GroupId> groups() const;
-  // The answer to the first ballot of this group that `is_open`; nothing if there is none.
+  // Returns the answer to the first ballot of `group` for which `is_open` returns true; nothing if
+  // there is no such ballot.
   template <typename IsOpen>
   std::optional<bool> answer(GroupId group, const IsOpen& is_open) const {
     const auto of_group = all_.find(group);

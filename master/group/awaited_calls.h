@@ -15,8 +15,8 @@ namespace pccl::master {
 class Group;
 class Groups;
 
-// Members of a group that have not made a call. No rank: the loss of a member is still to be
-// recorded.
+// Members of a group that have not made a call. `ranks` is empty if all have made it, and the loss
+// of another member is still to be made durable.
 struct Absent {
   GroupId group;
   std::vector<uint32_t> ranks;
@@ -26,9 +26,9 @@ struct AwaitedCall {
   std::variant<OpKey, protocol::JointKind> call;
   Instant since;
   std::vector<PeerId> waiting;
-  // None: other calls of the members that wait have to end first.
+  // Empty if no member is missing: other calls of the waiting members have to end first.
   std::vector<Absent> absent;
-  bool is_facing = false;  // a send; its receiver waits in a send to the sender
+  bool is_facing = false;  // the call is a send, and its receiver waits in a send to the sender
 };
 
 // The calls in which members of this group wait: operations first, then the open joint call.

@@ -2,7 +2,7 @@
 //   (none)      cast, its number is open or new                  counted
 //   (none)      cast, its number was settled before              answered
 //   (none)      cast in a broken group, not update_topology      refused, or answered as another
-//                                                                voter was before it broke
+//                                                                voter was before the group broke
 //   (none)      cast again, answered meanwhile                   nothing: the answer is on its way
 //   counted     settle: all have voted, kinds differ, given up   answered
 //   counted     the voter is lost, or a new epoch begins         (none)
@@ -105,9 +105,9 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
 }
 
-// The answer that ended a number which some voter has passed. After a restart only the last of
-// several answers may be known: the earlier ones were equal failures, since one voter was missing
-// in each.
+// Returns the answer to `number` if a voter is already past it; null otherwise. After a restart the
+// answer to a later number may stand in, because only the last of several answers may be known: the
+// earlier ones were equal failures, since one voter was missing in each.
 const Answer* Ballot::settled_without(uint32_t number) const {
   const auto settled = settled_.lower_bound(number);
   if (settled == settled_.end()) return nullptr;
@@ -116,8 +116,9 @@ const Answer* Ballot::settled_without(uint32_t number) const {
   return past ? &settled->second : nullptr;
 }
 
-// The answer of another voter to the same call before the group was broken, while numbers still
-// matched. An update_topology waits for all voters in any case.
+// Returns the answer that another voter got to the same call before the group was broken, while the
+// numbers of all voters still matched. Null for an update_topology: it waits for all voters in any
+// case.
 const Answer* Ballot::brought_back(const Vote& vote) const {
   const auto settled = settled_.find(vote.number);
   const bool same = settled != settled_.end() && settled->second.kind == vote.kind;

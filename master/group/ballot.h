@@ -34,7 +34,7 @@ class Ballot {
   // A new generation: `voters` in rank order, as are their names.
   explicit Ballot(std::vector<PeerId> voters, RankNames names = {});
   // The group is broken: the voters' numbers may differ from now on. `continued`: the number of a
-  // sync_shared_state that all voters have an open vote for, and that continues.
+  // sync_shared_state that continues, because all voters have an open vote for it.
   void break_up(std::optional<uint32_t> continued = {});
   bool broken() const { return broken_; }
   void lose(PeerId voter);
@@ -47,10 +47,10 @@ class Ballot {
 
   enum class Cast {
     kCounted,   // it waits for the other votes
-    kDiffers,   // likewise, but its kind differs from theirs: see mismatch()
-    kAnswered,  // that number was settled before: last_answer() has the answer
-    // it was counted before: on a connection that broke, or before the voter began to wait for its
-    // background call
+    kDiffers,   // it waits too, but its kind differs from an open vote: see mismatch()
+    kAnswered,  // its number was settled before: last_answer() has the answer
+    // this vote was counted before: the voter repeats it on a new connection, or because it now
+    // waits for its background call
     kRepeated,
     kRefused,  // a broken group counts only update_topology: refuse() makes the answer
   };
@@ -68,18 +68,20 @@ class Ballot {
   bool is_open(PeerId voter, protocol::JointKind kind) const;  // an open vote of this kind
   const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
-  // Each kind with its ranks, the rarest first. REQUIRES: the open votes are of different kinds.
+  // Returns a text with each kind and its ranks, the rarest kind first. REQUIRES: the open votes
+  // are of different kinds.
   std::string mismatch() const;
-  // Not empty if the open votes are of different kinds. If all voters that are no newcomers agree,
-  // the newcomers that differ from them are wrong. If those voters differ, or there are none, all
-  // voters are wrong.
+  // Returns an empty ruling while all open votes have the same kind. If they differ, the voters
+  // that are no newcomers decide. If all of them have voted for one kind, newcomers with another
+  // kind are misfits. If their kinds differ, or all voters are newcomers, the ruling ends the
+  // ballot with an error for all.
   Ruling rule_on_kinds(const std::vector<PeerId>& newcomers) const;
   bool has_voted(PeerId voter) const;  // it has an open vote
 
   static protocol::Answer timeout(std::string text);
   // Ends the open ballot. Each voter gets `answer` with the number and the kind of its own vote.
   Answers settle(const protocol::Answer& answer);
-  // Answers the open votes of other kinds.
+  // Answers the open votes for all kinds but `kind`.
   Answers settle_others(protocol::JointKind kind, const protocol::Answer& answer);
   // The voter's last answer in this generation, or null.
   const protocol::Answer* last_answer(PeerId voter) const;
@@ -91,7 +93,7 @@ class Ballot {
 
  private:
   struct Voter {
-    uint32_t next = 0;  // number of its next vote, or of its open one
+    uint32_t next = 0;  // the number of its open vote; without one, of its next vote
     std::optional<protocol::Vote> vote;
     std::optional<protocol::Answer> last_answer;
   };
@@ -104,8 +106,8 @@ class Ballot {
   protocol::Answer& answer_voter(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
   std::vector<PeerId> order_;       // by rank; lost voters stay, so that ranks do not change
-  RankNames names_;                 // likewise
-  std::map<PeerId, Voter> voters_;  // those not lost
+  RankNames names_;                 // by rank, lost voters included
+  std::map<PeerId, Voter> voters_;  // the voters that are not lost
   size_t open_ = 0;                 // open votes
   // answers to numbers for which some voter has not voted yet
   std::map<uint32_t, protocol::Answer> settled_;

@@ -8,8 +8,9 @@ namespace pccl::master {
 
 struct GroupView;
 
-// Empty if the budgets are equal. If all members but newcomers gave the same ones, the newcomers
-// with other ones are removed; otherwise the call fails for all. REQUIRES: all have voted.
+// Returns an empty ruling if all budgets are equal. If all members that are no newcomers gave equal
+// budgets, the newcomers with different ones are removed; otherwise the call fails for all.
+// REQUIRES: all have voted.
 Ruling rule_on_budgets(const GroupView& view);
 
 }  // namespace pccl::master

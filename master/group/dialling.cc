@@ -29,13 +29,14 @@ Links::News Dialling::on(PeerId from, const protocol::LinkReport& report) {
     if (report.text != text_before) log_unreachable(from, report);
     if (!links.view(other, from).unreachable()) dial(other, from);
     // `from` made the last connection, and began to dial again before this master was restarted.
-    // The other end may not know the key of a credential of that time.
+    // The other end may not know the key of a credential from that time, so `from` gets a new one.
     if (!was_dialling && links.dials(from, other)) dial(from, other);
   } else if (links.dead_serial(from, other) > dead_before) {
     link(from, other);
   } else if (was_trying && links.dials(from, other)) {
-    // `from` has had a link in the meantime, so it does not try any more. The report of `other`
-    // about the end of that link came first, when `from` still seemed to dial.
+    // The reports arrived in the other order: `other` has reported the end of the link while `from`
+    // still seemed to dial. But `from` has had a link since then and has stopped dialling, so it
+    // gets a new Dial now.
     dial(from, other);
   }
   return news;

@@ -15,7 +15,7 @@ class Dialling {
   Dialling(Context& context, Connections& connections, Membership& membership)
       : context_(context), connections_(connections), membership_(membership) {}
 
-  // One of the two dials the other: the one whose turn it is.
+  // Makes one of the two dial the other. Links::dials() decides which one.
   void link(PeerId a, PeerId b);
   // Notes the report, and sends the next Dial if the link is dead. REQUIRES: `report.peer` is
   // another peer.

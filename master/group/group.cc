@@ -175,8 +175,8 @@ void Group::after_removal(PeerId peer) {
   state_call_.end();
 }
 
-// The program of a fixed world ends rank by rank, so that this is no loss: the epoch continues.
-// Joint calls are as after a loss, because all members have to make them.
+// The program of a fixed world ends rank by rank. So this leave is no loss, and the epoch
+// continues. Joint calls end as after a loss, because all members have to make them.
 void Group::leave_without_end(PeerId peer) {
   const std::string why = membership_.describe(peer) + " has left (destroy_process_group)";
   const auto& members = membership_.members();
@@ -252,8 +252,8 @@ void Group::lose_data_of(PeerId left) {
 // ---- Operations ----
 
 Status Group::on(PeerId peer, const protocol::Begin& message) {
-  // Whether it is a receive from any source that was called before the vote, and has found its send
-  // since then.
+  // Whether it is a receive from any source that was called before the vote, and that has found its
+  // send only now.
   const bool answers = message.info.receiver == peer && present_.operations().knows(message.op);
   const auto voted =
       ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
@@ -267,8 +267,9 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   return status;
 }
 
-// A newcomer that gives up does not abort the operation for the others: it is removed instead.
-// kMembershipChanged is no mistake: after a loss the operation may no longer mean the same.
+// A newcomer that gives up does not abort the operation for the others: it is removed instead. An
+// abort with kMembershipChanged is no mistake of the newcomer: after a loss the operation may no
+// longer mean the same.
 Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == present_.number() && epochs_.phase() == Epochs::Phase::kActive &&
@@ -385,7 +386,8 @@ std::optional<bool> Group::announced_of(const Group& other) const {
                            [&](const auto& ballot) { return other.view().votes_in(ballot); });
 }
 
-// A joint call if members have left or were lost. update_topology continues by itself.
+// The fate of an open joint call if members have left or were lost. An update_topology continues by
+// itself. The other calls:
 //   the epoch continues           the members vote again, and the call continues
 //   members have left             sync_shared_state ends, unless its answer is on its way;
 //                                 are_peers_pending is answered if all have asked it; every other
@@ -395,8 +397,9 @@ std::optional<bool> Group::announced_of(const Group& other) const {
 //                                 asked it; every other call fails. An optimize_topology that
 //                                 continues keeps its measurements
 
-// An update_topology that has to leave out members is sure to change the group. So a voter can wait
-// for no operation of others, and they need not wait for its calls.
+// An update_topology that has to leave out members is sure to change the group. So its voters begin
+// no operation before it ends: operations that a voter has not begun abort now, and no member waits
+// for them.
 void Group::close_posting_of_voters() {
   for (const PeerId member : membership_.members()) {
     if (ballot_.is_open(member, JointKind::kUpdateTopology)) present_.close_posting(member);
@@ -416,8 +419,8 @@ void Group::reconfigured() {
   agreement_.interrupt(present_.last_losses());
 }
 
-// update_topology is the only joint call that can begin, and a sync_shared_state can only continue.
-// are_peers_pending can be answered with true.
+// From now on update_topology is the only joint call that can begin, and a sync_shared_state can
+// only continue. An open are_peers_pending is answered with true if all members have asked it.
 void Group::break_up() {
   PCCL_ASSERT((epochs_.broken() || epochs_.continues_without_some()) && view_.has_members());
   const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
@@ -441,7 +444,7 @@ void Group::break_up() {
 // ---- The shared state ----
 
 Status Group::on(PeerId peer, const protocol::StateList& message) {
-  if (message.epoch != present_.number()) return {};  // its call is cast again, or has ended
+  if (message.epoch != present_.number()) return {};  // its vote is void, or its call has ended
   const std::string why = agreement_.on_list(peer, message);
   if (why.empty()) return {};
   if (!membership_.is_newcomer(peer)) return violation("StateList: " + why);
@@ -565,7 +568,8 @@ std::vector<PeerId> Group::tick() {
     give_up(lost.peer, lost.why);
     if (!lost.refusal.empty()) notices_.refused(lost.refusal);
   }
-  // Members that were spared because this process was paused.
+  // Now loses the cut-off members that lose_if_cut_off() has spared because this process was
+  // paused.
   const std::vector<PeerId> members = membership_.members();
   for (const PeerId peer : members) lose_if_cut_off(peer);
   return present_.unresponsive_members();

@@ -1,8 +1,8 @@
-// Group: one peer group of a run, with its peers, epochs, joint calls and shared state. It carries
-// the effects of one of these to the others. Groups owns it, on the thread of the MasterCore. A
-// loss in a group does not affect another group; only joint.cc looks at several groups. Every
-// message of a registered peer ends up here, after core.cc has checked that the phase of its
-// connection allows it.
+// Group: one peer group of a run, with its peers, epochs, joint calls and shared state. An event of
+// one of these parts can have effects on another part, and the group carries them over. Groups owns
+// it, on the thread of the MasterCore. A loss in a group does not affect another group; only
+// joint.cc looks at several groups. Every message of a registered peer ends up here, after core.cc
+// has checked that the phase of its connection allows it.
 // Invariants:
 // 1. The group, its connections and the index of all peers agree on the peers that are here, on
 //    those that are connected, and on the phase of each.
@@ -67,19 +67,20 @@ class Group {
   // ---- Joining and leaving ----
   // `quorum` is used only if the group is empty.
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
-  // Its connection has closed. `warned`: the log has a warning about that.
+  // The peer's connection has closed. `warned`: the log has a warning about that.
   void away(PeerId peer, bool warned);
-  // Whether back() would accept this; changes nothing. kProtocol if the message is impossible.
+  // Whether back() would accept this message; changes nothing. kProtocol if the message is
+  // impossible.
   Status check(const protocol::Resume& resume) const;
   // The peer has resumed, and the new connection is already assigned to it. Sends it the messages
   // that it missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
   void leave(PeerId peer);  // by the peer's own decision
-  // The master ends: its last message to each peer, which closes the connection. dismiss() then
-  // takes all peers out.
+  // Sends each peer the last message of an ending master, which closes its connection. dismiss()
+  // then takes all peers out.
   void say_farewell();
   void dismiss();
-  // the peer is lost, whether it is a member or not
+  // Declares the peer lost, whether it is a member or not.
   void give_up(PeerId peer, const std::string& why);
 
   // ---- After a restart, while the members are recovered ----
@@ -87,11 +88,12 @@ class Group {
   void restore(const SharedStateRecord& record);
 
   // ---- Held messages ----
-  // The next membership is being made durable. Until then it is open whether this epoch continues.
+  // The next membership is being made durable. Until then it is not decided whether this epoch
+  // continues.
   bool deciding() const { return epochs_.phase() == Epochs::Phase::kStarting; }
   // Holds a member's message while other members are recovered or while this group is deciding.
-  // Held messages are processed later in their order. kProtocol if the member has sent more than it
-  // can have to send.
+  // Held messages are processed later in their order. kProtocol if the member has sent more
+  // messages than a member can have to send meanwhile.
   Status hold(PeerId peer, const protocol::Message& message);
   std::vector<HeldMessages::Held> take_held();  // the messages that are due for processing
 
@@ -118,24 +120,24 @@ class Group {
 
   // ---- Newcomers (probation.h) ----
   // Removes newcomers that behave differently from all other members, or make no call for too long.
-  // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups that
-  // other groups wait in.
+  // Returns whether it has removed any. `awaited_by_others`: see joint.h; empty if the group is not
+  // new.
   bool watch_newcomers(const std::string& awaited_by_others);
   // Removes members that are late: in no call, while most of the others have waited for them for
   // call_timeout. Returns whether it has removed any.
   bool watch_late_members();
-  // A newcomer that gives up waiting for a joint call of this kind is removed. False if the peer is
-  // no newcomer.
+  // If the peer is a newcomer, removes it because it gives up waiting for a joint call of this
+  // kind. Returns false if the peer is no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
-  // A member gives up the open joint call of this kind, which is no call of all groups.
+  // A member gives up the open joint call of this kind. REQUIRES: it is no call of all groups.
   void give_up_call(protocol::JointKind kind);
   std::optional<Instant> deadline() const;
   // Nothing could be received for a while: all members get their full time again.
   void excuse_members() { overdue_.excuse_all(); }
 
   // ---- What members wait for ----
-  // Announces a wait that has lasted longer than peer_timeout, and its end. `waits`: the present
-  // ones, from described_waits().
+  // Announces a wait that has lasted longer than peer_timeout, and later its end. `waits`: the
+  // present waits, from described_waits().
   void report(const std::vector<Wait>& waits) { notices_.report(waits); }
 
   // ---- Time and progress ----
@@ -147,7 +149,7 @@ class Group {
   void flush();
 
   // ---- Joint calls, for joint.cc ----
-  // See PlanCall. change() then begins an epoch with the better plan.
+  // See PlanCall. If it returns true, change() begins an epoch with the better plan.
   bool finds_better_plan() { return plan_call_.finds_better_plan(); }
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
   // After a restart: whether the members of this group were answered, before the restart, in the

@@ -1,5 +1,5 @@
-// GroupView: the const side of a Group, for its parts that judge and describe. They change nothing:
-// Group carries out what follows from their results.
+// GroupView: the const side of a Group, for its parts that judge and describe the group. These
+// parts change nothing: Group carries out the consequences of their results.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ enum class Delay : uint8_t {
   kObstacle,         // Membership::obstacle() describes it
   kMembersAway,      // no member is connected
   kTooFewPeers,      // the group has not begun, and more founders are needed
-  kUnlinkedPeers,    // likewise, and the founders have not reached each other
+  kUnlinkedPeers,    // enough founders are here, and they have not all reached each other
   kUnlinkedMembers,  // not all members have reached it
-  kNoUpdate,         // the members have not called update_topology since
+  kNoUpdate,         // all members have reached it, and have not called update_topology yet
 };
 
 struct GroupView {
@@ -45,26 +45,26 @@ struct GroupView {
   // Members can make calls: their epoch has begun, and it is not about to end.
   bool can_call() const;
   bool is_in_joint_call(PeerId member) const;
-  // Its application waits for the outcome of a joint call. It does not if it has called in the
-  // background, and only others still fetch the state.
+  // Whether the application of `member` waits for the outcome of a joint call. This is false if it
+  // has called in the background, and only other members still fetch the state.
   bool waits_in_joint_call(PeerId member) const;
-  // Whether it waits for the outcome of an operation or a joint call. In a broken group only kept
-  // operations are repeated, and they begin again soon.
+  // Whether `member` waits for the outcome of an operation or a joint call. An operation that is to
+  // be repeated counts, too, except in a broken group: there it begins again soon.
   bool is_in_call(PeerId member) const;
-  // Whether its last call has no outcome yet.
+  // Whether the last call of `member` has no outcome yet.
   bool is_in_last_call(PeerId member) const;
-  // Whether the member is in a call, or has given up a call, that cannot end before the members
-  // that wait for it make the same call. Either it is in a joint call, or they are in one and have
-  // not begun its operation.
+  // Whether other members wait for `member` because of its last call. It is in that call, or has
+  // given it up lately, and the call cannot end before the others make it too. Either the last call
+  // is a joint call, or it is an operation that members in a joint call have not begun.
   bool blocks_others(PeerId member) const;
   // REQUIRES: registered, and no member.
   Delay delay_of(PeerId peer) const;
   // Whether some peer is in a call, or waits to be admitted.
   bool is_busy() const;
 
-  // All members have voted for this. False while the loss of a member is not yet durable, since
-  // that member still counts: a restarted master would take it back, and it would wait for the
-  // others in an older ballot.
+  // Whether all members have voted for this kind. False while the loss of a member is not durable
+  // yet: a master that restarts now would take the lost member back, and that member would wait for
+  // the others in an older ballot.
   bool has_voted(protocol::JointKind kind) const;
   // Whether an update_topology would change the membership now.
   bool would_change() const;
@@ -75,7 +75,7 @@ struct GroupView {
 
   // The group has no peers, and no record of it is being made durable.
   bool is_deserted() const;
-  // Likewise, and it has no agreed state to remember.
+  // The group is deserted, and it has no agreed state to remember.
   bool is_forgettable() const;
   // Every decision is durable and was sent to all peers.
   bool is_settled() const;

@@ -81,7 +81,7 @@ Groups::Summary Groups::summary_of(const Group& group) {
   set(Trait::kUnvoted, members && !votes_update);
   set(Trait::kReady, members && waits_for_update);
   set(Trait::kAsking, votes_pending);
-  // Otherwise the group acts no more before its topology is updated.
+  // False if the group does nothing more before its topology is updated.
   const bool to_say = members && !group.view().epochs.needs_reconfiguration() && !waits_for_update;
   set(Trait::kTalking, to_say && !votes_pending);
   set(Trait::kAwaiting, members && waits && !group.view().is_new());
@@ -112,9 +112,9 @@ void Groups::reconfigure(GroupId id) {
   if (announces_anew) touch_announced(*group);
 }
 
-// These groups may not have been touched since they began to wait for the answer that `announcer`
-// knows. An announcer learns all its answers at once: when its members have been recovered after a
-// restart.
+// Touches the groups whose ballots `announcer` has answers to: they may not have been touched since
+// they began to wait. An announcer learns all its answers at once, when its members have been
+// recovered after a restart.
 void Groups::touch_announced(const Group& announcer) {
   for (const GroupId id : announcer.announced().groups()) {
     PCCL_ASSERT(id != announcer.id());

@@ -1,9 +1,9 @@
 // Groups: the peer groups of a run, and the choice of groups that a step has to visit. A step costs
-// as much as it touches, so a run with many groups is as fast as one with few. The MasterCore owns
-// it.
-// A group that may change is handed out by touch() or by a walk, which mark it; const access does
-// not. refresh() visits the marked groups and updates the index: the groups with each trait, and
-// the deadlines in order.
+// only as much as the groups that it visits, so a run with many groups is as fast as one with few.
+// The MasterCore owns it.
+// A group that may change is handed out by touch() or by a walk, and both mark it; const access
+// does not mark it. refresh() visits the marked groups and updates the index: the groups with each
+// trait, and the deadlines in order.
 // A group that was not touched need not be visited, for these reasons:
 // 1. The work at the end of a step (watching members, advancing, processing held messages,
 //    flushing, forgetting) depends on the group alone. The decisions of advance() and flush()
@@ -40,7 +40,7 @@ class Groups {
     kPeopled,     // it has peers, members or not
     kNew,         // its members have taken part in nothing yet
     kUnvoted,     // it has members, and not all have voted for update_topology
-    kReady,       // all have, and it is not changing: it waits for the other groups
+    kReady,       // all have voted for it, and it is not changing: it waits for the other groups
     kAsking,      // all members have voted for are_peers_pending
     kTalking,     // it can still act or vote: are_peers_pending of the others waits for it
     kAwaiting,    // some members wait in a joint call of all groups, and it is not new
@@ -74,11 +74,12 @@ class Groups {
   void each(Work work) {
     for (const auto& at : all_) work(touch(at.first));
   }
-  // In a quiet step (it changes nothing that others could wait for): visits the groups touched in
-  // this step. In any other step: visits the groups touched since the last step that was not quiet,
-  // and each of them once more in the next one, because the last changes of a step can have
-  // consequences. A group that becomes due further on in the walk is included. A visit does not
-  // make a group due again: touch it if it was changed.
+  // Visits each touched group twice. A quiet step (it changes nothing that other groups could wait
+  // for) visits the groups touched in this step. Any other step visits the groups touched in it, in
+  // the quiet steps before it, and in the last step that was not quiet: the last changes of a step
+  // can have consequences, so its groups are visited again. If a group with a higher id becomes due
+  // during the walk, the walk reaches it, too. A visit does not make a group due again: touch it if
+  // it was changed.
   template <typename Work>
   void each_due(bool quiet, Work work) {
     const std::set<GroupId>& ids = due(quiet);
@@ -101,8 +102,8 @@ class Groups {
 
   // Number of group visits so far: the cost of the steps.
   uint64_t looked_at() const { return looked_at_; }
-  // Asserts the invariants of all groups, and between them. REQUIRES: the end of a step. It counts
-  // as no visit.
+  // Asserts the invariants of all groups, and between them. REQUIRES: the end of a step. Its visits
+  // are not counted.
   void check() const;
   // The work of a check(): the number of groups, operations and verdicts.
   size_t weight() const;
@@ -117,7 +118,7 @@ class Groups {
   Connections& connections_;
   std::map<GroupId, Group> all_;
   std::set<GroupId> touched_;  // in this step
-  std::set<GroupId> due_;      // includes the touched ones; see each_due()
+  std::set<GroupId> due_;      // the groups of each_due() in a step that is not quiet
   std::set<GroupId> stale_;    // to be refreshed
   std::map<GroupId, Summary> known_;
   std::array<std::set<GroupId>, kTraits> with_;

@@ -9,7 +9,8 @@
 namespace pccl::master {
 namespace {
 
-// Maximum held messages of one member: each operation begun, and done.
+// Maximum number of held messages of one member: room for the begin and the end of each of its open
+// operations, and for other messages.
 constexpr size_t kHeldMax = 3 * protocol::kOpsOpenMax;
 
 }  // namespace

@@ -2,7 +2,8 @@
 // recovered after a restart or because the group is deciding on its next membership. They are
 // processed later in their order. Group owns it. It is pure.
 // Invariant: the bytes of all held messages are counted in the Context, for all groups together.
-// Failure: a member that sends more than it can have to send gets kProtocol.
+// Failure: a member that sends more messages than a member can have to send meanwhile gets
+// kProtocol.
 #pragma once
 
 #include <map>

@@ -19,10 +19,10 @@ using protocol::Settled;
 using Phase = Epochs::Phase;
 using Trait = Groups::Trait;
 
-// The ballots of these groups, which will be settled together; nothing if there is only one. More
-// groups than kGroupsNamedMax can only come from a journal that is older than this limit. Then none
-// is named, and a group that does not receive its answer before another restart waits for the next
-// ballot of all groups.
+// Returns the ballots of these groups, which will be settled together; nothing if there is only one
+// ballot. A run has more than kGroupsNamedMax groups only if its journal is older than this limit.
+// Then no ballot is named, and a group that does not receive its answer before another restart
+// waits for the next ballot of all groups.
 std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<Settled> all;
   for (const GroupId id : ids) {
@@ -35,9 +35,9 @@ std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids)
   return all;
 }
 
-// The answer to the ballot of group `id`, if another group has it. The ballots of both were settled
-// together before the restart of the master, so `id` waits for no other group. See
-// Group::announced_of().
+// Returns the answer to the ballot of group `id`, if another group has it. The ballots of both
+// groups were settled together before the restart of the master, so group `id` waits for no other
+// group. See Group::announced_of().
 std::optional<bool> settled_before(const Groups& groups, GroupId id) {
   for (const GroupId other : groups.with(Trait::kAnnouncing)) {
     if (const auto announced = groups.find(other)->announced_of(*groups.find(id))) return announced;
@@ -148,7 +148,9 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   const std::string missing = absent_text(groups, group, absent_from(groups, kind));
   const Answer answer = Ballot::timeout(missing.empty() ? "" : "it waited for " + missing);
   for (const auto& [id, other] : groups.all()) {
-    // In its own group a newcomer of a lower rank may have made a different call.
+    // The call ends in every group that votes for it. It ends in the caller's own group in any
+    // case: the ballot's kind can be that of a newcomer with a lower rank that made a different
+    // call.
     const bool waits = &other == &group || other.view().ballot.kind() == kind;
     if (!waits || other.view().epochs.changing()) continue;
     groups.touch(id).answer(answer);

@@ -17,13 +17,13 @@ class Groups;
 // complete a ballot. Visits all groups only if a ballot of all groups is settled.
 void settle_joint_calls(Groups& groups);
 
-// The joint call of all groups that some groups wait in, for example "update_topology, for which
-// peer group 0 waits,"; empty if there is none. Only groups whose members have taken part in
-// something count. The text is for the other groups.
+// Returns a text about a joint call of all groups that the members of some group wait in, for
+// example "update_topology, for which peer group 0 waits,". Empty if there is no such call. A group
+// counts only if its members have taken part in something. The text is for the other groups.
 std::string awaited_by_others(const Groups& groups);
 
-// A peer gives up its call `number`. The call ends for all voters in the same ballot, unless its
-// answer is on its way. Ignored if that call is not open.
+// A peer gives up its call `number`. The call then ends for all voters in the same ballot, unless
+// its answer is already on its way. Ignored if the call is not open.
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number);
 
 }  // namespace pccl::master

@@ -45,7 +45,7 @@ void Notices::update_member(PeerId member) {
   send(member, std::move(why));
 }
 
-// Returns false if this was the last notice to this peer, or if there is no reason.
+// Returns false if there is no reason, or if the peer has got the same text last time.
 bool Notices::send(PeerId peer, std::string why) {
   PCCL_ASSERT(view_.membership.find(peer) != nullptr);
   if (why.empty() || last_[peer] == why) return false;

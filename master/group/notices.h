@@ -24,11 +24,12 @@ class Notices {
 
   // ---- Why peers are not admitted ----
   void set_due() { due_ = true; }  // reasons may have changed
-  // Sends the reasons that are new, if any may have changed.
+  // Sends each waiting newcomer and each affected member its reason, if the reason is new. Does
+  // nothing unless set_due() was called since the last update().
   void update();
-  // These members learn that they and a newcomer cannot reach each other, so that it was refused.
+  // A newcomer was refused because it and members cannot reach each other. All members get `why`.
   void refused(const std::string& why);
-  // The peer will now be taken out, while it still waits to be admitted.
+  // The newcomer is taken out next, while it waits to be admitted. Remembers its obstacle.
   void gives_up(PeerId newcomer);
 
   // ---- What ends a reason ----
@@ -60,10 +61,10 @@ class Notices {
   Membership& membership_;
   bool due_ = false;
   std::map<PeerId, std::string> last_;  // the last notice to each peer
-  std::set<PeerId> announced_;          // newcomers that wait; the members were told so
-  std::set<PeerId> hindered_;           // members that were told that a newcomer cannot be admitted
+  std::set<PeerId> announced_;          // newcomers that wait; the members got a notice about each
+  std::set<PeerId> hindered_;           // members with a notice that a newcomer cannot be admitted
   std::string last_obstacle_;           // of a peer that gave up before the group began
-  bool short_of_peers_ = false;         // the members were told that peers are missing
+  bool short_of_peers_ = false;         // the members got a notice that peers are missing
   WaitReport report_;
 };
 

@@ -41,7 +41,7 @@ const Transitions<OptimizationPhase, 9> kOptimizationTransitions(
      {OptimizationPhase::kMeasuring, OptimizationPhase::kIdle,
       "the call has ended in another way, or is interrupted", ""}});
 
-// The time for an Answer, in microseconds: at least 1, because 0 means "unknown".
+// Converts seconds for an Answer to microseconds: at least 1, because 0 means "unknown".
 uint64_t microseconds(double seconds) {
   return static_cast<uint64_t>(std::clamp(seconds * 1e6, 1.0, 1e18));
 }

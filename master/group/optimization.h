@@ -3,8 +3,9 @@
 // (topology/tournament.h), has a plan made (topology/planner.h), and decides whether the plan is
 // worth an epoch of its own. Group owns it, and passes the reports of the members to it. If an
 // epoch ends meanwhile, the members vote again, and the call continues with the rest of its budget.
-// The rates and the ages of the measurements outlive the call, but not the master: they are
-// measured again. Invariants:
+// The rates and the ages of the measurements outlive the call. A restarted master does not have
+// them, and measures again.
+// Invariants:
 // 1. A round of probes is under way only while it measures.
 // 2. Every wait has a bound: a round and a search have a deadline, and operations have their
 //    timeouts or the timeout of the call.
@@ -31,7 +32,7 @@ class Connections;
 class Optimization {
  public:
   enum class Phase { kIdle, kWaiting, kMeasuring, kPlanning, kAdopting };
-  // The longest that a search for a plan may take.
+  // Maximum duration of a search for a plan.
   static constexpr Duration kPlanningMax = std::chrono::seconds(60);
 
   Optimization(GroupId group, Context& context, Connections& connections, Membership& membership)
@@ -40,13 +41,13 @@ class Optimization {
   Phase phase() const { return phase_; }
   bool idle() const { return phase_ == Phase::kIdle; }
   bool adopting() const { return phase_ == Phase::kAdopting; }
-  // The operations in flight delay it.
+  // The call waits for the operations in flight.
   bool waits() const { return phase_ == Phase::kWaiting; }
-  // It has begun, and the votes for it stand.
+  // The call has begun, and its votes are valid.
   bool under_way() const { return !idle() && !adopting(); }
 
   // `peer` has begun this operation. Tensors of up to `one_shot_bytes` do not count: a plan is for
-  // larger ones.
+  // larger tensors.
   void note(PeerId peer, const protocol::OpInfo& info, uint32_t one_shot_bytes);
 
   // All have voted. `max_bytes`: as in Vote. REQUIRES: idle
@@ -74,19 +75,19 @@ class Optimization {
   void interrupt();
   void lose(PeerId peer);  // it is gone for good
 
-  // A better plan than the plan of the present epoch, from the present measurements: for an
-  // update_topology. Nothing if some rate is unknown, or there are too many members to plan at
-  // once.
+  // For an update_topology: returns a plan that is better than the plan of the present epoch, by
+  // the present measurements. Nothing if no plan is better, if some rate is unknown, or if there
+  // are too many members to plan within a step.
   std::optional<RoutePlan> better_plan(const protocol::EpochStart& now);
 
   std::optional<Instant> deadline() const;
-  // A round of probes or a search for a plan is over its time.
+  // Whether a round of probes or a search for a plan has reached its deadline.
   bool is_late() const { return deadline() && *deadline() <= context_.now; }
   // Asserts the invariants.
   void check() const;
 
  private:
-  // Maximum number of members of a group that is planned within a step. It takes some milliseconds.
+  // A plan for at most this number of members is made within a step. It takes some milliseconds.
   static constexpr size_t kPlannedAtOnce = 12;
   void enter(Phase next);
   void begin_round();
@@ -109,15 +110,15 @@ class Optimization {
   topology::Tournament tournament_;
   topology::Hysteresis hysteresis_;
   topology::SizeAverage sizes_;
-  bool interrupted_ = false;  // the call continues
+  bool interrupted_ = false;  // an epoch has ended, and the call continues after new votes
   Duration budget_{0};
   uint64_t max_bytes_ = 0;
   uint64_t token_ = 0;  // of the search
   Instant plan_due_;
   std::shared_ptr<const topology::PlanQuestion> question_;
   std::optional<topology::Plan> found_;
-  double before_ = 0;        // predicted seconds for 1 GiB before the call
-  std::string not_adopted_;  // why
+  double before_ = 0;        // predicted seconds of a 1 GiB all-reduce with the earlier plan
+  std::string not_adopted_;  // why the call has adopted no plan
   Epoch began_in_;           // the epoch when the plan was made
   RoutePlan planned_;        // the plan that is being adopted
 };

@@ -18,7 +18,7 @@ using protocol::JointKind;
 
 namespace {
 
-// Maximum ticks without a message from a live member, even if it is slow.
+// A live member sends a message within this number of ticks, even if it is slow.
 constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
 
 const char* const kListAwaited = "sync_shared_state with the list of its entries";
@@ -35,15 +35,15 @@ bool OverdueMembers::others_wait() const {
   });
 }
 
-// If all others wait for a call, it is missing because of the newcomer alone. If only some of them
-// wait for it while the newcomer shares a call with another member, the others disagree among
-// themselves.
+// If all others wait for a call, the newcomer alone delays it, and the call counts as awaited. If
+// only some of them wait for it while the newcomer shares a call with another member, the others
+// disagree among themselves, and no call counts.
 Probation::Seen OverdueMembers::see_newcomer(PeerId peer) const {
   const OperationWaits operations = view_.present.waits();
   const bool votes = view_.waits_in_joint_call(peer);
   size_t others = 0, voted = 0;
   PeerId voter{};
-  bool votes_alike = false;  // the newcomer and another member
+  bool votes_alike = false;  // whether another member has voted for the same kind as the newcomer
   for (const PeerId member : view_.membership.members()) {
     if (view_.membership.is_newcomer(member)) continue;
     ++others;
@@ -59,9 +59,9 @@ Probation::Seen OverdueMembers::see_newcomer(PeerId peer) const {
     seen.awaited = kListAwaited;
     return seen;
   }
-  // All have voted, and a member fetches the state. This is the newcomer's first call, and other
-  // members may already wait for it in the next one. See see_fetching(). If it has the state and
-  // has continued, it is judged as always.
+  // All have voted, and a member fetches the state. This is the newcomer's first call, so it is not
+  // blamed, although other members may already wait for it in the next call. see_fetching() limits
+  // its time to fetch. Once the newcomer has the state and has continued, it is judged as always.
   if (votes && view_.agreement.for_voters()) return seen;
   const auto standoff = operations.standoff(peer, view_.membership.newcomers());
   seen.held_up = standoff.held_up;
@@ -76,8 +76,8 @@ Probation::Seen OverdueMembers::see_newcomer(PeerId peer) const {
   } else if (!shares) {
     seen.awaited = voted > 0 ? text(view_.ballot.vote(voter).kind) : standoff.awaited;
   }
-  // Any member may soon make the send that a receive from any source waits for. If all the others
-  // wait, only the newcomer can.
+  // Any member may soon make the send that a receive from any source waits for. But if all the
+  // others wait, only the newcomer can make it.
   if (seen.awaited.empty() && !shares) {
     std::string send = operations.asked_send(view_.membership.newcomers());
     if (!send.empty() && others_wait()) seen.awaited = std::move(send);
@@ -94,7 +94,8 @@ void OverdueMembers::add_new_to_sync(PeerId member) {
   if (new_to_sync_.insert(member).second) probation_.restart(member);
 }
 
-// A slow fetch is no mistake while another member of the transfers may be stopped or cut off.
+// A newcomer is blamed for a slow fetch only while all other members of the transfers are alive: a
+// member that is stopped or cut off could be the reason.
 bool OverdueMembers::may_be_seen_fetching() const {
   const auto& members = view_.membership.members();
   return !view_.agreement.fetching().empty() &&
@@ -104,8 +105,9 @@ bool OverdueMembers::may_be_seen_fetching() const {
          });
 }
 
-// A newcomer that fetches is judged by what arrives, since a slow download is no mistake. Each
-// Fetching restarts its time. see_newcomer() sees the list that a newcomer to the group owes.
+// Adds the newcomers to the shared state. One that fetches is judged by the data that arrives,
+// since a slow download is no mistake: each Fetching message restarts its time. see_newcomer()
+// handles the list of entries of a newcomer to the group.
 void OverdueMembers::see_fetching(std::vector<Seen>& all) const {
   for (const PeerId peer : new_to_sync_) {
     const bool owes = view_.agreement.awaits_list(peer) && view_.membership.find(peer)->connected;
@@ -120,14 +122,14 @@ void OverdueMembers::see_fetching(std::vector<Seen>& all) const {
   }
 }
 
-// If no member of this group has taken part in anything, all are new to the other groups. Members
-// of those groups may wait for them in a joint call of all groups.
+// If no member of this group has taken part in anything, all members are newcomers for the other
+// groups. Members of those groups may wait for this group in a joint call of all groups.
 std::vector<Probation::Seen> OverdueMembers::see_newcomers(
     const std::string& awaited_by_others) const {
   std::vector<Seen> all;
   for (const PeerId peer : view_.membership.newcomers()) all.push_back(see_newcomer(peer));
-  // Newcomers that are not held up by others are judged first. Two newcomers may hold up each
-  // other.
+  // Two newcomers may hold up each other. So while a newcomer is overdue that nobody holds up, the
+  // newcomers that are held up are not judged.
   const auto to_blame = [](const Seen& seen) { return !seen.awaited.empty() && !seen.held_up; };
   if (std::any_of(all.begin(), all.end(), to_blame)) {
     for (Seen& seen : all) {
@@ -137,7 +139,8 @@ std::vector<Probation::Seen> OverdueMembers::see_newcomers(
   see_fetching(all);
   if (awaited_by_others.empty() || !view_.is_new()) return all;
   const auto& members = view_.membership.members();
-  // The others may wait for a member that is not connected, and perhaps dead.
+  // If a member is not connected, and perhaps dead, the other members are not blamed: they may wait
+  // for it.
   const bool one_is_away = std::any_of(members.begin(), members.end(), [this](PeerId peer) {
     return !view_.membership.find(peer)->connected;
   });
@@ -161,7 +164,7 @@ std::vector<Misfit> OverdueMembers::overdue_newcomers(const std::string& awaited
                          view_.context.settings.first_call_timeout, now);
 }
 
-// `members`: without newcomers. Nothing if most of the others do not wait for this member.
+// `members`: all but newcomers. Returns nothing unless most of them wait for this member.
 std::optional<Probation::Seen> OverdueMembers::see_late(PeerId peer,
                                                         const std::vector<PeerId>& members) const {
   if (!view_.membership.find(peer)->connected) return std::nullopt;
@@ -194,7 +197,7 @@ std::vector<Probation::Seen> OverdueMembers::see_late_members() const {
   for (const PeerId member : idle) {
     if (auto seen = see_late(member, members)) late.push_back(std::move(*seen));
   }
-  // Without the late members, the others would be too few to continue.
+  // If the others would be too few to continue without the late members, no member is removed.
   if (view_.membership.members().size() - late.size() < view_.quorum.min_peers) late.clear();
   PCCL_ASSERT(late.empty() || late.size() < members.size());
   return late;

@@ -23,10 +23,11 @@ class PlanCall {
   Ruling advance();
   // A member gives up. The call ends for all.
   Ruling give_up() const;
-  // The operations that it waits for when all have voted; empty: none.
+  // Returns the operations that the call waits for when all have voted, as text; empty if there are
+  // none.
   std::string waits_for() const;
-  // Whether another ring is faster than the present one by enough. The next epoch then begins with
-  // it. REQUIRES: update_topology would change nothing else.
+  // Whether another ring is faster than the present ring by enough. If so, the next epoch begins
+  // with the faster one. REQUIRES: update_topology would change nothing else.
   bool finds_better_plan();
 
  private:

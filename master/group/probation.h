@@ -29,25 +29,25 @@ class Probation {
   static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
   static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
 
-  // The state of a member. `awaited`: the call that other members wait for and this one has not
-  // made; empty: none. `elsewhere`: the call that it waits in instead, if that call cannot succeed.
-  // `instead`: a call that only this member has made, for the text. `silent`: nothing was received
-  // from it lately, so its call may be on its way: it is not overdue meanwhile.
+  // The state of a member. `awaited`: the call that other members wait for and this member has not
+  // made; empty: none. `elsewhere`: the call that this member waits in instead, if that call cannot
+  // succeed. `instead`: a call that only this member has made, for the text. `silent`: nothing was
+  // received from this member lately. Its call may be on its way, so it is not overdue meanwhile.
   struct Seen {
     PeerId peer;
     std::string awaited, elsewhere, instead;
-    bool held_up = false;  // by a third member, in a call that it shares with another
+    bool held_up = false;  // a third member holds it up, in a call that it shares with others
     bool silent = false;
-    bool fetches = false;  // it fetches the state, by the `awaited` call
+    bool fetches = false;  // it fetches the state; `awaited` is this call
   };
   // `setting`: the name of the time that look() gets, for the text.
   explicit Probation(std::string setting) : setting_(std::move(setting)) {}
 
   // Whether a look is due. If not, deadline() is the time of the next one.
   bool due(Instant now);
-  // `all`: all on probation. Returns the overdue ones. REQUIRES: due().
+  // `all`: all members on probation. Returns the overdue ones. REQUIRES: due().
   std::vector<Misfit> look(const std::vector<Seen>& all, Duration timeout, Instant now);
-  // Nothing could be received for a while: all get their full time again.
+  // Nothing could be received for a while: all members get their full time again.
   void restart() { *this = Probation(std::move(setting_)); }
   void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
   std::optional<Instant> deadline() const;           // nothing while no member is on probation
@@ -56,8 +56,8 @@ class Probation {
 
  private:
   struct Wait {
-    Instant since;                     // since another member waits for it
-    std::optional<Instant> elsewhere;  // since it also waits in another call
+    Instant since;                     // when another member began to wait for it
+    std::optional<Instant> elsewhere;  // when it began to wait in another call, too
     bool overdue = false;              // at the last look
   };
   static Instant end(const Wait& wait, Duration timeout);

@@ -17,7 +17,8 @@ namespace pccl::master {
 
 using protocol::JointKind;
 
-// If there is no record, a member can only have taken part in joint calls and collectives.
+// Without a recorded state no member has synced here, so a member that has taken part in a joint
+// call or a collective counts as trained.
 bool StateCall::was_trained_here(PeerId member) const {
   using protocol::Standing;
   const Standing needed = agreement_.recorded() ? Standing::kSynced : Standing::kCalled;
@@ -53,9 +54,10 @@ Ruling StateCall::give_up() {
   if (agreement_.recording()) return ruling;  // agreed: the answer is on its way
   std::set<PeerId> awaited = agreement_.awaited();
   const bool none = awaited.empty();
-  // A lost member is awaited until its epoch ends.
+  // A lost member stays in `awaited` until its epoch ends.
   std::erase_if(awaited, [this](PeerId peer) { return !view_.membership.is_member(peer); });
-  // After their loss, the members vote again, and repeat that they give up.
+  // The newcomers that were awaited have been removed. The members vote again and give up again, so
+  // nothing is due now.
   if (gave_up_ && none) return ruling;
   const bool lists = agreement_.fetching().empty();
   const std::string what =

@@ -25,7 +25,7 @@ struct Wait {
   Instant since;
   std::vector<PeerId> waiting;
   std::string why;
-  // The call. It identifies the wait until the call has an outcome.
+  // The call. end() finds the wait by it.
   using Call = std::variant<OpKey, protocol::JointKind>;
   Call call;
 };
@@ -38,23 +38,24 @@ class WaitReport {
     bool is_first = true;  // the log of the master gets it, too
   };
 
-  // `waits`: the present ones. Calls that were made together end one after the other. So after the
+  // `waits`: the present waits. Calls that were made together end one after the other. So after the
   // end of an announced wait, the limit begins anew for the waits that were not announced.
   std::vector<Announcement> look(const std::vector<Wait>& waits, Duration limit, Instant now);
-  // This call has an outcome. Its members may leave now, so the announcement is made at once.
+  // This call has an outcome. Its members may leave now, so the end of their wait is announced at
+  // once.
   std::vector<Announcement> end(const Wait::Call& call, Instant now);
 
  private:
   using Key = std::pair<Instant, std::string>;
   struct Told {
     Wait::Call call;
-    std::set<PeerId> peers;  // were told of the wait
+    std::set<PeerId> peers;  // got the announcement
   };
   using Waits = std::map<Key, Told>;
   Announcement end(Waits::iterator at, Instant now);
 
   Waits told_;     // the announced waits
-  Instant ended_;  // the last end of one
+  Instant ended_;  // when an announced wait ended last
 };
 
 }  // namespace pccl::master

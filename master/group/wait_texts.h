@@ -19,8 +19,8 @@ class WaitTexts {
 
   // "rank 0 (tokyo-3), which has been in update_topology for 12 s; for rank 2, which ...".
   std::string missing(const std::vector<uint32_t>& ranks) const;
-  // Why a registered peer is not admitted yet; empty without a delay. `last_obstacle`: of a peer
-  // that gave up before the group began; empty: none.
+  // Returns why a registered peer is not admitted yet; empty without a delay. `last_obstacle`: the
+  // obstacle of a peer that gave up before the group began; empty: none.
   std::string why_waiting(PeerId peer, Delay delay, const std::string& last_obstacle) const;
   // Why others cannot join this member; empty if there is no reason.
   std::string why_hindered(PeerId member) const;

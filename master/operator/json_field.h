@@ -6,7 +6,7 @@
 
 namespace pccl::master {
 
-// Null if there is no such field, or it is not a string.
+// Returns null if there is no such field, or it is not a string.
 inline const std::string* text_at(const nlohmann::json& object, const char* name) {
   const auto found = object.find(name);
   return found == object.end() ? nullptr : found->get_ptr<const std::string*>();

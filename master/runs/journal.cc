@@ -323,7 +323,7 @@ Result<Replayed> replay(std::span<const std::byte> file) {
     if (!read.refusal().empty()) return damaged(at, read.refusal());
     at += kFrameBytes + payload->size();
   }
-  // Only the last write can be torn: an intact frame after it means damage of another kind.
+  // Only the last write can be torn. So if an intact frame follows a bad one, the file is damaged.
   for (size_t later = at + 1; later + kFrameBytes < file.size(); ++later) {
     if (frame_at(file, later)) return damaged(at, "what follows is good again");
   }

@@ -61,8 +61,8 @@ struct Memory {
   uint32_t incarnation = 0;  // of the last start; 0: none
   std::map<std::string, RunRecord> runs;
 
-  // Ignores records of a run that was not opened. Forgets a group without members: otherwise the
-  // run would grow with every group that comes and goes.
+  // Ignores records of a run that was not opened. Forgets a group without members, because
+  // otherwise the run would grow with every group that comes and goes.
   void apply(const Entry& entry);
   bool operator==(const Memory&) const = default;
 };
@@ -72,9 +72,9 @@ namespace journal {
 std::vector<std::byte> header();
 // Appends a frame with these entries. REQUIRES: at least one.
 void append(const std::vector<Entry>& entries, std::vector<std::byte>& out);
-// Writes the shortest journal of the same memory, header included. Each piece is one or more whole
-// frames, and none takes much memory, however many runs there are. `write` must use a piece before
-// it returns.
+// Writes the shortest journal of the same memory, header included, in pieces. Each piece consists
+// of whole frames, and its size does not grow with the number of runs. `write` must use a piece
+// before it returns.
 void compact(const Memory& memory, const std::function<void(const std::vector<std::byte>&)>& write);
 std::vector<std::byte> compacted(const Memory& memory);  // in one piece
 

@@ -6,9 +6,9 @@
 //   {"id":"k3v9x2mq7a1p","name":"alice","runs":null,"created":1764000000,"secret":"64 hex digits"}
 //
 //   runs: a list of names, or null for all runs. created: unix seconds.
-//   tokens: their number. Each line is valid alone, so without it a file that was cut between two
-//   lines, for example by a copy onto a full disk, would revoke the tokens of the rest. A keyring
-//   that a person has written may leave it out.
+//   tokens: their number. Each line is valid alone, so a file that was cut between two lines, for
+//   example by a copy onto a full disk, would look whole and revoke the tokens that are missing.
+//   The number shows that. A keyring that a person has written may leave it out.
 //
 // pccl_backend/command/keyring_file.py has the same rules. Pure: bytes in, a value or a refusal
 // out. No refusal repeats any text of the file, because a damaged file may have a secret in any
@@ -31,7 +31,7 @@ inline constexpr size_t kKeyringBytesMax = 1u << 20;
 
 struct Token {
   std::string name;               // of the person or the machine
-  std::vector<std::string> runs;  // the only runs that it is for; empty: all runs
+  std::vector<std::string> runs;  // the token is for these runs only; empty: for all runs
   Secret secret;
 };
 

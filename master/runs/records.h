@@ -1,8 +1,8 @@
 // records: the values that must survive the master: the members of a group, the verdicts that they
-// have received, and the agreed shared state. A core has a record made durable before it sends its
-// content to any peer (docs/design.md, section 5). After a restart the core begins from the last
-// record of each kind and group. A record replaces the one before it of the same kind and group, so
-// the journal may forget the older one.
+// have received, and the agreed shared state. A core has a record made durable before it sends the
+// content of this record to any peer (docs/design.md, section 5). After a restart the core begins
+// from the last record of each kind and group. A record replaces the earlier record of the same
+// kind and group, so the journal may forget the older one.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace pccl::master {
 
-// The verdicts and the end that the members of one epoch have received; `verdicts` begins at
-// `first_verdict`.
+// The verdicts that the members of one epoch have received, and its end if they have received that.
+// `first_verdict`: the number of the first element of `verdicts`.
 struct EpochRecord {
   Epoch epoch;
   uint64_t first_verdict = 0;
@@ -41,7 +41,7 @@ struct MemberRecord {
   std::string host;
   uint16_t port = 0;
   uint64_t order = 0;  // order of registration
-  std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
+  std::string launch;  // name of the fixed-world launch that the member is a rank of; empty: none
   std::vector<Endpoint> others = {};
   std::string name = {};  // for people
   // As it was when the record was made: the token of its last connection. None: the master had no
@@ -50,8 +50,8 @@ struct MemberRecord {
   bool operator==(const MemberRecord&) const = default;
 };
 
-// The state of a group. `current` is over (broken) if it has an end; otherwise it is running. A
-// member that lags by one epoch is sent the end of `previous` and the start.
+// The state of a group. If `current` has an end, it is over (broken); otherwise it is running. A
+// member that lags by one epoch is sent the end of `previous` and the start of `current`.
 struct MembershipRecord {
   GroupId group;
   protocol::RunSettings settings;  // of the run
@@ -59,7 +59,7 @@ struct MembershipRecord {
   uint32_t min_peers = 1;
   EpochRecord previous, current;
   protocol::EpochStart start;         // of the current epoch
-  std::vector<MemberRecord> members;  // those not lost; empty: the group must be founded again
+  std::vector<MemberRecord> members;  // not the lost ones; empty: the group must be founded again
   bool operator==(const MembershipRecord&) const = default;
 };
 

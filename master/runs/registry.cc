@@ -146,7 +146,7 @@ std::optional<Registry::Decision> Registry::one_name(const std::string& origin) 
   return of == origins_.end() ? std::nullopt : one_of_origin(of->second);
 }
 
-// The oldest founding run of the network that has the most of them.
+// Chooses the network with the most connected founding runs, and ends the oldest of these runs.
 std::optional<Registry::Decision> Registry::one_connected() const {
   const Names* most = nullptr;
   for (const auto& [name, origin] : origins_) {
@@ -203,7 +203,7 @@ Registry::Admission Registry::admit(const std::string& run, const std::string& o
     opened.line = std::move(line.run);
   } else {
     admission.rejected = make_room(origin, admission);
-    if (admission.rejected) admission.decisions.clear();  // no run ends for a refused one
+    if (admission.rejected) admission.decisions.clear();  // it is refused: no run has to end
     if (admission.rejected) return admission;
   }
   PCCL_ASSERT(!lines_.contains(run));
@@ -404,7 +404,7 @@ void Registry::check(const std::string& run, const Line& line) const {
   PCCL_ASSERT(listed(origin->second.stateless) == line.run.states.empty());
 }
 
-// With check() of each run: no index has an entry that belongs to no run.
+// Together with check() of each run this shows that no index has an entry without a run.
 void Registry::check_sizes() const {
   size_t weight = 0, stateless = 0, founding = 0;
   for (const auto& [name, origin] : origins_) {

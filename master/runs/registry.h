@@ -12,7 +12,7 @@
 //              room is needed
 // Invariants:
 // 1. A run with an agreed shared state is forgotten only because of its age or by its operator.
-// 2. When room is needed, the network that uses much room loses its own runs first.
+// 2. When room is needed, a network that uses too much of it loses its own runs first.
 // 3. A run lives or is a line, never both.
 // 4. Each run is in exactly those indexes that belong to its phase, under its age and its network.
 // 5. The sums of the weights, and the number of connected runs, match the runs.
@@ -79,7 +79,7 @@ class Registry {
   // follow.
   void connected(const std::string& run);
   void disconnected(const std::string& run, Instant now);
-  // A peer of the run waits until then for its group to begin.
+  // A peer of the run waits until `until` for its group to begin.
   void waits(const std::string& run, Instant until);
   void founded(const std::string& run);
   // The core has no peer left to wait for. Returns the line, unless it would be empty.
@@ -91,14 +91,14 @@ class Registry {
 
   // ---- From a journal ----
   void restore(const std::string& run, FinishedRun line);
-  // A run that lived: its peers may come back until then.
+  // A run that lived when the journal was written: its peers may come back up to `until`.
   void restore(const std::string& run, const std::string& origin, bool founded, Instant until,
                UnixSeconds clock);
 
   // ---- Lines ----
   // Forgets the lines that are too old.
   std::vector<Decision> forget_old(UnixSeconds clock);
-  // Forgets a run for the operator. Returns a sentence if that is not possible.
+  // Forgets a run for the operator. If that is not possible, returns the reason as a sentence.
   std::variant<Forget, std::string> forget(const std::string& run);
 
   struct Listed {
@@ -115,7 +115,8 @@ class Registry {
   void check() const;
 
  private:
-  // The order of the choice of runs: lines by their end, living runs by their beginning.
+  // Decides which run goes first when room is needed. For a line it has the end of the run, for a
+  // living run the beginning.
   struct Age {
     UnixSeconds when = 0;
     uint64_t order = 0;
@@ -126,7 +127,7 @@ class Registry {
     Age begun{};
     size_t connections = 0;
     bool founded = false;
-    std::optional<Instant> ends;  // while it is founding
+    std::optional<Instant> ends;  // when it ends if it is still founding
     Instant waits_until{};
     std::optional<FinishedRun> line = {};  // the line that it was before
   };
@@ -152,7 +153,8 @@ class Registry {
   void add_line(const std::string& run, FinishedRun line, Age age);
   Line take_line(const std::string& run);
   Forget forgotten(const std::string& run, std::string why);
-  // Chooses the run that makes room for one more; nothing if no run may go.
+  // These choose the run that ends or is forgotten, so that there is room for another run. They
+  // return nothing if no run may go.
   std::optional<Decision> one_of_origin(const Origin& origin);
   std::optional<Decision> one_name(const std::string& origin);
   std::optional<Decision> one_connected() const;

@@ -1,6 +1,6 @@
-// files: shared helpers for the shell's files: a descriptor that is closed once, and checks
-// of an existing file in a place where the master wants its own. If others can write to the folder,
-// the file may be theirs. Any thread.
+// files: helpers for the files of the shell: a descriptor that is closed once, and checks of a file
+// that already exists where the master wants its own. If others can write to the folder, such a
+// file may be theirs. Any thread.
 #pragma once
 
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ Status system_error(const std::string& what);
 // FIFO. A new file is for its owner only.
 File open_file(const std::string& path, int flags);
 
-// The wanted type of a file, and advice if there is another type, or the file of another user.
+// The wanted type of a file, and the advice if it has another type or belongs to another user.
 struct FileKind {
   mode_t type;  // S_IFREG, ...
   const char* name;
@@ -45,7 +45,7 @@ struct FileKind {
   const char* owner_advice;
 };
 
-// For the files of a journal.
+// The advice for the files of a journal.
 inline constexpr const char* kOtherJournal =
     "name another with --journal, or do without (--no-journal)";
 

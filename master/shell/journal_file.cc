@@ -20,8 +20,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// The file is replaced when it is larger than kBytesMin and kGrowthMax times as large as after the
-// last replacement.
+// The file is replaced when it is larger than kBytesMin, and larger than kGrowthMax times its size
+// after the last replacement.
 constexpr size_t kGrowthMax = 4;
 constexpr size_t kBytesMin = 1u << 20;
 
@@ -70,7 +70,8 @@ Result<Bytes> read_all(const std::string& path) {
   }
 }
 
-// A second lock of the same file, beside flock(): the system names its holder.
+// A second lock of the same file, beside flock(): for this kind of lock the system names the
+// holder.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

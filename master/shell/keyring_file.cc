@@ -114,8 +114,9 @@ struct KeyringFile::Impl {
   const OnRevoked on_revoked;
   const std::shared_ptr<int> here = std::make_shared<int>();  // expires with this object
   std::unique_ptr<net::Timer> looks;
-  // The tokens that a look has revoked lately, and their peers. `pccl token revoke` changes the
-  // file first and asks then. So a look in between must not take them from its answer.
+  // The numbers of tokens and peers that a look has revoked lately. `pccl token revoke` changes the
+  // file first, and asks the master then. A look in between finds the change first, so the answer
+  // to the request adds these numbers.
   Revoked unreported;
   Instant unreported_until;
   FileStamp stamp;  // of the last read; for the reader thread only, once it runs

@@ -1,5 +1,5 @@
-// RunWaits: callers that wait until something is true of a run, by its name. A run may have several
-// of them. The Shell owns three objects of this kind, on its loop.
+// RunWaits: callers that wait until something is true of a run. Each names its run, and several may
+// name the same one. The Shell owns three objects of this kind, on its loop.
 #pragma once
 
 #include <map>
@@ -12,7 +12,8 @@ template <typename Wait>
 class RunWaits {
  public:
   void add(const std::string& run, Wait wait) { waits_.emplace(run, std::move(wait)); }
-  // Calls `end(run, wait)` for each wait for whose run `is_over(run)` is true, and forgets it.
+  // Ends the waits of each run for which `is_over(run)` is true: calls `end(run, wait)`, and
+  // forgets the wait.
   template <typename Over, typename End>
   void end(Over is_over, End end) {
     for (auto at = waits_.begin(); at != waits_.end();) {

@@ -73,7 +73,7 @@ Runs::Runs(net::Loop& loop, bool loopback_only, bool secured, int keep_days,
       incarnation_(static_cast<uint32_t>(clock_now())),
       registry_(keep_days * kDay) {}
 
-// The threads of the journal and of the planner may call later() until these are destroyed.
+// Until they are destroyed, the threads of the journal and of the planner may call later().
 Runs::~Runs() {
   journal_.reset();
   planner_.reset();
@@ -360,7 +360,7 @@ void Runs::end(const std::string& name, const std::string& why) {
   } else {
     step(run, Ended{why});
   }
-  if (run.core.view().is_idle()) finish(name);  // otherwise when its last record is durable
+  if (run.core.view().is_idle()) finish(name);  // otherwise finish_turn() will finish it
 }
 
 void Runs::log_forgotten(const Registry::Forget& forgotten) const {

@@ -27,15 +27,16 @@
 
 namespace pccl::master {
 
-// `events` without those of the connections that the last event closes: the core has received none
-// of these events yet, and would answer a closed connection.
+// Returns `events` without the events of connections that have closed by now. The core has received
+// none of these events, and would answer a closed connection.
 std::deque<Event> of_open_connections(std::deque<Event> events);
 
 class Runs {
  public:
   struct Run;
   struct Callbacks {
-    // A core's effects. close(): after all sent messages have left; the shell must call detach().
+    // The effects of a core. close(): the connection closes after all sent messages have left, and
+    // the shell must call detach().
     std::function<void(ConnectionId, const protocol::Message&)> send;
     std::function<void(ConnectionId)> close;
     // This object has stepped a run by itself: finish_turn() is due.
@@ -75,12 +76,13 @@ class Runs {
 
   // Must be called at the end of every turn of the loop that has stepped a core.
   void finish_turn();
-  // The host of the run leaves it soon. Ends the run and asks its peers to confirm all messages.
-  // settled() returns true when they have confirmed and are dismissed, or if there is no such run.
-  // Call it again after each turn.
+  // The host of the run leaves it soon. drain() ends the run and asks its peers to confirm all
+  // messages. Call it again after each turn. settled() returns true when the peers have confirmed
+  // and are dismissed, or if there is no such run.
   void drain(const std::string& name);
   bool settled(const std::string& name) const;
-  // The process that hosts the run wants to exit. may_exit(): it may, or there is no such run.
+  // The process that hosts the run wants to exit. may_exit() returns whether it may; true if there
+  // is no such run.
   void host_exits(const std::string& name, Duration patience);
   bool may_exit(const std::string& name) const;
   std::string awaited_peers(const std::string& name) const;  // for people

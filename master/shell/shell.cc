@@ -46,8 +46,8 @@ namespace pccl::master {
 namespace {
 
 // Maximum number of connections without a run: pending ones and those that are being closed
-// (net/pending_connections.h chooses which to close). A quarter of all descriptors, if that is
-// less.
+// (net/pending_connections.h chooses which to close). If a quarter of all descriptors is less, that
+// number applies.
 constexpr size_t kPendingMax = 4096;
 constexpr const char* kNeedsToken =
     "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
@@ -57,8 +57,8 @@ constexpr size_t kEncodedOnceBytes = 64u << 10;
 // Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
-// With fewer connections of runs than this, a new peer is admitted. An eighth of all descriptors
-// stays reserved for members that resume.
+// A new peer is admitted only while the runs have fewer connections than this. An eighth of all
+// descriptors stays reserved for members that resume.
 size_t connections_max() {
   const size_t all = net::descriptors_max();
   const size_t kept = net::pending_max(kPendingMax) + all / 8 + kOwnDescriptors;
@@ -80,7 +80,7 @@ struct Shell::Impl {
   using Run = Runs::Run;
   struct Connection {
     std::unique_ptr<net::Stream> stream;
-    std::string host;              // numeric; kept, since a reset connection no longer has it
+    std::string host;              // numeric; kept, because a reset connection no longer has it
     std::optional<Holder> holder;  // of the token that it has proven; none without a keyring
     protocol::Decoder decoder;
     Run* run = nullptr;    // null while it is pending, and once it is closing
@@ -135,7 +135,7 @@ struct Shell::Impl {
 
   void finish_turn();
   bool has_drained(const std::string& run) const;
-  // The answer of the loop, for another thread.
+  // Returns the loop's answer to a question of another thread.
   template <typename Question>
   auto ask(Question question) {
     PCCL_ASSERT(!loop.on_loop());  // it would wait for itself
@@ -166,10 +166,10 @@ struct Shell::Impl {
   std::map<uint64_t, ConnectionId> of_pending;  // by their key in `pending`
   uint64_t pending_seen = 0;
   Holdings undecoded{budgets.undecoded};
-  Holdings unsent{budgets.unsent};  // bytes when something was last sent
+  Holdings unsent{budgets.unsent};  // as of the last send to each connection
   uint64_t connections_made = 0;
   std::optional<std::set<std::string>> announced;  // none: every run is let in
-  // Those who wait for the end of a run, for leave to exit, and for its farewell.
+  // Callers that wait for the end of a run, for the permission to exit, and until a run is drained.
   RunWaits<std::function<void()>> awaited_ends;
   RunWaits<std::promise<void>> exits, draining;
   std::vector<std::byte> encoded;               // the last message that was sent
@@ -288,7 +288,7 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
   return opened.get_future().get();
 }
 
-// The keyring goes first, because it calls answers of the control socket.
+// The keyring is destroyed before the control socket, because it calls answers of this socket.
 void Shell::Impl::close_all() {
   keyring.reset();
   control.reset();
@@ -353,7 +353,7 @@ void Shell::Impl::remove_pending(Connection& connection) {
   of_pending.erase(std::exchange(connection.pending, 0));
 }
 
-// Strangers decide how many there are, so that the log does not mention them.
+// Anybody can open such connections, so they are logged at debug level only.
 void Shell::Impl::close_old_pending() {
   const size_t total = net::pending_max(kPendingMax);
   for (const uint64_t number : pending.take_excess(total, monotonic_now())) {
@@ -378,7 +378,7 @@ void Shell::Impl::close_those_who_hold_much() {
                                count_text(budgets.undecoded, "byte"));
   }
   while (const auto largest = unsent.excess()) {
-    // Some bytes have been sent since.
+    // The sizes are as of the last sends, and some bytes have left since: look again.
     std::vector<std::pair<ConnectionId, Holdings::Party>> all;
     unsent.for_each([&](ConnectionId id, Holdings::Party of) { all.emplace_back(id, of); });
     for (const auto& [id, of] : all) unsent.set(id, of, connections.at(id).stream->unsent());
@@ -396,7 +396,7 @@ void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
 }
 
 // Logs that a connection was refused, but not each time, because anybody can cause it. Plain text
-// is counted apart, so that a program that looks at ports does not hide a token that is refused.
+// is counted apart: otherwise a program that scans ports could hide refused tokens.
 void Shell::Impl::warn_refusal(ConnectionId id, const std::string& why) {
   const Connection& connection = connections.at(id);
   const char* reason = nullptr;
@@ -420,7 +420,7 @@ void Shell::Impl::warn_refusal(ConnectionId id, const std::string& why) {
                               reason + " (" + why + ")");
 }
 
-// The core gets Closed, as for any closed connection.
+// Closes the connection. Its core, if any, gets Closed, as for any closed connection.
 void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
   Run* run = connections.at(id).run;
   if (run == nullptr) warn_closed(id, why);
@@ -454,7 +454,7 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   finish_turn();
 }
 
-// A peer has a token, and this master has no keyring.
+// The peer wants to prove a token, but this master has no keyring.
 void Shell::Impl::refuse_tls(ConnectionId id) {
   warn_closed(id, "it wants to prove a token, and this master was started without a keyring");
   connections.at(id).stream->send(net::Tls::plain_text_alert());
@@ -519,7 +519,7 @@ std::optional<protocol::Reject> Shell::Impl::refuse_token(const Connection& conn
                                 "\" is for other runs: ask the owner of the master for one of this "
                                 "run (`pccl token new`)"};
   }
-  if (keyring == nullptr) return std::nullopt;  // all peers share one
+  if (keyring == nullptr) return std::nullopt;  // all peers share one token
   size_t count = 0;
   for (const auto& [other, of] : connections) count += of.holder && of.holder->token == id;
   if (count <= protocol::kConnectionsPerTokenMax) return std::nullopt;
@@ -555,8 +555,8 @@ void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol
   close(id);
 }
 
-// The members of a group often get the same message, one after another. The list of a large shared
-// state takes long to encode, so it is encoded once.
+// The members of a group often get the same message, one after another. A large message, such as
+// the list of a large shared state, takes long to encode, so it is encoded once for all of them.
 void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
   if (last_large != message) {
     encoded.clear();
@@ -569,7 +569,7 @@ void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
   unsent.set(id, party(connection), connection.stream->unsent());
 }
 
-// After all sent messages have left. There is no callback when it has closed.
+// Closes the connection after all sent messages have left. No callback follows.
 void Shell::Impl::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);

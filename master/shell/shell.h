@@ -32,7 +32,7 @@ constexpr int kKeepDaysMax = 36500;
 
 // How a master remembers its runs.
 struct Remembering {
-  std::string path;    // of its journal; empty: it forgets
+  std::string path;    // path of its journal; empty: the master forgets
   bool fresh = false;  // set the existing journal aside
   std::optional<Resumption> resume_from = {};
   int keep_days = kKeepDaysDefault;  // days until a finished run is forgotten
@@ -46,10 +46,11 @@ struct Budgets {
   size_t unsent = protocol::kUnsentBytesMax;
 };
 
-// The tokens of the admitted peers. Neither: all are admitted, in plain text.
+// The tokens of the admitted peers. Without a keyring and a shared token, all peers are admitted,
+// in plain text.
 struct Tokens {
   std::string keyring = {};                // the path of a keyring
-  std::optional<pccl::Token> shared = {};  // one that all peers share: of a hosted master
+  std::optional<pccl::Token> shared = {};  // the token that all peers of a hosted master share
 };
 
 class Shell {
@@ -69,11 +70,12 @@ class Shell {
   const std::vector<std::string>& remembered() const;
   // The number of tokens in the keyring at the start.
   size_t token_count() const;
-  // Lets peers into this run, and from the first call on into announced runs only. A hosted master
-  // announces the runs of its process, so a peer that comes after the end of its run is refused.
+  // Lets peers into this run. From the first call on, peers are let into announced runs only. A
+  // hosted master announces the runs of its process, so a peer that comes after the end of its run
+  // is refused.
   void announce(const std::string& run);
-  // Has `then` called on the loop once, when the run has ended because all its peers have left or
-  // are lost: at once, if there is no such run.
+  // Calls `then` on the loop once, when the run has ended because all its peers have left or are
+  // lost. If there is no such run, it calls `then` at once.
   void when_over(const std::string& run, std::function<void()> then);
   // Whether some peer of the run is here, or may come back. Waits for the loop.
   bool lives(const std::string& run) const;
@@ -82,8 +84,8 @@ class Shell {
   std::future<void> host_exits(const std::string& run, Duration patience);
   // The peers of the run, for people. Waits for the loop.
   std::string awaited_peers(const std::string& run) const;
-  // Ends a run, because its host will leave it. Later losses are announced as this end, and no
-  // other peer is let in. Returns at once.
+  // Ends a run, because its host will leave it. A later loss is reported to the peers as this end,
+  // and no other peer is let in. Returns at once.
   void start_draining(const std::string& run);
   // Waits until the run has ended, all decisions have reached its peers and all of them are
   // dismissed (Farewell), or `at_most` has passed.
