@@ -12,7 +12,7 @@ log = logging.getLogger("pccl")
 
 
 def take(size: int, *, parameters: int) -> None:
-    """Announce memory that is taken next, or refuse a size that the host does not have now.
+    """Announce `size` bytes that are taken next, or refuse them if the host has fewer.
 
     Raises:
         MemoryError: with the size and the available memory.
@@ -32,7 +32,7 @@ def take(size: int, *, parameters: int) -> None:
 
 
 def available() -> int:
-    """Return how many bytes this process can still take: of the machine, or of its cgroup."""
+    """Return how many bytes the machine, or the cgroup of this process, has left."""
     with open("/proc/meminfo") as file:
         fields = dict(line.split(":") for line in file)
     free = int(fields["MemAvailable"].split()[0]) << 10

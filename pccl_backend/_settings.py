@@ -59,8 +59,8 @@ T = TypeVar("T")
 class PeerSettings:
     """How this process takes part in any run. Times are in seconds.
 
-    The settings of the run are None unless given: this peer then takes them from its run. The
-    first peer of a run decides them, and the defaults are in `csrc/protocol/run_settings.h`.
+    If a setting of the run is not given, it is None: this peer takes its value from the run. The
+    first peer of a run decides these settings; the defaults are in `csrc/protocol/run_settings.h`.
 
     Attributes:
         on_peer_loss: setting of the run: fate of the operations in flight when a peer is lost
@@ -83,11 +83,11 @@ class PeerSettings:
             other peer where all-reduces are direct (PCCL_LANES); 0: as many as increase the
             throughput of the path.
         tcp_congestion: congestion control of connections to other peers (PCCL_TCP_CONGESTION); "":
-            the system's choice, but never a pacing one on local paths.
+            the choice of the system, but on local paths never one that paces.
         restore: whether the bytes that an operation overwrites are kept until its outcome is known
             (PCCL_RESTORE).
-        name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
-            host. Several peers may have the same.
+        name: this peer's name in errors, logs and `run_info` (PCCL_NAME); "": the name of the host.
+            Several peers may have the same name.
         secret_file: absolute path of the file that has this peer's token (PCCL_SECRET_FILE); "":
             this peer has no token. The file is read again at each connection to a master.
         token: the content of the file when it was first read; None: this peer has no token.
@@ -167,7 +167,7 @@ class OpenRun:
         run: name of the run at the master.
         peer_group: number of the peer group. Peers of one group call collectives together; the
             groups of a run update their topology together.
-        min_peers: smallest number of members of a group that continues.
+        min_peers: the smallest number of members with which the group continues.
         founders: number of peers that begin the group.
         peer: how this process takes part.
     """
@@ -294,7 +294,7 @@ def check_names(environment: Mapping[str, str]) -> None:
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that this one is probably meant to be; "" if there is none.
 
-    A short name is close to many others, so it may differ by one edit in three characters.
+    A short name is close to many other names, so at most one edit in three characters is allowed.
     """
     edits, nearest = min((_edits(name, setting), setting) for setting in known)
     allowed = max(1, min(_EDITS_MAX, len(nearest.removeprefix("PCCL_")) // 3))

@@ -28,7 +28,7 @@ SECRET_FILE_BYTES_MAX = 4096
 ENCODED = -(-TOKEN_SECRET_BYTES * 8 // 6)  # characters of a secret
 
 _ID = rf"[a-z0-9]{{{TOKEN_ID_BYTES_MIN},{TOKEN_ID_BYTES_MAX}}}"
-# Text that has a large part of a token. No other name with dots is like this.
+# Matches a text that contains a large part of a token. Other names with dots do not match.
 _MOST_OF_A_TOKEN = re.compile(rf"pccl[0-9]+\.({_ID})\.[A-Za-z0-9_-]{{20,}}")
 
 

@@ -38,7 +38,7 @@ def _options_for(op: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
     return options
 
 
-# Never changed, therefore created once: a call does not pay for them.
+# These options never change, so they are created once, and a call does not pay for them.
 _OPTIONS = {name: _options_for(op) for name, op in REDUCE_OPS.items()}
 
 
@@ -162,7 +162,7 @@ def all_reduce(
             and averages. A sum also takes sparse tensors (COO, on the CPU), without `on_loss`.
         op: "sum", "avg" (not for bool), "product", "min", "max", or "band", "bor", "bxor"
             (integers and bool), or a `dist.ReduceOp`. In 16-bit floats a sum can overflow, and an
-            average of finite numbers is finite. One of integers is their sum / N, towards zero.
+            average of finite numbers is finite. An average of integers is rounded towards zero.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
         quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with
@@ -214,7 +214,7 @@ def all_reduce(
 
 
 def _unfit(tensor: torch.Tensor) -> Exception:
-    """Return the reason for refusing it: torch gives any backend a resolved copy, or nothing."""
+    """Return the error for a tensor on meta, or a view that torch conjugates or negates."""
     if tensor.is_meta:
         return NotImplementedError(
             "pccl moves tensors of the CPU and of CUDA devices, not those on meta"
@@ -235,7 +235,7 @@ def _allreduce_options(op: str | dist.ReduceOp.RedOpType) -> dist.AllreduceOptio
         raise TypeError(f"op must be a name or a dist.ReduceOp, not {type(op).__name__}")
     try:
         return _options_for(op)
-    except TypeError:  # torch takes the bare PREMUL_SUM for none
+    except TypeError:  # torch does not accept PREMUL_SUM without a factor
         raise ValueError(
             f"op is {op!r} and needs a factor: torch.distributed._make_nccl_premul_sum(factor) "
             "makes such an operation"

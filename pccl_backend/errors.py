@@ -30,7 +30,8 @@ __all__ = [
 class PcclError(DistBackendError):
     """Base of all errors of a run.
 
-    Raised itself if another side breaks the protocol, or uses another version of it.
+    Raised as this class itself if a peer or the master breaks the protocol, or uses another version
+    of the protocol.
     """
 
 
@@ -112,8 +113,8 @@ class HostLostError(OutOfRunError):
 
 
 class AuthenticationError(PcclError):
-    """This peer has no token or a different one, or the master does not prove that it knows it."""
+    """This peer has no valid token, or the master has not proven that it knows the token."""
 
 
 class TopologyError(PcclError):
-    """The master found no plan for the network in time. The present one stays in use."""
+    """The master found no plan for the network in time. The present plan stays in use."""

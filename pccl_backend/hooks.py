@@ -1,6 +1,6 @@
 """Communication hooks for torch's DistributedDataParallel.
 
-Without one of them, the loss of a peer makes the gradients of a step smaller.
+Without one of these hooks, the loss of a peer makes the gradients of a step smaller.
 
 torch looks at the hook's annotations, and they must be the classes themselves. Therefore this
 module does not import `annotations` from __future__.
@@ -62,8 +62,9 @@ class _Bucket:
     """A bucket of gradients, as it was in its last step.
 
     Attributes:
-        parameters: whose gradients are in it, by their identities in this process.
-        shapes: of these, in the same order.
+        parameters: the parameters whose gradients are in the bucket, by their identities in this
+            process.
+        shapes: the shapes of these parameters, in the same order.
     """
 
     parameters: tuple[int, ...]
@@ -109,7 +110,11 @@ class QuantizeState:
         self._loaded: dict[int, tuple[list[list[int]], torch.Tensor]] = {}
 
     def compensate(self, bucket: GradBucket) -> None:
-        """Apply the error feedback of a bucket. After its first step torch cuts different ones."""
+        """Apply the error feedback of a bucket.
+
+        After its first step, torch cuts the gradients into different buckets: they begin without
+        residuals, or with loaded ones.
+        """
         if not self.error_feedback:
             return
         parameters = bucket.parameters()
@@ -123,14 +128,14 @@ class QuantizeState:
             if loaded is not None and loaded[0] == shapes:
                 feedback.load_state_dict({"residual": loaded[1]})
             if known is not None or (loaded is not None and loaded[0] == shapes):
-                self._loaded.pop(index, None)  # the buckets of the first step may be different
+                self._loaded.pop(index, None)  # kept in the first step, which may cut others
             known = self._buckets[index] = _Bucket(identities, shapes, feedback)
         known.feedback.compensate(bucket.buffer())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the residuals of this member, for a checkpoint of its own.
 
-        Load each checkpoint in one member at most, because a residual must be sent once.
+        Load each checkpoint in one member at most, because a residual must be sent only once.
 
         Returns:
             "format", and "buckets": for each of torch's buckets that have lost something its

@@ -1,8 +1,8 @@
 """Facts about the run of this process: `run_info`, and the records that it returns.
 
 The compiled module makes a dict of each record, with the names of its attributes
-(csrc/torch/answers.cc). A record takes that dict as it is. The constructors of all records would
-take longer than all the rest of the call.
+(csrc/torch/answers.cc). A record takes that dict as it is, because calls of all constructors would
+take longer than the rest of `run_info`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Member:
 
     Attributes:
         peer: its id, unique in the run and never reused.
-        name: what errors and logs call it (PCCL_NAME).
+        name: its name in errors and logs (PCCL_NAME).
         address: host and port where it listens for other peers, as passed on by the master.
     """
 
@@ -44,17 +44,18 @@ class Link:
     """The link to another peer, as it was used from here.
 
     Attributes:
-        peer: id of the other one.
-        connection: number of the present link to this peer; each link to it has a different one.
+        peer: id of the other peer.
+        connection: number of the present link to this peer; each link to the peer has a different
+            number.
         lanes: TCP connections that are open.
         lanes_used: how many of them take new data.
         rtt: round-trip time in seconds.
-        rate: bytes per second that went from here while only the network limited them; None if that
-            was never so for some round trips.
-        bytes_sent: over these connections, with framing.
-        bytes_received: over these connections, with framing.
-        send_calls: system calls that sent.
-        receive_calls: system calls that received.
+        rate: bytes per second from here while only the network limited them; None if no such time
+            was long enough (some round trips).
+        bytes_sent: bytes sent over these connections, with framing.
+        bytes_received: bytes received over these connections, with framing.
+        send_calls: number of system calls that sent.
+        receive_calls: number of system calls that received.
     """
 
     peer: str
@@ -77,10 +78,10 @@ class PastOperation:
         operation: the call, its tag and its number, as in errors: "all_reduce(sum, float32, 1024
             elements, world size 2) (layer.3, #12)".
         outcome: "ok", or the kind of its error, such as "peer lost".
-        bytes: of this rank's tensor, or of each part of it.
+        bytes: size of the tensor of this rank, or of each of its parts.
         seconds: from the call to its end.
-        commit_seconds: the part of them after the data was here, until all members were known to
-            have theirs; 0 for a failure.
+        commit_seconds: seconds from the arrival of all data here until all members were known to
+            have theirs, too; 0 for a failure.
     """
 
     operation: str
@@ -103,11 +104,11 @@ class RunInfo:
         epoch: number of the present epoch.
         rank: this process's rank.
         world_size: number of members.
-        min_peers: smallest number of members of a group that continues.
+        min_peers: the smallest number of members with which the group continues.
         members: in the order of the ranks.
-        ring: ranks in ring order: each sends to the next one.
-        shares: of the ranks in direct all-reduces, in 256ths; empty if all all-reduces go around
-            the ring.
+        ring: ranks in ring order: each rank sends to the next one in it.
+        shares: the shares of the ranks in direct all-reduces, in 256ths; empty if all all-reduces
+            go around the ring.
         direct: the sizes of direct all-reduces, as (least, bound): from `least` bytes on, and below
             `bound` bytes (None: no limit). None if all go around the ring.
         one_shot_bytes: operations on parts of up to this size take one message, and are not
@@ -123,10 +124,11 @@ class RunInfo:
         first_call_timeout: limit in seconds of the wait for a newcomer's first call.
         call_timeout: limit in seconds of the wait for a late peer's call; None: the timeout of the
             operation is the only limit.
-        bytes_sent: bytes of tensors on the wire, since this process has joined.
-        bytes_received: the same of what came.
-        tensor_bytes_sent: bytes of the same tensors in memory: more if they were quantized.
-        tensor_bytes_received: the same of what came.
+        bytes_sent: bytes of tensors that this process has sent since it joined, as on the wire.
+        bytes_received: bytes of tensors that it has received since then, as on the wire.
+        tensor_bytes_sent: bytes of the sent tensors in memory: more than `bytes_sent` if they were
+            quantized.
+        tensor_bytes_received: bytes of the received tensors in memory.
         bytes_held: scratch memory and saved bytes of all groups of this process.
         operations_open: operations of this process that have not ended.
         links: to other peers.

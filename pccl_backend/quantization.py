@@ -34,19 +34,21 @@ ROUNDINGS = ("nearest", "stochastic")
 
 @dataclass(frozen=True)
 class MinMax:
-    """8 or 4 bits an element. Neighbours share a scale, from the least to the greatest of them.
+    """8 or 4 bits an element. Neighbouring elements share a scale.
 
-    An element is off by half a scale at most, and zero stays zero. A block with an infinity or a
+    The codes of a block stand for evenly spaced numbers, which span 0 and all its elements. The
+    error of an element is at most half a scale, and zero stays zero. A block with an infinity or a
     NaN, or whose sum overflows, becomes NaN as a whole.
 
     Attributes:
-        bits: of an element as its member sends it: 8, or 4.
-        block: elements that share a scale: a power of two from 32 to 1024. None: 256 for 8 bits, 64
-            for 4.
+        bits: the bits of an element as its member sends it: 8, or 4.
+        block: number of elements that share a scale: a power of two from 32 to 1024. None: 256 for
+            8 bits, 64 for 4.
         rounding: "nearest", or "stochastic": up or down at random, so that the mean of many sums of
-            the same tensors has no bias. An element is then off by a scale at most. It is for means
-            over many steps without error feedback, which is better and goes with "nearest".
-        result_bits: of an element of the result: 8, or 16 (bfloat16).
+            the same tensors has no bias. The error of an element is then at most a scale. Use it
+            for means over many steps without error feedback. Error feedback is better, and needs
+            "nearest".
+        result_bits: the bits of an element of the result: 8, or 16 (bfloat16).
 
     Raises:
         ValueError: a value is not among these.
@@ -169,7 +171,7 @@ def check_tensor(tensor: torch.Tensor, format: Format) -> None:
 def numbers_for(
     tensor: torch.Tensor, op: str | dist.ReduceOp.RedOpType, format: Format | None
 ) -> Numbers | None:
-    """Return the numbers of a format that an all-reduce was given; `op` is as its user gave it.
+    """Return the format of an all-reduce as numbers; `op` is as its user gave it.
 
     Raises:
         ValueError: the all-reduce cannot be quantized.
@@ -180,7 +182,7 @@ def numbers_for(
     numbers = numbers_of(format)
     check_tensor(tensor, format)
     name = op if isinstance(op, str) else getattr(op, "name", "another operation").lower()
-    # Not every ReduceOp has a name, and each compares with the plain ones only from the left.
+    # Some ReduceOps have no name. They equal SUM or AVG only if they stand on the left.
     sums = name in ("sum", "avg") or any(op == one for one in (SUM, AVG))
     if not sums:
         raise ValueError(f"quantize={format} is for op sum and avg, not for {name}")
@@ -189,7 +191,7 @@ def numbers_for(
 
 @contextmanager
 def quantize(format: Format | None) -> Iterator[None]:
-    """Quantize this thread's all-reduces of floats that sum or average, of standard calls too.
+    """Quantize this thread's all-reduces that sum or average floats, also those of `dist`.
 
     It does not reach the buckets of DistributedDataParallel if the model is on a GPU: torch sends
     these from threads of its own. Use `pccl.hooks.quantize_hook` there.
@@ -227,7 +229,7 @@ def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) 
         tensor: float32, float16 or bfloat16, of any shape. Blocks are cut in the order of
             `tensor.flatten()`, as in an all-reduce.
         format: `MinMax(...)` or `BFloat16()`.
-        seed: from 0 to 2**64 - 1; of stochastic rounding.
+        seed: the seed of stochastic rounding, from 0 to 2**64 - 1.
 
     Raises:
         ValueError: a tensor of a different dtype, or one that is not dense; a seed out of range.
@@ -258,7 +260,7 @@ def is_quantized(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> bool:
 
 
 def loss_of(tensor: torch.Tensor, format: Format) -> torch.Tensor:
-    """Return the loss of the format in this tensor, in float32; zero where it is not finite."""
+    """Return the loss of the format in each element, in float32; zero if it is not finite."""
     decoded = quantize_dequantize(tensor, format)
     lost = tensor.to(torch.float32, copy=True).sub_(decoded)
     return lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -299,7 +301,7 @@ class ErrorFeedback:
         this call has left it, so it can be reduced again.
 
         Args:
-            tensor: float32, float16 or bfloat16, changed in place. Each time of the same shape.
+            tensor: float32, float16 or bfloat16, changed in place. All calls need the same shape.
 
         Raises:
             ValueError: a tensor of a different dtype, or of a different shape than before.

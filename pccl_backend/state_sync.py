@@ -74,12 +74,12 @@ class StateSync:
     `contributors` does not name it. Other collectives take its tensors as they are.
 
     If the object is dropped without `wait`, the transfers still continue, because other members may
-    need them. The tensors stay lent until they end. Then the memory is released, nothing is
-    written, and a next joint call is allowed. A RuntimeWarning reports that, unless the transfers
-    have ended and this process had fetched nothing.
+    need them. The tensors stay lent until the transfers end. Then the memory is released, nothing
+    is written, and a next joint call is allowed. A RuntimeWarning reports that, unless the
+    transfers have already ended and this process has fetched nothing.
 
     Attributes:
-        receives: whether this process fetches something. Then the tensors have the agreed content
+        receives: whether this process fetches something. If so, the tensors have the agreed content
             only after `wait`. If not, they have it already.
         revision: the agreed revision.
         hash: hash of all tensors, as in SyncInfo.
@@ -127,8 +127,8 @@ class StateSync:
                 newcomers still fetch then, they are removed, and the others get their result.
 
         Raises:
-            SharedStateError: as `sync_shared_state`; or a tensor of the state was written since the
-                call, which the message names. In the second case the error is raised on this
+            SharedStateError: as `sync_shared_state`. Or the program has written a tensor of the
+                state since the call; the message names the tensor. Then the error is raised on this
                 process only, and nothing is written: sync again. A write is not noticed if torch
                 does not count it for this tensor: one to `x` if the state has `x.data` (give it
                 `x.detach()`), and one to a tensor made under `torch.inference_mode`.
@@ -228,8 +228,8 @@ def sync_shared_state(
     member that fetches nothing continues, and sends in the background. See StateSync for the rules
     before its `wait`. Fetched data lands beside the tensors, also with "receive_only".
 
-    The data travels in pieces of 4 MiB, from all that have it; a member that fetches passes on
-    verified pieces. If a member is lost meanwhile, the call continues, and only pieces that were
+    The data travels in pieces of 4 MiB, from all members that have it; a member that fetches passes
+    on verified pieces. If a member is lost meanwhile, the call continues, and only pieces that were
     under way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
     A shared state never goes back: no member is overwritten by a revision lower than its own,
@@ -252,8 +252,9 @@ def sync_shared_state(
 
     Raises:
         ValueError: an unknown strategy, or `state.allow_missing` without "receive_only".
-        SharedStateError: no state can win, a transfer, a device or an allocation failed, or no one
-            is left that has some piece; no tensor was written, unless it is "receive_only".
+        SharedStateError: no state can win; a transfer, a device or an allocation failed; or no
+            member is left that has some piece. No tensor was written, unless the strategy is
+            "receive_only".
         OSError: a device failed while the agreed state was written to it; on this rank only.
         PeerLostError: a member was lost before all others had called this, or too few are left
             (`min_peers`): call `update_topology`, then this again.

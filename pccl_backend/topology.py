@@ -27,7 +27,7 @@ class Topology:
         rank: this process's rank.
         world_size: number of members.
         joined: ids of the peers that this call admitted. Ids are never reused.
-        left: ids of the peers that left the run, and that no earlier result has had.
+        left: ids of the peers that left the run, and that are in no earlier result.
     """
 
     epoch: str
@@ -44,13 +44,14 @@ class TopologyPlan:
     Attributes:
         epoch: number of the epoch that has this plan.
         adopted: whether the call changed to this plan; False if it kept the one before.
-        ring: ranks in ring order: each sends to the next one.
-        shares: of the ranks in direct all-reduces, in 256ths; empty if all go around the ring.
+        ring: ranks in ring order: each rank sends to the next one in it.
+        shares: the shares of the ranks in direct all-reduces, in 256ths; empty if all go around the
+            ring.
         direct: the sizes of direct all-reduces, as (least, bound): from `least` bytes on, and below
             `bound` bytes (None: no limit). None if all go around the ring.
         predicted_before: predicted seconds of an all-reduce of 1 GiB with the plan before the call;
             None if there is one member.
-        predicted: the same with this plan.
+        predicted: predicted seconds with this plan.
         rates: `rates[i][j]` is the rate of the link from rank i to rank j, in bytes per second, or
             None if it is unknown.
         measured: the pairs of ranks that this call has measured.
@@ -169,9 +170,10 @@ def optimize_topology(
         budget: seconds of measurement, at most 600, the same on all ranks. With 0, nothing is
             measured, and the plan follows from the known rates.
         max_bytes: the bytes that this call may send and receive at each member, together, the same
-            on all ranks: at least 2 MiB, or None for no limit. Framing, encryption and what TCP
-            repeats are not counted. N members cut them into N turns, one for each link and a spare
-            one. A turn has at least 2 MiB, so a small limit leaves links for the next call.
+            on all ranks: at least 2 MiB, or None for no limit. Framing, encryption and the bytes
+            that TCP sends again are not counted. With N members, these bytes are cut into N turns,
+            one for each link and a spare one. A turn has at least 2 MiB, so a small limit leaves
+            links for the next call.
 
     Returns:
         The plan that holds now, the known properties of the links, and in `note` the steps that
@@ -186,7 +188,7 @@ def optimize_topology(
         OperationTimeoutError: a member did not make the call in time.
         InvalidStateError: another joint call of this process is under way, such as a
             `sync_shared_state` in the background.
-        TopologyError: the master has found no plan in time; the present one stays.
+        TopologyError: the master has found no plan in time; the present plan stays.
         TypeError: the budget is no number, or `max_bytes` no integer.
 
     Example:

@@ -15,7 +15,7 @@ from pccl_backend import _C
 
 __all__ = ["watch"]
 
-_watched = 0  # the process whose end is watched: a forked child is another one
+_watched = 0  # id of the process whose end is watched; a forked child has another id
 
 
 def watch() -> None:

@@ -1,9 +1,9 @@
 """Hosted worlds: rank and world size are given, and rank 0 hosts the run of the group.
 
-The first time, the process of rank 0 starts a master, and later groups are further runs of this
+The first time, the process of rank 0 starts a master, and its later groups are further runs of this
 master. It announces the master's address and the name of the run to the other ranks through the
-store. The store has no other use. All ranks begin together. After a loss the remaining ranks
-continue, even if only one is left.
+store, which has no other use. All ranks begin together. After a loss the remaining ranks continue,
+even if only one is left.
 
 Address of the hosted master: loopback if all ranks appear to be on this machine (the store's host
 is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). Otherwise it is the
@@ -131,11 +131,11 @@ class _Kind(enum.Enum):
 class _Access:
     """How the ranks of a fixed world prove to the hosted master that they belong to it.
 
-    Rank 0 decides, and publishes the decision in torch's store. A token that is drawn is as
-    secret as that store. Each rank keeps its first token.
+    Rank 0 decides, and publishes the decision in torch's store. So a drawn token is only as secret
+    as that store. Each rank keeps its first token.
 
     Attributes:
-        kind: how they prove it.
+        kind: how the ranks prove it.
         token_id: the id of the token in the file; "": there is no file.
         drawn: the text of a token that is drawn; "": none is.
     """
@@ -200,7 +200,7 @@ class _Place:
 
     Attributes:
         host, port: the address of the master.
-        access: the way to prove that one belongs to the world.
+        access: how a rank proves that it belongs to the world.
         run: the name of the run.
     """
 

@@ -124,7 +124,8 @@ def join_world_at_master(options: Any) -> _C.PcclGroup:
 def _launch() -> str:
     """Return the text that the processes of one launch share: torchrun's id, or the rendezvous.
 
-    Two launches on one machine that use neither get the same text.
+    Two launches on one machine get the same text if they have neither torchrun's id nor a
+    rendezvous address.
     """
     run_id = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     if run_id != "none":

@@ -1,4 +1,4 @@
-"""Splits a fixed world for `dist.split_group`: each part is a group of its own, as of `new_group`.
+"""Splits a fixed world for `dist.split_group`: each part is a group like those of `new_group`.
 
 torch finds out which ranks form the part of this process, and calls the method of the parent group
 that the extension forwards to `split`. Rank 0 of the part hosts the part's run.

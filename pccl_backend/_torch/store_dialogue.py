@@ -23,13 +23,13 @@ from pccl_backend.errors import PcclError, TooFewPeersError
 
 __all__ = ["Asker", "Teller", "tell_failure", "to_words"]
 
-POLL_FIRST_S, POLL_S = 0.00005, 0.02  # between two looks into the store: at first, and at most
-TELL_S = 5.0  # how long a rank that fails at once looks for a rank 0 to tell it
+POLL_FIRST_S, POLL_S = 0.00005, 0.02  # seconds between looks into the store: first, most
+TELL_S = 5.0  # seconds that a rank that fails at once waits for rank 0, to report that
 
 # The first word of a complaint and of a failure.
 _WRONG_SETTINGS = "settings"  # a ValueError
 _OTHER_ERROR = "error"
-_FAILED = "! "  # begins a reply that is no place: rank 0 has failed, for the reason behind it
+_FAILED = "! "  # the reply has no place: rank 0 has failed, and the reason follows
 _NOTHING = "nothing"  # no question and no reply is like this
 
 
@@ -58,10 +58,10 @@ def _look(store: Store, key: str) -> str | None:
 
 
 def tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> None:
-    """Tell the other ranks, until each of them has failed too, or TELL_S has passed.
+    """Tell the other ranks that rank 0 has failed, until all have failed or TELL_S has passed.
 
     Args:
-        store, size: of the group.
+        store, size: the store and the size of the group.
         words: the reason, as text.
         told: the numbers of ranks that know it already.
     """
@@ -91,13 +91,15 @@ class Teller:
     and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
     its own, and the answer is stored under that number.
 
-    A rank that cannot join adds the reason to its question, after it has its answer. A complaint
-    that was there before the answer is one of an earlier group. If rank 0 fails after its answer,
-    it writes the reason in place of the answer.
+    A rank that cannot join adds the reason (a complaint) to its question, after it has its answer.
+    A complaint that was there before the answer belongs to an earlier group. If rank 0 fails after
+    its answer, it writes the reason in place of the answer.
 
     Attributes:
-        complaint: of a rank that cannot join: the error to raise here; the join was stopped.
-        answered: the numbers of the ranks that have their answer, and know of a complaint.
+        complaint: the error to raise here, because a rank cannot join; the join was stopped. None:
+            no rank has complained.
+        answered: the number of each rank that has its answer. After a complaint, these ranks also
+            have the complaint.
     """
 
     def __init__(self, store: Store, size: int, place: str, run: Run) -> None:
@@ -174,7 +176,7 @@ class Asker:
         return self._answer
 
     def failure(self) -> Exception | None:
-        """Return why rank 0 has failed, if it reported a failure after its answer."""
+        """Return the error of rank 0, if rank 0 reported a failure after its answer; else None."""
         with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
             reply = _look(self._store, _reply(self._rank, self._number)) or ""
             if reply.startswith(_FAILED):
@@ -210,7 +212,7 @@ class Asker:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield how long to wait before each look into the store: ranks often come together."""
+    """Yield the pause before each look: short at first, because ranks often come together."""
     yield 0.0
     pause = POLL_FIRST_S
     while True:

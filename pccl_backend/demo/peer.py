@@ -165,7 +165,7 @@ def digest_of(model: torch.nn.Module) -> str:
 
 
 def finished(settings: Settings, *, last: OuterStep | None, joined_at: int | None) -> bool:
-    """Return whether to stop: the same result on all peers, after the same outer step.
+    """Return whether to stop: all peers stop after the same outer step.
 
     `DiLoCo.revision` is no substitute: each peer applies an average at a moment of its own.
     """

@@ -18,10 +18,10 @@ class Settings:
         inner_lr, inner_steps: AdamW's learning rate, and its steps between two outer steps.
         outer_lr, outer_momentum: parameters of the outer SGD. The usual momentum of 0.9 pays only
             in longer runs.
-        outer_steps: least number of outer steps of the run.
-        steps_together: least number of outer steps after the join.
+        outer_steps: the run has at least this number of outer steps.
+        steps_together: after the join it has at least this number of outer steps.
         kill_step: outer step in whose all-reduce a peer is killed.
-        join_step: number of outer steps that the others have done when the newcomer joins.
+        join_step: the newcomer joins when the others have done this number of outer steps.
         text_bytes_max: bytes of the standard library to read.
         timeout_s: timeout of the process group.
         deadline_s: limit for the whole demo; exceeding it is an error.

@@ -143,12 +143,12 @@ class Story:
 
     @property
     def revision(self) -> int:
-        """The most outer steps that any living peer has done."""
+        """The largest number of outer steps that a living peer has done."""
         return max((peer.revision for peer in self.living), default=0)
 
     @property
     def admissions(self) -> list[Event]:
-        """The old members' `met` events with the newcomer, without the founding."""
+        """The old members' `met` events with a newcomer; those of the founding do not count."""
         return [event for event in self.of("met") if event["joined"] and event["revision"] > 0]
 
     @property

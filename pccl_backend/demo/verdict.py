@@ -10,7 +10,7 @@ from pccl_backend.demo.story import Event, Story
 
 __all__ = ["Check", "Costs", "check_story", "costs_of"]
 
-# Longest joint call of the members that admits a newcomer.
+# Maximum duration of the joint call in which the members admit a newcomer.
 JOIN_SECONDS_MAX = 1.0
 
 
@@ -30,11 +30,12 @@ class Costs:
     Attributes:
         noticed: from the end of the killed process to the last survivor's error.
         recovered: from the same moment to the last survivor's commit of the repeated all-reduce.
-        join_call: joint call (update_topology) that admitted the newcomer, at the last member that
-            made it: the others also waited for the inner steps of this member.
-        join_sync: longest sync_shared_state after it, which brought the newcomer its state.
-        ordinary_meeting: median of both together, over meetings without a change; likewise at the
-            last member.
+        join_call: duration of the joint call (update_topology) that admitted the newcomer, at the
+            member that made it last. The others also waited for the inner steps of this member.
+        join_sync: longest duration of the sync_shared_state after it, in which the newcomer
+            received its state.
+        ordinary_meeting: duration of the two calls together in a meeting without a change, at the
+            member that made them last; the median of such meetings.
         newcomer: from the order to join until the newcomer has the state.
     """
 

@@ -51,7 +51,10 @@ class Row:
 
     @property
     def carried(self) -> float:
-        """The slower direction; with both at once if known, because an all-reduce needs both."""
+        """The rate of the slower direction.
+
+        An all-reduce needs both directions, so their rates at once count if they are known.
+        """
         if self.both_there is None or self.both_back is None:
             return min(self.there, self.back)
         return min(self.both_there, self.both_back)
@@ -83,14 +86,17 @@ class MeasuredPath:
 
     @property
     def usual(self) -> Row:
-        """The best row with no more streams than pccl opens; the fewest streams if all are more."""
+        """The best row whose number of streams pccl can open.
+
+        If pccl opens fewer streams than every row has, the row with the fewest streams.
+        """
         fewest = min(self.rows, key=lambda row: row.streams)
         within = [row for row in self.rows if row.streams <= self.lanes]
         return max(within or [fewest], key=lambda row: row.carried)
 
     @property
     def lanes(self) -> int:
-        """The most connections that pccl opens on the path."""
+        """The largest number of connections that pccl opens on the path."""
         return self.lanes_asked or (LANES_MAX if self.is_wan else 1)
 
 
@@ -143,7 +149,7 @@ class _End:
 
     Attributes:
         sends, receives: highest measured rates, Mbit/s.
-        sends_alone, receives_alone: the same with one stream; 0 if not measured.
+        sends_alone, receives_alone: the highest rates with one stream; 0 if not measured.
     """
 
     name: str
@@ -255,7 +261,7 @@ def _buffer(
     """Advise a larger buffer if it holds less than twice the rate x RTT.
 
     A connection may have at least half of its buffer in flight, and it needs rate x RTT in flight.
-    If one stream alone carried at least 90 % of the rate, no buffer was the limit.
+    If one stream alone carried at least 90 % of the rate, its buffer was no limit.
     """
     in_flight = rate * 1e6 / 8 * measured.rtt
     if buffers.most >= 2 * in_flight or alone >= KNEE_SHARE * rate:

@@ -1,7 +1,7 @@
 """Measures against a server: RTT, and the rate for each number of streams.
 
-`pccl-probe` measures (endpoint.py); this module asks it to, and explains what fails. Every failure
-is a ProbeError, which names the other end and the remedy.
+`pccl-probe` measures (endpoint.py). This module requests the measurements, and explains failures:
+each is a ProbeError, which names the other end and the remedy.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def _report(measured: MeasuredPath, options: argparse.Namespace) -> None:
 
 
 def _check_plot(path: Path | None) -> None:
-    """Report before the measurement every problem that would fail after it."""
+    """Report each problem of the picture before the measurement, not after it."""
     if path is None:
         return
     if find_spec("matplotlib") is None:

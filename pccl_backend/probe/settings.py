@@ -44,7 +44,7 @@ class HostSettings:
 
     @classmethod
     def from_texts(cls, texts: object) -> HostSettings:
-        """Return the settings from texts as of read(). An invalid text counts as unknown."""
+        """Return the settings from the result of read(). An invalid text counts as unknown."""
         told = texts if isinstance(texts, Mapping) else {}
         words = {name: _words(told.get(name)) for name in NAMES}
         slow_start = words["tcp_slow_start_after_idle"]
