@@ -37,7 +37,7 @@ class HeldSignals:
         self._depth = 0
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._noted: list[int] = []
-        self._late: list[BaseException] = []  # handlers' exceptions, raised when a wait was over
+        self._late: list[BaseException] = []  # handlers' exceptions, if the wait was over
         self._heard = False  # whether a call of wait() is under way
         self._ticket = itertools.repeat((), 0)  # consumed when the call of the last wait() begins
 
@@ -62,10 +62,10 @@ class HeldSignals:
     def wait(self, call: Callable[[], T]) -> T:
         """Make a call that may take long. It raises at most one exception of a handler.
 
-        No second exception interrupts the code that catches the first. If a handler raises after
-        the call has returned, its exception is kept for later, and the result is not lost. This
-        holds from the last bytecode of the call on. Therefore pass a functools.partial rather than
-        a lambda.
+        While the code that called `wait` catches this exception, no second one interrupts it. If a
+        handler raises after the call has returned, its exception is kept for later, and the result
+        is not lost. "After" begins with the last bytecode of the call. Therefore pass a
+        functools.partial rather than a lambda.
         """
         done: list[T] = []
         self._ticket = itertools.repeat((), 1)

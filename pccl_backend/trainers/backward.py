@@ -35,7 +35,7 @@ class Backward:
         self._changed: set[int] = set()  # by id; the hooks keep the parameters alive
         self._given: dict[int, tuple[TensorWeakRef, int]] = {}  # the mean, and its version
         self.handles: list[Any] = []
-        self._unhooked: set[int] = set()  # by id; the versions of their gradients are compared
+        self._unhooked: set[int] = set()  # by id; they have no hook, so versions are compared
         for parameter in parameters.values():
             if not parameter.requires_grad:
                 continue

@@ -28,7 +28,7 @@ from pccl_backend.trainers.shards import is_dtensor, local_of, reshard
 
 __all__ = ["NUMBER_MAX", "Bases"]
 
-Numbers = Sequence[tuple[str, int]]  # of the peers, with their names
+Numbers = Sequence[tuple[str, int]]  # name and number of each peer
 
 NUMBER_MAX = (1 << 23) - 1  # largest number of a peer: a float32 holds twice as much exactly
 SLOTS = 2048  # number of slots in each half of a table
@@ -54,14 +54,14 @@ class Bases:
         self._model = model
         self._has_buffers = buffers
         self._hashes: dict[str, int] = {}
-        self._marks: dict[str, tuple[object, ...]] = {}  # of the tensors when they were hashed
+        self._marks: dict[str, tuple[object, ...]] = {}  # of the hashed tensors; see _mark()
         self._whole = True  # whether this process has all elements of the tensors
         self._compared: Numbers = ()
-        self._told: set[str] = set()  # names of the peers
+        self._told: set[str] = set()  # names of the peers that a warning has named
         self.number = 0
 
     def read(self) -> None:
-        """Hash the model's present tensors. Tensors unchanged since the last call keep theirs."""
+        """Hash the tensors of the model. Tensors unchanged since the last call keep their hash."""
         found = self._tensors()
         self._hashes = {name: each for name, each in self._hashes.items() if name in found}
         self._whole = not any(is_dtensor(t) and t.device_mesh.size() > 1 for t in found.values())

@@ -16,7 +16,7 @@ KEYS = ("tensors", "revision", "hash", "digest")
 
 
 def save(engine: Engine, *, own: bool) -> dict[str, Any]:
-    """Return the shared state, with `own` also this peer's own; see `Trainer.state_dict`."""
+    """Return the shared state, and with `own` this peer's own tensors; see `Trainer.state_dict`."""
     engine.look_up()
     tensors = _full(engine.state)
     info = engine.info

@@ -5,8 +5,8 @@ or `call_failed`. If an action raised without a report, `next` returns the same 
 So a call of the trainer that raised continues where it stopped.
 
 An *outer step* averages one fragment of the model and moves it. With overlap 0 an outer step is
-finished within one boundary (and measured again at each POST). Otherwise it is in flight while
-inner steps are taken:
+finished within one boundary, and each POST measures it again. Otherwise it is in flight while inner
+steps are taken:
 
     blocking     POST  AWAIT  APPLY  LOAD  UPDATE  SYNC
     overlapped   [AWAIT  APPLY  LOAD]  TURN  UPDATE  SYNC  POST     ... AWAIT  APPLY  LOAD
@@ -61,7 +61,7 @@ class Core:
         steps: inner steps since the last boundary.
         attempts: number of times that the outer step was posted.
         blank: whether this peer was admitted in the middle of this outer step.
-        met: whether a meeting has ended whose result no call has returned.
+        met: whether a meeting has ended, and no call has returned its result yet.
         started: whether this peer holds the same state as the others.
         lent: whether a SYNC continues in the background.
         late: whether the others took inner steps while this peer fetched the state; until the next
@@ -79,14 +79,15 @@ class Core:
         self._boundary = Boundary.NONE
         self._meeting: Action | None = None  # the call of a meeting that comes next
         self._repair = False  # whether the meeting follows a failure
-        # Whether the last meeting followed a failure, with no POST since; the same for the meeting
-        # before the last POST.
+        # `_repaired`: the last meeting followed a failure, and no POST came since.
+        # `_flight_repaired`: the same of the last meeting before the last POST.
         self._repaired = self._flight_repaired = False
         self._tries = 0  # failed calls of a meeting
         self._whole = False  # whether the meeting began with UPDATE
         self._joined = False  # whether that UPDATE has admitted a newcomer
         self.progress = Progress()
-        self._agreed = self._agreed_before = (0, self.progress)  # last SYNC, the one before
+        # Revision and progress of the last SYNC, and of the SYNC before it.
+        self._agreed = self._agreed_before = (0, self.progress)
         self.delta = Delta.FREE
         self.steps = self.attempts = 0
         self.blank = self.met = self.started = self.lent = self.late = False
@@ -331,12 +332,14 @@ class Core:
         """POST or AWAIT failed for all members. Return whether the caller must raise the error.
 
         Args:
-            members_changed: the error means only a change of the members; meet again and repeat.
+            members_changed: whether the error means only a change of the members; then the peers
+                meet again and repeat.
             was_over: whether the all-reduce had ended before this peer called it.
         """
         self.delta = Delta.FREE if self.blocking else Delta.OWN
-        # If the others have met with this peer and have passed this all-reduce, they wait in the
-        # next one. One more meeting would let both sides wait for each other.
+        # `past`: the others met with this peer, passed this all-reduce after that, and now wait in
+        # the next all-reduce. So this peer does not meet again, but posts: in a meeting it would
+        # wait for the others, while they wait for it.
         repaired = self._flight_repaired or self._repaired
         past = not members_changed and repaired and was_over
         if not past:

@@ -133,7 +133,8 @@ class DDP(Trainer):
         self._once: Callable[[], Any] | None = None  # the closure of the last step
         self._unevaluated = False  # whether that closure was not evaluated yet
         self._depth = Depth()
-        self._placed: tuple[object, ...] | None = None  # the membership that knows its place
+        # The `_member` of this peer when it found the step of the others; None: it has not yet.
+        self._placed: tuple[object, ...] | None = None
 
     @property
     def revision(self) -> int:
@@ -299,7 +300,7 @@ class DDP(Trainer):
             )
         gradients.stepped |= 1 << index
         left = self._asked or gradients.expected
-        if gradients.doubtful:  # a GradScaler may have skipped earlier ones because of an infinity
+        if gradients.doubtful:  # a GradScaler may have skipped earlier optimizers for an infinity
             left &= -1 << index
         if not left & ~gradients.stepped:
             self._end_outer_step()
@@ -393,7 +394,7 @@ class DDP(Trainer):
             )
 
     def _require_mean(self, index: int) -> None:
-        """Raise ValueError if a GradScaler takes a mean for gradients scaled by this peer alone."""
+        """Raise ValueError if a GradScaler unscales a mean of gradients with different scales."""
         optimizer, gradients = self._optimizers[index], self._gradients
         scaled = bool(gradients.step.scaled & 1 << index)
         if hasattr(optimizer, "found_inf"):

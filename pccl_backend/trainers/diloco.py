@@ -151,10 +151,10 @@ class DiLoCo(Trainer):
         overlap: inner steps during which the average travels; "auto": until it has arrived, at most
             until the next outer step; 0: the peers wait for it.
         mix: the share of the local parameters that remains when the average arrives: a number from
-            0 to 1, or "carry": all that was learned meanwhile. Or "delay": the next
-            pseudo-gradient is measured before this average arrives ("async DiLoCo"). This diverges
-            at the usual outer settings. A trainer that overlaps takes 0.5 unless given. Others
-            accept only "delay".
+            0 to 1, or "carry": all that was learned meanwhile. Or "delay": the next pseudo-gradient
+            is measured before this average arrives ("async DiLoCo"). This diverges at the usual
+            outer settings. A trainer with an overlap takes 0.5 if `mix` is not given. A trainer
+            without an overlap accepts only "delay".
         weight: the weight of a peer: "equal", "steps" (its inner steps), or a function that returns
             the total amount that this peer has processed, for example tokens.
         buffers: "average" the model's float buffers (and take the greatest of integer ones), or
@@ -198,7 +198,7 @@ class DiLoCo(Trainer):
     _inside = False  # whether an outer step runs, in an inner step
     _counted = False  # whether an inner step was counted
     _steps: InnerSteps | None = None  # within the `with` block
-    _host: Host | None = None  # if it has several processes
+    _host: Host | None = None  # None: the host has one process
     _foreign: str | None = None  # the last optimizer that moved the model, unknown to the trainer
 
     def __init__(

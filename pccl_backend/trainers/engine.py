@@ -333,7 +333,7 @@ class Engine:
         log.info("%s", text)
 
     def _require_settings(self) -> None:
-        """Raise ValueError if this peer's settings differ from the ones that count."""
+        """Raise ValueError if this peer's settings differ from the settings of most peers."""
         if self.copies.outcome.refused:
             raise ValueError(self.copies.difference(self.copies.outcome))
 

@@ -263,7 +263,7 @@ class Exchange:
         )
 
     def wait(self) -> None:
-        """Wait for the all-reduces. If only the rows fail, no weights of other peers are known.
+        """Wait for the all-reduces. If only the rows fail, no weight is known, and all count alike.
 
         Raises:
             PcclError: the message failed, and is as it was.

@@ -157,7 +157,8 @@ class Buffers:
     def load(self, fragment: int) -> None:
         """Set the local copy to the rounded globals minus the pseudo-gradient (later learning).
 
-        The method reads nothing that it writes. If it raised, repeating it gives the same result.
+        The pseudo-gradient has the learning since the outer step was sent. The method reads nothing
+        that it writes. If it raised, repeating it gives the same result.
         """
         for piece in self.fragments[fragment]:
             local, theirs = self._local(piece), self._global(piece)
@@ -193,8 +194,8 @@ class Buffers:
     def swap_out(self, fragment: int, first: int, stop: int, *, kept: bool) -> None:
         """Measure the next pseudo-gradient of some pieces of a fragment, in scratch memory.
 
-        The caller then moves their globals by the present one, and calls `swap_in`. It handles a
-        few pieces at a time, so that it needs no further buffer of the size of the model.
+        The caller then moves the globals of these pieces by the present pseudo-gradient, and calls
+        `swap_in`. With a few pieces at a time it needs no further buffer of the size of the model.
 
         Args:
             fragment: the fragment.

@@ -24,7 +24,8 @@ def untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
 class Watch:
     """Calls `found` before another optimizer steps over a parameter of a model.
 
-    A step within the step of one of the optimizers belongs to it: some optimizers wrap others.
+    A step that one of these optimizers makes inside its own step is not foreign: some optimizers
+    wrap others.
 
     Args:
         model: the model.

@@ -42,7 +42,8 @@ class Step:
     """The step that an outer step serves.
 
     Attributes:
-        number: of the optimizer that steps, from 1; above their count, of a set of optimizers.
+        number: for one optimizer its index plus 1; for a set of optimizers a number above the count
+            of optimizers.
         covers: the optimizers with new gradients, as a sum of 1 << index; includes the stepping
             one.
         scale: the factor of a GradScaler in the gradients; None: they are unscaled.
@@ -75,7 +76,8 @@ class Gradients:
 
     Attributes:
         step: the next step of this peer's loop.
-        counts: whether the gradients belong to that step, and to the parameters that all have.
+        counts: whether the gradients belong to that step, and to the parameters that all peers have
+            now.
         unsure: whether the others may be at another step, because this peer is new.
         given: whether the parameters have the mean gradients, and the peers have not met since.
         stepped: optimizers that have stepped since; like `expected` a sum of 1 << index.
@@ -134,7 +136,7 @@ class Gradients:
         self.doubtful = 0
         self.stepped = self.expected = 0
         self._posted = 0  # the number that this peer has sent
-        self._brought = self.sick = False  # whether its gradients count
+        self._brought = self.sick = False  # `_brought`: whether this peer's gradients count
         self._own_bad = [0.0] * len(optimizers)
         self._used: frozenset[str] = frozenset()  # parameters that have a mean gradient
 
@@ -378,7 +380,8 @@ class Gradients:
     def are_means(self, index: int, *, changed: Callable[[torch.Tensor], bool]) -> bool:
         """Return whether an optimizer's gradients still are the means of the last outer step.
 
-        A changed factor shows in a few elements, so only the smallest gradients are compared.
+        If the factor of the gradients was changed, a few elements show it. So only the gradients
+        with the fewest elements are compared.
 
         Args:
             index: the index of the optimizer.
@@ -448,7 +451,7 @@ class Gradients:
         return None
 
     def take(self) -> None:
-        """Put the written shared state into the optimizers: tensors they had not made, numbers."""
+        """Give the optimizers the received state: numbers, and tensors that they had not made."""
         names = self._names()
         for state in self._states:
             state.adopt(names)

@@ -1,9 +1,9 @@
 """Inner: detects complete inner steps of a trainer's optimizers.
 
-An inner step is complete when all optimizers have stepped, or when one steps again: another one may
-step less often, or have no gradient this time. If optimizers step within a backward, the outer step
-waits for the end of the backward: it moves the parameters, and the rest of the backward needs their
-present values. All steps within one backward belong together.
+An inner step is complete when all optimizers have stepped, or when one of them steps again: the
+others may step less often, or have no gradient this time. If optimizers step within a backward, the
+outer step waits for the end of the backward: it moves the parameters, and the rest of the backward
+needs their present values. All steps within one backward belong together.
 
     for _ in data: loss.backward() ┬ optimizer of a parameter steps ┐
                                    ├ optimizer of the next one      ├ an inner step, counted at the
@@ -100,7 +100,7 @@ class InnerSteps:
             self._held = 0
             self._count_due()
             return
-        if self._held & which:  # in a backward that has ended, if it has not raised
+        if self._held & which:  # its step before was in a backward that has ended, or raised
             self._add(self._held)
             self._held = 0
         self._held |= which

@@ -282,7 +282,7 @@ def _real(dtype: torch.dtype) -> torch.dtype:
 
 
 def _require_able(what: str, tensor: torch.Tensor, *, moves: bool) -> None:
-    """Raise ValueError if a tensor cannot be averaged, or without `moves`, cannot be shared."""
+    """Raise ValueError if a tensor cannot be shared, or with `moves`, cannot be averaged."""
     if is_lazy(tensor):
         raise ValueError(f"{what} has no shape yet: run the model once before its trainer is made")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:

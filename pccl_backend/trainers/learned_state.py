@@ -24,7 +24,7 @@ __all__ = ["Form", "Learned", "Names", "Place", "containers_of", "is_number", "l
 BESIDE = ("parameter", "the gradient of")  # tensors that are written between steps
 PART = 1 << 20  # elements of the stand-in of a long flat tensor
 STEPS = 12  # of the small stand-ins: some optimizers act differently in each tenth step
-VARIED = 6  # steps with new gradients; then they repeat, for optimizers that estimate a distance
+VARIED = 6  # steps with new gradients; later ones repeat the last: some estimate a distance
 
 Place = tuple[str, str]  # the label of a container, and a key in it
 Names = Mapping[int, str]  # of parameters, by id
@@ -276,7 +276,7 @@ class _Lesson:
             before = after
         self._learned.numbers |= found.numbers
         settings = {place: form for place, form in found.tensors.items() if _is_setting(place[0])}
-        self._learned.tensors |= settings  # the others have other sizes
+        self._learned.tensors |= settings  # the tensors of states have other sizes here
         keys: dict[str, set[str]] = {name: set() for name in names.values()}
         for label, key in before.state:
             if label in keys:

@@ -24,7 +24,7 @@ class Piece:
 def cut(
     named: Mapping[str, torch.Size], buffers: Mapping[str, torch.Size], fragments: int
 ) -> list[list[Piece]]:
-    """Cut the parameters into fragments of about equal size; the buffers go to the first.
+    """Cut the parameters into fragments of about equal size; the first one also gets the buffers.
 
     Raises:
         ValueError: there are more fragments than parameters.

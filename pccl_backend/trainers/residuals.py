@@ -40,7 +40,7 @@ class Residuals:
         self._pending = loss_of(delta, self._format)
 
     def drop(self) -> None:
-        """Forget this outer step: it is measured again, or sends nothing of this peer."""
+        """Forget the rounding error of this outer step: it is measured again or sends nothing."""
         self._pending = None
 
     def landed(self, fragment: int, *, quantized: bool) -> None:

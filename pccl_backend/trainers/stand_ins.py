@@ -147,7 +147,7 @@ def aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _without_hooks() -> Iterator[None]:
-    """Keep the hooks of all optimizers from this thread; a class may call its base class's step."""
+    """Stop global optimizer hooks in this thread: a step may call the step of its base class."""
     me = threading.get_ident()
     tables: list[dict[int, Any]] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
 

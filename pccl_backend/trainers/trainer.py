@@ -115,8 +115,8 @@ class Trainer:
         self._handles: list[Any] = []
         self._sent_bytes = 0
         self._closed = False
-        self._removed: pccl.KickedError | None = None  # from the run of `url`; not back yet
-        self._ends = False  # whether the `with` block ends
+        self._removed: pccl.KickedError | None = None  # removal from `url`, until it is back
+        self._ends = False  # whether the `with` block is ending
         self.last: OuterStep | None = None
         if optimizers:
             foreign.install()  # imports torch's compiler, too: now, while no peer waits

@@ -45,7 +45,7 @@ class Address:
 
 
 class Channel:
-    """One end. Use it from one thread, except for `end`.
+    """One end. Use it from one thread, except for `end`, `is_gone` and the poll of `watch`.
 
     Args:
         connected: the socket.
