@@ -1,5 +1,5 @@
-// AwaitedCall: a call in which some members of a group wait for other members, as facts.
-// wait_texts.h describes it. Pure values and functions of the const view of a run.
+// AwaitedCall: the facts about a call in which some members of a group wait for other members.
+// wait_texts.h makes sentences of them. Pure values and functions of the const view of a run.
 #pragma once
 
 #include <cstdint>

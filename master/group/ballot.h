@@ -8,8 +8,8 @@
 //    only if the members reported their numbers truly; a false report harms only their group.)
 // 3. If a number was settled before some member voted for it, that member gets the same answer when
 //    it votes.
-// 4. An open vote has the voter's next number. Its last answer has a lower one.
-// 5. The number of open votes is known at any time.
+// 4. An open vote has the voter's next number. The voter's last answer has a lower number.
+// 5. open_ is the number of open votes.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Ballot {
   using Answers = std::vector<std::pair<PeerId, protocol::Answer>>;
 
   Ballot() = default;
-  // A new generation: `voters` in rank order, as are their names.
+  // A new generation begins. `voters` and their names are in rank order.
   explicit Ballot(std::vector<PeerId> voters, RankNames names = {});
   // The group is broken: the voters' numbers may differ from now on. `continued`: the number of a
   // sync_shared_state that continues, because all voters have an open vote for it.
@@ -54,7 +54,7 @@ class Ballot {
     kRepeated,
     kRefused,  // a broken group counts only update_topology: refuse() makes the answer
   };
-  // kProtocol if the number is not the voter's next one.
+  // kProtocol if the number is not the next number of the voter.
   Result<Cast> cast(PeerId voter, const protocol::Vote& vote);
   // The answer to a refused vote. REQUIRES: cast() has returned kRefused for it.
   protocol::Answer refuse(PeerId voter, const protocol::Vote& vote, const Status& why);

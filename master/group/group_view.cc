@@ -77,7 +77,7 @@ Delay GroupView::delay_of(PeerId peer) const {
   if (has_members() && all_away) return Delay::kMembersAway;
   const int waited = membership.find(peer)->waiting_ticks;
   if (waited < protocol::kTicksPerTimeout) return Delay::kNone;
-  // The obstacle will be known as soon as the attempts to connect have failed.
+  // No reason yet: the obstacle will be known as soon as the attempts to connect have failed.
   const bool soon = waited < 2 * protocol::kTicksPerTimeout && membership.is_being_dialled(peer);
   const bool enough = has_members() || membership.waiting().size() >= quorum.founders;
   if (soon && enough) return Delay::kNone;

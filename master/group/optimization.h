@@ -50,19 +50,20 @@ class Optimization {
   // larger tensors.
   void note(PeerId peer, const protocol::OpInfo& info, uint32_t one_shot_bytes);
 
-  // All have voted. `max_bytes`: as in Vote. REQUIRES: idle
+  // All have voted, and the call begins. `max_bytes`: as in Vote. REQUIRES: idle
   void begin(Duration budget, uint64_t max_bytes = 0);
-  // No operation is in flight any more. REQUIRES: waits()
+  // No operation is in flight any more, so measuring begins. REQUIRES: waits()
   void measure(const protocol::EpochStart& now);
   Status on(PeerId peer, const protocol::ProbeReport& report);
   // The search with this token has found a plan.
   void planned(uint64_t token, topology::Plan plan);
-  // Ends a round that is over, and begins what follows. REQUIRES: measuring or planning. True when
-  // there is nothing more to wait for.
+  // Ends a round that is over, and begins the next round or the search. REQUIRES: measuring or
+  // planning. Returns true when there is nothing more to wait for.
   bool advance(const protocol::EpochStart& now);
-  // The search has found nothing in time. REQUIRES: advance() has just returned true
+  // Whether the search has found nothing in time. REQUIRES: advance() has just returned true
   bool is_too_late() const;
-  // The plan to adopt; nothing if the present plan stays. REQUIRES: likewise, and not too late
+  // Returns the plan to adopt; nothing if the present plan stays. REQUIRES: advance() has just
+  // returned true, and it is not too late
   std::optional<RoutePlan> take_plan(const protocol::EpochStart& now);
   // The better plan is being adopted: the epoch ends, and the members vote again.
   void adopt();

@@ -21,13 +21,13 @@ class PlanCall {
 
   // Takes the next step that is due, if all have voted. A better plan ends the epoch.
   Ruling advance();
-  // A member gives up. The call ends for all.
+  // A member gives up the call, and it ends for all.
   Ruling give_up() const;
   // Returns the operations that the call waits for when all have voted, as text; empty if there are
   // none.
   std::string waits_for() const;
-  // Whether another ring is faster than the present ring by enough. If so, the next epoch begins
-  // with the faster one. REQUIRES: update_topology would change nothing else.
+  // Whether another plan is faster than the present one by enough. If so, the next epoch begins
+  // with the faster plan. REQUIRES: update_topology would change nothing else.
   bool finds_better_plan();
 
  private:

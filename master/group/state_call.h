@@ -21,7 +21,7 @@ class StateCall {
   // agreement is idle.
   Ruling begin();
   // A member gives up. If only newcomers still fetch, they are removed, and the call continues
-  // among the others. Otherwise it ends for all, unless its answer is on its way.
+  // among the others. Otherwise the call ends for all, unless its answer is on its way.
   Ruling give_up();
   // The call has ended, or was interrupted for good.
   void end() { gave_up_ = false; }

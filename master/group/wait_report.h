@@ -19,7 +19,7 @@
 
 namespace pccl::master {
 
-// `what` and `since` identify the wait. `why` begins with "for": the members that are missing.
+// `what` and `since` identify the wait. `why` begins with "for", and describes the missing members.
 struct Wait {
   std::string what;  // "all_reduce(...) (#7) in epoch 1.5", "update_topology"
   Instant since;
@@ -35,7 +35,7 @@ class WaitReport {
   struct Announcement {
     std::vector<PeerId> to;
     std::string text;
-    bool is_first = true;  // the log of the master gets it, too
+    bool is_first = true;  // if so, the log of the master gets it, too
   };
 
   // `waits`: the present waits. Calls that were made together end one after the other. So after the

@@ -28,7 +28,7 @@ class Holdings {
   void forget(ConnectionId connection) { set(connection, 0, 0); }
   size_t of(ConnectionId connection) const;
   size_t total() const { return total_; }
-  // If the total is above the limit: the largest connection of the party that uses most.
+  // If the total is above the limit, returns the largest connection of the party that uses most.
   std::optional<ConnectionId> excess() const;
   // Calls `call` for all known connections, smallest id first.
   template <typename F>
@@ -45,8 +45,8 @@ class Holdings {
   };
   const size_t bytes_max_;
   size_t total_ = 0;
-  std::map<ConnectionId, Held> held_;  // only those with bytes
-  std::map<Party, size_t> of_party_;   // likewise
+  std::map<ConnectionId, Held> held_;  // only connections with bytes
+  std::map<Party, size_t> of_party_;   // only parties with bytes
 };
 
 }  // namespace pccl::master

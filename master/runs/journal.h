@@ -30,7 +30,7 @@ struct Started {
   uint32_t incarnation = 0;
   bool operator==(const Started&) const = default;
 };
-// The run begins a life; its shared states are kept.
+// The run begins to live; the shared states of an earlier life are kept.
 struct RunOpened {
   std::string run;
   uint64_t run_id = 0;
@@ -80,7 +80,7 @@ std::vector<std::byte> compacted(const Memory& memory);  // in one piece
 
 struct Replayed {
   Memory memory;
-  size_t bytes = 0;  // of intact frames; the rest is torn, and to be cut off
+  size_t bytes = 0;  // up to the end of the last intact frame; the rest is torn, and to be cut off
 };
 // `file`: its whole content. An empty file, or one with a cut-off header, is a journal without
 // entries. kSystem: not a journal, damaged, or of a version that is not read here.

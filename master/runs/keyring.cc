@@ -33,7 +33,7 @@ bool is_name(const std::string* text, size_t bytes_max) {
   return text != nullptr && !text->empty() && text->size() <= bytes_max && is_printable(*text);
 }
 
-// Nothing if it is neither null nor a list of names.
+// Returns nothing if `value` is neither null nor a list of names.
 std::optional<std::vector<std::string>> runs_of(const json& value) {
   std::vector<std::string> runs;
   if (value.is_null()) return runs;

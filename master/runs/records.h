@@ -44,7 +44,7 @@ struct MemberRecord {
   std::string launch;  // name of the fixed-world launch that the member is a rank of; empty: none
   std::vector<Endpoint> others = {};
   std::string name = {};  // for people
-  // As it was when the record was made: the token of its last connection. None: the master had no
+  // The token of the member's last connection before this record was made. None: the master had no
   // keyring.
   std::optional<Holder> holder = {};
   bool operator==(const MemberRecord&) const = default;

@@ -49,12 +49,12 @@ class Registry {
   enum class Phase { kFounding, kTraining, kAway, kFinished };
 
   // ---- Decisions ----
-  // Ends a run: its peers get the reason, then over() is called for it.
+  // The decision to end a run: its peers get the reason, then over() is called for it.
   struct End {
     std::string run;
     std::string why;
   };
-  // A line is forgotten.
+  // The decision to forget a line.
   struct Forget {
     std::string run;
     FinishedRun what;
@@ -72,11 +72,11 @@ class Registry {
     std::vector<SharedStateRecord> states = {};  // which starts from these states
     std::string origin = {};                     // network of the peer that opened the run first
   };
-  // A Hello names this run.
+  // A Hello names this run. Decides whether it is let in, and which runs have to go for it.
   Admission admit(const std::string& run, const std::string& origin, Instant now,
                   UnixSeconds clock);
-  // A connection of the run was attached or detached. REQUIRES: the run lives, also for all that
-  // follow.
+  // A connection of the run was attached or detached. REQUIRES: the run lives. The same holds for
+  // the methods that follow, up to over().
   void connected(const std::string& run);
   void disconnected(const std::string& run, Instant now);
   // A peer of the run waits until `until` for its group to begin.
@@ -85,7 +85,8 @@ class Registry {
   // The core has no peer left to wait for. Returns the line, unless it would be empty.
   std::optional<FinishedRun> over(const std::string& run, std::vector<SharedStateRecord> states,
                                   UnixSeconds clock);
-  // The founding runs whose time is up, and runs in phase `away` beyond the limit.
+  // Returns the founding runs whose time is up, and one run in phase `away` if there are too many
+  // of these.
   std::vector<End> expire(Instant now);
   std::optional<Instant> deadline() const;
 

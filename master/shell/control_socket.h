@@ -27,7 +27,7 @@ class ControlSocket {
  public:
   static constexpr size_t kConnectionsMax = 16;  // at the same time; further ones are closed
   static constexpr size_t kRequestBytesMax = 64u << 10;
-  // Maximum time for a client to send its request, and then to read the answer.
+  // Maximum time for a client to send its request. It has the same time again to read the answer.
   static constexpr Duration kTimeout = std::chrono::seconds(5);
   using Answer = std::function<void(const nlohmann::json&)>;
   // Calls `answer` once, at once or later, on the loop, and never after the socket is destroyed.
@@ -36,8 +36,8 @@ class ControlSocket {
   // The socket path of the master with this journal.
   static std::string path_of(const std::string& journal) { return journal + ".sock"; }
 
-  // Replaces the socket that a dead master has left at `path`. kSystem if there is something else,
-  // or the system refuses.
+  // Replaces the socket that a dead master has left at `path`. kSystem if another kind of file is
+  // there, or if the system refuses.
   static Result<std::unique_ptr<ControlSocket>> open(net::Loop& loop, const std::string& path,
                                                      Handler handler);
   ~ControlSocket();

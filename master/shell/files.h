@@ -53,7 +53,7 @@ inline constexpr const char* kOtherJournal =
 // "the journal /x".
 Status check(const std::string& what, const struct stat& found, const FileKind& wanted);
 
-// The same for the file at `path`, without following a link; no file is fine.
+// The same check of the file at `path`, without following a link. If there is no file, it passes.
 Status check_place(const std::string& what, const std::string& path, const FileKind& wanted);
 
 std::string folder_of(const std::string& path);

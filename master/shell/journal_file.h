@@ -26,12 +26,12 @@ class JournalFile {
   static Result<std::unique_ptr<JournalFile>> open(const std::string& path, bool fresh,
                                                    uint32_t incarnation_min,
                                                    std::function<void(const Status&)> on_failure);
-  ~JournalFile();  // after all requested entries were written
+  ~JournalFile();  // returns after all requested entries were written
 
   // The content of the journal when it was opened, this start included. Must be called once.
   Memory take_memory();
-  // Any thread. Keeps the order. `then` is called on the journal's thread when the entry is
-  // durable.
+  // Any thread. Entries keep their order. `then` is called on the journal's thread when the entry
+  // is durable.
   void write(Entry entry, std::function<void()> then);
 
  private:

@@ -1,7 +1,6 @@
-// Runs: the runs of one master: a MasterCore and a timer for each living run, the registry
-// that limits them, and the journal, if there is one. The Shell owns it. It belongs to the loop,
-// except open(). The first Hello that names a run creates it; with a journal, runs outlive the
-// process.
+// Runs: the runs of one master: a MasterCore and a timer for each living run, the registry that
+// limits them, and the journal, if there is one. The Shell owns it. All methods but open() run on
+// the loop. The first Hello that names a run creates it; with a journal, runs outlive the process.
 // Normal case: a connection is attached to its run. Every message of it is a step of the run's
 // core, and the core's effects are performed at once.
 // Failures: if there are too many runs, the new one is refused or a run that has not begun is

@@ -2,8 +2,8 @@
 // run, and the journal, if there is one. The first Hello that names a run creates it. A run is
 // forgotten when it has no peers and nothing to remember. With a journal, runs outlive the process.
 // The `pccl-master` executable owns one. A process that is rank 0 of fixed groups embeds one, which
-// serves these groups as runs (csrc/torch/hosted_run.h). Any thread may call the methods, except
-// the loop's own.
+// serves these groups as runs (csrc/torch/hosted_run.h). Any thread but the loop's own may call the
+// methods.
 // Failure: only open() fails. If a peer breaks the protocol, it loses its connection.
 #pragma once
 
