@@ -253,8 +253,7 @@ def sync_shared_state(
     Raises:
         ValueError: an unknown strategy, or `state.allow_missing` without "receive_only".
         SharedStateError: no state can win; a transfer, a device or an allocation failed; or no
-            member is left that has some piece. No tensor was written, unless the strategy is
-            "receive_only".
+            member is left with some piece. No tensor was written, unless it is "receive_only".
         OSError: a device failed while the agreed state was written to it; on this rank only.
         PeerLostError: a member was lost before all others had called this, or too few are left
             (`min_peers`): call `update_topology`, then this again.

@@ -163,7 +163,7 @@ class _End:
 def _of_hosts(
     measured: MeasuredPath, advice: Callable[[MeasuredPath, _End], str | None]
 ) -> list[str | None]:
-    """Return the advice for each host, or a single one if it applies to both alike."""
+    """Return the advice for each host, or one advice for both if it applies to both alike."""
     alone = [row for row in measured.rows if row.streams == 1]
     there, there_alone = _most(measured.rows, "there"), _most(alone, "there")
     back, back_alone = _most(measured.rows, "back"), _most(alone, "back")
