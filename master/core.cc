@@ -41,7 +41,7 @@ struct MasterCore::Impl {
   void on(const HostExits& event) { exit.begin(event.patience, now); }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
-  // The first message of a connection. kProtocol if the message is impossible.
+  // The first message of a connection. Returns kProtocol if the message is impossible.
   Status admit(ConnectionId id, const protocol::Hello& hello);
   Status admit(ConnectionId id, const protocol::Resume& resume);
   template <typename M>
@@ -102,7 +102,7 @@ struct MasterCore::Impl {
   const RunView view{context, connections, groups, exit, restored};
 };
 
-// No time passes before the first step. The wait for the members begins with that step.
+// The first step follows at once, and the wait for the members begins with it.
 void MasterCore::Impl::restore(const RunRecord& remembered) {
   PCCL_ASSERT(!awake && groups.empty());
   for (const auto& [id, record] : remembered.memberships) {

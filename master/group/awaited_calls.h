@@ -31,10 +31,11 @@ struct AwaitedCall {
   bool is_facing = false;  // the call is a send, and its receiver waits in a send to the sender
 };
 
-// The calls in which members of this group wait: operations first, then the open joint call.
+// Returns the calls in which members of this group wait: operations first, then the open joint
+// call.
 std::vector<AwaitedCall> awaited_calls(const Groups& groups, const Group& group);
 
-// The members of all groups that have not made this joint call, by group.
+// Returns the members of all groups that have not made this joint call, by group.
 std::vector<Absent> absent_from(const Groups& groups, protocol::JointKind kind);
 
 }  // namespace pccl::master

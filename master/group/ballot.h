@@ -54,12 +54,12 @@ class Ballot {
     kRepeated,
     kRefused,  // a broken group counts only update_topology: refuse() makes the answer
   };
-  // kProtocol if the number is not the next number of the voter.
+  // Fails with kProtocol if the number is not the next number of the voter.
   Result<Cast> cast(PeerId voter, const protocol::Vote& vote);
-  // The answer to a refused vote. REQUIRES: cast() has returned kRefused for it.
+  // Returns the answer to a refused vote. REQUIRES: cast() has returned kRefused for it.
   protocol::Answer refuse(PeerId voter, const protocol::Vote& vote, const Status& why);
 
-  // Kind of the open ballot; nothing if there is none.
+  // Returns the kind of the open ballot; nothing if no ballot is open.
   std::optional<protocol::JointKind> kind() const;
   bool is_complete() const;
   bool is_complete(protocol::JointKind of) const { return kind() == of && is_complete(); }

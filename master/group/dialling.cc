@@ -42,7 +42,7 @@ Links::News Dialling::on(PeerId from, const protocol::LinkReport& report) {
   return news;
 }
 
-// Only the log has the whole text. The other peer receives only the kind of fault.
+// The log has the whole text. The other peer receives only the kind of fault.
 void Dialling::log_unreachable(PeerId from, const protocol::LinkReport& report) {
   context_.log(LogLevel::kInfo, membership_.describe(from) + " cannot reach " +
                                     membership_.describe(report.peer) + ": " + report.text);

@@ -10,8 +10,8 @@
 //    votes.
 // 3. An open vote belongs to the present epoch.
 // 4. While the group drains, all members have an open vote for update_topology. While members fetch
-//    a shared state, or wait for its record, all have one for sync_shared_state.
-// 5. Messages are held only while the members are recovered or the group is deciding, and only for
+// 4. While the group drains, all members have an open vote for update_topology. While members fetch
+//    a shared state, or wait for its record, all members have an open vote for sync_shared_state.
 //    connected members.
 // 6. At the end of a step all due work is done: no complete ballot waits for this group alone, no
 //    draining group has no open operation, no ending epoch has all reports, and no group with all
@@ -69,11 +69,11 @@ class Group {
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
   // The peer's connection has closed. `warned`: the log has a warning about that.
   void away(PeerId peer, bool warned);
-  // Whether back() would accept this message; changes nothing. kProtocol if the message is
-  // impossible.
+  // Checks whether back() would accept this message, and changes nothing. Returns kProtocol if the
+  // message is impossible.
   Status check(const protocol::Resume& resume) const;
   // The peer has resumed, and the new connection is already assigned to it. Sends it the messages
-  // that it missed. kProtocol if the message is impossible.
+  // that it missed. Returns kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
   void leave(PeerId peer);  // by the peer's own decision
   // Sends each peer the last message of an ending master, which closes its connection. dismiss()
@@ -92,7 +92,7 @@ class Group {
   // continues.
   bool deciding() const { return epochs_.phase() == Epochs::Phase::kStarting; }
   // Holds a member's message while other members are recovered or while this group is deciding.
-  // Held messages are processed later in their order. kProtocol if the member has sent more
+  // Held messages are processed later in their order. Returns kProtocol if the member sent more
   // messages than a member can have to send meanwhile.
   Status hold(PeerId peer, const protocol::Message& message);
   std::vector<HeldMessages::Held> take_held();  // the messages that are due for processing
@@ -132,7 +132,7 @@ class Group {
   // A member gives up the open joint call of this kind. REQUIRES: it is no call of all groups.
   void give_up_call(protocol::JointKind kind);
   std::optional<Instant> deadline() const;
-  // Nothing could be received for a while: all members get their full time again.
+  // This process could not receive for a while: all members get their full time again.
   void excuse_members() { overdue_.excuse_all(); }
 
   // ---- What members wait for ----

@@ -242,7 +242,7 @@ void Optimization::interrupt() {
 
 void Optimization::lose(PeerId peer) { tournament_.forget(peer); }
 
-// The pairs whose rate is unknown in one direction or both.
+// Returns the pairs whose rate is unknown in one direction or both.
 std::vector<Pair> Optimization::missing_pairs() const {
   const Links& links = membership_.links;
   std::vector<Pair> missing;

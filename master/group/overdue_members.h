@@ -32,7 +32,7 @@ class OverdueMembers {
   // The member has succeeded in something, or receives data: for its next call it gets the full
   // time again.
   void took_part(PeerId member) { probation_.restart(member); }
-  // Nothing could be received for a while: all members get their full time again.
+  // This process could not receive for a while: all members get their full time again.
   void excuse_all();
   void lose(PeerId member) { new_to_sync_.erase(member); }
 
@@ -42,7 +42,8 @@ class OverdueMembers {
   // was not.
   void add_new_to_sync(PeerId member);
   bool was_new_to_sync(PeerId member) const { return new_to_sync_.contains(member); }
-  // A sync_shared_state has succeeded. Nothing else ends a member's newness to the state.
+  // A sync_shared_state has succeeded: no member is a newcomer to the state any more. Only a
+  // success ends that.
   void synced() { new_to_sync_.clear(); }
 
   std::optional<Instant> deadline() const;  // the time when to look next

@@ -45,9 +45,9 @@ class Probation {
 
   // Whether a look is due. If not, deadline() is the time of the next one.
   bool due(Instant now);
-  // `all`: all members on probation. Returns the overdue ones. REQUIRES: due().
+  // Looks at `all` members on probation. Returns the overdue ones. REQUIRES: due().
   std::vector<Misfit> look(const std::vector<Seen>& all, Duration timeout, Instant now);
-  // Nothing could be received for a while: all members get their full time again.
+  // This process could not receive for a while: all members get their full time again.
   void restart() { *this = Probation(std::move(setting_)); }
   void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
   std::optional<Instant> deadline() const;           // nothing while no member is on probation

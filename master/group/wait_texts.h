@@ -22,7 +22,7 @@ class WaitTexts {
   // Returns why a registered peer is not admitted yet; empty without a delay. `last_obstacle`: the
   // obstacle of a peer that gave up before the group began; empty: none.
   std::string why_waiting(PeerId peer, Delay delay, const std::string& last_obstacle) const;
-  // Why others cannot join this member; empty if there is no reason.
+  // Returns why no newcomer can join this member; empty if there is no reason.
   std::string why_hindered(PeerId member) const;
 
  private:

@@ -40,7 +40,7 @@ struct ControlRequest {
   bool operator==(const ControlRequest&) const = default;
 };
 
-// kInvalidArgument with a sentence for the sender of the line.
+// Fails with kInvalidArgument and a sentence for the sender of the line.
 Result<ControlRequest> parse_request(std::string_view line);
 
 nlohmann::json run_answer(const std::string& name, const Registry::Listed& run);

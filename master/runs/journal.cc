@@ -158,7 +158,7 @@ Entry read_entry(protocol::Reader& read) {
   return recorded;
 }
 
-// Why the content of an entry is refused; empty if it is not.
+// Returns why the content of an entry is refused; empty if it is not refused.
 std::string refusal_of(const Entry& entry) {
   const auto* const recorded = std::get_if<RunRecorded>(&entry);
   const auto* const membership =

@@ -83,7 +83,8 @@ struct Replayed {
   size_t bytes = 0;  // up to the end of the last intact frame; the rest is torn, and to be cut off
 };
 // `file`: its whole content. An empty file, or one with a cut-off header, is a journal without
-// entries. kSystem: not a journal, damaged, or of a version that is not read here.
+// entries. Fails with kSystem if the file is not a journal, is damaged, or has a version that is
+// not read here.
 Result<Replayed> replay(std::span<const std::byte> file);
 
 }  // namespace journal

@@ -79,7 +79,8 @@ std::optional<uint64_t> count_of(const json& head) {
   return head[kCountField].get<uint64_t>();
 }
 
-// Adds the token of a line. Returns the reason why there is none; empty if there is one.
+// Adds the token of a line to the keyring. Returns the reason if the line has no valid token;
+// otherwise an empty text.
 std::string add(std::string_view line, Keyring& keyring) {
   json entry = parse_line(line);
   if (!entry.is_object()) return "it is no JSON object";

@@ -38,8 +38,8 @@ struct Token {
 using TokenId = std::string;
 using Keyring = std::map<TokenId, Token>;
 
-// kInvalidArgument with a phrase that follows the name of the file, for example "is damaged in line
-// 3: ...", and ends with advice.
+// Fails with kInvalidArgument and a phrase that follows the name of the file, for example "is
+// damaged in line 3: ...", and ends with advice.
 Result<Keyring> parse_keyring(std::string_view text);
 
 }  // namespace pccl::master

@@ -116,8 +116,8 @@ class Registry {
   void check() const;
 
  private:
-  // Decides which run goes first when room is needed. For a line it has the end of the run, for a
-  // living run the beginning.
+  // The age of a run decides which run goes first when room is needed. For a line it is the end of
+  // the run, for a living run its beginning.
   struct Age {
     UnixSeconds when = 0;
     uint64_t order = 0;

@@ -36,8 +36,8 @@ class ControlSocket {
   // The socket path of the master with this journal.
   static std::string path_of(const std::string& journal) { return journal + ".sock"; }
 
-  // Replaces the socket that a dead master has left at `path`. kSystem if another kind of file is
-  // there, or if the system refuses.
+  // Replaces the socket that a dead master has left at `path`. Fails with kSystem if another kind
+  // of file is there, or if the system refuses.
   static Result<std::unique_ptr<ControlSocket>> open(net::Loop& loop, const std::string& path,
                                                      Handler handler);
   ~ControlSocket();

@@ -21,8 +21,9 @@ class JournalFile {
  public:
   // Creates `path` and its folder if they do not exist. Records the start, with an incarnation
   // above all earlier ones and at least `incarnation_min`. `fresh`: an existing journal is renamed
-  // and not read. kSystem, with advice: in use, damaged, not writable, or not a file. It never
-  // waits for a FIFO, and never follows a link that somebody put in place of one of its files.
+  // and not read. Fails with kSystem and advice if the journal is in use, damaged, not writable, or
+  // not a file. It never waits for a FIFO, and never follows a link that somebody put in place of
+  // one of its files.
   static Result<std::unique_ptr<JournalFile>> open(const std::string& path, bool fresh,
                                                    uint32_t incarnation_min,
                                                    std::function<void(const Status&)> on_failure);

@@ -18,8 +18,8 @@
 
 namespace pccl::master {
 
-// kSystem with the path and advice: it does not exist, is no file, belongs to another user, is open
-// to others, is too large, or is damaged. Any thread.
+// Fails with kSystem, the path and advice if the file does not exist, is no file, belongs to
+// another user, is open to others, is too large, or is damaged. Any thread.
 Result<Keyring> read_keyring(const std::string& path);
 
 class KeyringFile {
@@ -29,7 +29,7 @@ class KeyringFile {
   // and returns their number.
   using OnRevoked = std::function<size_t(const std::vector<TokenId>& tokens)>;
 
-  // Reads the file at once. kSystem as read_keyring().
+  // Reads the file at once. Fails like read_keyring().
   static Result<std::unique_ptr<KeyringFile>> open(net::Loop& loop, const std::string& path,
                                                    OnRevoked on_revoked);
   ~KeyringFile();  // waits for a read that is under way; no answer is called any more

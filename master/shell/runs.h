@@ -51,7 +51,7 @@ class Runs {
   void set_shares(std::vector<uint16_t> shares) { shares_ = std::move(shares); }
   // Rank 0 hosts the runs that begin from now on: they are of fixed worlds.
   void set_fixed_worlds() { fixed_worlds_ = true; }
-  // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
+  // Any thread, once, before all other calls. Fails like Shell::open().
   Status open(const Remembering& remembering);
   // The summary of the journal at open() (summary.h). It does not change later.
   const std::vector<std::string>& remembered() const { return remembered_; }

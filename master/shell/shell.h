@@ -55,9 +55,9 @@ struct Tokens {
 
 class Shell {
  public:
-  // Listens on `at`. kSystem if the address, the journal or the keyring is not available,
-  // kInvalidArgument if it is not clear what to resume. `versions`: protocol versions that the
-  // master speaks. `shares`: as in master::Options, for experiments.
+  // Listens on `at`. Fails with kSystem if the address, the journal or the keyring is not
+  // available, and with kInvalidArgument if it is not clear which state to resume. `versions`:
+  // protocol versions that the master speaks. `shares`: as in master::Options, for experiments.
   static Result<std::unique_ptr<Shell>> open(
       const net::Endpoint& at, const Remembering& remembering = {}, const Budgets& budgets = {},
       const protocol::VersionRange& versions = protocol::kSpoken, Tokens tokens = {},
