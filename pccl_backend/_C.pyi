@@ -30,7 +30,7 @@ class PcclGroup(ProcessGroup):
         """Serve tensors on these devices. Call it before the first collective."""
 
     def count_split(self) -> int:
-        """Return how often it was called before."""
+        """Return the number of earlier calls of this method."""
 
     def update_topology(self) -> dict[str, Any]: ...
     def are_peers_pending(self) -> bool: ...
@@ -50,8 +50,8 @@ class PcclGroup(ProcessGroup):
 class BoundState:
     """The tensors of a SharedState, by name, for all its calls.
 
-    With `added_bytes_max` the calls also take tensors that are not among these, up to this size
-    together. They must not have one of the `other_names`.
+    With `added_bytes_max`, the calls also take other tensors, of at most this number of bytes
+    together. Their names must not be among the `other_names`.
     """
 
     @overload
@@ -88,9 +88,10 @@ class HostedRun:
     Args:
         host: where the master listens; "" is every address.
         token: the text of the token that all peers have; "": they join in plain text.
-        drawn: the token was made for this run. Then a token of an earlier run serves as well.
+        drawn: the token was drawn for this run. If an earlier run of this process has a drawn
+            token, that token is used instead.
         name: the name of the run. The master adds a number if it had a run of this name before.
-        patience: seconds. At its exit, the process waits no longer for peers that make no call.
+        patience: seconds that this process, at its exit, waits for peers that make no call.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ def check_descriptors(size: int, *, hosts: bool) -> None:
 
     Args:
         size: the number of peers.
-        hosts: the group is at the master of this process.
+        hosts: whether the master of the group is in this process.
 
     Raises:
         OSError: it cannot; the message has the limit.
@@ -179,7 +180,7 @@ def join(options: JoinOptions, *, store: Store, hosted: HostedRun | None) -> Pcc
     Args:
         options: how to join.
         store: the store that torch gets as the store of the group.
-        hosted: the run, if it is at a master of this process. It ends with its last peer, or with
+        hosted: the run, if its master is in this process. The run ends with its last peer, or with
             this process.
 
     Raises:
@@ -211,7 +212,10 @@ def check_storage(what: str, tensor: Tensor) -> None:
     """Raise ValueError, naming the tensor `what`, if its storage does not hold all its elements."""
 
 def share_memory(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors share a byte. Gaps of one may hold the other."""
+    """Return whether two tensors share a byte.
+
+    An element of one tensor may lie in a gap between elements of the other: then they share none.
+    """
 
 def shares_with_itself(tensor: Tensor) -> bool:
     """Return whether two elements of the tensor share memory."""
@@ -221,9 +225,10 @@ def set_call_options(
 ) -> tuple[str, bool, tuple[int, int, int, int]]:
     """Set this thread's options where they are not None, and return those from before.
 
-    `tag`: of its collectives; "" is the default tag. `keep`: whether its all-reduces keep the parts
-    that a loss finds finished. `quantize`: bits, block, bits of the result, and 1 for stochastic
-    rounding, of those all-reduces that can be quantized; zeros: none.
+    `tag`: the tag of the thread's collectives; "" is the default tag. `keep`: if a loss interrupts
+    an all-reduce of the thread, its finished parts keep their result. `quantize`: the format of the
+    thread's all-reduces that can be quantized: bits, block, bits of the result, and 1 for
+    stochastic rounding; zeros: they are not quantized.
     """
 
 def quantize_dequantize(
@@ -231,7 +236,7 @@ def quantize_dequantize(
 ) -> Tensor:
     """Return the values that all members decode if this contiguous CPU tensor is contributed.
 
-    `seed`: below 2**64; of stochastic rounding.
+    `seed`: the seed of stochastic rounding, below 2**64.
     """
 
 def ended_before_call(work: Work) -> bool: ...
