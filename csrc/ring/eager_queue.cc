@@ -81,6 +81,8 @@ std::optional<uint64_t> EagerQueue::take(Operation& operation, uint32_t index, E
   const protocol::FrameHeader header = messages_.find(unexpected.op)->chunks.at(index).header;
   std::string why = operation.judge(header, id);
   messages_.take(unexpected.op, index);
+  // The operation is posted here: no further chunk of it will be kept.
+  if (messages_.find(unexpected.op)->chunks.empty()) messages_.drop(unexpected.op);
   if (!why.empty() || operation.voided) {
     effects.push_back(DropUnexpected{link_.peer, unexpected});
     if (!why.empty()) link_.fail(std::move(why), effects);

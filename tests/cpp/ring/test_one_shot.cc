@@ -229,6 +229,14 @@ TEST_F(OneShotCore, AContributionWithoutRoomWaitsForASignOfThePost) {
   EXPECT_EQ(comes(contribution(first)), "land from 1; " + leaves + " r0b0s0 to 1");
 }
 
+TEST_F(OneShotCore, AnEarlyContributionCostsNoFrameAtTheEnd) {
+  begin();
+  comes(contribution(0));
+  arrived();
+  EXPECT_EQ(step(OpPosted{one_shot(0)}), "copy 0 to 3; copy 0 to 1; take 0.0 of 1");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "restore 100; release 100; drained 0");
+}
+
 TEST_F(OneShotCore, AContributionThatIsHereNeedsNoRoomForTheOther) {
   begin();
   const uint32_t first = use_up_the_budget();
