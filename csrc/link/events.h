@@ -145,7 +145,7 @@ struct SmallerHelped {
 struct NarrowPathGone {  // after SmallerHelped: this peer, at the end of that path, is forgotten
   PeerId peer;
 };
-// Sends a hello. As the answer to a Proven it leaves before Accepted, so that the dialler gains a
+// Sends a hello. As the answer to a Proven it leaves before Accepted, which saves the dialler a
 // round trip.
 struct SendHello {
   ConnectionId lane;

@@ -394,9 +394,9 @@ struct Vote {
   JointKind kind = JointKind::kUpdateTopology;
   Offer offer;  // kSyncSharedState only
   Epoch epoch;
-  // kSyncSharedState only: true while the application continues as soon as all members have voted.
-  // When the application waits for the end of the call, the peer casts the same vote again with
-  // false.
+  // kSyncSharedState only: true if the application waits for the votes of all members, and not for
+  // the transfers that follow. If it waits for their end later, the peer casts the same vote again
+  // with false.
   bool background = false;
   // kOptimizeTopology only: the limits of the probes. `budget_ms`: at most kProbeBudgetMax.
   // `max_bytes`: the bytes at each member, sent and received together; 0: no limit; else at least

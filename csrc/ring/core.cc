@@ -19,8 +19,9 @@
 namespace pccl::ring {
 namespace {
 
-// Builds without NDEBUG check the invariants. They do so after every step if the number of
-// operations, and of messages for operations that are not posted yet, is at most this number.
+// Builds without NDEBUG check the invariants. They do so after every step while there are at most
+// this number of operations and early messages together, and after fewer steps while there are
+// more.
 [[maybe_unused]] constexpr size_t kObjectsCheckedAlways = 64;
 
 std::string text(OpKey op) {

@@ -116,9 +116,9 @@ const Answer* Ballot::settled_without(uint32_t number) const {
   return past ? &settled->second : nullptr;
 }
 
-// Returns the answer that another voter got to the same call before the group was broken, while the
-// numbers of all voters still matched. Null for an update_topology: it waits for all voters in any
-// case.
+// Another voter may have got an answer to this call before the group was broken. Until then, the
+// same call had the same number at all voters, so the number finds it. Returns that answer; null if
+// there is none, and for an update_topology, which waits for all voters in any case.
 const Answer* Ballot::brought_back(const Vote& vote) const {
   const auto settled = settled_.find(vote.number);
   const bool same = settled != settled_.end() && settled->second.kind == vote.kind;
