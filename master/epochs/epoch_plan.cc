@@ -1,23 +1,15 @@
 #include "master/epochs/epoch_plan.h"
 
-#include <algorithm>
-
 #include "csrc/base/assert.h"
 #include "csrc/base/text.h"
 #include "master/context.h"
+#include "master/epochs/one_shot_limit.h"
 #include "master/epochs/present_epoch.h"
 #include "master/epochs/verdict.h"
 #include "master/members/membership.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
-namespace {
-
-// Maximum memory, in bytes, that a one-shot operation needs at each member. It holds the tensors of
-// all members, so the limit for one tensor is smaller in a larger group.
-constexpr size_t kOneShotScratchBytes = 512u << 10;
-
-}  // namespace
 
 bool PlanBasis::continues() const {
   if (context.ends) return false;
@@ -32,11 +24,7 @@ protocol::EpochStart PlanBasis::start(protocol::EpochStart numbers,
   protocol::EpochStart start = std::move(numbers);
   PCCL_ASSERT(start.epoch > present.number() && start.generation <= start.epoch);
   start.min_peers = quorum.min_peers;
-  if (members.size() <= protocol::kOneShotMembersMax) {
-    const size_t share = kOneShotScratchBytes / std::max<size_t>(members.size(), 1);
-    start.one_shot_bytes =
-        static_cast<uint32_t>(std::min<size_t>(context.options.one_shot_bytes, share));
-  }
+  start.one_shot_bytes = one_shot_limit(members.size(), context.options.one_shot_bytes);
   for (const PeerId peer : members) {
     start.members.push_back(membership.member(peer));
     if (!membership.is_member(peer)) start.joined.push_back(peer);

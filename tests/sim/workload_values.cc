@@ -11,6 +11,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/reducible.h"
+#include "master/epochs/one_shot_limit.h"
 #include "tests/cpp/quantized_sum.h"
 #include "tests/cpp/ring_blocks.h"
 #include "tests/sim/workload.h"
@@ -132,12 +133,11 @@ void Workload::quantize(Call& call, Random& random) const {
   call.count = kCountQuantized[fast ? random.below(std::size(kCountQuantized)) : 0];
 }
 
-// Small tensors are not, and the larger the group, the smaller they are (master/epochs/epochs.cc).
+// Small tensors are not.
 bool Workload::is_quantized(const Call& call, size_t members) const {
-  constexpr size_t kScratchBytes = 512u << 10;
   if (!call.format.quantizes() || members < 2) return false;
   const uint64_t bytes = call.count * element_bytes(call.dtype);
-  return bytes > std::min<size_t>(node_.world().options().one_shot_bytes, kScratchBytes / members);
+  return bytes > master::one_shot_limit(members, node_.world().options().one_shot_bytes);
 }
 
 void Workload::append_quantized(std::vector<std::byte>& out, const Posted& posted, uint64_t start,
