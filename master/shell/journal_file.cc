@@ -13,17 +13,13 @@
 #include "csrc/base/assert.h"
 #include "csrc/base/log.h"
 #include "csrc/net/loop.h"
+#include "master/runs/journal_compaction.h"
 #include "master/shell/files.h"
 
 namespace pccl::master {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-// The file is replaced when it is larger than kBytesMin, and larger than kGrowthMax times its size
-// after the last replacement.
-constexpr size_t kGrowthMax = 4;
-constexpr size_t kBytesMin = 1u << 20;
 
 constexpr FileKind kFile = {S_IFREG, "a file",
                             "name the file itself with --journal, or do without (--no-journal)",
@@ -106,8 +102,8 @@ struct JournalFile::Impl {
 
   File file;
   Memory memory;
-  size_t bytes = 0;       // of the file
-  size_t bytes_kept = 0;  // size after the last replacement
+  size_t bytes = 0;            // of the file
+  size_t bytes_compacted = 0;  // size after the last replacement
   bool failed = false;
   struct Asked {
     Entry entry;
@@ -197,7 +193,7 @@ Status JournalFile::Impl::replace() {
   if (!folder.open() || ::fsync(folder.get()) != 0)
     return system_error("cannot make the folder of the journal " + path + " durable");
   file = std::move(next);
-  bytes = bytes_kept = written;
+  bytes = bytes_compacted = written;
   return {};
 }
 
@@ -225,7 +221,7 @@ void JournalFile::Impl::flush() {
 
 Status JournalFile::Impl::write_frame(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) memory.apply(entry);
-  if (bytes > kBytesMin && bytes > kGrowthMax * bytes_kept) return replace();
+  if (journal::needs_compaction(bytes, bytes_compacted)) return replace();
   Bytes frame;
   journal::append(entries, frame);
   bytes += frame.size();

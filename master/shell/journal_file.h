@@ -2,7 +2,7 @@
 // second master out. Runs owns it. It writes on a thread of its own, so that only the caller
 // of a write waits for the disk. Entries that are requested during a write go into the next frame
 // together. The file is replaced by a short one with the same content at every start, and when it
-// has grown too much.
+// has grown too much (journal_compaction.h).
 // Failure: an entry that could not be written is never reported as durable. The first failure is
 // reported to `on_failure`, and nothing is written after it. The master must end; its peers wait
 // for the next one.
