@@ -5,6 +5,7 @@
 #include "master/context.h"
 #include "master/epochs/one_shot_limit.h"
 #include "master/epochs/present_epoch.h"
+#include "master/epochs/ring_order.h"
 #include "master/epochs/verdict.h"
 #include "master/members/membership.h"
 #include "master/text_format.h"
@@ -31,8 +32,9 @@ protocol::EpochStart PlanBasis::start(protocol::EpochStart numbers,
   }
   start.left = ids(losses.members());
   PCCL_ASSERT(members.size() == membership.members().size() + start.joined.size());
-  set_routes(start, membership.links, {context.settings.pattern, context.options.shares},
-             {present.number() ? &present.start() : nullptr, planned});
+  const RoutesBefore before{present.number() ? &present.start() : nullptr, planned};
+  start.ring = ring_order(membership.links, members, before);
+  set_routes(start, membership.links, {context.settings.pattern, context.options.shares}, before);
   return start;
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/shares.h"
 #include "master/runs/records.h"
@@ -50,6 +50,10 @@ std::vector<topology::Network::Trunk> trunks_of(const topology::Network& network
 }
 
 }  // namespace
+
+uint32_t rank_in(const std::vector<PeerId>& members, PeerId peer) {
+  return static_cast<uint32_t>(std::find(members.begin(), members.end(), peer) - members.begin());
+}
 
 bool is_mesh(const Links& links, const std::vector<PeerId>& members) {
   bool all = true;
@@ -168,11 +172,7 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
 
 namespace {
 
-uint32_t rank_in(const std::vector<PeerId>& members, PeerId peer) {
-  return static_cast<uint32_t>(std::find(members.begin(), members.end(), peer) - members.begin());
-}
-
-// Whether each member has a path out of it, and a path into it, with a known rate.
+// Whether some path out of each member, and one into it, is known.
 bool all_ends_are_known(const Links& links, const std::vector<PeerId>& members) {
   return std::all_of(members.begin(), members.end(), [&](PeerId one) {
     bool out = false, in = false;
@@ -212,41 +212,6 @@ topology::PlanQuestion question_of(topology::Network network, const Links& links
 
 namespace {
 
-// Inserts `newcomer` into the ring where the sum of the hops grows least.
-void insert(topology::Tour& ring, const topology::Network& network, uint32_t newcomer) {
-  const auto hop = [&](uint32_t from, uint32_t to) {
-    return from == to ? 0 : network.paths.hop.at(from, to);
-  };
-  size_t best = ring.size();
-  double least = 0;
-  for (size_t place = ring.size(); place > 0; --place) {
-    const uint32_t before = ring[place - 1], after = ring[place % ring.size()];
-    const double longer = hop(before, newcomer) + hop(newcomer, after) - hop(before, after);
-    if (place == ring.size() || longer < least) best = place, least = longer;
-  }
-  ring.insert(ring.begin() + static_cast<ptrdiff_t>(best), newcomer);
-}
-
-topology::Tour ring_after(const protocol::EpochStart* before, const Links& links,
-                          const std::vector<PeerId>& members) {
-  topology::Tour ring(members.size());
-  std::iota(ring.begin(), ring.end(), 0u);
-  if (before == nullptr || std::is_sorted(before->ring.begin(), before->ring.end())) return ring;
-  ring.clear();
-  for (const uint32_t rank : before->ring) {
-    if (rank >= before->members.size()) continue;  // from the journal of another version
-    const uint32_t now = rank_in(members, before->members[rank].peer);
-    if (now < members.size()) ring.push_back(now);
-  }
-  if (ring.size() == members.size()) return ring;
-  const topology::Network network = guessed_network(links, members);
-  for (uint32_t rank = 0; rank < members.size(); ++rank) {
-    const bool is_there = std::find(ring.begin(), ring.end(), rank) != ring.end();
-    if (!is_there) ring.empty() ? ring.push_back(rank) : insert(ring, network, rank);
-  }
-  return ring;
-}
-
 // The shares for large all-reduces, and the sizes that use them; nothing if all use the ring.
 std::optional<topology::Plan> direct_plan(const protocol::EpochStart& start, const Links& links,
                                           const std::vector<PeerId>& members,
@@ -278,15 +243,15 @@ void set_routes(protocol::EpochStart& start, const Links& links, const PatternWi
                 const RoutesBefore& before) {
   using protocol::PatternChoice;
   const std::vector<PeerId> members = ids(start.members);
-  const bool planned = before.plan != nullptr && before.plan->members == members;
-  start.ring = planned ? before.plan->plan.ring : ring_after(before.start, links, members);
+  PCCL_ASSERT(start.ring.empty() == members.empty());
   std::vector<PeerId> in_ring;
   for (const uint32_t rank : start.ring) in_ring.push_back(members[rank]);
   start.rtt = longest_rtt_in_ring(links, in_ring);
   const bool few =
       members.size() < 2 || (members.size() == 2 && wish.pattern == PatternChoice::kAny);
   if (wish.pattern == PatternChoice::kRing || few || !is_mesh(links, members)) return;
-  const auto plan = planned ? before.plan->plan : direct_plan(start, links, members, wish, before);
+  const topology::Plan* const adopted = before.plan_for(members);
+  const auto plan = adopted ? *adopted : direct_plan(start, links, members, wish, before);
   if (!plan || plan->shares.empty()) return;
   start.shares = plan->shares;
   start.direct = plan->direct;

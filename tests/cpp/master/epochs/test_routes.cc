@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "csrc/protocol/shares.h"
+#include "master/epochs/ring_order.h"
+#include "master/runs/records.h"
 
 namespace pccl::master {
 namespace {
@@ -75,6 +77,10 @@ class ChoiceTest : public testing::Test {
       }
     }
   }
+  void route(const PatternWish& wish = {}, const RoutesBefore& before = {}) {
+    start_.ring = ring_order(links_, ids(start_.members), before);
+    set_routes(start_, links_, wish, before);
+  }
   bool is_direct(uint64_t bytes) const {
     return !start_.shares.empty() && start_.direct.contain(bytes);
   }
@@ -86,7 +92,7 @@ constexpr uint64_t kMB = 1'000'000;
 
 TEST_F(ChoiceTest, EqualPathsDifferInTheHopsAlone) {
   connect(4, 40'000, [](uint64_t, uint64_t) { return 10; });
-  set_routes(start_, links_, {});
+  route();
   EXPECT_EQ(start_.shares, protocol::equal_shares(4));
   EXPECT_TRUE(is_direct(100'000));
   EXPECT_FALSE(is_direct(1000 * kMB)) << "the hops are a small part of it";
@@ -96,7 +102,7 @@ TEST_F(ChoiceTest, EqualPathsDifferInTheHopsAlone) {
 // A path that no ring uses is slow: only small all-reduces gain by fewer hops.
 TEST_F(ChoiceTest, ASlowPathBesideTheRingIsForSmallAllReduces) {
   connect(6, 40'000, [](uint64_t from, uint64_t to) { return from % 6 + 1 == to ? 10.0 : 2.5; });
-  set_routes(start_, links_, {});
+  route();
   EXPECT_TRUE(is_direct(100'000));
   EXPECT_FALSE(is_direct(10 * kMB));
 }
@@ -108,7 +114,7 @@ TEST_F(ChoiceTest, PairsThatShareAnOceanKeepTheRing) {
   connect(8, 80'000, [&](uint64_t from, uint64_t to) {
     return crosses(from, to) && !in_ring(from, to) ? 25.0 / 16 : 25.0;
   });
-  set_routes(start_, links_, {});
+  route();
   EXPECT_FALSE(is_direct(64 * kMB));
 }
 
@@ -125,7 +131,7 @@ TEST_F(ChoiceTest, AnUnknownPathKeepsTheRing) {
     links_.report(one, {kFour, protocol::LinkState::kUp, "", 1, 40'000});
   EXPECT_FALSE(network_of(links_, {kOne, kTwo, kThree, kFour}).has_value()) << "no rates";
   start_.members.push_back({kFour, "10.0.0.4"});
-  set_routes(start_, links_, {});
+  route();
   EXPECT_TRUE(start_.shares.empty());
 }
 
@@ -140,11 +146,10 @@ TEST_F(ChoiceTest, AMemberSendsInAllWhatItsFastestLinkCarries) {
 
 TEST_F(ChoiceTest, AWishIsObeyed) {
   connect(3, 40'000, [](uint64_t, uint64_t) { return 10; });
-  set_routes(start_, links_, {protocol::PatternChoice::kRing});
+  route({protocol::PatternChoice::kRing});
   EXPECT_TRUE(start_.shares.empty());
-  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 1, 2}));
   links_.add(kOne, kFour);
-  set_routes(start_, links_, {protocol::PatternChoice::kDirect, {0, 128, 128}});
+  route({protocol::PatternChoice::kDirect, {0, 128, 128}});
   EXPECT_EQ(start_.shares, (std::vector<uint16_t>{0, 128, 128}));
   EXPECT_EQ(start_.direct, protocol::DirectSizes{}) << "all sizes";
 }
@@ -152,7 +157,7 @@ TEST_F(ChoiceTest, AWishIsObeyed) {
 // They exchange whole tensors, which takes less time than either.
 TEST_F(ChoiceTest, TwoMembersHaveNoChoice) {
   connect(2, 40'000, [](uint64_t, uint64_t) { return 10; });
-  set_routes(start_, links_, {});
+  route();
   EXPECT_TRUE(start_.shares.empty());
 }
 
@@ -179,38 +184,8 @@ TEST_F(ChoiceTest, AnUnknownPathIsGuessedFromItsEnds) {
 TEST_F(ChoiceTest, APlanForTheseMembersIsObeyed) {
   connect(4, 40'000, [](uint64_t, uint64_t) { return 10; });
   const RoutePlan plan{{kOne, kTwo, kThree, kFour}, {{0, 2, 3, 1}, {0, 100, 100, 56}, {7, 9}}};
-  protocol::EpochStart planned = start_;
-  set_routes(planned, links_, {}, {nullptr, &plan});
-  EXPECT_EQ(plan_of(planned), plan.plan);
-  const RoutePlan of_others{{kOne, kTwo, kThree}, {{0, 2, 1}, {}, {}}};
-  set_routes(start_, links_, {}, {nullptr, &of_others});
-  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 1, 2, 3}));
-}
-
-TEST_F(ChoiceTest, TheRingGoesOnWithoutTheLost) {
-  connect(4, 40'000, [](uint64_t, uint64_t) { return 10; });
-  protocol::EpochStart before = start_;
-  before.ring = {0, 2, 3, 1};
-  start_.members.erase(start_.members.begin() + 2);  // the rank of the fourth falls to 2
-  set_routes(start_, links_, {}, {&before, nullptr});
-  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 2, 1}));
-}
-
-// The fourth peer is near the first and the third.
-TEST_F(ChoiceTest, ANewcomerComesWhereItCostsLeast) {
-  connect(3, 40'000, [](uint64_t, uint64_t) { return 10; });
-  protocol::EpochStart before = start_;
-  before.ring = {0, 2, 1};
-  for (const PeerId one : {kOne, kTwo, kThree}) {
-    links_.add(one, kFour);
-    links_.report(one, {kFour, protocol::LinkState::kUp, "", 1, one == kTwo ? 90'000u : 2000u});
-  }
-  start_.members.push_back({kFour, "10.0.0.4"});
-  set_routes(start_, links_, {}, {&before, nullptr});
-  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 3, 2, 1}));
-  before.ring = {0, 1, 2};
-  set_routes(start_, links_, {}, {&before, nullptr});
-  EXPECT_EQ(start_.ring, (std::vector<uint32_t>{0, 1, 2, 3})) << "nobody has planned this ring";
+  route({}, {nullptr, &plan});
+  EXPECT_EQ(plan_of(start_), plan.plan);
 }
 
 // Not even if other shares, or the ring, seem faster now. A plan that was adopted changes them.
@@ -220,21 +195,21 @@ TEST_F(ChoiceTest, TheSameMembersKeepTheirShares) {
   before.ring = {0, 2, 1};
   before.shares = {0, 128, 128};
   before.direct = {100, 1000};
-  set_routes(start_, links_, {}, {&before, nullptr});
+  route({}, {&before, nullptr});
   EXPECT_EQ(plan_of(start_), plan_of(before));
   links_.report(kTwo, {kThree, protocol::LinkState::kUp, "", 2, 0});
   start_.shares.clear();
-  set_routes(start_, links_, {}, {&before, nullptr});
+  route({}, {&before, nullptr});
   EXPECT_EQ(plan_of(start_), plan_of(before)) << "no RTT any more";
   const RoutePlan ring{{kOne, kTwo, kThree}, {{0, 1, 2}, {}, {}}};
   start_.shares.clear();
   start_.direct = {};
-  set_routes(start_, links_, {}, {&before, &ring});
+  route({}, {&before, &ring});
   EXPECT_EQ(plan_of(start_), ring.plan);
   start_.members.pop_back();
   start_.members.push_back({kFour, "10.0.0.4"});
   start_.shares.clear();
-  set_routes(start_, links_, {}, {&before, nullptr});
+  route({}, {&before, nullptr});
   EXPECT_TRUE(start_.shares.empty()) << "other members";
 }
 
