@@ -12,12 +12,6 @@ using protocol::LinkState;
 
 namespace {
 
-// An unreachable peer is tried again after this pause, or after one tick if a tick is shorter.
-constexpr Duration kRetryMax = std::chrono::seconds(1);
-// The time in which a private address is tried alone. One that really is close by answers within
-// it.
-constexpr Duration kAttemptDelay = std::chrono::milliseconds(250);
-
 constexpr const char* kGivenUp =
     "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
     "them?";
@@ -74,26 +68,23 @@ void LinkCore::on(const Dial& event) {
     if (up->second.serial > event.dead_serial) return report_up(peer, up->second);
     drop(peer);
   }
-  Dialling& dial = dialling_[peer];
+  Dialling& dial = dialling_.try_emplace(peer, identity_.peer_timeout).first->second;
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
   if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
-  // An attempt continues unless this Dial makes it void. The link may be up already at the other
-  // end of the attempt, and a new attempt would end it there.
-  const bool elsewhere = dial.at != event.at;
+  // An attempt continues unless this Dial makes it void. A new attempt would take down the other
+  // end of the old one.
+  const bool elsewhere = dial.redial.addresses() != event.at;
   bool closed = false;
-  for (const ConnectionId id : std::exchange(dial.attempts, {})) {
-    if (!elsewhere && is_in_progress(id, event.dead_serial)) {
-      dial.attempts.push_back(id);
-    } else {
-      close(id);
-      closed = true;
-    }
+  for (const auto& [id, address] : std::vector(dial.redial.attempts())) {
+    if (!elsewhere && is_in_progress(id, event.dead_serial)) continue;
+    dial.redial.drop(id);
+    close(id);
+    closed = true;
   }
-  dial.at = event.at;
   dial.credential = event.credential;
-  if (!dial.attempts.empty()) return;
-  // A round continues also while it waits for its turn to try further addresses.
-  if (elsewhere || closed || !is_exploring(peer)) begin_round(peer);
+  if (!dial.redial.attempts().empty()) return;
+  // A pass continues also while it waits for its turn to try further addresses.
+  if (elsewhere || closed || !is_exploring(peer)) begin_pass(peer, event.at);
 }
 
 bool LinkCore::is_in_progress(ConnectionId attempt, uint32_t dead_serial) const {
@@ -102,75 +93,39 @@ bool LinkCore::is_in_progress(ConnectionId attempt, uint32_t dead_serial) const 
   return lane.phase == Phase::kConnecting || lane.serial > dead_serial;
 }
 
-void LinkCore::begin_round(PeerId peer) {
+void LinkCore::begin_pass(PeerId peer, const std::vector<Endpoint>& addresses) {
   stop_exploring(peer);
   Dialling& dial = dialling_.at(peer);
-  PCCL_ASSERT(dial.attempts.empty() && !dial.at.empty());
-  dial.tried = dial.at;
   const auto reached = reached_.find(peer);
-  if (reached != reached_.end()) {
-    const auto at = std::find(dial.tried.begin(), dial.tried.end(), reached->second);
-    if (at != dial.tried.end()) std::rotate(dial.tried.begin(), at, at + 1);
-  }
-  dial.begun = 0;
-  dial.why.clear();
-  dial.fault = LinkFault::kOther;
-  dial.retry.reset();
-  const bool inner = is_private(dial.tried[0].host);
-  const Duration alone = knows_first(peer, dial) ? connect_timeout() / 2
-                         : inner                 ? kAttemptDelay
-                                                 : connect_timeout();
-  dial.more_at = now_ + alone;
+  dial.redial.begin_pass(
+      addresses, reached == reached_.end() ? std::nullopt : std::optional(reached->second), now_);
   if (!narrow_.given_up(peer)) return attempt(peer, dial);
-  dial.begun = dial.tried.size();
-  dial.why = kGivenUp;
-  dial.fault = LinkFault::kOnlySmallPackets;
+  dial.redial.give_up(kGivenUp, LinkFault::kOnlySmallPackets);
   continue_dial(peer);
 }
 
-// Starts the attempts that may start now. At the end of a round, reports the peer as unreachable.
+// Starts the attempts that may start now. At the end of a pass, reports the peer as unreachable.
 void LinkCore::continue_dial(PeerId peer) {
   Dialling& dial = dialling_.at(peer);
-  PCCL_ASSERT(!dial.retry);
-  while (dial.begun < dial.tried.size() && may_explore(peer, dial)) attempt(peer, dial);
-  if (!dial.attempts.empty() || dial.begun < dial.tried.size()) return;
+  Redial& redial = dial.redial;
+  PCCL_ASSERT(!redial.pauses());
+  while (redial.has_more() && may_explore(peer, dial)) attempt(peer, dial);
+  if (!redial.attempts().empty() || redial.has_more()) return;
   PCCL_ASSERT(!dial.crossing && !links_.contains(peer));
-  dial.retry = now_ + std::min(tick(), kRetryMax);
-  emit(ReportLink{{peer, LinkState::kUnreachable, dial.why, dial.dead_serial, 0, dial.fault}});
+  redial.pause(now_);
+  emit(ReportLink{
+      {peer, LinkState::kUnreachable, redial.why(), dial.dead_serial, 0, redial.fault()}});
   stop_exploring(peer);
 }
 
 // Whether the next address may be tried now. If it is another peer's turn, this peer joins the
 // queue.
 bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
-  PCCL_ASSERT(dial.begun < dial.tried.size());
-  const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
-  const size_t most = kAttemptsMax + (tries_known(peer, dial) ? 1 : 0);
-  if (first_alone || dial.attempts.size() >= most) return false;
+  if (!dial.redial.may_attempt(now_)) return false;
   // A peer that was reached before does not wait for others, which may never be reached.
   if (reached_.contains(peer)) return true;
   if (!is_exploring(peer)) exploring_.push_back(peer);
   return exploring_.front() == peer;
-}
-
-// Whether only the first of several addresses is being tried. Attempts at the other addresses begin
-// at `more_at`, even if nothing fails.
-bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
-  return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() && !is_exploring(peer);
-}
-
-// Whether the first address of this round has worked before.
-bool LinkCore::knows_first(PeerId peer, const Dialling& dial) const {
-  PCCL_ASSERT(!dial.tried.empty());
-  const auto reached = reached_.find(peer);
-  return reached != reached_.end() && reached->second == dial.tried[0];
-}
-
-// Whether the first address of this round has worked before, and is being tried.
-bool LinkCore::tries_known(PeerId peer, const Dialling& dial) const {
-  return knows_first(peer, dial) &&
-         std::any_of(dial.attempts.begin(), dial.attempts.end(),
-                     [&](ConnectionId id) { return lanes_.at(id).at == dial.tried[0]; });
 }
 
 bool LinkCore::is_exploring(PeerId peer) const {
@@ -185,24 +140,15 @@ void LinkCore::stop_exploring(PeerId peer) {
 }
 
 void LinkCore::attempt(PeerId peer, Dialling& dial) {
-  PCCL_ASSERT(dial.begun < dial.tried.size() && !dial.retry);
   const ConnectionId id = new_lane();
+  const Duration timeout = dial.redial.attempt(id);
   Lane& lane = lanes_[id];
   lane.dialled = true;
   lane.peer = peer;
-  lane.at = dial.tried[dial.begun++];
+  lane.at = dial.redial.attempts().back().at;
   lane.credential = dial.credential;
   lane.address = text(lane.at);
-  dial.attempts.push_back(id);
-  // All addresses together take no longer than a single address would. An address that worked
-  // before has all of that time: TCP sends a lost SYN again after 1 s and 3 s.
-  const size_t further = dial.tried.size() - 1;
-  const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
-  PCCL_ASSERT(parts > 0);
-  const Duration whole = connect_timeout();
-  const bool all_of_it = further == 0 || (dial.begun == 1 && knows_first(peer, dial));
-  emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, narrow_.segment(peer),
-               lane.credential});
+  emit(Connect{id, peer, lane.at, timeout, narrow_.segment(peer), lane.credential});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -236,27 +182,15 @@ void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
 void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& why,
                       LinkFault fault) {
   Dialling& dial = dialling_.at(attempt.peer);
-  const size_t erased = std::erase(dial.attempts, id);
-  PCCL_ASSERT(erased == 1);
+  dial.redial.failed(id, why, fault, attempt.phase == Phase::kHandshaking);
   if (dial.crossing && !is_handshaking(dial)) return join(*dial.crossing);
-  dial.why += (dial.why.empty() ? "" : "; ") + why;
-  if (attempt.at == dial.at[0]) dial.fault = fault;
-  if (closed_by_known_address(attempt, fault) && dial.closed_rounds < kClosedRoundsMax) {
-    ++dial.closed_rounds;
-    dial.begun = dial.tried.size();
-  }
   continue_dial(attempt.peer);
 }
 
-bool LinkCore::closed_by_known_address(const Lane& attempt, LinkFault fault) const {
-  const auto reached = reached_.find(attempt.peer);
-  return reached != reached_.end() && reached->second == attempt.at &&
-         attempt.phase == Phase::kHandshaking && fault == LinkFault::kOther;
-}
-
 bool LinkCore::is_handshaking(const Dialling& dial) const {
-  return std::any_of(dial.attempts.begin(), dial.attempts.end(), [this](ConnectionId id) {
-    return lanes_.at(id).phase == Phase::kHandshaking;
+  const std::vector<Redial::Attempt>& attempts = dial.redial.attempts();
+  return std::any_of(attempts.begin(), attempts.end(), [this](const Redial::Attempt& attempt) {
+    return lanes_.at(attempt.id).phase == Phase::kHandshaking;
   });
 }
 
@@ -275,7 +209,7 @@ void LinkCore::end_dial(PeerId peer) {
   const auto at = dialling_.find(peer);
   if (at == dialling_.end()) return;
   const Dialling dial = at->second;
-  for (const ConnectionId attempt : dial.attempts) close(attempt);
+  for (const auto& [attempt, address] : dial.redial.attempts()) close(attempt);
   if (dial.crossing) close(*dial.crossing);
   dialling_.erase(peer);
   stop_exploring(peer);
@@ -399,7 +333,7 @@ void LinkCore::join(ConnectionId id) {
   link.credential = lane.credential;
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end()) {
-    std::erase(dial->second.attempts, id);
+    dial->second.redial.drop(id);
     if (dial->second.crossing == id) dial->second.crossing.reset();
     end_dial(peer);
   }
@@ -529,8 +463,8 @@ void LinkCore::open_lanes(PeerId peer, Link& link, size_t wanted) {
     lane.address = text(*link.dialled);
     lane.credential = link.credential;
     link.opening.insert(id);
-    emit(Connect{id, peer, *link.dialled, connect_timeout(), narrow_.segment(peer),
-                 link.credential});
+    emit(Connect{id, peer, *link.dialled, Redial::connect_timeout(identity_.peer_timeout),
+                 narrow_.segment(peer), link.credential});
   }
 }
 
@@ -568,7 +502,7 @@ void LinkCore::on(const PongReceived& event) {
   at->second.last_pong = std::max(at->second.last_pong, event.number);  // numbers only grow
 }
 
-Duration LinkCore::check_interval() const { return std::min(tick(), kRetryMax / 4); }
+Duration LinkCore::check_interval() const { return std::min(tick(), Redial::kPauseMax / 4); }
 
 // The peer dials again, so its end of the link may be gone without any notice here.
 void LinkCore::check_liveness(PeerId peer) {
@@ -626,10 +560,13 @@ void LinkCore::on(const TimePassed&) {
   }
   std::vector<PeerId> due;
   for (const auto& [peer, dial] : dialling_) {
-    const bool more = tries_first_only(peer, dial) && dial.more_at <= now_;
-    if (dial.retry ? *dial.retry <= now_ : more) due.push_back(peer);
+    const auto at = deadline(peer, dial);
+    if (at && *at <= now_) due.push_back(peer);
   }
-  for (const PeerId peer : due) dialling_.at(peer).retry ? begin_round(peer) : continue_dial(peer);
+  for (const PeerId peer : due) {
+    const Redial& redial = dialling_.at(peer).redial;
+    redial.pauses() ? begin_pass(peer, redial.addresses()) : continue_dial(peer);
+  }
   std::vector<PeerId> dead;
   for (auto at = checking_.begin(); at != checking_.end();) {
     auto& [peer, checking] = *at;
@@ -655,11 +592,15 @@ std::optional<Instant> LinkCore::deadline() const {
     if (lane.is_silent()) also(lane.hello_by);
   }
   for (const auto& [peer, dial] : dialling_) {
-    if (dial.retry) also(*dial.retry);
-    if (tries_first_only(peer, dial)) also(dial.more_at);
+    if (const auto due = deadline(peer, dial)) also(*due);
   }
   for (const auto& [peer, checking] : checking_) also(checking.look);
   return first;
+}
+
+// A peer that waits for its turn needs no time.
+std::optional<Instant> LinkCore::deadline(PeerId peer, const Dialling& dial) const {
+  return is_exploring(peer) ? std::nullopt : dial.redial.deadline();
 }
 
 }  // namespace pccl::link

@@ -45,14 +45,9 @@
 //   - If a path drops large packets, the next connections to that peer have smaller segments. If
 //     those do not help, the peer counts as unreachable (narrow_paths.h).
 //
-// A peer can have several addresses. The likeliest address is tried first and alone: the one that
-// worked before, otherwise the first that the master names. The other addresses are tried if the
-// first one fails, or if it is private and does not answer quickly. They are tried two at a time,
-// and for one peer at a time, so that no other program can make this peer scan a network. A peer is
-// reported only after all its addresses have failed; then they are tried again. If an address that
-// worked before accepts a connection and closes it, the round ends at once: the peer is checking
-// its old link, and the other addresses would only cost time. Rounds end in this way at most four
-// times until the link is up.
+// A peer can have several addresses (redial.h). All but the first are tried for one peer at a time,
+// so that no other program can make this peer scan a network. A peer is reported only after all its
+// addresses have failed; then they are tried again.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +63,7 @@
 #include "csrc/link/lane_counts.h"
 #include "csrc/link/lane_state.h"
 #include "csrc/link/narrow_paths.h"
+#include "csrc/link/redial.h"
 #include "csrc/link/serials.h"
 
 namespace pccl::link {
@@ -117,31 +113,16 @@ class LinkCore {
   void check() const;
 
  private:
-  // At most this number of attempts to reach one peer are under way at a time. An attempt at an
-  // address that worked before does not count.
-  static constexpr size_t kAttemptsMax = 2;
-  // At most this number of rounds end early because an address that worked before closes the
-  // connection. The other end closes new connections while it checks whether its link to us is
-  // alive. That check takes kLooks ticks at most.
-  static constexpr int kClosedRoundsMax = protocol::LivenessCheck::kLooks + 1;
-
   using Lane = LaneState;
   using Phase = LaneState::Phase;
 
-  // The dialling of one peer, in rounds. Each round tries all its addresses in order.
+  // The dialling of one peer.
   struct Dialling {
-    std::vector<Endpoint> at;     // addresses as Dial gave them
-    std::vector<Endpoint> tried;  // the same addresses in the order of this round
+    explicit Dialling(Duration peer_timeout) : redial(peer_timeout) {}
+    Redial redial;
     uint32_t dead_serial = 0;
-    size_t begun = 0;                         // number of addresses tried in this round
-    std::vector<ConnectionId> attempts = {};  // attempts under way; two at most
-    // the connection that the other side has dialled: its hello is here, our hello has not left
+    // connection from the other side: its hello is here, ours has not left
     std::optional<ConnectionId> crossing = {};
-    std::string why = {};                 // errors of this round
-    LinkFault fault = LinkFault::kOther;  // of the address that the master named first
-    Instant more_at = {};                 // when the other addresses are tried, too
-    std::optional<Instant> retry = {};    // when the next round begins
-    int closed_rounds = 0;                // rounds that count for kClosedRoundsMax
     std::optional<protocol::LaneCredential> credential = {};
   };
   struct Link {
@@ -187,7 +168,7 @@ class LinkCore {
     PCCL_DCHECK(effects_ != nullptr);  // only within a step
     effects_->emplace_back(std::move(effect));
   }
-  void begin_round(PeerId peer);
+  void begin_pass(PeerId peer, const std::vector<Endpoint>& addresses);
   void continue_dial(PeerId peer);
   bool may_explore(PeerId peer, const Dialling& dial);
   void attempt(PeerId peer, Dialling& dial);
@@ -196,8 +177,6 @@ class LinkCore {
   bool is_exploring(PeerId peer) const;  // true also while the peer waits for its turn
   void stop_exploring(PeerId peer);
   bool is_handshaking(const Dialling& dial) const;
-  bool knows_first(PeerId peer, const Dialling& dial) const;
-  bool tries_known(PeerId peer, const Dialling& dial) const;
   uint32_t dead_serial(PeerId peer) const;
   uint32_t last_serial(PeerId peer) const;
   void name(PeerId peer) {
@@ -205,13 +184,9 @@ class LinkCore {
     std::erase(unnamed_, peer);
   }
   void note_unnamed(PeerId peer);
-  bool closed_by_known_address(const Lane& attempt, LinkFault fault) const;
-  bool tries_first_only(PeerId peer, const Dialling& dial) const;
+  std::optional<Instant> deadline(PeerId peer, const Dialling& dial) const;
   bool is_in_progress(ConnectionId attempt, uint32_t dead_serial) const;
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);
-  Duration connect_timeout() const {
-    return std::min(identity_.peer_timeout / 2, protocol::kConnectTimeoutMax);
-  }
   bool outranks(PeerId peer) const { return identity_.self > peer; }
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
   void on_hello_of_accepted(ConnectionId id);

@@ -16,7 +16,7 @@ void LinkCore::check() const {
   }
   for (const auto& [peer, dial] : dialling_) {
     check(peer, dial);
-    placed += dial.attempts.size() + (dial.crossing ? 1 : 0);
+    placed += dial.redial.attempts().size() + (dial.crossing ? 1 : 0);
   }
   check_queues();
   PCCL_ASSERT(placed == lanes_.size());
@@ -60,21 +60,17 @@ void LinkCore::check_keys(PeerId peer, const Link& link) const {
 void LinkCore::check(PeerId peer, const Dialling& dial) const {
   PCCL_ASSERT(!links_.contains(peer));
   PCCL_ASSERT(dial.credential.has_value() == keys_.required());
-  PCCL_ASSERT(!dial.at.empty() && dial.tried.size() == dial.at.size());
-  const size_t most = kAttemptsMax + (tries_known(peer, dial) ? 1 : 0);
-  PCCL_ASSERT(dial.attempts.size() <= most && dial.attempts.size() <= dial.begun);
-  PCCL_ASSERT(dial.begun <= dial.tried.size() && dial.closed_rounds <= kClosedRoundsMax);
+  const Redial& redial = dial.redial;
+  redial.check();
   const bool explored = is_exploring(peer);
-  const bool waits = explored && exploring_.front() != peer && dial.begun < dial.tried.size();
-  PCCL_ASSERT(!dial.attempts.empty() || dial.retry || waits);
-  if (dial.retry) {
-    PCCL_ASSERT(dial.attempts.empty() && dial.begun == dial.tried.size() && !explored);
-  }
-  for (const ConnectionId id : dial.attempts) {
+  const bool waits = explored && exploring_.front() != peer && redial.has_more();
+  PCCL_ASSERT(!redial.attempts().empty() || redial.pauses() || waits);
+  PCCL_ASSERT(!redial.pauses() || !explored);
+  for (const auto& [id, address] : redial.attempts()) {
     const auto at = lanes_.find(id);
     PCCL_ASSERT(at != lanes_.end());
     const Lane& lane = at->second;
-    PCCL_ASSERT(lane.dialled && !lane.further && lane.peer == peer);
+    PCCL_ASSERT(lane.dialled && !lane.further && lane.peer == peer && lane.at == address);
     const bool shakes = lane.phase == Phase::kHandshaking;
     PCCL_ASSERT(shakes || (lane.phase == Phase::kConnecting && lane.serial == 0));
     PCCL_ASSERT(!shakes || (lane.serial > dial.dead_serial && lane.serial <= last_serial(peer)));
@@ -91,7 +87,7 @@ void LinkCore::check_queues() const {
     PCCL_ASSERT(dialling_.contains(peer));
     PCCL_ASSERT(std::count(exploring_.begin(), exploring_.end(), peer) == 1);
   }
-  PCCL_ASSERT(exploring_.empty() || !dialling_.at(exploring_.front()).attempts.empty());
+  PCCL_ASSERT(exploring_.empty() || !dialling_.at(exploring_.front()).redial.attempts().empty());
   PCCL_ASSERT(unnamed_.size() <= protocol::kUnnamedLinksMax);
   for (const PeerId peer : unnamed_) {
     PCCL_ASSERT(links_.contains(peer) && !named_.contains(peer));

@@ -159,17 +159,17 @@ TEST_F(LinkCoreAddressesTest, AnotherMachineAtAnAddressIsPassedOver) {
   EXPECT_EQ(hear('b', hello(kLow, 3)), (Lines{"up b far", "report up 3"}));
 }
 
-TEST_F(LinkCoreAddressesTest, AKnownAddressThatClosesEndsTheRoundAFewTimes) {
+TEST_F(LinkCoreAddressesTest, AKnownAddressThatClosesEndsThePassAFewTimes) {
   dial(kLow, {"1.0.0.1", "1.0.0.2"});
   step(Connected{named('a')});
   hear('a', hello(kLow));  // it has worked
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1).back(), "connect b to 1.0.0.1:48201 in 5000 ms");
   char letter = 'b';
-  for (int round = 0; round < 4; ++round, ++letter) {
+  for (int closed = 0; closed < 4; ++closed, ++letter) {
     step(Connected{named(letter)});
     EXPECT_EQ(step(Failed{named(letter), {Code::kSystem, "closed", {}}, LinkFault::kOther}),
               (Lines{"report unreachable 1: closed"}))
-        << "round " << round << ": the other address is not tried";
+        << "pass " << closed << ": the other address is not tried";
     EXPECT_EQ(pass(seconds(1)).size(), 1u);
   }
   step(Connected{named(letter)});
