@@ -13,6 +13,7 @@
 #include "master/group/joint.h"
 #include "master/group/wait_texts.h"
 #include "master/members/admission.h"
+#include "master/members/token_admission.h"
 #include "master/run_view.h"
 #include "master/runs/host_exit.h"
 #include "master/text_format.h"
@@ -65,8 +66,6 @@ struct MasterCore::Impl {
   void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
   Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
   void set_holder(Group& group, PeerId peer, const std::optional<Holder>& shown);
-  std::optional<protocol::Reject> refuse_holder(const Group& group, ConnectionId id,
-                                                PeerId peer) const;
 
   Status receive(ConnectionId id, const protocol::Message& message);
   bool handle_held();
@@ -209,7 +208,9 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
                     "\" already: join again"});
     return {};
   }
-  if (const auto refusal = refuse_holder(*group, id, resume.peer)) {
+  const std::optional<Holder>& shown = connections.find(id)->holder;
+  const std::optional<Holder>& before = group->view().membership.find(resume.peer)->holder;
+  if (const auto refusal = refuse_return(resume.peer, before, shown)) {
     reject(id, *refusal);
     return {};
   }
@@ -225,27 +226,6 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
                     : registered ? ConnectionPhase::kRegistered
                                  : ConnectionPhase::kWelcomed);
   return group->back(resume);
-}
-
-// The ids of peers are no secret within a run. So a peer that came with a token is taken back only
-// with a token of the same person or machine (Holder::name), which the journal keeps. A peer that
-// came without a token gets the name of the token that it shows now.
-// A master that was started again without its keyring takes back no peer that came with a token.
-// Anybody could claim the id of the peer there, in plain text. The peer itself could not continue
-// either: its links need new keys, and this master hands out none.
-std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& group, ConnectionId id,
-                                                                PeerId peer) const {
-  const std::optional<Holder>& before = group.view().membership.find(peer)->holder;
-  const std::optional<Holder>& shown = connections.find(id)->holder;
-  if (!before || (shown && shown->name == before->name)) return std::nullopt;
-  if (!shown) {
-    return protocol::Reject{Code::kAuthentication,
-                            "peer " + text(peer) +
-                                " came with a token, and this master was started again without a "
-                                "keyring: start it with --keyring"};
-  }
-  return protocol::Reject{Code::kAuthentication,
-                          "peer " + text(peer) + " came with a token of another name"};
 }
 
 // The log line lets the owner of the master revoke the earlier token, once all its peers show a

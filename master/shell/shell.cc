@@ -27,7 +27,6 @@
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handshake_rate.h"
-#include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/network_warnings.h"
 #include "csrc/net/pending_connections.h"
@@ -35,6 +34,7 @@
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
 #include "master/members/admission.h"
+#include "master/members/token_admission.h"
 #include "master/runs/holdings.h"
 #include "master/shell/control_socket.h"
 #include "master/shell/keyring_file.h"
@@ -49,9 +49,6 @@ namespace {
 // (net/pending_connections.h chooses which to close). If a quarter of all descriptors is less, that
 // number applies.
 constexpr size_t kPendingMax = 4096;
-constexpr const char* kNeedsToken =
-    "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
-    "put it in a file that only you can read, and name the file in PCCL_SECRET_FILE";
 // Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
 // Descriptors reserved for the master itself and for control clients.
@@ -112,8 +109,8 @@ struct Shell::Impl {
   void refuse_tls(ConnectionId id);
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
-  std::optional<protocol::Reject> refuse_token(const Connection& connection,
-                                               const std::string& run) const;
+  std::optional<protocol::Reject> refuse_by_token(const Connection& connection,
+                                                  const std::string& run) const;
   std::optional<protocol::Reject> refuse_number() const;
   std::optional<protocol::Reject> refuse_unannounced(const std::string& run) const;
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
@@ -319,25 +316,19 @@ void Shell::Impl::accept(net::Socket socket) {
 // Encrypted, if this master has a keyring.
 net::Channel Shell::Impl::channel(net::Socket socket) {
   if (!secured()) return net::Channel(std::move(socket));
-  auto find_key = [this](std::string_view shown) -> std::optional<net::Key> {
-    const auto token = tokens().find(std::string(shown));
-    if (token == tokens().end()) return std::nullopt;
-    return net::control_key(token->second.secret.bytes());
-  };
+  auto find_key = [this](std::string_view shown) { return key_of(std::string(shown), tokens()); };
   net::Channel made(std::move(socket), net::Tls::accept(std::move(find_key)),
                     monotonic_now() + protocol::kHelloTimeout);
   std::vector<std::byte> reject;
-  protocol::encode(protocol::Message(protocol::Reject{Code::kAuthentication, kNeedsToken}), reject);
+  protocol::encode(protocol::Message(needs_token()), reject);
   made.answer_plain_text_with(reject);
   return made;
 }
 
 void Shell::Impl::on_established(ConnectionId id) {
   Connection& connection = connections.at(id);
-  const TokenId token = connection.stream->identity();
-  const auto known = tokens().find(token);
-  if (known == tokens().end()) return drop(id);  // revoked since the handshake began
-  connection.holder = Holder{token, known->second.name};
+  connection.holder = holder_of(connection.stream->identity(), tokens());
+  if (!connection.holder) drop(id);  // revoked since the handshake began
 }
 
 void Shell::Impl::add_pending(ConnectionId id) {
@@ -481,7 +472,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     run = hello->run;
     found.rejected = refuse_versions(hello->versions, hello->library, versions);
     if (!found.rejected) found.rejected = refuse_run(hello->run);
-    if (!found.rejected) found.rejected = refuse_token(connection, run);
+    if (!found.rejected) found.rejected = refuse_by_token(connection, run);
     if (!found.rejected) found.rejected = refuse_number();
     if (!found.rejected) found.rejected = refuse_unannounced(run);
     if (!found.rejected) found = runs->admit(*hello, connection.host);
@@ -489,7 +480,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     run = resume->run;
     found.rejected = refuse_versions(resume->versions, "", versions);
     if (!found.rejected) found.rejected = refuse_run(resume->run);
-    if (!found.rejected) found.rejected = refuse_token(connection, run);
+    if (!found.rejected) found.rejected = refuse_by_token(connection, run);
     if (!found.rejected) found = runs->find(*resume);
   } else {
     log(LogLevel::kInfo,
@@ -504,30 +495,16 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
                message);
 }
 
-// The answer is the same whether the run exists or not.
-std::optional<protocol::Reject> Shell::Impl::refuse_token(const Connection& connection,
-                                                          const std::string& run) const {
+std::optional<protocol::Reject> Shell::Impl::refuse_by_token(const Connection& connection,
+                                                             const std::string& run) const {
   if (!connection.holder) return std::nullopt;
-  const auto& [id, name] = *connection.holder;
-  const auto token = tokens().find(id);
-  if (token == tokens().end())
-    return protocol::Reject{Code::kAuthentication, "the token " + id + " was revoked"};
-  const std::vector<std::string>& allowed = token->second.runs;
-  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), run) == allowed.end()) {
-    return protocol::Reject{Code::kAuthentication,
-                            "the token " + id + " of \"" + name +
-                                "\" is for other runs: ask the owner of the master for one of this "
-                                "run (`pccl token new`)"};
+  std::optional<size_t> count;
+  if (keyring != nullptr) {
+    count = std::count_if(connections.begin(), connections.end(), [&](const auto& other) {
+      return other.second.holder && other.second.holder->token == connection.holder->token;
+    });
   }
-  if (keyring == nullptr) return std::nullopt;  // all peers share one token
-  size_t count = 0;
-  for (const auto& [other, of] : connections) count += of.holder && of.holder->token == id;
-  if (count <= protocol::kConnectionsPerTokenMax) return std::nullopt;
-  return protocol::Reject{
-      Code::kInvalidState,
-      "the token " + id + " of \"" + name + "\" has " + count_text(count - 1, "connection") +
-          " to this master, and at most " + std::to_string(protocol::kConnectionsPerTokenMax) +
-          " are allowed: give each person or machine a token of its own"};
+  return refuse_token(*connection.holder, tokens(), run, count);
 }
 
 std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
