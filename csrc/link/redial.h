@@ -1,5 +1,5 @@
-// Redial: the attempts to reach one peer that is dialled, and the pause before they are repeated.
-// A pass tries all addresses of the peer in order; after a pause the next pass begins. LinkCore owns
+// Redial: the attempts to reach one peer that is dialled, and the pause before they are repeated. A
+// pass tries all addresses of the peer in order; after a pause the next pass begins. LinkCore owns
 // one for each peer that it dials, carries out the attempts, and decides which peer may try further
 // addresses. It is pure.
 //

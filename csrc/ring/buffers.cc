@@ -7,6 +7,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/saved_bytes.h"
 
 namespace pccl::ring {
 namespace {
@@ -59,7 +60,7 @@ void OpBuffers::check_room(const Shape& shape) const {
     PCCL_ASSERT(spans.size() == 1 && spans[0].size() == schedule_.block_bytes(0));
     PCCL_ASSERT(inputs.size() == shape.world);
     for (const auto& block : inputs) PCCL_ASSERT(block.size() == spans[0].size());
-  } else if (schedule_.row().has_parts() && !in_place()) {
+  } else if (schedule_.row().has_parts() && !memory_.in_place()) {
     PCCL_ASSERT(inputs.size() == shape.world);
     PCCL_ASSERT(spans.size() == (schedule_.row().reduces ? 1 : shape.world));
   } else if (spans.size() == 1) {
@@ -89,47 +90,18 @@ Status OpBuffers::reserve() {
   const uint64_t slots = schedule_.slot_count();
   const uint64_t scratch_bytes = slots / slots_per_slab_ * memory::Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.slot_bytes();
-  saves_ = saved_bytes() > 0;
-  const uint64_t apart = schedule_.shape().world + saved_bytes() / kSavedPieceBytes;
-  if (scratch_.reserve(scratch_bytes) &&
-      undo_.reserve(saved_bytes(), schedule_.written_count() + apart))
+  const uint64_t saved = saved_bytes(schedule_, memory_);
+  saves_ = saved > 0;
+  const uint64_t apart = schedule_.shape().world + saved / kSavedPieceBytes;
+  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved, schedule_.written_count() + apart))
     return {};
   const std::string scratch =
-      std::to_string(scratch_bytes + (memory_.save ? 0 : saved_bytes())) + " bytes of scratch";
+      std::to_string(scratch_bytes + (memory_.save ? 0 : saved)) + " bytes of scratch";
   if (!memory_.save) return {Code::kSystem, "no memory for " + scratch + "; free some", {}};
   return {Code::kSystem,
-          "no memory for " + scratch + " and " + std::to_string(saved_bytes()) +
+          "no memory for " + scratch + " and " + std::to_string(saved) +
               " bytes to restore the tensor from if the operation fails; free some, use smaller "
               "tensors, or give up restoring with PCCL_RESTORE=off"};
-}
-
-// Returns the size of the row of saved bytes. If the written bytes are to be restored, the row has
-// room for all of them. If they are not, and landing chunks may overtake chunks that are not sent
-// yet, the row is a ring buffer: it has room for the largest number of bytes by which upstream may
-// be ahead of this rank's sending.
-uint64_t OpBuffers::saved_bytes() const {
-  const Shape& shape = schedule_.shape();
-  if (!memory_.save) {
-    if (!schedule_.row().overtakes() || !schedule_.receives()) return 0;
-    return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
-  }
-  if (memory_.absent && shape.world == 1) return memory_.spans[0].size();
-  if (schedule_.row().has_parts()) {
-    uint64_t bytes = 0;
-    for (const auto& span : memory_.spans) bytes += span.size();
-    if (in_place()) return 0;  // the slot of this rank has the old bytes
-    return schedule_.row().in_parts() ? memory_.spans[shape.rank].size() : bytes;
-  }
-  if (schedule_.row().scatters()) return memory_.spans[0].size();
-  if (schedule_.row().by_owners()) return shape.world > 1 ? schedule_.total_bytes() : 0;
-  const bool own_block = schedule_.row().is_per_rank() && !in_place();
-  return schedule_.receives() || own_block ? schedule_.total_bytes() : 0;
-}
-
-uint64_t OpBuffers::saved_at(const Chunk& chunk) const {
-  if (schedule_.row().scatters()) return chunk.offset - schedule_.block_offset(chunk.block);
-  if (memory_.save) return chunk.offset;
-  return chunk.offset % (uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
 }
 
 std::byte* OpBuffers::memory_of(const Chunk& chunk) const {
@@ -183,7 +155,7 @@ std::span<const std::byte> OpBuffers::copy_source(const Chunk& sent,
                                                   std::span<std::byte> room) const {
   const auto old_bytes = [&](std::span<std::byte> to) {
     const size_t saved = undo_.saved(sent.id);
-    undo_.read(saved_at(sent), to.first(saved));
+    undo_.read(saved_at(schedule_, memory_, sent), to.first(saved));
     std::memcpy(to.data() + saved, memory_of(sent) + saved, sent.bytes - saved);
   };
   const std::span<std::byte> made = room.first(sent.wire_bytes);
@@ -211,8 +183,8 @@ OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<
 std::span<std::byte> OpBuffers::place(const Chunk& chunk, Action action,
                                       std::span<std::byte> spare) {
   PCCL_DCHECK(!lands_apart(chunk, action) || spare.size() >= chunk.wire_bytes);
-  const uint64_t index = schedule_.index_written(chunk);
-  PCCL_DCHECK(action == Action::kGather || undo_.saved(index) == 0);  // it lands once
+  PCCL_DCHECK(action == Action::kGather ||
+              undo_.saved(schedule_.index_written(chunk)) == 0);  // it lands once
   switch (action) {
     case Action::kAccumulate: return {slot(schedule_.slot(chunk)), chunk.wire_bytes};
     case Action::kFinish: return spare.first(chunk.wire_bytes);
@@ -222,7 +194,7 @@ std::span<std::byte> OpBuffers::place(const Chunk& chunk, Action action,
   if (schedule_.passes_codes(chunk)) return {slot(schedule_.slot(chunk)), chunk.wire_bytes};
   if (chunk.encoding) return spare.first(chunk.wire_bytes);
   std::byte* const target = memory_of(chunk);
-  if (saves_) undo_.save(index, saved_at(chunk), target, chunk.bytes);
+  save(chunk, 0, chunk.bytes);
   return {target, chunk.wire_bytes};
 }
 
@@ -247,7 +219,7 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
     memory::reduce(reduction_, held, partial, partial, operand, elements);
   } else {
     std::byte* const result = memory_of(chunk) + landing.reduced;
-    if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, result, piece);
+    save(chunk, landing.reduced, piece);
     const bool own_first = schedule_.row().overtakes() && schedule_.shape().rank == 0;
     memory::reduce(reduction(landing.absent), held, result, own_first ? operand : partial,
                    own_first ? partial : operand, elements);
@@ -260,7 +232,7 @@ void OpBuffers::decode(const Landing& landing) {
   const Chunk& chunk = landing.chunk;
   if (landing.action == Action::kAccumulate) return add_and_encode(landing);
   std::byte* const to = memory_of(chunk);
-  if (saves_) undo_.save(schedule_.index_written(chunk), saved_at(chunk), to, chunk.bytes);
+  save(chunk, 0, chunk.bytes);
   if (landing.action == Action::kFinish)
     return schedule_.row().overtakes() ? add_encoded(landing) : finish_encoded(landing);
   memory::dequantize(*chunk.encoding, memory_.dtype, landing.where.data(),
@@ -350,18 +322,18 @@ void OpBuffers::begin() {
   begun_ = true;
   const Shape& shape = schedule_.shape();
   if (memory_.absent && shape.world == 1) return zero_alone();
-  if (schedule_.row().has_parts() && in_place()) {
+  if (schedule_.row().has_parts() && memory_.in_place()) {
     if (schedule_.slot_count() > 0)
       std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
   } else if (schedule_.row().has_parts() && !schedule_.row().reduces) {
     copy_own(memory_.inputs[shape.rank], memory_.spans[shape.rank], 0);
-  } else if (!in_place() && schedule_.row().reduces) {
+  } else if (!memory_.in_place() && schedule_.row().reduces) {
     if (shape.world == 1) {
       copy_own(memory_.inputs[0], memory_.spans[0], 0);
     } else if (schedule_.row().has_parts() && in_own_input()) {
       std::memcpy(slot(shape.rank), memory_.spans[0].data(), schedule_.total_bytes());
     }
-  } else if (!in_place()) {
+  } else if (!memory_.in_place()) {
     const uint64_t at = schedule_.block_offset(shape.rank), bytes = memory_.inputs[0].size();
     const bool one = memory_.spans.size() == 1;
     copy_own(memory_.inputs[0],
@@ -383,6 +355,12 @@ void OpBuffers::copy_own(std::span<const std::byte> from, std::span<std::byte> t
   std::memcpy(to.data(), from.data(), to.size());
 }
 
+void OpBuffers::save(const Chunk& chunk, size_t from, size_t bytes) {
+  if (!saves_) return;
+  undo_.save(schedule_.index_written(chunk), saved_at(schedule_, memory_, chunk) + from,
+             memory_of(chunk) + from, bytes);
+}
+
 void OpBuffers::save_apart(std::span<std::byte> bytes, uint64_t at) {
   if (!saves_) return;
   while (!bytes.empty()) {
@@ -396,8 +374,9 @@ void OpBuffers::save_apart(std::span<std::byte> bytes, uint64_t at) {
 }
 
 std::span<const std::byte> OpBuffers::contribution(const Chunk& sent) const {
-  const std::byte* const own = in_place() ? slot(schedule_.shape().rank)
-                                          : memory_.inputs[sent.block].first(sent.bytes).data();
+  const std::byte* const own = memory_.in_place()
+                                   ? slot(schedule_.shape().rank)
+                                   : memory_.inputs[sent.block].first(sent.bytes).data();
   return {contributed(own), sent.bytes};
 }
 
@@ -426,9 +405,10 @@ void OpBuffers::combine_reduced(const memory::Reduction& reduction) {
   const std::span<std::byte> to = memory_.spans[0].first(schedule_.total_bytes());
   const auto operand = [&](uint32_t rank) -> const std::byte* {
     if (rank != own) return slot(rank);
-    return contributed(in_place() || in_own_input() ? slot(rank) : memory_.inputs[own].data());
+    return contributed(memory_.in_place() || in_own_input() ? slot(rank)
+                                                            : memory_.inputs[own].data());
   };
-  if (in_place()) {
+  if (memory_.in_place()) {
     PCCL_ASSERT(!combined_);
     combined_ = true;
   } else {
@@ -446,7 +426,7 @@ void OpBuffers::combine_reduced(const memory::Reduction& reduction) {
 void OpBuffers::combine_owned(const Chunk& result, const memory::Reduction& reduction) {
   const uint32_t own = schedule_.shape().rank, world = schedule_.shape().world;
   std::byte* const to = memory_of(result);
-  if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
+  save(result, 0, result.bytes);
   const auto slot_of = [&](uint32_t rank) { return slot(schedule_.slot_from(rank, result.slice)); };
   const auto operand = [&](uint32_t rank, size_t at) -> const std::byte* {
     return rank == own ? contributed(to + at) : slot_of(rank) + at;
@@ -471,7 +451,7 @@ void OpBuffers::combine_encoded(const Chunk& result, const memory::Reduction& re
   const memory::Quantization how = *memory::encoding_of_contributions(shape.format);
   std::byte* const to = memory_of(result);
   std::byte* const codes = slot(schedule_.slot_of_result(result.slice));
-  if (saves_) undo_.save(schedule_.index_written(result), saved_at(result), to, result.bytes);
+  save(result, 0, result.bytes);
   const memory::Rounding own = rounding(result, shape.random.own);
   Sum sum;
   for_each_piece(result.bytes / width, [&](memory::Stretch piece) {
@@ -501,7 +481,8 @@ void OpBuffers::restore(uint64_t from) {
   for (uint64_t index = 0; index < schedule_.written_count(); ++index) {
     if (undo_.saved(index) == 0) continue;
     const Chunk chunk = schedule_.written(index);
-    undo_.restore(index, saved_at(chunk), memory_of(chunk), from - std::min(from, chunk.offset));
+    undo_.restore(index, saved_at(schedule_, memory_, chunk), memory_of(chunk),
+                  from - std::min(from, chunk.offset));
   }
   for (uint64_t index = 0; index < saved_apart_.size(); ++index) {
     const auto& [at, bytes] = saved_apart_[index];

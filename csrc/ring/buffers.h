@@ -92,8 +92,6 @@ class OpBuffers {
  private:
   OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool);
   Status reserve();
-  uint64_t saved_bytes() const;
-  uint64_t saved_at(const Chunk& chunk) const;
   std::byte* memory_of(const Chunk& chunk) const;  // where its bytes or its result are written
   const std::byte* operand_of(const Chunk& chunk) const;  // the second operand, or bytes to send
   std::span<const std::byte> contribution(const Chunk& sent) const;  // one-shot
@@ -101,13 +99,14 @@ class OpBuffers {
   const std::byte* contributed(const std::byte* own) const;
   memory::Reduction reduction(uint32_t absent) const;
   std::span<std::byte> place(const Chunk& chunk, Action action, std::span<std::byte> spare);
-  bool in_place() const { return memory_.inputs.empty(); }
   // Reduce-scatter: whether the result is in the block of this rank.
   bool in_own_input() const;
   void check_room(const Shape& shape) const;
   void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);
-  // Saves bytes that no chunk of the schedule covers, before they are overwritten. `at`: their
-  // offset in the row.
+  // Saves bytes of a written chunk, before they are overwritten.
+  void save(const Chunk& chunk, size_t from, size_t bytes);
+  // Saves bytes that no chunk of the schedule covers, before they are overwritten. They belong at
+  // `at` in the row.
   void save_apart(std::span<std::byte> bytes, uint64_t at);
   void zero_alone();
   void combine_parts();

@@ -34,6 +34,8 @@ struct Memory {
   std::shared_ptr<const void> own = {};
   // This member is absent: it contributes zeros instead of its memory.
   bool absent = false;
+
+  bool in_place() const { return inputs.empty(); }
 };
 
 }  // namespace pccl::ring

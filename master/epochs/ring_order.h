@@ -1,5 +1,5 @@
-// ring_order: the order of the members in the ring of an epoch. A pure function of the links, of the
-// members in rank order, and of the epoch before.
+// ring_order: the order of the members in the ring of an epoch. A pure function of the links, of
+// the members in rank order, and of the epoch before.
 #pragma once
 
 #include <vector>
