@@ -71,8 +71,8 @@ void LinkCore::on(const Dial& event) {
   Dialling& dial = dialling_.try_emplace(peer, identity_.peer_timeout).first->second;
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
   if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
-  // An attempt continues unless this Dial makes it void. A new attempt would take down the other
-  // end of the old one.
+  // An attempt continues unless this Dial makes it void. The link may be up already at the other
+  // end of the attempt, and a new attempt would end it there.
   const bool elsewhere = dial.redial.addresses() != event.at;
   bool closed = false;
   for (const auto& [id, address] : std::vector(dial.redial.attempts())) {

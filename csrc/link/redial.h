@@ -34,11 +34,12 @@ class Redial {
  public:
   // Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
   static constexpr Duration kPauseMax = std::chrono::seconds(1);
-  // Attempts to reach one peer at the same time.
+  // At most this number of attempts to reach one peer are under way at a time. An attempt at an
+  // address that worked before does not count.
   static constexpr size_t kAttemptsMax = 2;
-  // The most passes that end because an address that worked before closes the connection. The other
-  // end closes new connections while it checks whether its link to us is alive, which takes this
-  // many ticks at most.
+  // At most this number of passes end early because an address that worked before closes the
+  // connection. The other end closes new connections while it checks whether its link to us is
+  // alive. That check takes kLooks ticks at most.
   static constexpr int kClosedPassesMax = protocol::LivenessCheck::kLooks + 1;
 
   // The time that a connection to a single address may take.

@@ -105,8 +105,8 @@ class OpBuffers {
   void copy_own(std::span<const std::byte> from, std::span<std::byte> to, uint64_t at);
   // Saves bytes of a written chunk, before they are overwritten.
   void save(const Chunk& chunk, size_t from, size_t bytes);
-  // Saves bytes that no chunk of the schedule covers, before they are overwritten. They belong at
-  // `at` in the row.
+  // Saves bytes that no chunk of the schedule covers, before they are overwritten. `at`: their
+  // offset in the row.
   void save_apart(std::span<std::byte> bytes, uint64_t at);
   void zero_alone();
   void combine_parts();

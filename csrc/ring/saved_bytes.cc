@@ -5,7 +5,7 @@
 namespace pccl::ring {
 namespace {
 
-// The most bytes that upstream may be ahead of this rank's sending.
+// The largest number of bytes by which upstream may be ahead of this rank's sending.
 uint64_t overtaking_bytes(const Schedule& schedule) {
   return uint64_t{schedule.depth()} * schedule.chunk_bytes();
 }

@@ -6,7 +6,7 @@
 namespace pccl::master {
 namespace {
 
-// Puts `newcomer` into the ring where it makes the hops least longer.
+// Inserts `newcomer` into the ring where the sum of the hops grows least.
 void insert(topology::Tour& ring, const topology::Network& network, uint32_t newcomer) {
   const auto hop = [&](uint32_t from, uint32_t to) {
     return from == to ? 0 : network.paths.hop.at(from, to);
@@ -32,7 +32,7 @@ topology::Tour ring_order(const Links& links, const std::vector<PeerId>& members
   if (last == nullptr || std::is_sorted(last->ring.begin(), last->ring.end())) return ring;
   ring.clear();
   for (const uint32_t rank : last->ring) {
-    if (rank >= last->members.size()) continue;  // the journal of another version
+    if (rank >= last->members.size()) continue;  // from the journal of another version
     const uint32_t now = rank_in(members, last->members[rank].peer);
     if (now < members.size()) ring.push_back(now);
   }

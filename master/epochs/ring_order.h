@@ -1,5 +1,5 @@
 // ring_order: the order of the members in the ring of an epoch. A pure function of the links, of
-// the members in rank order, and of the epoch before.
+// the members in rank order, and of the previous epoch.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace pccl::master {
 
-// - A plan for these members is obeyed.
-// - Otherwise the order of the ring before stays. It leaves out the lost. Newcomers follow in rank
-//   order; if the ring had another order, each comes where it makes the hops least longer.
+// - If `before` has a plan for these members, the plan decides.
+// - Otherwise a ring in rank order stays in rank order. A ring in another order keeps it, without
+//   the lost members; each newcomer is inserted where the sum of the hops grows least.
 topology::Tour ring_order(const Links& links, const std::vector<PeerId>& members,
                           const RoutesBefore& before = {});
 

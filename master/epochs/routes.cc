@@ -172,7 +172,7 @@ topology::Network guessed_network(const Links& links, const std::vector<PeerId>&
 
 namespace {
 
-// Whether some path out of each member, and one into it, is known.
+// Whether each member has a path out of it, and a path into it, with a known rate.
 bool all_ends_are_known(const Links& links, const std::vector<PeerId>& members) {
   return std::all_of(members.begin(), members.end(), [&](PeerId one) {
     bool out = false, in = false;

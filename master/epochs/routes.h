@@ -14,10 +14,10 @@
 
 namespace pccl::master {
 
-// The number of the members if the peer is none of them.
+// The rank of the peer; the number of the members if the peer is not a member.
 uint32_t rank_in(const std::vector<PeerId>& members, PeerId peer);
 
-// Whether each member is linked with each other one.
+// Whether every two members have a link that is up.
 bool is_mesh(const Links& links, const std::vector<PeerId>& members);
 
 // The longest RTT, in microseconds: between neighbours in the ring (`members` is in ring order), or
@@ -75,22 +75,22 @@ topology::PlanQuestion question_of(topology::Network network, const Links& links
                                    const std::vector<PeerId>& members, const PatternWish& wish,
                                    double bytes);
 
-// The inputs of ring_order() and set_routes() that come from the epoch before.
+// The inputs of ring_order() and set_routes() that come from the previous epoch.
 struct RoutesBefore {
-  const protocol::EpochStart* start = nullptr;  // of the epoch before; null: there was none
-  const RoutePlan* plan = nullptr;              // that was adopted for the new one; null: none
-  // The plan if it is one for these members; otherwise null.
+  const protocol::EpochStart* start = nullptr;  // of the previous epoch; null: there was none
+  const RoutePlan* plan = nullptr;              // the adopted plan for the new epoch; null: none
+  // Returns the plan if it was made for these members, otherwise null.
   const topology::Plan* plan_for(const std::vector<PeerId>& members) const {
     return plan != nullptr && plan->members == members ? &plan->plan : nullptr;
   }
 };
 // Sets the shares of `start`, the all-reduces that use them, and the RTT. REQUIRES: it has a ring
 // (ring_order.h).
-// - A plan for its members is obeyed.
-// - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and it
-//   is predicted to be faster by enough (pattern_choice.h). Members that use it already keep their
-//   shares and sizes: otherwise the noise of the rates would change them at each new link. Only a
-//   plan for these members changes them, which hysteresis.h has found worth it.
+// - If `before` has a plan for its members, the plan decides.
+// - Without a wish, all-reduces use the direct pattern if the paths of all pairs are known, and
+//   this pattern is predicted to be faster by enough (pattern_choice.h). If the same members use it
+//   already, they keep its shares and sizes: otherwise the noise of the rates would change these at
+//   each new link. Only a plan that was worth a change (hysteresis.h) replaces them.
 void set_routes(protocol::EpochStart& start, const Links& links, const PatternWish& wish,
                 const RoutesBefore& before = {});
 

@@ -1,7 +1,7 @@
 // pattern_choice: which all-reduces are predicted to be faster in the direct pattern than around
-// the ring (pattern_time.h). Both times grow in proportion to the bytes, from the time of the hops.
-// So these all-reduces have one range of sizes, or there are none. Small ones take neither pattern
-// (epochs/one_shot_limit.h). Pure functions.
+// the ring (pattern_time.h). Each of the two times is the time of the hops plus a time in
+// proportion to the bytes. So the direct pattern is faster in one range of sizes, or never. Small
+// all-reduces use neither pattern (epochs/one_shot_limit.h). Pure functions.
 #pragma once
 
 #include <cstdint>
