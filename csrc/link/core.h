@@ -121,7 +121,7 @@ class LinkCore {
     explicit Dialling(Duration peer_timeout) : redial(peer_timeout) {}
     Redial redial;
     uint32_t dead_serial = 0;
-    // connection from the other side: its hello is here, ours has not left
+    // the connection that the other side has dialled: its hello is here, our hello has not left
     std::optional<ConnectionId> crossing = {};
     std::optional<protocol::LaneCredential> credential = {};
   };
