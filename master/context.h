@@ -12,6 +12,7 @@
 #include "csrc/net/keys.h"
 #include "csrc/protocol/limits.h"
 #include "master/events.h"
+#include "master/history.h"
 
 namespace pccl::master {
 
@@ -53,7 +54,10 @@ struct Context {
     PCCL_ASSERT(!what.empty());
     if (excess.empty()) excess = std::move(what);
   }
-  void log(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
+  void log(LogLevel level, std::string text) {
+    history.note(now, level, text);
+    emit(Log{level, std::move(text)});
+  }
   // Returns the token that Persisted will carry.
   uint64_t persist(Record record) {
     ++tokens;
@@ -63,6 +67,7 @@ struct Context {
     return tokens;
   }
 
+  History history;        // of the run
   std::string excess;     // the limit that was exceeded since the last step
   size_t held_bytes = 0;  // bytes of messages held in all groups until they can be processed
   std::map<uint64_t, GroupId> persisting;  // group of each record that is being persisted, by token

@@ -23,6 +23,10 @@ namespace {
 
 uint32_t incarnation_of(PeerId peer) { return static_cast<uint32_t>(peer.value >> 32); }
 
+std::string refusal_text(const std::string& who, const protocol::Reject& reject) {
+  return "refused " + who + ": " + reject.text;
+}
+
 }  // namespace
 
 struct MasterCore::Impl {
@@ -40,6 +44,12 @@ struct MasterCore::Impl {
   void on(const TimePassed& event);
   void on(const Draining&);
   void on(const HostExits& event) { exit.begin(event.patience, now); }
+  void on(const TurnedAway& event) {
+    quiet = true;
+    const std::string who = "a peer at " + event.seen_host;
+    context.history.refused(
+        {now, History::Cause::kVersion, {}, who, refusal_text(who, event.reject)});
+  }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
   // The first message of a connection. Returns kProtocol if the message is impossible.
@@ -60,6 +70,7 @@ struct MasterCore::Impl {
   }
 
   bool refused(ConnectionId id, const protocol::Hello& hello);
+  void note_refusal(ConnectionId id, const protocol::Hello& hello, const protocol::Reject& reject);
   void agree_on(const protocol::RunSettings& settings);
   // The settings of the run; null before its first peer.
   const protocol::RunSettings* agreed() const { return next_beat ? &context.settings : nullptr; }
@@ -133,8 +144,22 @@ bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
     refusal = refuse(hello, agreed(), group ? &group->view().membership : nullptr,
                      group ? group->view().quorum : Quorum{}, groups.size());
   }
-  if (refusal) reject(id, *refusal);
-  return refusal.has_value();
+  if (!refusal) return false;
+  note_refusal(id, hello, *refusal);
+  reject(id, *refusal);
+  return true;
+}
+
+void MasterCore::Impl::note_refusal(ConnectionId id, const protocol::Hello& hello,
+                                    const protocol::Reject& reject) {
+  const Group* group = groups.find(hello.group);
+  const bool split = group != nullptr && is_of_other_launch(hello, group->view().membership);
+  context.history.refused({now,
+                           reject.code == Code::kProtocol ? History::Cause::kVersion
+                           : split                        ? History::Cause::kOtherLaunch
+                                                          : History::Cause::kTerms,
+                           hello.group, hello.name.empty() ? describe(id) : printable(hello.name),
+                           refusal_text(describe(id), reject)});
 }
 
 void MasterCore::Impl::agree_on(const protocol::RunSettings& settings) {
@@ -274,7 +299,7 @@ Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resu
 
 void MasterCore::Impl::reject(ConnectionId id, const protocol::Reject& reject) {
   PCCL_ASSERT(reject.code != Code::kOk && !reject.text.empty());
-  context.log(LogLevel::kInfo, "refused " + describe(id) + ": " + reject.text);
+  context.log(LogLevel::kInfo, refusal_text(describe(id), reject));
   connections.send(id, reject);
   connections.close(id);
 }
@@ -545,6 +570,7 @@ void MasterCore::Impl::check() const {
   if (!awake) return;  // the first step puts the restored values in order
   connections.check();
   groups.check();
+  context.history.check();
   const bool peopled = !groups.with(Groups::Trait::kPeopled).empty();
   PCCL_ASSERT(next_beat.has_value() == peopled);
   PCCL_ASSERT(protocol::check(give_all(context.settings)).ok());

@@ -66,8 +66,14 @@ struct HostExits {
 struct Ended {  // the shell ends the run; afterwards RunView::is_idle() is true
   std::string why;
 };
+// The shell has refused a peer that speaks no version that this master speaks. The name of its run
+// is not understood then; this is the only run. Only the diagnosis of the run uses it.
+struct TurnedAway {
+  std::string seen_host;
+  protocol::Reject reject;
+};
 using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,
-                           Draining, HostExits, Ended>;
+                           Draining, HostExits, Ended, TurnedAway>;
 
 // ---- Effects, to be performed in order ----
 struct Send {

@@ -47,6 +47,22 @@ std::string change_text(size_t joined, size_t gone) {
   return out;
 }
 
+std::string rate_text(double bytes_per_second) {
+  struct Unit {
+    double bytes;
+    const char* name;
+  };
+  constexpr Unit kUnits[] = {{1e12, "TB/s"}, {1e9, "GB/s"}, {1e6, "MB/s"}, {1e3, "kB/s"}};
+  Unit chosen{1, "B/s"};
+  for (const Unit& unit : kUnits) {
+    if (chosen.bytes == 1 && bytes_per_second >= unit.bytes) chosen = unit;
+  }
+  const double count = bytes_per_second / chosen.bytes;
+  char out[64];
+  std::snprintf(out, sizeof out, count < 100 ? "%.3g %s" : "%.0f %s", count, chosen.name);
+  return out;
+}
+
 std::string hash_text(uint64_t value) {
   char out[17];
   const int written =

@@ -38,6 +38,9 @@ std::string shortage_text(size_t left, size_t min_peers);
 // ": 2 joined, 1 gone"; empty if both are 0.
 std::string change_text(size_t joined, size_t gone);
 
+// "12.3 MB/s": megabytes are millions of bytes.
+std::string rate_text(double bytes_per_second);
+
 // The hash of a shared state: "00c0ffee00c0ffee".
 std::string hash_text(uint64_t hash);
 

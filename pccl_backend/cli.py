@@ -30,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from pccl_backend.command.runs import forget_run, list_runs
 
         return list_runs(rest) if command == "runs" else forget_run(rest)
+    if command == "status":
+        from pccl_backend.command.status import show_status
+
+        return show_status(rest)
     if command == "token":
         from pccl_backend.command.tokens import main as run_token
 
@@ -94,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("master", help="run a master, which peers join by pccl://host:port/RUN")
     commands.add_parser("runs", help="list the runs of a master on this machine")
+    commands.add_parser("status", help="show a run, and why it stands still")
     commands.add_parser("forget", help="let a master on this machine forget a run that is over")
     commands.add_parser("token", help="make, list and revoke the tokens of those who may join")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")

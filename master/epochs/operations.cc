@@ -36,6 +36,13 @@ constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 // room for new ones.
 constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
 
+// Bytes of the tensor of one rank. A hostile description can have any sizes, so this is no integer.
+double bytes_of(const protocol::OpInfo& info) {
+  double elements = static_cast<double>(info.count);
+  for (const uint64_t part : info.sends) elements += static_cast<double>(part);
+  return elements * static_cast<double>(element_bytes(info.dtype));
+}
+
 // Whether this is a send, and its sender or its receiver is lost. Such a send does not begin again.
 bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members) {
   if (!OpTable::transfers(info)) return false;
@@ -252,6 +259,10 @@ void Operations::settle(Ops::iterator at, protocol::Outcome outcome, Code code,
       at->first, outcome, code, std::string(cut(text, protocol::kTextBytesMax)), {}, {}};
   if (OpTable::transfers(info)) verdict.sender = info.root, verdict.receiver = info.receiver;
   settled_.push_back(std::move(verdict));
+  if (code == Code::kOk) {
+    ++committed_.operations;
+    committed_.bytes += bytes_of(info);
+  }
   at->second.settled = true;
   forget_descriptions(at->second);
   table_.begun_before.erase(at->first);

@@ -107,6 +107,12 @@ class Operations {
   std::vector<protocol::AbortProposal> proposals(PeerId peer) const;
   // The verdicts since the last call, in order.
   std::vector<protocol::Verdict> take_settled();
+  // The operations that were committed since the last call, and the bytes of one rank's tensors.
+  struct Committed {
+    uint64_t operations = 0;
+    double bytes = 0;
+  };
+  Committed take_committed() { return std::exchange(committed_, {}); }
   // The survivors whose reports decide on the operation when the epoch ends: only the receiver of a
   // transfer, or all survivors.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
@@ -174,6 +180,7 @@ class Operations {
   // By rank: bytes of the tags and part sizes in its descriptions of open operations.
   std::vector<size_t> carried_by_;
   std::vector<protocol::Verdict> settled_;
+  Committed committed_;
   std::vector<Misfit> misfits_;
   std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;
 };

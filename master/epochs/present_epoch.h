@@ -21,6 +21,7 @@
 #include "csrc/base/result.h"
 #include "master/epochs/operations.h"
 #include "master/epochs/resume.h"
+#include "master/epochs/throughput.h"
 
 namespace pccl::master {
 
@@ -65,6 +66,7 @@ class PresentEpoch {
   }
   // Whether an open operation still needs this member, which has left.
   bool needs(PeerId left) const { return runs() && operations_.needs(left); }
+  const Throughput& throughput() const { return throughput_; }
   // The unresponsive members: each has more than kOpsOpenMax verdicts that it has not acknowledged.
   std::vector<PeerId> unresponsive_members() const;
 
@@ -149,6 +151,7 @@ class PresentEpoch {
   Announced announced_;
   Operations operations_;
   std::vector<OpKey> ended_;  // for take_ended()
+  Throughput throughput_;
 };
 
 }  // namespace pccl::master

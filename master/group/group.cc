@@ -13,6 +13,14 @@ namespace pccl::master {
 using protocol::Answer;
 using protocol::JointKind;
 
+namespace {
+
+std::string failure_text(JointKind kind, const Answer& answer) {
+  return std::string(text(kind)) + ": " + answer.text;
+}
+
+}  // namespace
+
 Group::Group(GroupId id, Context& context, Connections& connections)
     : id_(id),
       context_(context),
@@ -339,9 +347,10 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
 void Group::answer(const Answer& answer) {
   PCCL_ASSERT(answer.code != Code::kOk || answer.text.empty());
   if (answer.code != Code::kOk && ballot_.kind()) {
-    context_.log(LogLevel::kInfo, std::string(text(*ballot_.kind())) + ": " + answer.text);
+    context_.log(LogLevel::kInfo, failure_text(*ballot_.kind(), answer));
   }
   const std::optional<JointKind> kind = ballot_.kind();
+  if (kind == JointKind::kSyncSharedState) note_outcome(answer);
   for (auto& [peer, own] : ballot_.settle(answer)) {
     membership_.joint_call_ended(peer, own.code, context_.now);
     took_part(own, peer);
@@ -355,6 +364,14 @@ void Group::answer(const Answer& answer) {
   epochs_.give_up_change();
   notices_.answered();
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
+}
+
+// Of a sync_shared_state of all members, for the diagnosis of the run.
+void Group::note_outcome(const Answer& answer) {
+  if (answer.code == Code::kOk) return context_.history.agreed(id_);
+  if (answer.code != Code::kSharedState) return;
+  context_.history.refused({context_.now, History::Cause::kState, id_, "all members",
+                            failure_text(JointKind::kSyncSharedState, answer)});
 }
 
 // The other members are informed as about any loss. The newcomer and they get a text about the

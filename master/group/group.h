@@ -139,6 +139,7 @@ class Group {
   // Announces a wait that has lasted longer than peer_timeout, and later its end. `waits`: the
   // present waits, from described_waits().
   void report(const std::vector<Wait>& waits) { notices_.report(waits); }
+  const Notices& notices() const { return notices_; }
 
   // ---- Time and progress ----
   // A tick has passed. Returns the members to disconnect because they acknowledge nothing.
@@ -182,6 +183,7 @@ class Group {
   void break_up();
   void reconfigured();
   void finish(const Agreement::Outcome& outcome);
+  void note_outcome(const protocol::Answer& answer);
   void restore_ballot();
   void check_peer(PeerId peer, const Membership::Peer& about) const;
   void check_votes() const;

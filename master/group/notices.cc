@@ -18,12 +18,11 @@ void Notices::update() {
   const WaitTexts texts(view_);
   for (const PeerId peer : waiting) {
     const Delay delay = view_.delay_of(peer);
-    const std::string why = texts.why_waiting(peer, delay, last_obstacle_);
+    const std::string why = texts.why_waiting(peer, delay, last_obstacle_).text();
     if (!send(peer, why)) continue;
     membership_.set_held_up(peer, true);
     if (delay == Delay::kNoUpdate) tell_of_newcomer(peer);
-    context_.log(LogLevel::kWarning,
-                 view_.membership.describe(peer) + " is not admitted yet: " + why);
+    context_.log(LogLevel::kWarning, texts.not_admitted(peer, why));
   }
   const bool was_short = std::exchange(short_of_peers_, view_.epochs.waits_for_peers());
   // Usually no peer waits. A look at each pair of peers would cost more than the rest of a tick.
@@ -58,9 +57,8 @@ bool Notices::send(PeerId peer, std::string why) {
 // this call. A program that never makes the call admits no newcomer.
 void Notices::tell_of_newcomer(PeerId newcomer) {
   if (!announced_.insert(newcomer).second) return;
-  const std::string text = view_.membership.describe(newcomer) +
-                           " waits to be admitted: all members have to call "
-                           "pccl.update_topology()";
+  const std::string text =
+      view_.membership.describe(newcomer) + " waits to be admitted: " + WaitTexts::kCallUpdate;
   for (const PeerId member : view_.membership.members()) {
     const bool calls = view_.is_in_joint_call(member) &&
                        view_.ballot.is_open(member, protocol::JointKind::kUpdateTopology);
@@ -75,8 +73,8 @@ void Notices::refused(const std::string& why) {
 
 void Notices::gives_up(PeerId newcomer) {
   PCCL_ASSERT(!view_.membership.is_member(newcomer));
-  std::string obstacle = view_.membership.obstacle(newcomer);
-  if (!obstacle.empty()) last_obstacle_ = std::move(obstacle);
+  const std::string obstacle = view_.membership.obstacle(newcomer);
+  if (!obstacle.empty()) last_obstacle_ = obstacle + ". " + Membership::kWhatToOpen;
 }
 
 void Notices::forget(PeerId peer) {

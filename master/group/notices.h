@@ -45,6 +45,10 @@ class Notices {
   // ---- Waits for calls of others (wait_report.h) ----
   void report(const std::vector<Wait>& waits);
   void ended(const Wait::Call& call);  // it has an outcome
+  bool has_announced(const Wait& wait) const { return report_.has_announced(wait); }
+
+  // The obstacle of a peer that gave up before the group began; empty: none.
+  const std::string& last_obstacle() const { return last_obstacle_; }
 
   // Asserts the invariants.
   void check() const;

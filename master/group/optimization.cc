@@ -207,15 +207,26 @@ std::optional<RoutePlan> Optimization::take_plan(const protocol::EpochStart& now
 
 void Optimization::adopt() { enter(Phase::kAdopting); }
 
-std::optional<RoutePlan> Optimization::better_plan(const protocol::EpochStart& now) {
+bool Optimization::can_plan_at_once(const protocol::EpochStart& now) const {
   const std::vector<PeerId>& members = membership_.members();
-  if (members.size() < 3 || members.size() > kPlannedAtOnce || ids(now.members) != members)
-    return std::nullopt;
-  if (!missing_pairs().empty()) return std::nullopt;
+  return members.size() >= 3 && members.size() <= kPlannedAtOnce && ids(now.members) == members &&
+         missing_pairs().empty();
+}
+
+std::optional<double> Optimization::best_share(const protocol::EpochStart& now) const {
+  if (!can_plan_at_once(now)) return std::nullopt;
+  const topology::PlanQuestion question = this->question();
+  const double present = cautious_seconds(question.network, plan_of(now), question.bytes);
+  if (!(present > 0)) return std::nullopt;
+  return cautious_seconds(question.network, fastest_plan(question), question.bytes) / present;
+}
+
+std::optional<RoutePlan> Optimization::better_plan(const protocol::EpochStart& now) {
+  if (!can_plan_at_once(now)) return std::nullopt;
   const topology::PlanQuestion question = this->question();
   const topology::Plan found = fastest_plan(question);
   if (!is_worth_it(question, now, found)) return std::nullopt;
-  return RoutePlan{members, found};
+  return RoutePlan{membership_.members(), found};
 }
 
 // The seconds that a change of the plan costs: the members freeze, and the lanes of new hops come

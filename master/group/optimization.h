@@ -80,6 +80,9 @@ class Optimization {
   // the present measurements. Nothing if no plan is better, if some rate is unknown, or if there
   // are too many members to plan within a step.
   std::optional<RoutePlan> better_plan(const protocol::EpochStart& now);
+  // The predicted time with the fastest plan, divided by the time with the present one. Nothing in
+  // the same cases.
+  std::optional<double> best_share(const protocol::EpochStart& now) const;
 
   std::optional<Instant> deadline() const;
   // Whether a round of probes or a search for a plan has reached its deadline.
@@ -93,6 +96,7 @@ class Optimization {
   void enter(Phase next);
   void begin_round();
   topology::PlanQuestion question() const;
+  bool can_plan_at_once(const protocol::EpochStart& now) const;
   bool is_worth_it(const topology::PlanQuestion& question, const protocol::EpochStart& now,
                    const topology::Plan& found);
   void plan();

@@ -77,8 +77,7 @@ bool PlanCall::finds_better_plan() {
   if (epochs_.phase() != Epochs::Phase::kActive || epochs_.needs_reconfiguration()) return false;
   auto better = optimization_.better_plan(view_.present.start());
   if (!better) return false;
-  context_.log(LogLevel::kInfo,
-               "another ring is predicted to be faster" + group_text(view_.id, " for"));
+  context_.log(LogLevel::kInfo, kBetterPlan + group_text(view_.id, " for"));
   epochs_.plan(std::move(*better));
   return true;
 }

@@ -23,6 +23,7 @@ class PlanCall {
   Ruling advance();
   // A member gives up the call, and it ends for all.
   Ruling give_up() const;
+  static constexpr const char* kBetterPlan = "another ring is predicted to be faster";
   // Returns the operations that the call waits for when all have voted, as text; empty if there are
   // none.
   std::string waits_for() const;

@@ -6,6 +6,10 @@
 
 namespace pccl::master {
 
+std::string wait_text(const Wait& wait, Instant now) {
+  return wait.what + " has waited for " + text(now - wait.since) + " " + wait.why;
+}
+
 std::vector<WaitReport::Announcement> WaitReport::look(const std::vector<Wait>& waits,
                                                        Duration limit, Instant now) {
   std::vector<Announcement> all;
@@ -23,8 +27,7 @@ std::vector<WaitReport::Announcement> WaitReport::look(const std::vector<Wait>& 
     if (!announced && now - std::max(wait.since, ended_) < limit) continue;
     Told& told = told_[key];
     told.call = wait.call;
-    Announcement news{
-        {}, wait.what + " has waited for " + text(now - wait.since) + " " + wait.why, !announced};
+    Announcement news{{}, wait_text(wait, now), !announced};
     for (const PeerId peer : wait.waiting) {
       if (told.peers.insert(peer).second) news.to.push_back(peer);
     }

@@ -30,6 +30,9 @@ struct Wait {
   Call call;
 };
 
+// "all_reduce(...) (#7) in epoch 1.5 has waited for 10 s for rank 2 (c), which ...".
+std::string wait_text(const Wait& wait, Instant now);
+
 class WaitReport {
  public:
   struct Announcement {
@@ -44,6 +47,8 @@ class WaitReport {
   // This call has an outcome. Its members may leave now, so the end of their wait is announced at
   // once.
   std::vector<Announcement> end(const Wait::Call& call, Instant now);
+  // Some member was told of this wait.
+  bool has_announced(const Wait& wait) const { return told_.contains({wait.since, wait.what}); }
 
  private:
   using Key = std::pair<Instant, std::string>;

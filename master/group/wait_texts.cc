@@ -40,27 +40,43 @@ std::optional<PeerId> WaitTexts::member_at(uint32_t rank) const {
 
 std::string WaitTexts::last_call_of(uint32_t rank) const {
   const std::optional<PeerId> peer = member_at(rank);
-  if (!peer) return "which is lost";
-  const Membership::Peer& about = *view_.membership.find(*peer);
-  const bool receives = about.connected && view_.present.waits().asks_for_sends(*peer);
-  if (receives && !view_.is_in_last_call(*peer)) return "which waits for a send from any rank";
-  return last_call_text(about.last_call, {about.connected, view_.is_in_last_call(*peer)},
+  return peer ? "which " + activity(*peer) : "which is lost";
+}
+
+std::string WaitTexts::activity(PeerId member) const {
+  const Membership::Peer& about = *view_.membership.find(member);
+  const bool receives = about.connected && view_.present.waits().asks_for_sends(member);
+  if (receives && !view_.is_in_last_call(member)) return "waits for a send from any rank";
+  return last_call_text(about.last_call, {about.connected, view_.is_in_last_call(member)},
                         view_.context.now);
 }
 
-std::string WaitTexts::why_waiting(PeerId peer, Delay delay,
-                                   const std::string& last_obstacle) const {
+std::string NotAdmitted::text() const {
+  std::string out = reason;
+  for (const std::string& sentence : {advice, more}) {
+    if (!sentence.empty()) out += ". " + sentence;
+  }
+  return out;
+}
+
+NotAdmitted WaitTexts::why_waiting(PeerId peer, Delay delay, const std::string& last_obstacle,
+                                   Membership::Reader reader) const {
   switch (delay) {
     case Delay::kNone: break;
-    case Delay::kObstacle: return view_.membership.obstacle(peer);
-    case Delay::kMembersAway: return why_members_are_awaited();
+    case Delay::kObstacle:
+      return {view_.membership.obstacle(peer, reader), Membership::kWhatToOpen, {}};
+    case Delay::kMembersAway: return {why_members_are_awaited(), {}, {}};
     case Delay::kTooFewPeers:
     case Delay::kUnlinkedPeers: return why_no_founding(last_obstacle);
-    case Delay::kUnlinkedMembers: return "not all members have reached this peer yet";
+    case Delay::kUnlinkedMembers: return {"not all members have reached this peer yet", {}, {}};
     case Delay::kNoUpdate:
-      return "the members have not called update_topology since this peer can be reached";
+      return {"the members have not called update_topology since this peer can be reached", {}, {}};
   }
   return {};
+}
+
+std::string WaitTexts::not_admitted(PeerId peer, const std::string& why) const {
+  return view_.membership.describe(peer) + " is not admitted yet: " + why;
 }
 
 std::string WaitTexts::why_hindered(PeerId member) const {
@@ -69,7 +85,8 @@ std::string WaitTexts::why_hindered(PeerId member) const {
            shortage_text(view_.membership.members().size(), view_.quorum.min_peers);
   }
   const std::string obstacle = view_.membership.obstacle(member);
-  return obstacle.empty() ? "" : "a newcomer cannot be admitted: " + obstacle;
+  if (obstacle.empty()) return {};
+  return "a newcomer cannot be admitted: " + obstacle + ". " + Membership::kWhatToOpen;
 }
 
 std::string WaitTexts::why_members_are_awaited() const {
@@ -83,22 +100,27 @@ std::string WaitTexts::why_members_are_awaited() const {
          text(view_.context.settings.peer_timeout) + " at most";
 }
 
-std::string WaitTexts::why_no_founding(const std::string& last_obstacle) const {
+std::string WaitTexts::start_more(size_t count) {
+  return "Start " + std::to_string(count) + " more with the same master and run";
+}
+
+NotAdmitted WaitTexts::why_no_founding(const std::string& last_obstacle) const {
   const std::string begin =
       " of the " + std::to_string(view_.quorum.founders) + " peers that begin together";
   const size_t come = view_.membership.waiting().size();
-  const std::string before =
-      last_obstacle.empty() ? ""
-                            : ". A peer that has given up could not be reached: " + last_obstacle;
+  NotAdmitted why;
+  if (!last_obstacle.empty())
+    why.more = "A peer that has given up could not be reached: " + last_obstacle;
   if (come < view_.quorum.founders) {
-    const size_t more = view_.quorum.founders - come;
-    const std::string how = come == 1 ? "this peer is alone: 1" + begin + " has come"
-                                      : std::to_string(come) + begin + " have come";
-    return how + ". Start " + std::to_string(more) + " more with the same master and run" + before;
+    why.reason = come == 1 ? "this peer is alone: 1" + begin + " has come"
+                           : std::to_string(come) + begin + " have come";
+    why.advice = start_more(view_.quorum.founders - come);
+    return why;
   }
   const size_t linked = view_.membership.pending(protocol::kMembersMax).size();
-  return count_text(come, "peer") + " have come, and " + std::to_string(linked) + begin +
-         " can reach each other so far" + before;
+  why.reason = count_text(come, "peer") + " have come, and " + std::to_string(linked) + begin +
+               " can reach each other so far";
+  return why;
 }
 
 std::string absent_text(const Groups& groups, const Group& own, const std::vector<Absent>& absent) {
@@ -112,25 +134,28 @@ std::string absent_text(const Groups& groups, const Group& own, const std::vecto
   return out;
 }
 
-std::vector<Wait> described_waits(const Groups& groups, const Group& group) {
+Wait described(const Groups& groups, const Group& group, AwaitedCall call) {
   const GroupView& view = group.view();
-  std::vector<Wait> all;
-  for (AwaitedCall& one : awaited_calls(groups, group)) {
-    const auto* const op = std::get_if<OpKey>(&one.call);
-    Wait wait{op != nullptr ? view.present.waits().name(*op)
-                            : text(std::get<protocol::JointKind>(one.call)),
-              one.since, std::move(one.waiting), "for ", one.call};
-    if (one.is_facing) {
-      wait.why += view.present.waits().facing_text(*op);
-    } else if (!one.absent.empty()) {
-      wait.why += absent_text(groups, group, one.absent);
-    } else if (view.epochs.changing()) {
-      wait.why += "calls to end: " + view.epochs.waits_for();
-    } else {
-      wait.why = group.plan_call().waits_for();
-    }
-    all.push_back(std::move(wait));
+  const auto* const op = std::get_if<OpKey>(&call.call);
+  Wait wait{op != nullptr ? view.present.waits().name(*op)
+                          : text(std::get<protocol::JointKind>(call.call)),
+            call.since, std::move(call.waiting), "for ", call.call};
+  if (call.is_facing) {
+    wait.why += view.present.waits().facing_text(*op);
+  } else if (!call.absent.empty()) {
+    wait.why += absent_text(groups, group, call.absent);
+  } else if (view.epochs.changing()) {
+    wait.why += "calls to end: " + view.epochs.waits_for();
+  } else {
+    wait.why = group.plan_call().waits_for();
   }
+  return wait;
+}
+
+std::vector<Wait> described_waits(const Groups& groups, const Group& group) {
+  std::vector<Wait> all;
+  for (AwaitedCall& one : awaited_calls(groups, group))
+    all.push_back(described(groups, group, std::move(one)));
   return all;
 }
 

@@ -131,6 +131,13 @@ std::optional<Reject> refuse_version_of_run(const VersionRange& peer, const std:
                          protocol::speaker_of_run("run \"" + run + "\"", version))};
 }
 
+bool is_of_other_launch(const Hello& hello, const Membership& membership) {
+  const auto& peers = membership.peers();
+  return !hello.launch.empty() && std::any_of(peers.begin(), peers.end(), [&hello](const auto& at) {
+    return at.second.launch != hello.launch;
+  });
+}
+
 std::optional<Reject> refuse_run(const std::string& name) {
   if (name.empty()) return invalid("the name of the run is empty");
   return refuse_name("run", name);

@@ -34,4 +34,7 @@ std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const Membership* membership, const Quorum& quorum,
                                        size_t group_count);
 
+// Whether the group has peers of another launch than the launch of this peer.
+bool is_of_other_launch(const protocol::Hello& hello, const Membership& membership);
+
 }  // namespace pccl::master

@@ -77,6 +77,8 @@ class Connections {
   // Whether something was received from the peer in the last `ticks` ticks. This is so unless
   // something holds up the peer.
   bool received_lately(PeerId peer, int ticks = protocol::kTicksPerPing) const;
+  // Returns the number of ticks since something was received. REQUIRES: connected.
+  int silent_ticks(PeerId peer) const { return open_.at(of(peer)).keepalive.silent_ticks(); }
   // Sends at once each ping that the next beat() would send to get a confirmation.
   void request_confirmations();
   // All peers have confirmed every message that matters.

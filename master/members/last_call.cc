@@ -29,30 +29,30 @@ bool gave_up_lately(const LastCall& last, Instant now) {
 }
 
 std::string last_call_text(const LastCall& last, Situation situation, Instant now) {
-  if (!situation.connected) return "which has lost its connection to the master";
+  if (!situation.connected) return "has lost its connection to the master";
   struct Clause {
     const LastCall& last;
     bool waits;
     Instant now;
     std::string since = text(now - (waits ? last.at : std::max(last.at, last.ended)));
     std::string operator()(const LastCall::Unknown&) const {
-      return "which has not called anything since the master was started again";
+      return "has not called anything since the master was started again";
     }
     std::string operator()(const LastCall::Nothing&) const {
-      return "which has not called anything since it was admitted, " + since + " ago";
+      return "has not called anything since it was admitted, " + since + " ago";
     }
     std::string operator()(const LastCall::Operation& call) const { return of(text_of(call)); }
     std::string operator()(protocol::JointKind call) const { return of(text_of(call)); }
     std::string operator()(const LastCall::AnySend&) const {
-      return waits ? "which waits for a send from any rank" : of("recv from any rank");
+      return waits ? "waits for a send from any rank" : of("recv from any rank");
     }
     std::string of(const std::string& call) const {
-      if (waits) return "which has been in " + call + " for " + since;
+      if (waits) return "has been in " + call + " for " + since;
       if (gave_up_lately(last, now)) {
-        return "which was in " + call + " for " + text(last.ended - last.at) + " and gave it up " +
+        return "was in " + call + " for " + text(last.ended - last.at) + " and gave it up " +
                since + " ago";
       }
-      return "which has not called anything for " + since + ", since " + call;
+      return "has not called anything for " + since + ", since " + call;
     }
   };
   return std::visit(Clause{last, situation.waits, now}, last.call);

@@ -1,6 +1,6 @@
 // last_call: the last call of a member, and a clause about its present activity, for members that
 // others wait for. Every text about a missing member uses the clause: the notice while others wait,
-// and the error when these others give up. Pure values and functions.
+// the error when these others give up, and the diagnosis of the run. Pure values and functions.
 #pragma once
 
 #include <string>
@@ -44,9 +44,9 @@ struct Situation {
   bool waits = false;     // the last call has no outcome yet
 };
 
-// A clause about the member: "which has been in update_topology for 12 s", "which has not called
-// anything for 40 s, since all_reduce (#6)", "which was in all_reduce (#6) for 10 s and gave it up
-// 2 ms ago".
+// The present activity of the member: "has been in update_topology for 12 s", "has not called
+// anything for 40 s, since all_reduce (#6)", "was in all_reduce (#6) for 10 s and gave it up 2 ms
+// ago".
 std::string last_call_text(const LastCall& last, Situation situation, Instant now);
 
 }  // namespace pccl::master

@@ -11,10 +11,6 @@
 namespace pccl::master {
 namespace {
 
-// If a link between two members is down for this number of ticks, one of the two is lost. A link on
-// which nothing is received is down after half the peer timeout. The other half is for making the
-// link again.
-constexpr int kLinkDownTicks = 10;
 // A process that ends closes its links together with its connection to the master. So a link that
 // has been down for this number of ticks or more went down for a different reason.
 constexpr int kDownBeforeTicks = 2;
@@ -263,35 +259,35 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   return ranks;
 }
 
-std::string Membership::apart(PeerId peer, PeerId other) const {
-  return describe(other) + " cannot connect to " + describe(peer) +
-         fault_text(links.view(other, peer).fault) + "; " + name(peer) + " cannot connect to " +
-         name(other) + fault_text(links.view(peer, other).fault);
+std::string Membership::apart(PeerId peer, PeerId other, Reader reader) const {
+  const auto why = [&](PeerId from, PeerId to) {
+    const Links::View& view = links.view(from, to);
+    const bool known = reader == Reader::kOperator && !view.text.empty();
+    return known ? ": " + view.text : fault_text(view.fault);
+  };
+  return describe(other) + " cannot connect to " + describe(peer) + why(other, peer) + "; " +
+         name(peer) + " cannot connect to " + name(other) + why(peer, other);
 }
 
-namespace {
-
-constexpr const char* kWhatToOpen =
-    ". One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
-    "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
-
-}  // namespace
-
-// The peer may be hostile and use the members to explore their network: it receives only the kind
-// of each obstacle.
-std::string Membership::obstacle(PeerId peer) const {
-  std::string out;
-  size_t count = 0;
+std::vector<PeerId> Membership::out_of_reach(PeerId peer) const {
+  std::vector<PeerId> all;
   for (const auto& [other, about] : peers_) {
     if (other == peer || !links.view(other, peer).unreachable()) continue;
-    if (is_member(other) && is_member(peer)) continue;     // one of them will be lost
-    if (!links.view(peer, other).unreachable()) continue;  // the peer has not tried yet
-    if (++count > protocol::kRanksNamedMax) continue;
-    out += (out.empty() ? "" : "; ") + apart(peer, other);
+    if (is_member(other) && is_member(peer)) continue;  // one of them will be lost
+    // Otherwise the peer has not tried yet.
+    if (links.view(peer, other).unreachable()) all.push_back(other);
   }
-  if (count > protocol::kRanksNamedMax)
-    out += "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";
-  return count > 0 ? out + kWhatToOpen : out;
+  return all;
+}
+
+std::string Membership::obstacle(PeerId peer, Reader reader) const {
+  const std::vector<PeerId> others = out_of_reach(peer);
+  const size_t named = std::min(others.size(), protocol::kRanksNamedMax);
+  std::string out;
+  for (size_t i = 0; i < named; ++i)
+    out += (out.empty() ? "" : "; ") + apart(peer, others[i], reader);
+  if (named < others.size()) out += "; and " + std::to_string(others.size() - named) + " more";
+  return out;
 }
 
 bool Membership::is_being_dialled(PeerId peer) const {
@@ -333,14 +329,14 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     if (!is_member(dead.a) || !is_member(dead.b)) {
       const PeerId newcomer = is_member(dead.a) ? dead.b : dead.a;
       if (!cannot_be_linked(newcomer, dead)) continue;
-      const std::string why = apart(newcomer, newcomer == dead.a ? dead.b : dead.a) + kWhatToOpen;
+      const std::string why =
+          apart(newcomer, newcomer == dead.a ? dead.b : dead.a) + ". " + kWhatToOpen;
       lost.push_back({newcomer, why, "refused: " + why});
       continue;
     }
     const PeerId victim = weaker(dead.a, dead.b);
     const PeerId other = victim == dead.a ? dead.b : dead.a;
-    lost.push_back({victim, "the link between it and " + describe(other) + " is down" +
-                                (dead.text.empty() ? "" : ": " + dead.text)});
+    lost.push_back({victim, down_text("it", other, dead.text)});
   }
   return lost;
 }
@@ -374,6 +370,12 @@ protocol::Member Membership::member(PeerId id) const {
 
 std::string Membership::name(PeerId id) const {
   return protocol::text(protocol::Member{id, "", peers_.at(id).name});
+}
+
+std::string Membership::down_text(const std::string& one, PeerId other,
+                                  const std::string& why) const {
+  return "the link between " + one + " and " + describe(other) + " is down" +
+         (why.empty() ? "" : ": " + why);
 }
 
 RankNames Membership::rank_names() const {

@@ -59,6 +59,17 @@ class Membership {
     std::optional<Holder> holder;
   };
 
+  // The reader of a text. A peer may be hostile and use the others to explore their network: it
+  // gets only the kind of each obstacle. An operator of the master gets the words of the system.
+  enum class Reader : uint8_t { kPeer, kOperator };
+  // Ticks that a link between members is down until one of them is lost. If nothing is received on
+  // a link, it is down after half the peer timeout. The other half is for re-establishing it.
+  static constexpr int kLinkDownTicks = 10;
+  // The advice for two peers that cannot be linked.
+  static constexpr const char* kWhatToOpen =
+      "One of the two has to accept connections: open a port of its machine (PCCL_PORT_RANGE), or "
+      "forward one at its router (PCCL_ADVERTISE): docs/running.md, section 7";
+
   // ---- Joining and leaving ----
   void welcome(PeerId peer, Peer about);
   // Adds its links. Returns the peers at their other ends. REQUIRES: welcomed and not registered.
@@ -121,10 +132,12 @@ class Membership {
   // The first members in rank order, once `count` peers are pending; nothing before that, or if
   // there are members already.
   std::optional<std::vector<PeerId>> founders(size_t count) const;
-  // For a waiting peer: the peers with which no link is possible in either direction, and how a
-  // person can change that. For a member: the waiting peers with which no link is possible. Empty:
-  // none.
-  std::string obstacle(PeerId peer) const;
+  // For a waiting peer: the peers with which no link is possible in either direction. For a member:
+  // the waiting peers with which no link is possible.
+  std::vector<PeerId> out_of_reach(PeerId peer) const;
+  // Names the peers out of reach, with the reasons. For a waiting peer also how a person can change
+  // that. Empty if there are none.
+  std::string obstacle(PeerId peer, Reader reader = Reader::kPeer) const;
   // Whether a link between the peer and some member is still being made: the two are not linked,
   // and at least one of them has not reported a failure to connect. Before there are members, all
   // registered peers count.
@@ -150,7 +163,10 @@ class Membership {
   std::string name(PeerId peer) const;      // "tokyo-3 (peer 1.3)"
   RankNames rank_names() const;             // of the members that are left
   std::string ranks_text(const std::vector<uint32_t>& ranks) const;  // "ranks 0 (tokyo) and 1"
-  std::string apart(PeerId peer, PeerId other) const;                // why they cannot connect
+  // Why they cannot connect.
+  std::string apart(PeerId peer, PeerId other, Reader reader = Reader::kPeer) const;
+  // "the link between A and tokyo-3 (peer 1.3, ...) is down: connection reset". `one`: its name.
+  std::string down_text(const std::string& one, PeerId other, const std::string& why) const;
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
   // Asserts the invariants. REQUIRES: the losses that tick() returned were carried out.

@@ -23,6 +23,7 @@ constexpr std::array kCommands = {
     Known{"runs", Command::kRuns},
     Known{"forget", Command::kForget},
     Known{"revoke", Command::kRevoke},
+    Known{"status", Command::kStatus},
 };
 
 Status bad_request(const std::string& why) { return {Code::kInvalidArgument, why, {}}; }
@@ -32,6 +33,14 @@ Result<ControlRequest> parse_forget(const json& request) {
   if (run == nullptr)
     return bad_request("the command \"forget\" needs a \"run\", which is the name of one");
   return ControlRequest{.command = Command::kForget, .run = *run};
+}
+
+Result<ControlRequest> parse_status(const json& request) {
+  if (!request.contains("run")) return ControlRequest{.command = Command::kStatus};
+  const std::string* run = text_at(request, "run");
+  if (run == nullptr || run->empty())
+    return bad_request("the \"run\" of the command \"status\" must be the name of one");
+  return ControlRequest{.command = Command::kStatus, .run = *run};
 }
 
 Result<ControlRequest> parse_revoke(const json& request) {
@@ -64,6 +73,7 @@ Result<ControlRequest> parse_request(std::string_view line) {
   switch (known->command) {
     case Command::kForget: return parse_forget(request);
     case Command::kRevoke: return parse_revoke(request);
+    case Command::kStatus: return parse_status(request);
     case Command::kRuns: break;
   }
   return ControlRequest{.command = known->command};

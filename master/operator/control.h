@@ -1,10 +1,12 @@
 // control: the requests of a person at the master's machine, and the answers. Request and answer
-// are one line of JSON each (control_socket.h carries them). `pccl runs`, `pccl forget` and
-// `pccl token revoke` send the requests that exist; later ones will have the same form.
+// are one line of JSON each (control_socket.h carries them). `pccl runs`, `forget`, `status` and
+// `token revoke` send the requests that exist; later ones will have the same form.
 //
 //   {"command":"runs"}                       {"runs":[RUN, ...]}
 //   {"command":"forget","run":"NAME"}        {"forgot":RUN}
 //   {"command":"revoke","tokens":[ID, ...]}  {"revoked":{"tokens":1, "peers":0}}
+//   {"command":"status","run":"NAME"}        a snapshot of the run (snapshot.h)
+//   {"command":"status"}                     likewise, of the only run that is under way
 //   anything that goes wrong                 {"error":"a plain sentence"}
 //
 //   revoke: the master reads its keyring again, and removes the peers of the tokens that have left
@@ -31,11 +33,11 @@
 
 namespace pccl::master {
 
-enum class Command { kRuns, kForget, kRevoke };
+enum class Command { kRuns, kForget, kRevoke, kStatus };
 
 struct ControlRequest {
   Command command = Command::kRuns;
-  std::string run = {};              // its name, for kForget
+  std::string run = {};              // its name, for kForget and kStatus; empty: the only one
   std::vector<TokenId> tokens = {};  // for kRevoke
   bool operator==(const ControlRequest&) const = default;
 };

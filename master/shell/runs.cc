@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
 #include "master/members/admission.h"
+#include "master/operator/snapshot.h"
 #include "master/operator/summary.h"
 #include "master/run_view.h"
 #include "master/text_format.h"
@@ -410,6 +412,26 @@ std::variant<Registry::Forget, std::string> Runs::forget(const std::string& run)
   auto forgotten = registry_.forget(run);
   if (const auto* gone = std::get_if<Registry::Forget>(&forgotten)) carry_out({*gone});
   return forgotten;
+}
+
+// A step first, so that the snapshot is of now. A run that is being opened has taken none.
+std::optional<nlohmann::json> Runs::snapshot_of(const std::string& name) {
+  loop_.assert_on_loop();
+  const auto found = runs_.find(name);
+  if (found == runs_.end()) return std::nullopt;
+  Run& run = *found->second;
+  if (!run.waiting) step(run, TimePassed{});
+  const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
+  const WallClock clock{monotonic_now(),
+                        std::chrono::duration_cast<std::chrono::milliseconds>(unix_now).count()};
+  nlohmann::json shown = snapshot(run.core.view(), clock, registry_.find(name)->since);
+  callbacks_.on_stepped();  // it may end the run
+  return shown;
+}
+
+void Runs::turned_away(const std::string& host, const protocol::Reject& reject) {
+  loop_.assert_on_loop();
+  if (runs_.size() == 1) step(*runs_.begin()->second, TurnedAway{host, reject});
 }
 
 void Runs::drain(const std::string& name) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -91,6 +92,11 @@ class Runs {
   std::map<std::string, Registry::Listed> list() const;
   // Forgets a run for the operator, or returns the reason why it cannot, as a sentence.
   std::variant<Registry::Forget, std::string> forget(const std::string& run);
+  // A snapshot of a run (operator/snapshot.h); nothing if it does not live.
+  std::optional<nlohmann::json> snapshot_of(const std::string& name);
+  // A peer was refused, because it speaks no version that this master speaks. Its run is not known.
+  // So the diagnosis gets it only if one run lives.
+  void turned_away(const std::string& host, const protocol::Reject& reject);
 
  private:
   void restore(const Memory& memory);

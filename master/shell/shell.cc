@@ -38,6 +38,7 @@
 #include "master/runs/holdings.h"
 #include "master/shell/control_socket.h"
 #include "master/shell/keyring_file.h"
+#include "master/shell/run_answers.h"
 #include "master/shell/run_waits.h"
 #include "master/shell/runs.h"
 #include "master/text_format.h"
@@ -94,8 +95,6 @@ struct Shell::Impl {
   Status open_keyring(const std::string& path);
   Status open_control(const std::string& journal_path);
   void answer(const ControlRequest& request, const ControlSocket::Answer& then);
-  nlohmann::json list_runs() const;
-  nlohmann::json forget(const std::string& run);
   void revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then);
   size_t remove_peers(const std::vector<TokenId>& revoked);
   void close_all();
@@ -198,25 +197,11 @@ Status Shell::Impl::open_control(const std::string& journal_path) {
 // control.h defines requests and answers.
 void Shell::Impl::answer(const ControlRequest& request, const ControlSocket::Answer& then) {
   switch (request.command) {
-    case Command::kRuns: return then(list_runs());
-    case Command::kForget: return then(forget(request.run));
+    case Command::kRuns: return then(answer_runs(*runs));
+    case Command::kForget: return then(answer_forget(*runs, request.run));
+    case Command::kStatus: return then(answer_status(*runs, request.run));
     case Command::kRevoke: return revoke(request.tokens, then);
   }
-}
-
-nlohmann::json Shell::Impl::list_runs() const {
-  nlohmann::json all = nlohmann::json::array();
-  for (const auto& [name, run] : runs->list()) all.push_back(run_answer(name, run));
-  return {{"runs", std::move(all)}};
-}
-
-nlohmann::json Shell::Impl::forget(const std::string& run) {
-  const auto forgotten = runs->forget(run);
-  if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
-  const FinishedRun& line = std::get<Registry::Forget>(forgotten).what;
-  const Registry::Listed listed{Registry::Phase::kFinished, line.origin, 0, line.ended,
-                                line.states};
-  return {{"forgot", run_answer(run, listed)}};
 }
 
 void Shell::Impl::revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then) {
@@ -471,6 +456,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     run = hello->run;
     found.rejected = refuse_versions(hello->versions, hello->library, versions);
+    if (found.rejected) runs->turned_away(connection.host, *found.rejected);
     if (!found.rejected) found.rejected = refuse_run(hello->run);
     if (!found.rejected) found.rejected = refuse_by_token(connection, run);
     if (!found.rejected) found.rejected = refuse_number();

@@ -41,6 +41,7 @@ __all__ = [
     "default_journal",
     "forget_run",
     "list_runs",
+    "run_name",
     "table",
 ]
 
@@ -80,7 +81,9 @@ def forget_run(arguments: Sequence[str] | None = None) -> int:
         "Let a master on this machine forget a run that is over, its shared state included. Peers "
         "that join under its name afterwards begin a new one.",
     )
-    parser.add_argument("run", type=_run, metavar="RUN", help="its name, as `pccl runs` shows it")
+    parser.add_argument(
+        "run", type=run_name, metavar="RUN", help="its name, as `pccl runs` shows it"
+    )
     options = parser.parse_args(arguments)
     request = {"command": "forget", "run": options.run}
     return _run_command(parser, options, request, _show_forgotten)
@@ -331,7 +334,16 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _run(text: str) -> str:
+def run_name(text: str) -> str:
+    """Return the name of a run, as an argument of a command names it.
+
+    Raises:
+        argparse.ArgumentTypeError: no run can have this name.
+
+    Example:
+        >>> run_name("night")
+        'night'
+    """
     text = decoded(text)
     try:
         text.encode()

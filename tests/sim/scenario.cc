@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "csrc/memory/state_hash.h"
+#include "master/diagnosis/diagnosis.h"
+#include "master/run_view.h"
 #include "tests/sim/peer_node.h"
 
 namespace pccl::sim {
@@ -220,6 +222,7 @@ class Stage {
   }
   void command(const std::vector<std::string>& words);
   void expect(const std::vector<std::string>& words);
+  void show_findings();
   const std::string& transcript() const { return transcript_; }
 
  private:
@@ -428,6 +431,16 @@ void Stage::expect(const std::vector<std::string>& words) {
   if (transcript_.find(text) == std::string::npos) transcript_ += kUnmet + (": " + text) + "\n";
 }
 
+void Stage::show_findings() {
+  if (!world_.master_runs()) return world_.note("findings", "there is no master");
+  for (const master::Finding& one : master::diagnose(world_.master()->view())) {
+    std::string whom;
+    for (const std::string& name : one.whom) whom += (whom.empty() ? " of " : ", ") + name;
+    world_.note("findings", std::string(text(one.severity)) + ", " + text(one.code) + whom + ": " +
+                                one.text + ". Next: " + one.next);
+  }
+}
+
 void Stage::command(const std::vector<std::string>& words) {
   Arguments with;
   std::vector<std::string> names;
@@ -442,6 +455,7 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "expect") return expect(words);
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
+  if (verb == "findings") return show_findings();
   if (verb == "state") {
     for (AddressPublisher* publisher : whom(with)) publisher->show_state();
     return;

@@ -44,6 +44,7 @@
 //   narrow NAME NAME to=BYTES              larger packets from the first to the second vanish
 //   run MS [us=N]                          lets virtual time pass
 //   settle                                 until every call has ended, 60 virtual seconds at most
+//   findings                               shows the diagnosis of the run at this time
 //   expect WORDS...                        the transcript so far contains this text: the point of
 //                                          the story, which a small change of times must not lose
 #pragma once

@@ -158,6 +158,7 @@ class World {
   // The process that hosts the master ends well. The master is gone when it has drained.
   void end_master();
   bool master_runs() const { return master_ != nullptr; }
+  const master::MasterCore* master() const { return master_.get(); }  // null: it was killed
   // Pauses the master's process. Arriving data waits, and its timers run far too late.
   void stop_master();
   void master_goes_on();

@@ -216,20 +216,20 @@ TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kOther), "") << "the other side may do it";
   const std::string who =
       "peer 0.1 (rank 0, 10.0.0.1:1000) cannot connect to peer 0.2 (10.0.0.2:1000)";
-  const std::string open = kWhatToOpen;
   EXPECT_EQ(
       obstacle(LinkFault::kOther, LinkFault::kRefused),
       who +
           " (its log has the reason, with PCCL_LOG=info); peer 0.2 cannot connect to peer 0.1: "
-          "connection refused" +
-          open)
+          "connection refused")
       << "the words of the system are for members";
+  EXPECT_EQ(
+      group.obstacle({2}, Membership::Reader::kOperator),
+      who + ": SSH-2.0 at 10.0.0.2; peer 0.2 cannot connect to peer 0.1: SSH-2.0 at 10.0.0.1");
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kUnknownName),
-            who + ": no answer; peer 0.2 cannot connect to peer 0.1: unknown host name" + open);
+            who + ": no answer; peer 0.2 cannot connect to peer 0.1: unknown host name");
   EXPECT_EQ(
       obstacle(LinkFault::kAnotherProgram, LinkFault::kAnotherPeer),
-      who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers" +
-          open);
+      who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers");
 }
 
 // A member that has lost links to others too may itself be the one that nobody can reach.
