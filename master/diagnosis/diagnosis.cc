@@ -29,12 +29,14 @@ void append(std::vector<Finding>& all, std::vector<Finding> more, GroupId group)
 Finding nothing_wrong(const RunView& view) {
   size_t members = 0, waiting = 0;
   double operations = 0, bytes = 0;
+  Duration over{0};
   for (const auto& [id, group] : view.groups.all()) {
     members += group.view().membership.members().size();
     waiting += group.view().membership.waiting().size();
     const Throughput::Rate rate = group.view().present.throughput().rate(view.context.now);
     operations += rate.operations;
     bytes += rate.bytes;
+    over = std::max(over, rate.over);
   }
   std::string text = members == 0 ? "the run has no members" : "nothing stands still: the run has ";
   if (members > 0) text += count_text(members, "member");
@@ -43,7 +45,7 @@ Finding nothing_wrong(const RunView& view) {
     char count[32];
     std::snprintf(count, sizeof count, "%.3g", operations);
     text += std::string(", which have committed ") + count + " operations/s with " +
-            rate_text(bytes) + " in the last minute";
+            rate_text(bytes) + " in the last " + pccl::text(over);
   }
   return {
       FindingCode::kNothingWrong, Severity::kNote, {}, std::move(text), "nothing has to be done"};

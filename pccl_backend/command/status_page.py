@@ -61,9 +61,7 @@ def _header(snapshot: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) ->
     if (up := _duration(snapshot.get("up_s"))) != NOTHING:
         first += f"; up {up}"
     lines = _wrapped(first, "", "  ")
-    if len(groups) == 1 and (facts := _facts(groups[0])):
-        lines += _wrapped(facts, "  ", "  ")
-    return lines
+    return lines + (_facts(groups[0]) if len(groups) == 1 else [])
 
 
 def _state(group: Mapping[str, Any]) -> str:
@@ -73,8 +71,8 @@ def _state(group: Mapping[str, Any]) -> str:
     )
 
 
-def _facts(group: Mapping[str, Any]) -> str:
-    """Return the shared state and the rate of a group; "" if it has neither."""
+def _facts(group: Mapping[str, Any]) -> list[str]:
+    """Return the lines about the shared state and the rate of a group, if it has them."""
     facts = []
     if state := _dict(group.get("shared_state")):
         facts.append(f"shared state {_text(state.get('revision'))}: {_text(state.get('hash'))}")
@@ -83,7 +81,7 @@ def _facts(group: Mapping[str, Any]) -> str:
             f"{_number(rate.get('operations_per_s'))} operations/s, "
             f"{_rate(rate.get('bytes_per_s'))} in the last {_duration(rate.get('over_s'))}"
         )
-    return "; ".join(facts)
+    return [line for fact in facts for line in _wrapped(fact, "  ", "  ")]
 
 
 def _findings(findings: Sequence[Mapping[str, Any]], more: int) -> list[list[str]]:
@@ -119,8 +117,7 @@ def _group(group: Mapping[str, Any], is_titled: bool) -> list[str]:
     if is_titled:
         title = f"peer group {_text(group.get('group'))}: {_state(group)}"
         lines += ["", *_wrapped(title, "", "  ")]
-        if facts := _facts(group):
-            lines += _wrapped(facts, "  ", "  ")
+        lines += _facts(group)
     if peers := _dicts(group.get("peers")):
         lines += ["", *(_cut(line) for line in aligned([HEAD, *map(_peer, peers)]))]
     if hops := [_hop(one) for one in _dicts(group.get("ring"))]:
@@ -133,8 +130,9 @@ def _group(group: Mapping[str, Any], is_titled: bool) -> list[str]:
 def _peer(peer: Mapping[str, Any]) -> tuple[str, ...]:
     name = _cut(_text(peer.get("name") or peer.get("peer")), NAME_COLUMNS)
     address = _cut(_text(peer.get("address")), ADDRESS_COLUMNS)
-    state, doing = _text(peer.get("state")), _text(peer.get("doing"))
-    return (_text(peer.get("rank")), name, address, state, _duration(peer.get("since_s")), doing)
+    state, since = _text(peer.get("state")), _duration(peer.get("since_s"))
+    doing = _text(peer.get("doing")).replace(f" for {since}", "", 1)  # its column has the time
+    return (_text(peer.get("rank")), name, address, state, since, doing)
 
 
 def _hop(hop: Mapping[str, Any]) -> str:

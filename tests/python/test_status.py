@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -40,13 +41,15 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def wait_for(journal: Path, code: str) -> dict[str, Any]:
     """Wait until the diagnosis has this finding; return the snapshot.
 
-    Nothing announces a finding, so the master is asked again until a deadline.
+    Nothing announces a finding, so the master is asked again until a deadline. It refuses to
+    answer as long as no peer has joined.
     """
     deadline = time.monotonic() + WAIT_S
     snapshot: dict[str, Any] = {}
     while time.monotonic() < deadline:
-        snapshot = json.loads(runs.ask(journal, {"command": "status"}))
-        if any(one["code"] == code for one in snapshot["findings"]):
+        with contextlib.suppress(runs.MasterError):
+            snapshot = json.loads(runs.ask(journal, {"command": "status"}))
+        if any(one["code"] == code for one in snapshot.get("findings", [])):
             return snapshot
         time.sleep(0.05)
     raise AssertionError(f"no {code} within {WAIT_S} s: {snapshot.get('findings')}")
@@ -67,7 +70,7 @@ def test_a_run_that_trains(fleet: Fleet, tmp_path: Path) -> None:
     lines = shown.splitlines()
     assert lines[0].startswith("run night: active, epoch "), shown
     assert "note nothing_wrong" in lines
-    assert "operations/s" in lines[1]
+    assert any("operations/s" in line for line in lines[1:3])
     assert sum("tokyo" in line for line in lines) >= 2
     _, said, _ = status("night", "--json", "--journal", tmp_path / "journal")
     snapshot = json.loads(said)
@@ -239,9 +242,10 @@ def test_the_page_has_the_facts() -> None:
     lines = page(snapshot_of(2, 1))
     assert lines[0] == "run night: active, epoch 692b5a3f.2, 2 members, min_peers 2; up 120 min"
     assert lines[1:3] == [
-        "  shared state 120: 00c0ffee00c0ffee; 12.5 operations/s, 45 MB/s in the last",
-        "  59.5 s",
+        "  shared state 120: 00c0ffee00c0ffee",
+        "  12.5 operations/s, 45 MB/s in the last 59.5 s",
     ]
+    assert any(line.endswith("12 s  has been in all_reduce (layer.3,...") for line in lines)
     assert "  -> look at the process of tokyo, for example with py-spy" in lines
     assert "ring  0->1 12.3 MB/s 31.2 ms, 1->0 12.3 MB/s 31.2 ms" in lines
     assert "waits 12 s, without ranks 2, 3: all_reduce(sum, float32)" in lines

@@ -29,7 +29,7 @@ TEST(Diagnosis, NothingIsWrongWithARunThatTrains) {
   const std::string text = found(h, FindingCode::kNothingWrong).text;
   EXPECT_EQ(text,
             "nothing stands still: the run has 2 members, which have committed 3 operations/s with "
-            "12 kB/s in the last minute");
+            "12 kB/s in the last 1 s");
   h.tick_with({"a", "b"}, 60);
   EXPECT_EQ(codes(h), kAllIsWell) << "both compute";
 }

@@ -1,5 +1,6 @@
 #include "master/diagnosis/peer_findings.h"
 
+#include "master/members/membership.h"
 #include "tests/cpp/master/diagnosis/found.h"
 
 namespace pccl::master {
