@@ -9,6 +9,7 @@ here imports torch.
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ EVENTS_KEPT = 1  # the fewest that are shown if there is little room
 FINDINGS_KEPT = 3  # the fewest that are shown whole
 CUT = "..."  # in the place of the rest of a text
 HEAD = ("rank", "name", "address", "state", "for", "activity")
+TIME_IN_TEXT = re.compile(r" for [0-9.]+ (?:ms|s|min|h)\b")
 NAME_COLUMNS = 16
 ADDRESS_COLUMNS = 21
 
@@ -131,7 +133,7 @@ def _peer(peer: Mapping[str, Any]) -> tuple[str, ...]:
     name = _cut(_text(peer.get("name") or peer.get("peer")), NAME_COLUMNS)
     address = _cut(_text(peer.get("address")), ADDRESS_COLUMNS)
     state, since = _text(peer.get("state")), _duration(peer.get("since_s"))
-    doing = _text(peer.get("doing")).replace(f" for {since}", "", 1)  # its column has the time
+    doing = TIME_IN_TEXT.sub("", _text(peer.get("doing")), count=1)  # the column has the time
     return (_text(peer.get("rank")), name, address, state, since, doing)
 
 
