@@ -52,6 +52,20 @@ class SyncInfo:
         rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
         added: names of the tensors that this process did not have, sorted; the state has them now.
             Always empty without `SharedState(..., allow_missing=True)`.
+        corrected: names of the tensors of this process that the call has overwritten, because their
+            content was another one; sorted. A newcomer's are usually all; those in `added` are not
+            among them.
+        drifted: whether `corrected` shows that this process computes other bits than the others:
+            it had their state after the last call, has taken the step to the next revision like
+            them, with "enforce_popular", and a tensor differs after it. The tensor `progress`, by
+            which the trainers share their counters, does not count. The log of this process has a
+            warning then, and so has the log of the master: at the first time, the second, the
+            fourth, the eighth and so on.
+
+    Example:
+        >>> info = pccl.sync_shared_state(state)
+        >>> if info.drifted:
+        ...     print(f"other bits here at revision {info.revision}: {info.corrected}")
     """
 
     revision: int
@@ -59,6 +73,8 @@ class SyncInfo:
     tx_bytes: int
     rx_bytes: int
     added: tuple[str, ...] = ()
+    corrected: tuple[str, ...] = ()
+    drifted: bool = False
 
 
 class StateSync:
@@ -232,6 +248,10 @@ def sync_shared_state(
     on verified pieces. If a member is lost meanwhile, the call continues, and only pieces that were
     under way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
+    Members that take the same steps should compute the same bits. A member that was equal at the
+    last call and differs at the next revision is overwritten, too, but it is reported: see
+    `SyncInfo.drifted`.
+
     A shared state never goes back: no member is overwritten by a revision lower than its own,
     unless its strategy is "receive_only". From one call to the next the revision advances by at
     most one. If a member has trained on without a call, the call is refused, and the error names
@@ -281,8 +301,11 @@ def sync_shared_state(
 
 
 def _info(answer: Mapping[str, Any]) -> SyncInfo:
-    added = tuple(name for name, _ in answer["added"])
-    return SyncInfo(**{**answer, "hash": StateHash(answer["hash"]), "added": added})
+    names = {
+        "added": tuple(name for name, _ in answer["added"]),
+        "corrected": tuple(answer["corrected"]),
+    }
+    return SyncInfo(**{**answer, **names, "hash": StateHash(answer["hash"])})
 
 
 def _checked(

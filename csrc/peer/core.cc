@@ -496,7 +496,8 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
   status = {answer.code, answer.text, {}};
   if (!status.ok()) status.message = std::string(text(answer.kind)) + ": " + answer.text;
   FinishJoint result;
-  if (answer.kind == JointKind::kSyncSharedState) result = sync.settle(status, answer);
+  if (answer.kind == JointKind::kSyncSharedState)
+    result = sync.settle(*joint.open(), status, answer);
   result.status = status;
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {

@@ -332,6 +332,10 @@ struct FinishJoint {  // ends a join or a joint call
   // returns.
   std::vector<uint32_t> install;
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
+  // The entries of `install` that this peer has with another content, by key; it lacks the other
+  // ones. `drifted`: this peer drifts (csrc/protocol/drift.h).
+  std::vector<std::string> corrected = {};
+  bool drifted = false;
 };
 // An epoch has begun after a loss, without update_topology (policy retry). The application sees
 // this topology when it asks (TopologyAsked).

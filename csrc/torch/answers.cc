@@ -174,6 +174,8 @@ py::dict state_answer(const peer::JointResult& result) {
   for (const NamedTensor& entry : tensors_of(result.added))
     added.append(py::make_tuple(entry.key, entry.tensor));
   dict["added"] = std::move(added);
+  dict["corrected"] = result.corrected;
+  dict["drifted"] = result.drifted;
   return dict;
 }
 

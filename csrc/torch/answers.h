@@ -16,7 +16,7 @@ namespace pccl::torch_layer {
 pybind11::dict topology_answer(const peer::Topology& topology);
 // For optimize_topology(). Times are in seconds, rates in bytes per second, or None.
 pybind11::dict plan_answer(const protocol::TopologyPlan& plan);
-// For sync_shared_state(). Sizes are in bytes; "added" has names and tensors.
+// For sync_shared_state(). Sizes are in bytes; "added" has names and tensors, "corrected" names.
 pybind11::dict state_answer(const peer::JointResult& result);
 // For run_info(). Times are in seconds.
 pybind11::dict info_answer(const peer::Info& info);

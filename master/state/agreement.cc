@@ -92,6 +92,7 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
     return refusal(election.refusal);
   }
   elected_ = election.agreed;
+  drifts_.elected(offers, recorded_, election);
   if (election.receivers.empty()) return record();
   enter(Phase::kFetching);
   number_ = number;
@@ -145,7 +146,10 @@ Agreement::Outcome Agreement::persisted(uint64_t token) {
   PCCL_ASSERT(!recorded_ || elected_.revision == recorded_->revision + 1);
   enter(Phase::kIdle);
   recorded_ = elected_;
-  return answers_ ? Outcome(agreed()) : std::nullopt;
+  if (!answers_) return std::nullopt;
+  for (std::string& warning : drifts_.agreed(group_))
+    context_.log(LogLevel::kWarning, std::move(warning));
+  return agreed();
 }
 
 protocol::Answer Agreement::agreed() const {
@@ -160,6 +164,7 @@ void Agreement::cancel() {
   answers_ = false;
   interrupted_.reset();
   lists_.forget();
+  drifts_.cancel();
   if (phase_ == Phase::kListing) enter(Phase::kIdle);
   if (phase_ != Phase::kFetching) return;
   enter(Phase::kIdle);
@@ -179,6 +184,7 @@ void Agreement::interrupt(const std::string& gone) {
 void Agreement::check() const {
   const bool fetches = phase_ == Phase::kFetching;
   lists_.check();
+  drifts_.check();
   PCCL_ASSERT((phase_ == Phase::kListing) == lists_.awaits_any());
   PCCL_ASSERT(fetches == plan_.has_value() && fetches == !fetching_.empty());
   PCCL_ASSERT(fetches == election_.has_value());

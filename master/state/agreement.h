@@ -20,6 +20,7 @@
 
 #include "csrc/base/assert.h"
 #include "master/context.h"
+#include "master/state/drifts.h"
 #include "master/state/election.h"
 #include "master/state/state_lists.h"
 
@@ -38,6 +39,7 @@ class Agreement {
   bool idle() const { return phase_ == Phase::kIdle; }
   bool recording() const { return phase_ == Phase::kRecording; }
   const std::optional<AgreedState>& recorded() const { return recorded_; }
+  const Drifts& drifts() const { return drifts_; }
 
   // After a restart: sets the last agreed state. REQUIRES: none is known yet.
   void restore(const AgreedState& recorded) {
@@ -102,6 +104,7 @@ class Agreement {
   uint64_t token_ = 0;
   bool answers_ = true;  // voters wait for the record
   StateLists lists_;
+  Drifts drifts_;
   std::optional<protocol::SyncPlan> plan_;
   std::set<PeerId> fetching_;
   std::optional<Election> election_;     // while members fetch

@@ -16,16 +16,16 @@ using protocol::Offer;
 using protocol::StateEntry;
 using protocol::SyncStrategy;
 
+const std::vector<StateEntry>& entries_of(const OfferOf& one) {
+  return one.entries != nullptr ? one.entries->all() : one.offer->entries;
+}
+
 namespace {
 
 constexpr size_t kDifferencesNamedMax = 4;
 
 bool same_content(const Offer& a, const Offer& b) {
   return a.revision == b.revision && digest_of(a) == digest_of(b);
-}
-
-const std::vector<StateEntry>& entries_of(const OfferOf& one) {
-  return one.entries != nullptr ? one.entries->all() : one.offer->entries;
 }
 
 std::string layout_text(const StateEntry& entry) {

@@ -33,6 +33,9 @@ struct OfferOf {
   const protocol::EntryList* entries = nullptr;
 };
 
+// The entries that the peer has offered; empty if they are unknown.
+const std::vector<protocol::StateEntry>& entries_of(const OfferOf& one);
+
 // The hash of the state that is offered.
 uint64_t digest_of(const protocol::Offer& offer);
 

@@ -64,7 +64,8 @@ change, and call again. Freezing parameters is legal, and so are other tensors u
 **Shared state** comprises the global parameters, the outer momentum and the model's buffers (for
 example, a batch norm's running statistics). An outer step changes all of it. The inner optimizer
 and the frozen parameters belong to each peer alone. A warning names the frozen parameters that
-differ between the peers (bases.py).
+differ between the peers (bases.py). A peer whose outer steps give other bits than those of the
+others is corrected at each meeting, and named by a warning: `OuterStep.corrections`.
 
 The trainer's copies are in host memory: at most 16 bytes for each parameter, 20 with `mix="carry"`,
 and 8 more with `error_feedback=True`. They are used once in H steps, so a GPU's memory stays free

@@ -105,6 +105,7 @@ class Engine:
         joined, left: names of the peers that joined and left since the trainer last cleared them.
         waited_s, reduce_s: see OuterStep.
         attempts: number of times that the last outer step was posted.
+        corrections: see OuterStep.
         late_s: duration of the first sync in seconds; see Core.late.
         received: whether the first sync brought this peer the others' state.
     """
@@ -147,7 +148,7 @@ class Engine:
         self.joined: tuple[str, ...] = ()
         self.left: tuple[str, ...] = ()
         self.waited_s = self.reduce_s = self.late_s = 0.0
-        self.attempts = 0
+        self.attempts = self.corrections = 0
         self.received = False
 
     def read_model(self) -> None:
@@ -390,6 +391,7 @@ class Engine:
         if is_new or info.rx_bytes > self._progress.nbytes:
             self._share = self.copies.adopt() or self._share
         self.info, self.strategy, self.copies.doubtful = info, "enforce_popular", 0
+        self.corrections += info.drifted
         self._tell(self._observer.state_synced, info)
 
     def _names(self) -> set[str]:

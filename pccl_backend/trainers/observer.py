@@ -14,7 +14,7 @@ __all__ = ["Observer", "OuterStep"]
 
 @dataclass(frozen=True, kw_only=True)
 class OuterStep:
-    """The record of one outer step. Equal on all peers, except for bytes and seconds.
+    """The record of one outer step. Equal on all peers, except for bytes, seconds and corrections.
 
     Attributes:
         revision: number of outer steps of the global parameters, this one included.
@@ -35,6 +35,9 @@ class OuterStep:
         reduce_s: seconds from the beginning of the all-reduce until this peer has seen its end:
             with an overlap, some time after it.
         sent_bytes: bytes that this peer has sent since its last outer step.
+        corrections: number of syncs of this trainer so far that have corrected this peer, because
+            it has computed other bits than the others (`SyncInfo.drifted`). 0 on a peer whose
+            machine and code compute like those of the others.
 
     The first outer step of a trainer that overlaps only sends: the parameters have not moved, and
     there are 0 contributors and 0 attempts.
@@ -52,6 +55,7 @@ class OuterStep:
     waited_s: float = 0.0
     reduce_s: float = 0.0
     sent_bytes: int = 0
+    corrections: int = 0
 
 
 class Observer:
@@ -86,7 +90,11 @@ class Observer:
         """
 
     def state_synced(self, trainer: Any, info: SyncInfo) -> None:
-        """All peers hold the same global parameters."""
+        """All peers hold the same global parameters.
+
+        If `info.drifted`, this peer has computed other bits than the others in its last outer step,
+        and the tensors `info.corrected` have been overwritten.
+        """
 
     def came_back(self, trainer: Any, why: pccl.KickedError) -> None:
         """This peer was removed from the run of the trainer's `url`, and has joined it again.

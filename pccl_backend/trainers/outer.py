@@ -3,7 +3,8 @@
 Peers may have different processors and must still get the same bits. Therefore each operation of
 `Nesterov` rounds once: a multiply and an add are separate, never fused as on some processors. A
 torch optimizer does not guarantee this: if its bits differ between peers, the next sync corrects
-them, and the trainer warns.
+them, and warns in the logs of the corrected peer and of the master. `OuterStep.corrections` counts
+this.
 """
 
 from __future__ import annotations

@@ -365,6 +365,7 @@ class Trainer:
             waited_s=engine.waited_s,
             reduce_s=engine.reduce_s,
             sent_bytes=sent - self._sent_bytes,
+            corrections=engine.corrections,
         )
         self._sent_bytes = sent
         engine.joined = engine.left = ()

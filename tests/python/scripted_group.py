@@ -33,6 +33,7 @@ class Topology:
 class SyncInfo:
     rx_bytes: int = 0
     hash: int = 0xAB
+    drifted: bool = False
 
 
 @dataclass

@@ -192,7 +192,7 @@ void AddressPublisher::on_joint(const peer::FinishJoint& result) {
     line += result.pending ? ": yes" : ": no";
   } else if (line == "sync_shared_state") {
     line += ": revision " + std::to_string(result.revision) +
-            (result.install.empty() ? "" : ", fetched");
+            (result.install.empty() ? "" : ", fetched") + (result.drifted ? ", drifted" : "");
   } else if (result.topology) {
     topology_ = *result.topology;
     line += ": rank " + std::to_string(topology_.rank) + " of " +

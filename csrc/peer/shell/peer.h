@@ -57,6 +57,8 @@ struct JointResult {
   uint64_t bytes_sent = 0, bytes_received = 0;  // bytes of shared state that this call has moved
   std::vector<AddedEntry> added = {};           // entries that this call has added; see StateSpans
   std::optional<protocol::TopologyPlan> plan = {};  // of optimize_topology
+  std::vector<std::string> corrected = {};          // see FinishJoint
+  bool drifted = false;
 };
 
 // Is called for each piece that was verified; see SyncProgress.

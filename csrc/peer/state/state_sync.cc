@@ -612,17 +612,22 @@ void StateSync::forget_plan() {
   started_ = stopped_ = verified_ = may_be_replaced_ = manifest_here_ = false;
 }
 
-FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answer) {
+FinishJoint StateSync::settle(const Joint::OpenCall& call, const Status& status,
+                              const protocol::Answer& answer) {
   PCCL_ASSERT(answer.kind == protocol::JointKind::kSyncSharedState && (!verified_ || plan_));
   stop();
   FinishJoint result;
   result.status = status;
+  protocol::EntryList elected;
   if (status.ok() && verified_) {
     result.install = std::move(wanted_keys_);
+    elected = plan_->entries;
   } else if (status.ok() && kept_ && kept_->complete && kept_->revision == answer.revision &&
              protocol::state_hash(kept_->entries) == answer.state_hash) {
     result.install = std::move(kept_->wanted);
+    elected = kept_->entries;
   }
+  if (status.ok()) drift_watch_.synced(call, answer.revision, elected, result);
   kept_.reset();
   sent_bytes_ = logged_sent_ = 0;
   checking_ = 0;  // the memory of this call is of no use any more

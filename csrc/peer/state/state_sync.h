@@ -28,6 +28,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/peer/joint.h"
+#include "csrc/peer/state/drift_watch.h"
 #include "csrc/peer/state/piece_layout.h"
 #include "csrc/peer/state/swarm.h"
 
@@ -36,7 +37,7 @@ namespace pccl::peer {
 class StateSync {
  public:
   StateSync(Context& context, const Membership& membership)
-      : context_(context), membership_(membership) {}
+      : context_(context), membership_(membership), drift_watch_(context) {}
 
   // Starts this peer's part in the plan, as soon as no transfer of an earlier plan is under way.
   // kProtocol if the plan does not fit the call.
@@ -54,9 +55,10 @@ class StateSync {
   void reconfigure();  // like stop(); another plan for this call may follow
   // A restarted master has forgotten its plan. It may send a different one for the same call.
   void master_restarted();
-  // The call, a sync_shared_state, is answered. Returns the entries to install if it succeeded.
-  // Running transfers are drained.
-  FinishJoint settle(const Status& status, const protocol::Answer& answer);
+  // The call, a sync_shared_state, is answered. Returns the entries to install if it succeeded, and
+  // which of them are corrections. Running transfers are drained.
+  FinishJoint settle(const Joint::OpenCall& call, const Status& status,
+                     const protocol::Answer& answer);
   bool busy() const { return !transfers_.empty(); }
   // The application has the outcome of this call.
   void concluded(Handle call) {
@@ -151,6 +153,7 @@ class StateSync {
 
   Context& context_;
   const Membership& membership_;
+  DriftWatch drift_watch_;
   Transfers transfers_;
   std::optional<protocol::SyncPlan> plan_;
   Handle handle_ = 0;

@@ -534,6 +534,34 @@ TEST_F(Restart, TheSharedStateIsWhatItWasAgreedToBe) {
       << "not from an old one";
 }
 
+// "c" comes back as a member that has never had the state.
+TEST_F(Restart, AMemberThatDriftsIsNamedAgain) {
+  h.found({"a", "b", "c"});
+  const auto sync = [this](uint32_t number, uint64_t revision, uint64_t of_b, uint64_t of_c) {
+    h.vote("a", epoch(1), number, kSync, offer(revision, {1}));
+    h.vote("b", epoch(1), number, kSync, offer(revision, {of_b}));
+    h.vote("c", epoch(1), number, kSync, offer(revision, {of_c}));
+    for (const char* name : {"b", "c"}) h.say(name, protocol::Fetched{number, Code::kOk, ""});
+    return h.warnings().size();
+  };
+  EXPECT_EQ(sync(0, 6, 1, 1), 0u);
+  EXPECT_EQ(sync(1, 7, 2, 1), 1u) << "b drifts";
+  h.restart();
+  EXPECT_TRUE(h.core().view().group_of(h.id("b"))->view().agreement.drifts().all().empty());
+  for (const char* name : {"a", "b", "c"}) {
+    protocol::Resume back = resume(name);
+    back.joint_answered = 2;
+    back.standing = protocol::Standing::kSynced;
+    if (name[0] == 'c') back.standing = protocol::Standing::kCompared;
+    h.come_back(name, back);
+  }
+  h.warnings();
+  EXPECT_EQ(sync(2, 8, 2, 2), 1u) << "counted from 1 again";
+  const auto& drifts = h.core().view().group_of(h.id("b"))->view().agreement.drifts().all();
+  EXPECT_EQ(drifts.size(), 1u) << "c does not drift";
+  EXPECT_EQ(drifts.at(h.id("b")).count, 1u);
+}
+
 // The newcomer was admitted durably. This member does not know it, and must not close its link.
 TEST_F(Restart, AMemberHearsWhoWasAdmittedWithoutItsKnowledge) {
   h.found({"a", "b"});

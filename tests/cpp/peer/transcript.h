@@ -263,6 +263,7 @@ class Transcript {
     }
     if (what.pending) out += ", pending";
     for (uint32_t state_key : what.install) out += ", install " + std::to_string(state_key);
+    if (what.drifted) out += ", drifted";
     return out;
   }
   static std::string line(const Gone& what) { return "gone: " + outcome(what.why); }

@@ -205,6 +205,8 @@ Result<JointResult> SyncCall::outcome_of(FinishJoint end, const Status& refused,
     out.bytes_sent = entries.bytes_sent();
     out.bytes_received = entries.bytes_received();
     if (!end.install.empty()) out.added = entries.take_added();
+    out.corrected = std::move(end.corrected);
+    out.drifted = end.drifted;
     if (out.bytes_received > 0 && how.installed) how.installed();
   });
   if (!failed.ok()) status = failed;

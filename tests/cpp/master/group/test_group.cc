@@ -355,6 +355,27 @@ TEST_F(GroupTest, TheRecordOutlivesItsMembers) {
                              "c < Answer 1 sync_shared_state ok revision 5"}));
 }
 
+// "c" takes each step with other bits. The offers have digests alone.
+TEST_F(GroupTest, AMemberThatDriftsIsNamedInTheLog) {
+  h.found({"a", "b", "c"});
+  for (uint32_t number = 0; number < 5; ++number) {
+    h.vote("a", epoch(1), number, kSync, unlisted(offer(number, {5, 1})));
+    h.vote("b", epoch(1), number, kSync, unlisted(offer(number, {5, 1})));
+    h.vote("c", epoch(1), number, kSync, unlisted(offer(number, {6, 1})));
+    h.say("a", protocol::StateList{number, epoch(1), offer(number, {5, 1}).entries});
+    h.say("c", protocol::StateList{number, epoch(1), offer(number, {6, 1}).entries});
+    h.say("c", protocol::Fetched{number, Code::kOk, ""});
+  }
+  const Lines warnings = h.warnings();
+  ASSERT_EQ(warnings.size(), 3u) << "after the first, the second and the fourth correction";
+  EXPECT_TRUE(contains(warnings[0], "rank 2 drifts: ")) << warnings[0];
+  EXPECT_TRUE(contains(warnings[0], "\"k0\" (24 bytes) at revision 1; once")) << warnings[0];
+  EXPECT_TRUE(contains(warnings[2], "at revision 4; 4 times")) << warnings[2];
+  const GroupView& view = h.core().view().group_of(h.id("c"))->view();
+  ASSERT_EQ(view.agreement.drifts().all().size(), 1u);
+  EXPECT_EQ(view.agreement.drifts().all().at(h.id("c")).count, 4u);
+}
+
 TEST_F(GroupTest, DigestsThatAreAlikeNeedNoLists) {
   h.found({"a", "b"});
   h.vote("a", epoch(1), 0, kSync, unlisted(offer(1, {5})));

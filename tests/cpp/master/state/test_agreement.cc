@@ -177,5 +177,57 @@ TEST_F(AgreementTest, ARecordIsCompletedAlthoughNoVoterWaits) {
   EXPECT_FALSE(agreement.plan().has_value());
 }
 
+class DriftingAgreement : public AgreementTest {
+ protected:
+  // All members hold revision 1, and are trained here.
+  DriftingAgreement() { agreement.restore({1, protocol::state_hash(offer(1, {5}).entries)}); }
+  Agreement::Outcome step(PeerId fetches = kC) {
+    const std::vector<protocol::Offer> offers{offer(2, {6}), offer(2, {6}), offer(2, {7})};
+    std::vector<OfferOf> of;
+    for (const PeerId peer : {kA, kB, kC}) of.push_back({peer, &offers[peer.value - 1], true});
+    if (const auto outcome = agreement.begin(of, 4)) return outcome;
+    return agreement.fetched(fetches, {4, Code::kOk, ""});
+  }
+  // Texts of the warnings since the last call.
+  Lines warnings() {
+    Lines all;
+    for (const Effect& effect : std::exchange(effects, {})) {
+      if (const auto* log = std::get_if<Log>(&effect)) all.push_back(log->text);
+    }
+    return all;
+  }
+};
+
+// After a restart of the master, too, the members have the recorded state.
+TEST_F(DriftingAgreement, TheMemberIsNamedOnceTheStateIsDurable) {
+  EXPECT_FALSE(step().has_value());
+  EXPECT_EQ(warnings(), Lines{});
+  EXPECT_TRUE(agreement.persisted(context.tokens).has_value());
+  const Lines all = warnings();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_TRUE(all[0].starts_with("rank 2 drifts: ")) << all[0];
+  EXPECT_TRUE(agreement.drifts().all().contains(kC));
+}
+
+TEST_F(DriftingAgreement, ACallThatEndsCorrectsNobody) {
+  step(kA);
+  agreement.cancel();
+  EXPECT_TRUE(agreement.drifts().all().empty());
+  step();
+  agreement.cancel();
+  EXPECT_FALSE(agreement.persisted(context.tokens).has_value()) << "nobody is answered";
+  EXPECT_TRUE(agreement.drifts().all().empty());
+  EXPECT_EQ(warnings(), Lines{});
+}
+
+TEST_F(DriftingAgreement, ACallThatContinuesAfterALossCountsOnce) {
+  step(kA);
+  agreement.interrupt("peer 9 lost");
+  EXPECT_FALSE(step().has_value());
+  EXPECT_TRUE(agreement.persisted(context.tokens).has_value());
+  EXPECT_EQ(warnings().size(), 1u);
+  EXPECT_EQ(agreement.drifts().all().at(kC).count, 1u);
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -84,6 +84,33 @@ TEST_F(StateSyncTest, AStalePeerAsksVerifiesAndInstalls) {
   EXPECT_EQ(t.hear(answer()), "finish joint call 5: ok, install 0, install 2\n");
 }
 
+// The peer has the agreed state of revision 6, and takes the step to 7 with other bits.
+TEST_F(StateSyncTest, OtherBitsAfterTheNextStepAreDrift) {
+  protocol::Answer before = answer();
+  before.revision = 6;
+  t.hear(before);
+  const auto step = [this](uint32_t number, const protocol::Answer& answer) {
+    t.on(JointCalled{6, JointKind::kSyncSharedState, offer(1), std::chrono::seconds(5)});
+    protocol::SyncPlan plan = fetch();
+    plan.number = number;
+    t.hear(plan);
+    arrives(1, number - 1);
+    t.on(PieceChecked{6, number, peer_id(1), 0, {}, {}});
+    return t.hear(answer);
+  };
+  protocol::Answer failed = answer(Code::kPeerLost, "peer 1.3 lost");
+  failed.number = 1;
+  EXPECT_EQ(step(1, failed), "finish joint call 6: peer lost: sync_shared_state: peer 1.3 lost\n");
+  protocol::Answer succeeded = answer();
+  succeeded.number = 2;
+  EXPECT_EQ(step(2, succeeded),
+            "warn: this process drifts: it has computed other bits than the others, and "
+            "sync_shared_state has corrected \"w0\", \"w2\" (32 bytes) at revision 7; once so "
+            "far. Look for a faulty machine, another kind of processor or GPU, and code that is "
+            "not deterministic: docs/running.md, section 6\n"
+            "finish joint call 6: ok, install 0, install 2, drifted\n");
+}
+
 TEST_F(StateSyncTest, PartsAreCheckedWhenTheManifestIsHere) {
   EXPECT_EQ(t.hear(fetch({0, 3})),
             "pieces of call 5 begin\n"
