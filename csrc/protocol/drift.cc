@@ -57,11 +57,12 @@ std::string drift_text(const std::string& whom, const Drift& drift) {
   PCCL_ASSERT(drift.count > 0);
   return whom + " drifts: it has computed other bits than the others, and sync_shared_state has " +
          "corrected " + drift.keys + " (" + count_text(drift.bytes, "byte") + ") at revision " +
-         std::to_string(drift.revision) + "; " +
-         (drift.count == 1 ? "once" : count_text(drift.count, "time")) +
-         " so far. Look for a faulty machine, another kind of processor or GPU, and code that is "
-         "not "
-         "deterministic: docs/running.md, section 6";
+         std::to_string(drift.revision) + ", " +
+         (drift.count == 1 ? "once" : count_text(drift.count, "time")) + " so far";
+}
+
+std::string drift_warning(const std::string& whom, const Drift& drift) {
+  return drift_text(whom, drift) + ": " + kDriftAdvice;
 }
 
 }  // namespace pccl::protocol

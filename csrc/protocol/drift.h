@@ -52,7 +52,13 @@ std::optional<Drift> drift_of(const Correction& correction);
 // because a member that drifts may be corrected at each step of a long run. REQUIRES: not 0.
 bool is_announced(uint64_t count);
 
-// The warning. `whom`: "rank 2 (tokyo-3)", "this process".
+// The fact, for warnings and diagnoses. `whom`: "rank 2 (tokyo-3)", "this process".
 std::string drift_text(const std::string& whom, const Drift& drift);
+// The next step of a person.
+inline constexpr const char* kDriftAdvice =
+    "look for a faulty machine, another kind of processor or GPU, and code that is not "
+    "deterministic: docs/running.md, section 6";
+// The text of a log line: the fact and the next step.
+std::string drift_warning(const std::string& whom, const Drift& drift);
 
 }  // namespace pccl::protocol

@@ -40,7 +40,7 @@ std::vector<std::string> Drifts::agreed(GroupId group) {
     drift.count = last.count + 1;
     last = drift;
     if (protocol::is_announced(last.count))
-      warnings.push_back(protocol::drift_text(whom + group_text(group), last));
+      warnings.push_back(protocol::drift_warning(whom + group_text(group), last));
   }
   return warnings;
 }

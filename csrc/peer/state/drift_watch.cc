@@ -21,7 +21,7 @@ void DriftWatch::synced(const Joint::OpenCall& call, uint64_t revision,
   result.drifted = true;
   drift->count = ++count_;
   if (!protocol::is_announced(count_)) return;
-  context_.note(LogLevel::kWarning, protocol::drift_text("this process", *drift));
+  context_.note(LogLevel::kWarning, protocol::drift_warning("this process", *drift));
 }
 
 }  // namespace pccl::peer

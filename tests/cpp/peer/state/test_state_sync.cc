@@ -105,8 +105,8 @@ TEST_F(StateSyncTest, OtherBitsAfterTheNextStepAreDrift) {
   succeeded.number = 2;
   EXPECT_EQ(step(2, succeeded),
             "warn: this process drifts: it has computed other bits than the others, and "
-            "sync_shared_state has corrected \"w0\", \"w2\" (32 bytes) at revision 7; once so "
-            "far. Look for a faulty machine, another kind of processor or GPU, and code that is "
+            "sync_shared_state has corrected \"w0\", \"w2\" (32 bytes) at revision 7, once so "
+            "far: look for a faulty machine, another kind of processor or GPU, and code that is "
             "not deterministic: docs/running.md, section 6\n"
             "finish joint call 6: ok, install 0, install 2, drifted\n");
 }
