@@ -18,6 +18,7 @@ const char* text(FindingCode code) {
     case FindingCode::kMasterRecovering: return "master_recovering";
     case FindingCode::kSplitWorld: return "split_world";
     case FindingCode::kStateRefused: return "state_refused";
+    case FindingCode::kStatesDiffer: return "states_differ";
     case FindingCode::kVersionOrTermsRefused: return "version_or_terms_refused";
     case FindingCode::kNothingWrong: return "nothing_wrong";
   }

@@ -25,6 +25,7 @@ enum class FindingCode : uint8_t {
   kMasterRecovering,
   kSplitWorld,
   kStateRefused,
+  kStatesDiffer,
   kVersionOrTermsRefused,
   kNothingWrong,
 };

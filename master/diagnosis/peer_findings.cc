@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/protocol/drift.h"
 #include "csrc/protocol/keepalive_timer.h"
 #include "master/context.h"
 #include "master/group/group.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
 // Ticks. A peer whose connection broke resumes sooner, if nothing is wrong.
 constexpr int kAwayMax = 2;
+// Agreed revisions. A member that has not been corrected for longer does not drift any more.
+constexpr uint64_t kDriftShownMax = 16;
 
 std::string waited(Duration time) { return "; it has waited for " + text(time); }
 
@@ -27,6 +30,7 @@ class PeerFindings {
   std::vector<Finding> all() && {
     see_waiting_peers();
     see_shortage();
+    see_drifts();
     if (view_.epochs.recovering()) {
       see_recovery();
     } else {
@@ -40,6 +44,7 @@ class PeerFindings {
   void see_newcomer(PeerId peer, Delay delay);
   void see_founders(const std::vector<PeerId>& waiting, Delay delay);
   void see_shortage();
+  void see_drifts();
   void see_recovery();
   void see_silence(PeerId peer, const Membership::Peer& about);
   std::string what_to_open(PeerId peer) const;
@@ -124,6 +129,18 @@ void PeerFindings::see_shortage() {
   } else if (view_.epochs.broken()) {
     found_.push_back({FindingCode::kBelowMinPeers, Severity::kWarning, names(members),
                       shortage_text(members.size(), view_.quorum.min_peers), next});
+  }
+}
+
+void PeerFindings::see_drifts() {
+  for (const auto& [peer, drift] : view_.agreement.drifts().all()) {
+    PCCL_ASSERT(view_.agreement.recorded() &&
+                drift.revision <= view_.agreement.recorded()->revision);
+    const uint64_t since = view_.agreement.recorded()->revision - drift.revision;
+    if (!view_.membership.is_member(peer) || since > kDriftShownMax) continue;
+    found_.push_back({FindingCode::kStatesDiffer, Severity::kWarning, names({peer}),
+                      protocol::drift_text(view_.membership.describe(peer), drift),
+                      protocol::kDriftAdvice});
   }
 }
 

@@ -1,5 +1,5 @@
 // peer_findings: the findings about the peers of a group: those that are not admitted, those that
-// are silent or away, and too few of them. A pure function.
+// are silent or away, those that drift, and too few of them. A pure function.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,6 @@
 #include "master/diagnosis/peer_findings.h"
 
+#include "csrc/protocol/drift.h"
 #include "master/members/membership.h"
 #include "tests/cpp/master/diagnosis/found.h"
 
@@ -136,6 +137,30 @@ TEST(PeerFindings, ARestartedMasterNamesTheMembersThatAreNotBack) {
             "the master was started again 2 s ago, and rank 2 is not back yet: a member that does "
             "not come back within 10 s is lost");
   h.come_back("c", h.resume("c", epoch(1)));
+  EXPECT_EQ(codes(h), (Lines{"note nothing_wrong"}));
+}
+
+// "b" takes the step to revision 1 with other bits, and no later one.
+TEST(PeerFindings, AMemberThatDriftsIsShownForSomeRevisions) {
+  Harness h;
+  h.found({"a", "b"});
+  const auto sync = [&h](uint32_t revision, uint64_t of_b) {
+    h.vote("a", epoch(1), revision, kSync, offer(revision, {1}));
+    h.vote("b", epoch(1), revision, kSync, offer(revision, {of_b}));
+    if (of_b != 1) h.say("b", protocol::Fetched{revision, Code::kOk, ""});
+  };
+  sync(0, 1);
+  EXPECT_EQ(codes(h), (Lines{"note nothing_wrong"}));
+  sync(1, 2);
+  const Finding finding = found(h, FindingCode::kStatesDiffer);
+  EXPECT_EQ(finding.severity, Severity::kWarning);
+  EXPECT_EQ(finding.whom, std::vector<std::string>{"peer 1.2"});
+  EXPECT_TRUE(finding.text.starts_with("peer 1.2 (rank 1, 10.0.0.1:1002) drifts: "))
+      << finding.text;
+  EXPECT_EQ(finding.next, protocol::kDriftAdvice);
+  for (uint32_t revision = 2; revision <= 17; ++revision) sync(revision, 1);
+  EXPECT_EQ(codes(h), (Lines{"warning states_differ"}));
+  sync(18, 1);
   EXPECT_EQ(codes(h), (Lines{"note nothing_wrong"}));
 }
 
