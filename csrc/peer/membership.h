@@ -101,8 +101,8 @@ class Membership {
   // The ring index of a rank, and the peer at a ring index (modulo the world size).
   uint32_t ring_index_of(uint32_t rank) const;
   PeerId peer_at(uint32_t ring_index) const;
-  // The other peers that exchange large tensors directly with this one: upstream and downstream;
-  // with shares, the owners, and the peers that contribute to this peer's share.
+  // The other peers that exchange large tensors directly with this one: upstream and downstream. If
+  // there are shares, also the owners of a block and, if this peer owns one, all other members.
   std::vector<PeerId> neighbours() const;
 
   // The bytes of scratch for an operation around the ring whose steps take `slots` slots each. 0:

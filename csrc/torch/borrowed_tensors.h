@@ -58,9 +58,9 @@ class BorrowedTensors {
   // For a coalesced all-gather or reduce-scatter: lends the tensors as `world` blocks. Each block
   // has a part of each of the tensors. REQUIRES: same_dtype(); kWrite or kRead.
   Bytes lend_interleaved(const Tensors& tensors, int64_t world, Use use);
-  // Lends the inputs, one after another, as this rank's part of an output. `block` is the memory of
-  // that part in a span that was lent with kWrite. Inputs on a device are staged into `block`, and
-  // the result is `block`. REQUIRES: admit() of each input.
+  // Lends the concatenated inputs as this rank's part of an output. `block` is the memory of that
+  // part in a span that was lent with kWrite. If the inputs are on a device, they are staged into
+  // `block`, and `block` is returned. REQUIRES: admit() of each input.
   Bytes lend_own(Bytes block, const Tensors& inputs);
   // Raises an error for an unfit tensor, before anything is written.
   void admit(const Tensors& tensors, Use use);

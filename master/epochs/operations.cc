@@ -22,7 +22,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "master/context.h"
-#include "master/epochs/mismatch.h"
+#include "master/epochs/mismatch_text.h"
 #include "master/epochs/operation_waits.h"
 
 namespace pccl::master {

@@ -314,9 +314,9 @@ void Runs::apply(Run& run, const Persist& effect) {
         [this, token = effect.token](Run& durable) { step(durable, Persisted{token}); });
 }
 
-// A search for many members takes some seconds. It has a thread of its own, which all runs share: a
-// group waits for one search at a time, and kPlanningMax leaves room for the searches of other
-// runs.
+// The search for the ring of a large group takes some seconds. One separate thread does the
+// searches of all runs: a group waits for one search at a time, and kPlanningMax leaves room for
+// the searches of other runs.
 void Runs::apply(Run& run, const PlanRing& effect) {
   if (!planner_) planner_ = std::make_unique<net::Loop>("pccl-planner");
   auto found = std::make_shared<RingPlanned>(RingPlanned{effect.group, effect.token, {}});

@@ -35,8 +35,8 @@ class Runs {
  public:
   struct Run;
   struct Callbacks {
-    // The effects of a core. close(): the connection closes after all sent messages have left, and
-    // the shell must call detach().
+    // The effects of a core. close(): the shell calls detach() at once. It closes the connection
+    // after all sent messages have left.
     std::function<void(ConnectionId, const protocol::Message&)> send;
     std::function<void(ConnectionId)> close;
     // This object has stepped a run by itself: finish_turn() is due.

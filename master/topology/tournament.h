@@ -103,7 +103,8 @@ class Tournament {
   // Ends the round if all its reports have arrived, or if its deadline has passed. Returns whether
   // it has ended the round.
   bool end_if_over(Instant now);
-  void cancel();  // ends the round; its pairs count as if they had no turn
+  // Ends the round. Its pairs count as not probed in it, so another round may have them.
+  void cancel();
 
   // The pairs that were measured in this call, and the pairs whose turn in this call failed; both
   // in order.

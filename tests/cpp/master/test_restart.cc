@@ -1,6 +1,7 @@
 // A master that was killed and restarted from its journal (PROTOCOL.md, section 7).
 #include <gtest/gtest.h>
 
+#include "master/group/group.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {

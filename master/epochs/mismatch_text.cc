@@ -1,4 +1,4 @@
-#include "master/epochs/mismatch.h"
+#include "master/epochs/mismatch_text.h"
 
 #include <algorithm>
 #include <utility>

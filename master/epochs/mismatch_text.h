@@ -1,5 +1,5 @@
-// mismatch: a text for people about an operation that the ranks describe differently. Pure
-// functions; Operations calls them.
+// mismatch_text: a text for people about an operation that the ranks describe differently. Pure
+// functions; Operations compares the descriptions (judge()) and calls them.
 #pragma once
 
 #include <string>
