@@ -33,6 +33,16 @@ std::string replay(const std::string& file) {
   return out;
 }
 
+// The lines of unmet expectations.
+std::string unmet_lines(const std::string& now) {
+  std::istringstream lines(now);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(pccl::sim::kUnmet) != std::string::npos) out += "  " + line + "\n";
+  }
+  return out;
+}
+
 std::string first_difference(const std::string& expected, const std::string& now) {
   std::istringstream a(expected), b(now);
   std::string x, y;
@@ -65,14 +75,14 @@ int main(int argc, char** argv) {
     content << std::ifstream(path).rdbuf();
     const std::string now = replay(content.str());
     if (now == content.str()) continue;
-    const bool unmet = now.find(pccl::sim::kUnmet) != std::string::npos;
-    if (update && !unmet) {
+    const std::string unmet = unmet_lines(now);
+    if (update && unmet.empty()) {
       std::ofstream(path) << now;
       std::printf("rewritten: %s\n", path.filename().c_str());
     } else {
       ++failed;
-      std::printf("%s tells another story:\n%s", path.filename().c_str(),
-                  first_difference(content.str(), now).c_str());
+      std::printf("%s tells another story:\n%s%s", path.filename().c_str(),
+                  first_difference(content.str(), now).c_str(), unmet.c_str());
     }
   }
   std::printf("%zu passed, %d failed\n", files.size() - static_cast<size_t>(failed), failed);
