@@ -248,22 +248,19 @@ def sync_shared_state(
     on verified pieces. If a member is lost meanwhile, the call continues, and only pieces that were
     under way travel again. The loss still breaks the group: call `update_topology` next, as always.
 
-    Members that take the same steps should compute the same bits. A member that was equal at the
-    last call and differs at the next revision is overwritten, too, but it is reported: see
-    `SyncInfo.drifted`.
-
     A shared state never goes back: no member is overwritten by a revision lower than its own,
     unless its strategy is "receive_only". From one call to the next the revision advances by at
     most one. If a member has trained on without a call, the call is refused, and the error names
-    both revisions. As long as a member that took part in an earlier call offers its state, only
+    both revisions. A member that was equal at the last call and differs at the next revision is
+    reported (`SyncInfo.drifted`). As long as a member that took part in an earlier call offers its state, only
     states of such members can win. A newcomer is removed from the run (KickedError) if its revision
     is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
 
     Args:
         state: this peer's tensors: the same names, dtypes and shapes on all, but for allow_missing.
         strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
-            win and must not be overwritten. "receive_only": it takes the winning state, and the
-            tensors that it lacks if the state has `allow_missing=True`.
+            win and must not be overwritten. "receive_only": it takes the winning state, and with
+            `allow_missing=True` the tensors that it lacks.
         group: the process group.
         async_op: return a StateSync instead of blocking until all members have the state.
         progress: is called with (bytes fetched, bytes to fetch, sending peers) by this

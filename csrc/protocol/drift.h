@@ -1,7 +1,7 @@
-// drift: decides whether a member drifts: whether a sync_shared_state has corrected the bits that it
-// has computed in its last step (PROTOCOL.md, section 5.3). The master and the member decide it
-// alike, each from what it knows, so no message carries it. Pure functions: any thread may call
-// them. They describe a fact and refuse nothing.
+// drift: decides whether a member drifts: whether a sync_shared_state has corrected the bits that
+// the member has computed in its last step (PROTOCOL.md, section 5.3). The master and the member
+// decide this from their own data, and both decide the same, so no message has it. Pure functions:
+// any thread may call them. They describe a fact and refuse nothing.
 #pragma once
 
 #include <cstdint>

@@ -92,6 +92,11 @@ def test_a_founder_that_is_alone(fleet: Fleet, tmp_path: Path) -> None:
 
 def test_a_rank_that_has_not_called(fleet: Fleet, tmp_path: Path) -> None:
     peers = fleet.found(3, run="night", peer_timeout=TIMEOUT_S)
+    for peer in peers:  # a newcomer that calls nothing would be removed
+        peer.tell("all_reduce", count=1000, seed=1)
+    for peer in peers:
+        assert "posted" in peer.answer()
+        assert peer.answer()["ok"]
     for peer in peers[:2]:
         peer.tell("all_reduce", count=1000, seed=1)
         assert "posted" in peer.answer()

@@ -165,7 +165,11 @@ void World::apply(master::Persist& persist) {
     event_loop_.after(Duration{0}, [this, then, life = master_life_] {
       if (life == master_life_) then();
     });
-    return disk_.write(std::move(frame), [] {});
+    // The disk is late, too: otherwise few seeds kill the master between the two.
+    event_loop_.after(std::chrono::milliseconds(50), [this, frame, life = master_life_]() mutable {
+      if (life == master_life_) disk_.write(std::move(frame), [] {});
+    });
+    return;
   }
   disk_.write(std::move(frame), then);
 }

@@ -4,19 +4,19 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/peer/context.h"
 #include "csrc/protocol/drift.h"
 
 namespace pccl::peer {
 
-void DriftWatch::synced(const Joint::OpenCall& call, uint64_t revision,
-                        const protocol::StateEntries& elected, FinishJoint& result) {
-  PCCL_ASSERT(call.vote.kind == protocol::JointKind::kSyncSharedState);
+void DriftWatch::synced(const protocol::Offer& offer, const protocol::StateEntries& own,
+                        uint64_t revision, const protocol::StateEntries& elected,
+                        FinishJoint& result) {
   PCCL_ASSERT(result.corrected.empty() && !result.drifted);
   const auto last = std::exchange(last_, revision);
-  const protocol::StateEntries& own = call.entries();
   for (const uint32_t position : protocol::differing(own, elected))
     result.corrected.push_back(elected[position].key);
-  auto drift = protocol::drift_of({last, call.vote.offer, own, revision, elected});
+  auto drift = protocol::drift_of({last, offer, own, revision, elected});
   if (!drift) return;
   result.drifted = true;
   drift->count = ++count_;

@@ -8,19 +8,22 @@
 #include <cstdint>
 #include <optional>
 
-#include "csrc/peer/joint.h"
 #include "csrc/protocol/state.h"
 
 namespace pccl::peer {
+
+struct Context;
+struct FinishJoint;
 
 class DriftWatch {
  public:
   explicit DriftWatch(Context& context) : context_(context) {}
 
-  // The call has succeeded at `revision`. `elected`: the entries of the elected state; empty if
-  // this peer installs none of them. Sets `corrected` and `drifted` of the result.
-  void synced(const Joint::OpenCall& call, uint64_t revision, const protocol::StateEntries& elected,
-              FinishJoint& result);
+  // The call has succeeded at `revision`. `own`: the entries of the offer. `elected`: the entries
+  // of the elected state; empty if this peer installs none of them. Sets `corrected` and `drifted`
+  // of the result.
+  void synced(const protocol::Offer& offer, const protocol::StateEntries& own, uint64_t revision,
+              const protocol::StateEntries& elected, FinishJoint& result);
 
  private:
   Context& context_;

@@ -627,7 +627,9 @@ FinishJoint StateSync::settle(const Joint::OpenCall& call, const Status& status,
     result.install = std::move(kept_->wanted);
     elected = kept_->entries;
   }
-  if (status.ok()) drift_watch_.synced(call, answer.revision, elected, result);
+  if (status.ok()) {
+    drift_watch_.synced(call.vote.offer, call.entries(), answer.revision, elected, result);
+  }
   kept_.reset();
   sent_bytes_ = logged_sent_ = 0;
   checking_ = 0;  // the memory of this call is of no use any more
