@@ -252,9 +252,9 @@ def sync_shared_state(
     unless its strategy is "receive_only". From one call to the next the revision advances by at
     most one. If a member has trained on without a call, the call is refused, and the error names
     both revisions. A member that was equal at the last call and differs at the next revision is
-    reported (`SyncInfo.drifted`). As long as a member that took part in an earlier call offers its state, only
-    states of such members can win. A newcomer is removed from the run (KickedError) if its revision
-    is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
+    reported (`SyncInfo.drifted`). As long as a member that took part in an earlier call offers its
+    state, only states of such members can win. A newcomer is removed from the run (KickedError) if
+    its revision is later, or if its content of the next revision, names, dtypes or shapes differ.
 
     Args:
         state: this peer's tensors: the same names, dtypes and shapes on all, but for allow_missing.
@@ -263,9 +263,8 @@ def sync_shared_state(
             `allow_missing=True` the tensors that it lacks.
         group: the process group.
         async_op: return a StateSync instead of blocking until all members have the state.
-        progress: is called with (bytes fetched, bytes to fetch, sending peers) by this
-            call, or by `wait` of the StateSync. Its exceptions are logged as warnings, and end
-            nothing. With PCCL_LOG=info a line of the log has the same numbers each second.
+        progress: is called with (bytes fetched, bytes to fetch, sending peers) by this call, or by
+            `wait` of the StateSync. Its exceptions are logged as warnings.
 
     Raises:
         ValueError: an unknown strategy, or `state.allow_missing` without "receive_only".
