@@ -30,7 +30,8 @@ std::vector<PeerId> SeenTopology::left() const {
 
 void SeenTopology::begin(const Topology& topology, bool reconfigures) {
   PCCL_ASSERT(latest_since() < topology.epoch);
-  if (!reconfigures || !topology.left.empty()) next_ = topology;
+  const Topology& latest = next_ ? *next_ : topology_;
+  if (!reconfigures || topology.members != latest.members) next_ = topology;
   if (!reconfigures) show();
 }
 

@@ -201,6 +201,7 @@ TEST(Membership, ALossThatTheOthersOutliveEndsWithTheNextEpoch) {
             "warn: peer 1.3 lost; the others go on\n");
   protocol::EpochStart start = t.start_of(2, {1, 2});
   start.generation = epoch_id(1);
+  start.left = {peer_id(3)};
   EXPECT_TRUE(t.hear(start).starts_with(
       "begin epoch 1.2 with 1.1\nwarn: epoch 1.2 begins: this process is rank 1 of 2\n"));
 }
