@@ -164,7 +164,6 @@ void Agreement::cancel() {
   answers_ = false;
   interrupted_.reset();
   lists_.forget();
-  drifts_.cancel();
   if (phase_ == Phase::kListing) enter(Phase::kIdle);
   if (phase_ != Phase::kFetching) return;
   enter(Phase::kIdle);

@@ -19,14 +19,13 @@ namespace pccl::master {
 
 class Drifts {
  public:
-  // The members will be corrected to the elected state. `recorded`: the agreed state before.
+  // The members will be corrected to the elected state. `recorded`: the agreed state before. An
+  // earlier election that has come to no agreement is forgotten.
   // REQUIRES: the entries of all offers are known, unless nobody lacks any.
   void elected(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded,
                const Election& election);
   // The elected state is agreed on, and all members have it. Returns the warnings that are due.
   std::vector<std::string> agreed(GroupId group);
-  // The call has ended in another way, and nobody was corrected.
-  void cancel() { found_.clear(); }
 
   const std::map<PeerId, protocol::Drift>& all() const { return all_; }
 
@@ -39,7 +38,7 @@ class Drifts {
     std::string whom;  // text: rank and name
     protocol::Drift drift;
   };
-  std::vector<Found> found_;  // by the open election
+  std::vector<Found> found_;  // by the last election
   std::map<PeerId, protocol::Drift> all_;
 };
 
