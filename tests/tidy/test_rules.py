@@ -341,7 +341,6 @@ def test_name_of_two_test_files_is_found(text: str) -> None:
         ("csrc/net/lane.cc", same),
         ("tests/cpp/net/test_loop.cc", "  " + same),
         ("tests/cpp/net/test_loop.cc", "using Other = std::list<int>;"),
-        ("tests/cpp/net/test_loop.cc", "std::string text(int bytes) {"),
     ):
         assert not list(rules.private_names_of_tests_differ([here, source(path, other)])), path
 

@@ -119,7 +119,7 @@ PRIVATE_NAME = re.compile(
     r"|using (?P<alias>\w+ = [^;]+)"
     r"|(?!using|return|namespace|TEST|template)\w[\w:<>,&* ]* \*?&?"
     r"(?:(?P<value>\w+)(?= = |\{|;|\[)(?P<more>[^\n]*)"
-    r"|(?P<function>\w+)\((?P<arguments>[^()]*)\)(?: const)? \{))",
+    r"|(?P<function>\w+)\([^()]*\)(?: const)? \{))",
     re.MULTILINE,
 )
 
@@ -476,13 +476,12 @@ def private_names_of_tests_differ(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def _private_names(source: Source) -> Iterator[tuple[str, str]]:
-    """Return each name, a function's with the types of its arguments, and the text of an alias."""
+    """Return each name, and the text of an alias. Overloads of two files are one name, too."""
     for found in PRIVATE_NAME.finditer(source.code):
         if alias := found["alias"]:
             yield alias.split(" ")[0], alias
         elif found["function"]:
-            arguments = re.sub(r"\s*\b\w+(?=,|$)", "", found["arguments"])
-            yield f"{found['function']}({arguments})", ""
+            yield found["function"], ""
         else:
             yield found["type"] or found["value"], ""
             for name in re.findall(r", (\w+)(?=\{| = )", found["more"] or ""):

@@ -48,7 +48,7 @@ void with_each_width(const auto& run) {
   }
 }
 
-Floats decoded(const Quantization& how, const Bytes& codes, size_t elements) {
+Floats decoded_codes(const Quantization& how, const Bytes& codes, size_t elements) {
   Floats out(elements, -1);
   dequantize(how, DType::kFloat32, codes.data(), whole(elements),
              reinterpret_cast<std::byte*>(out.data()));
@@ -57,7 +57,7 @@ Floats decoded(const Quantization& how, const Bytes& codes, size_t elements) {
 
 Floats there_and_back(const Quantization& how, const Floats& values,
                       const Rounding& rounding = {}) {
-  return decoded(how, encoded(how, DType::kFloat32, values, rounding), values.size());
+  return decoded_codes(how, encoded(how, DType::kFloat32, values, rounding), values.size());
 }
 
 // ---- The definition, element by element ---------------------------------------------------------
@@ -146,7 +146,7 @@ TEST(Quantize, EveryMachineGivesTheBitsOfTheDefinition) {
         const Bytes codes = encoded(how, DType::kFloat32, values, rounding);
         with_each_width([&] {
           EXPECT_EQ(encoded(how, DType::kFloat32, values, rounding), codes);
-          expect_same_bits(decoded(how, codes, elements), expected);
+          expect_same_bits(decoded_codes(how, codes, elements), expected);
         });
       }
     }
@@ -164,7 +164,7 @@ TEST(Quantize, NumbersAreThoseThatTheCodesDecodeTo) {
       if (elements == 700) values[3] = kInfinity;
       const Rounding rounding{elements % 2 == 0, random(), 0};
       const Bytes codes = encoded(how, DType::kFloat32, values, rounding);
-      const Floats expected = decoded(how, codes, elements);
+      const Floats expected = decoded_codes(how, codes, elements);
       with_each_width([&] {
         Bytes again(codes.size());
         Floats back(elements), in_place = values, sum = before, other = before;
@@ -350,7 +350,7 @@ TEST(Quantize, NarrowTensorsAreQuantizedAsFloat32) {
               std::abs(wide[at]) * 0x1p-8f);
 
   const std::vector<uint16_t> halves = {0x3c00, 0xc000, 0x0000, 0x7bff};  // 1, -2, 0, 65504
-  expect_same_bits(decoded(how, encoded(how, DType::kFloat16, halves), 4),
+  expect_same_bits(decoded_codes(how, encoded(how, DType::kFloat16, halves), 4),
                    there_and_back(how, {1, -2, 0, 65504}));
 }
 

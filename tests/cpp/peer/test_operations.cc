@@ -273,7 +273,7 @@ TEST(Operations, ADoneOperationIsOnlyCommittedIfListed) {
 
 const std::string kKeep = "all_reduce(sum, float32, 100 elements, world size 3, on_loss keep)";
 
-OpRequest kept(Handle handle) {
+OpRequest kept_request(Handle handle) {
   OpRequest request = Transcript().all_reduce(handle);
   request.count = 100;
   request.keep = true;
@@ -296,7 +296,7 @@ protocol::EpochStart without_the_third(Transcript& t) {
 TEST(Operations, AFinishedOperationIsReportedAndKept) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.call(kept(5)),
+  EXPECT_EQ(t.call(kept_request(5)),
             "tell Begin #0 " + kKeep + "\nstart call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
   t.on(OpProgressed{epoch_id(1), t.key(0), 40});
   EXPECT_NE(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}})
@@ -310,7 +310,7 @@ TEST(Operations, AFinishedOperationIsReportedAndKept) {
 TEST(Operations, AnEndThatKeepsAndContinuesNothingIsRefused) {
   Transcript t;
   t.become_member();
-  t.call(kept(5));
+  t.call(kept_request(5));
   t.on(OpProgressed{epoch_id(1), t.key(0), 40});
   t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
   const auto end = end_with({{t.key(0), 40}}, protocol::Continuation::kNothing);
@@ -320,7 +320,7 @@ TEST(Operations, AnEndThatKeepsAndContinuesNothingIsRefused) {
 TEST(Operations, TheRestOfWhatIsKeptBeginsAgain) {
   Transcript t;
   t.become_member();
-  t.call(kept(5));
+  t.call(kept_request(5));
   t.on(OpProgressed{epoch_id(1), t.key(0), 40});
   EXPECT_EQ(t.hear(end_with({{t.key(0), 30}})),
             "warn: peer 1.3 lost; the others go on\nend #0 again, keeping 30\n");
@@ -347,7 +347,7 @@ TEST(Operations, AnOperationThatWasKeptInVainIsDrainedBeforeItFails) {
   for (const bool early : {true, false}) {
     Transcript t;
     t.become_member();
-    t.call(kept(5));
+    t.call(kept_request(5));
     t.on(OpProgressed{epoch_id(1), t.key(0), 40});
     t.hear(end_with({{t.key(0), 40}}));
     if (!early) t.on(OpDrained{epoch_id(1), t.key(0)});
@@ -364,7 +364,7 @@ TEST(Operations, UnderPolicyRaiseOnlyWhatIsKeptGoesOn) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));
-  t.call(kept(6));
+  t.call(kept_request(6));
   t.on(OpDrained{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.hear(end_with({{t.key(1), 0}}, protocol::Continuation::kKept)),
             "warn: epoch 1.1 ended: peer 1.3 lost\n"
@@ -389,7 +389,7 @@ TEST(Operations, UnderPolicyRaiseOnlyWhatIsKeptGoesOn) {
 TEST(Operations, OnlySumsAndAveragesThatCanBeRestoredAreKept) {
   Transcript t;
   t.become_member();
-  OpRequest request = kept(5);
+  OpRequest request = kept_request(5);
   request.reduce = ReduceOp::kMax;
   EXPECT_NE(t.call(request).find("on_loss=\"keep\" is for sums and averages, not for MAX"),
             std::string::npos);
@@ -397,7 +397,7 @@ TEST(Operations, OnlySumsAndAveragesThatCanBeRestoredAreKept) {
   options.restore = false;
   Transcript other(options);
   other.become_member();
-  EXPECT_NE(other.call(kept(5)).find("PCCL_RESTORE is off"), std::string::npos);
+  EXPECT_NE(other.call(kept_request(5)).find("PCCL_RESTORE is off"), std::string::npos);
 }
 
 TEST(Operations, AVerdictMayComeBeforeItIsDrained) {

@@ -9,7 +9,7 @@ using protocol::OpKind;
 
 constexpr Instant kStart{};
 
-protocol::Begin begin(OpKind kind, uint32_t sequence = 0) {
+protocol::Begin begin_of(OpKind kind, uint32_t sequence = 0) {
   protocol::Begin message;
   message.op.sequence = sequence;
   message.info.kind = kind;
@@ -19,7 +19,7 @@ protocol::Begin begin(OpKind kind, uint32_t sequence = 0) {
 TEST(Outbox, ABeginIsHeldUntilTheNextMessage) {
   Outbox outbox;
   EXPECT_FALSE(outbox.due(kStart) || outbox.deadline());
-  outbox.add(begin(OpKind::kAllReduce), kStart);
+  outbox.add(begin_of(OpKind::kAllReduce), kStart);
   EXPECT_FALSE(outbox.due(kStart));
   outbox.add(protocol::Done{}, kStart);
   outbox.check();
@@ -32,8 +32,8 @@ TEST(Outbox, ABeginIsHeldUntilTheNextMessage) {
 
 TEST(Outbox, ItIsHeldForAMillisecondAtMost) {
   Outbox outbox;
-  outbox.add(begin(OpKind::kBroadcast, 0), kStart);
-  outbox.add(begin(OpKind::kAllReduce, 1), kStart + Outbox::kHeldMax / 2);
+  outbox.add(begin_of(OpKind::kBroadcast, 0), kStart);
+  outbox.add(begin_of(OpKind::kAllReduce, 1), kStart + Outbox::kHeldMax / 2);
   EXPECT_EQ(outbox.deadline(), kStart + Outbox::kHeldMax) << "of the first one";
   EXPECT_FALSE(outbox.due(kStart + (Outbox::kHeldMax - Duration{1})));
   EXPECT_TRUE(outbox.due(kStart + Outbox::kHeldMax));
@@ -42,7 +42,7 @@ TEST(Outbox, ItIsHeldForAMillisecondAtMost) {
 
 TEST(Outbox, ASendBeginsAtOnce) {
   Outbox outbox;
-  outbox.add(begin(OpKind::kSend), kStart);
+  outbox.add(begin_of(OpKind::kSend), kStart);
   EXPECT_TRUE(outbox.due(kStart));
 }
 

@@ -5,7 +5,7 @@
 namespace pccl::ring {
 namespace {
 
-Task task(uint32_t sequence, uint32_t world = 3) {
+Task task_with(uint32_t sequence, uint32_t world = 3) {
   return {
       .epoch = Epoch{1},
       .op = {TagId{}, sequence},
@@ -16,8 +16,8 @@ Task task(uint32_t sequence, uint32_t world = 3) {
 
 TEST(OpTable, FindsWhatWasPostedUntilItIsRemoved) {
   OpTable table;
-  Operation& first = table.add(task(1));
-  const Operation& second = table.add(task(0));
+  Operation& first = table.add(task_with(1));
+  const Operation& second = table.add(task_with(0));
   EXPECT_LT(first.serial, second.serial);
   EXPECT_EQ(table.find({TagId{}, 1}), &first);
   EXPECT_EQ(table.find({TagId{}, 2}), nullptr);
@@ -28,10 +28,10 @@ TEST(OpTable, FindsWhatWasPostedUntilItIsRemoved) {
 
 TEST(OpTable, CountsPulledTransfers) {
   OpTable table;
-  Task pulled = task(0);
+  Task pulled = task_with(0);
   pulled.pulled = true;
   table.add(pulled);
-  table.add(task(1));
+  table.add(task_with(1));
   EXPECT_EQ(table.pulled(), 1u);
   table.check();
   table.remove({TagId{}, 1});
@@ -43,7 +43,7 @@ TEST(OpTable, CountsPulledTransfers) {
 
 TEST(OpTable, AnOperationSendsAgainstCreditAndData) {
   OpTable table;
-  Operation& operation = table.add(task(0));
+  Operation& operation = table.add(task_with(0));
   EXPECT_FALSE(operation.can_send()) << "no credit";
   operation.allowed = 1;
   EXPECT_TRUE(operation.can_send());
@@ -59,14 +59,14 @@ TEST(OpTable, AnOperationSendsAgainstCreditAndData) {
 
 TEST(OpTable, CreditIsOwedUntilItIsGranted) {
   OpTable table;
-  Operation& operation = table.add(task(0));
+  Operation& operation = table.add(task_with(0));
   EXPECT_TRUE(operation.owes_credit());
   operation.granted = operation.credit();
   EXPECT_FALSE(operation.owes_credit());
-  Operation& lost = table.add(task(1));
+  Operation& lost = table.add(task_with(1));
   lost.upstream_lost = true;
   EXPECT_FALSE(lost.owes_credit());
-  const Operation& alone = table.add(task(2, 2));
+  const Operation& alone = table.add(task_with(2, 2));
   EXPECT_TRUE(alone.owes_credit());
   EXPECT_FALSE(alone.progress.finished());
 }

@@ -21,40 +21,40 @@ Election vote(const std::vector<Offer>& offers, std::optional<AgreedState> recor
     of.push_back({{rank + 1}, &offers[rank], false});
   return elect(of, recorded);
 }
-AgreedState state(uint64_t revision, const std::vector<uint64_t>& hashes) {
+AgreedState state_of(uint64_t revision, const std::vector<uint64_t>& hashes) {
   return {revision, protocol::state_hash(offer(revision, hashes).entries)};
 }
 
 TEST(Election, NothingIsSentWhenAllHaveTheSame) {
   const Election result = vote({offer(3, {1, 2}), offer(3, {1, 2})});
   EXPECT_EQ(result.refusal, "");
-  EXPECT_EQ(result.agreed, state(3, {1, 2}));
+  EXPECT_EQ(result.agreed, state_of(3, {1, 2}));
   EXPECT_TRUE(result.receivers.empty());
 }
 
 TEST(Election, AmongContentsOfOneRevisionTheOneOfMostWins) {
   const Election result = vote({offer(3, {7, 2}), offer(3, {1, 2}), offer(3, {1, 2})});
-  EXPECT_EQ(result.agreed, state(3, {1, 2}));
+  EXPECT_EQ(result.agreed, state_of(3, {1, 2}));
   EXPECT_EQ(result.sources, (std::vector<PeerId>{{2}, {3}}));
   EXPECT_EQ(result.receivers, (std::vector<PeerId>{{1}}));
   EXPECT_EQ(result.keys, (std::vector<uint32_t>{0})) << "only what differs";
 }
 
 TEST(Election, FreshFoundersDoNotOutvoteACheckpoint) {
-  EXPECT_EQ(vote({offer(1000, {7}), offer(0, {1}), offer(0, {1})}).agreed, state(1000, {7}));
+  EXPECT_EQ(vote({offer(1000, {7}), offer(0, {1}), offer(0, {1})}).agreed, state_of(1000, {7}));
 }
 
 TEST(Election, TheHigherRevisionWinsThenTheLowerRank) {
-  EXPECT_EQ(vote({offer(3, {1}), offer(4, {2})}).agreed, state(4, {2}));
-  EXPECT_EQ(vote({offer(4, {1}), offer(4, {2})}).agreed, state(4, {1}));
+  EXPECT_EQ(vote({offer(3, {1}), offer(4, {2})}).agreed, state_of(4, {2}));
+  EXPECT_EQ(vote({offer(4, {1}), offer(4, {2})}).agreed, state_of(4, {1}));
   EXPECT_EQ(vote({offer(4, {1}), offer(4, {2}), offer(4, {2}), offer(4, {1})}).agreed,
-            state(4, {1}));
+            state_of(4, {1}));
 }
 
 TEST(Election, AReceiverIsServedAndNotCounted) {
   const Election result = vote(
       {offer(0, {9}, kReceive), offer(0, {9}, kReceive), offer(5, {1}), offer(0, {9}, kReceive)});
-  EXPECT_EQ(result.agreed, state(5, {1}));
+  EXPECT_EQ(result.agreed, state_of(5, {1}));
   EXPECT_EQ(result.sources, (std::vector<PeerId>{{3}}));
   EXPECT_EQ(result.receivers, (std::vector<PeerId>{{1}, {2}, {4}}));
 }
@@ -91,12 +91,12 @@ TEST(Election, AfterALossTheElectedStateAndItsPiecesStay) {
   const Election without_source = resumed(before, {of[1], of[2]});
   EXPECT_TRUE(without_source.sources.empty());
   EXPECT_EQ(without_source.receivers, (std::vector<PeerId>{{2}, {3}}));
-  EXPECT_EQ(without_source.agreed, state(5, {1, 2}));
+  EXPECT_EQ(without_source.agreed, state_of(5, {1, 2}));
 }
 
 TEST(Election, AnOlderRevisionOfTheSameContentHasNothingToFetch) {
   const Election result = vote({offer(4, {1}), offer(5, {1}), offer(5, {1})});
-  EXPECT_EQ(result.agreed, state(5, {1}));
+  EXPECT_EQ(result.agreed, state_of(5, {1}));
   EXPECT_TRUE(result.receivers.empty());
 }
 
@@ -124,7 +124,7 @@ TEST(Election, LayoutsMustBeAlikeAndTheDifferenceIsShown) {
 }
 
 TEST(Election, ARevisionAdvancesByOneFromWhatWasAgreed) {
-  const AgreedState recorded = state(5, {1});
+  const AgreedState recorded = state_of(5, {1});
   EXPECT_EQ(vote({offer(5, {1})}, recorded).refusal, "");
   EXPECT_EQ(vote({offer(6, {2})}, recorded).refusal, "");
   EXPECT_NE(vote({offer(5, {2})}, recorded).refusal, "") << "the same revision, other bits";
@@ -135,10 +135,10 @@ TEST(Election, ARevisionAdvancesByOneFromWhatWasAgreed) {
 }
 
 TEST(Election, NewcomersDoNotOutvoteTheRecord) {
-  const AgreedState recorded = state(5, {1});
+  const AgreedState recorded = state_of(5, {1});
   const Offer fresh = offer(0, {9}), same_number = offer(5, {9});
   EXPECT_EQ(vote({offer(5, {1}), fresh, fresh}, recorded).agreed, recorded);
-  EXPECT_EQ(vote({same_number, same_number, offer(6, {2})}, recorded).agreed, state(6, {2}));
+  EXPECT_EQ(vote({same_number, same_number, offer(6, {2})}, recorded).agreed, state_of(6, {2}));
   EXPECT_NE(vote({offer(5, {1}, kReceive), fresh, fresh}, recorded).refusal, "");
 }
 
@@ -159,14 +159,14 @@ std::vector<PeerId> peers(const std::vector<Misfit>& misfits) {
 }
 
 TEST(Election, AStepThatOneHasTakenIsNotLost) {
-  const AgreedState recorded = state(5, {1});
+  const AgreedState recorded = state_of(5, {1});
   const std::vector<Offer> offers = {offer(5, {1}), offer(6, {2}), offer(5, {1})};
-  EXPECT_EQ(elect(offers_of(offers, {true, true, true}), recorded).agreed, state(6, {2}));
-  EXPECT_EQ(vote(offers, recorded).agreed, state(6, {2})) << "all came back after a restart";
+  EXPECT_EQ(elect(offers_of(offers, {true, true, true}), recorded).agreed, state_of(6, {2}));
+  EXPECT_EQ(vote(offers, recorded).agreed, state_of(6, {2})) << "all came back after a restart";
 }
 
 TEST(Election, AMemberThatTrainedOnWithoutASyncIsRefusedNotSetBack) {
-  const AgreedState recorded = state(0, {1});
+  const AgreedState recorded = state_of(0, {1});
   const std::vector<Offer> offers = {offer(2, {3}), offer(2, {3}), offer(0, {1})};
   const auto of = offers_of(offers, {true, true, false});
   EXPECT_TRUE(misfits(of, recorded).empty());
@@ -177,7 +177,7 @@ TEST(Election, AMemberThatTrainedOnWithoutASyncIsRefusedNotSetBack) {
 }
 
 TEST(Election, AfterARestartALaterCheckpointIsRefusedNotSetBack) {
-  const std::string refusal = vote({offer(5, {1}), offer(8, {2})}, state(5, {1})).refusal;
+  const std::string refusal = vote({offer(5, {1}), offer(8, {2})}, state_of(5, {1})).refusal;
   EXPECT_TRUE(contains(refusal, "revision 8")) << refusal;
   EXPECT_TRUE(contains(refusal, "--resume-from 8:")) << refusal;
 }
@@ -186,8 +186,8 @@ TEST(Election, NewcomersDoNotOutvoteWhatWasTrainedHere) {
   const std::vector<Offer> offers = {offer(6, {2}), offer(6, {9}), offer(5, {9}), offer(5, {9})};
   const auto of = offers_of(offers, {true, false, false, false});
   EXPECT_EQ(peers(misfits(of, {})), (std::vector<PeerId>{})) << "equal and lower are overwritten";
-  EXPECT_EQ(elect(of, {}).agreed, state(6, {2}));
-  EXPECT_EQ(peers(misfits(of, state(5, {1}))), (std::vector<PeerId>{}))
+  EXPECT_EQ(elect(of, {}).agreed, state_of(6, {2}));
+  EXPECT_EQ(peers(misfits(of, state_of(5, {1}))), (std::vector<PeerId>{}))
       << "a member that was removed and comes back takes the members' state";
 }
 
@@ -196,7 +196,8 @@ TEST(Election, ANewcomerThatCannotBeTakenIsNamedWithBothSides) {
   wide.entries[0].shape = {7};
   const std::vector<Offer> offers = {offer(5, {1}), wide, offer(7, {9}), offer(3, {9}, kSendOnly),
                                      offer(9, {9}, kReceive)};
-  const auto found = misfits(offers_of(offers, {true, false, false, false, false}), state(5, {1}));
+  const auto found =
+      misfits(offers_of(offers, {true, false, false, false, false}), state_of(5, {1}));
   ASSERT_EQ(peers(found), (std::vector<PeerId>{{2}, {3}, {4}}));
   EXPECT_TRUE(contains(found[0].why,
                        "\"k0\" is float32[7] at the newcomer and float32[2, 3] at the members"));
@@ -219,7 +220,7 @@ TEST(Election, AMemberWithFewerKeysFetchesTheRest) {
   for (const bool trained : {false, true}) {
     const Election result = elect(offers_of(offers, {false, trained, false, trained}), {});
     EXPECT_EQ(result.refusal, "");
-    EXPECT_EQ(result.agreed, state(5, {1, 9, 3}));
+    EXPECT_EQ(result.agreed, state_of(5, {1, 9, 3}));
     EXPECT_EQ(result.sources, (std::vector<PeerId>{{2}}));
     EXPECT_EQ(result.receivers, (std::vector<PeerId>{{1}, {3}, {4}}));
     EXPECT_EQ(result.keys, (std::vector<uint32_t>{0, 1, 2}));
@@ -267,7 +268,7 @@ TEST(Election, NobodyWhoMaySendIsSetBackWhateverTheOffers) {
   size_t agreed = 0, removed_some = 0;  // 0: nothing was tested
   const size_t kinds = all.size() * 2, triples = kinds * kinds * kinds;
   for (const bool has_record : {false, true}) {
-    const auto recorded = has_record ? std::optional(state(5, {1})) : std::nullopt;
+    const auto recorded = has_record ? std::optional(state_of(5, {1})) : std::nullopt;
     for (size_t triple = 0; triple < triples; ++triple) {
       std::vector<OfferOf> offers, trained;
       for (size_t rank = 0, rest = triple; rank < 3; ++rank, rest /= kinds) {
@@ -327,7 +328,7 @@ TEST(Election, OffersAreSortedByKeyWithoutRepetition) {
 }
 
 TEST(Election, NoRevisionFollowsTheHighestOne) {
-  const AgreedState highest = state(UINT64_MAX, {1});
+  const AgreedState highest = state_of(UINT64_MAX, {1});
   EXPECT_EQ(vote({offer(UINT64_MAX, {1})}, highest).agreed, highest);
   EXPECT_NE(vote({offer(0, {2})}, highest).refusal, "") << "the agreed revision never falls";
 }

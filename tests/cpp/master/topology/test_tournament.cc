@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-std::vector<PeerId> peers(uint64_t count) {
+std::vector<PeerId> numbered_peers(uint64_t count) {
   std::vector<PeerId> all;
   for (uint64_t id = 1; id <= count; ++id) all.push_back({id});
   return all;
@@ -39,7 +39,7 @@ void all_report(Tournament& tournament, const Tournament::Round& round,
 
 TEST(Tournament, EachPairMeetsOnceInRoundsOfDisjointPairs) {
   for (const uint64_t count : {0, 1, 2, 3, 4, 5, 8, 17, 18}) {
-    const auto rounds = round_robin(peers(count));
+    const auto rounds = round_robin(numbered_peers(count));
     const uint64_t pairs = count < 2 ? 0 : count * (count - 1) / 2;
     EXPECT_EQ(rounds.size(), count < 2 ? 0 : count - 1 + count % 2);
     std::set<Pair> seen;
@@ -58,7 +58,7 @@ TEST(Tournament, EachPairMeetsOnceInRoundsOfDisjointPairs) {
 TEST(Tournament, OneCallMeasuresAllPairsWithinItsBudget) {
   Tournament tournament;
   Instant now;
-  tournament.begin(peers(6), seconds(10));
+  tournament.begin(numbered_peers(6), seconds(10));
   size_t rounds = 0;
   while (const auto round = tournament.next(ten_ms, now)) {
     tournament.check();
@@ -103,7 +103,7 @@ TEST(Tournament, TheBytesOfACallHaveALimitForEachMember) {
   for (const uint64_t count : {2, 3, 6, 7, 18}) {
     for (const uint64_t max_bytes : {kTurn, 3 * kTurn + 1, 20 * kTurn, 1000 * kTurn}) {
       Tournament tournament;
-      tournament.begin(peers(count), seconds(600), max_bytes);
+      tournament.begin(numbered_peers(count), seconds(600), max_bytes);
       const auto carried = bytes_of_call(tournament, doubted);
       EXPECT_EQ(carried.size(), max_bytes == kTurn ? count - count % 2 : count);
       for (const auto& [peer, bytes] : carried) EXPECT_LE(bytes, max_bytes) << count;
@@ -118,7 +118,7 @@ TEST(Tournament, TooFewBytesLeavePairsForTheNextCall) {
   Tournament tournament;
   std::set<Pair> measured;
   for (const size_t left : {6, 0}) {
-    tournament.begin(peers(6), seconds(100), 3 * kTurn);
+    tournament.begin(numbered_peers(6), seconds(100), 3 * kTurn);
     const auto round = tournament.next(ten_ms, {});
     ASSERT_TRUE(round.has_value());
     EXPECT_EQ(round->bytes_max, protocol::kProbeBytesMin);
@@ -133,17 +133,17 @@ TEST(Tournament, TooFewBytesLeavePairsForTheNextCall) {
 
 TEST(Tournament, TheBytesOfACancelledRoundAreSpent) {
   Tournament tournament;
-  tournament.begin(peers(2), seconds(100), kTurn);
+  tournament.begin(numbered_peers(2), seconds(100), kTurn);
   ASSERT_TRUE(tournament.next(ten_ms, {}).has_value());
   tournament.cancel();
-  tournament.resume(peers(2));
+  tournament.resume(numbered_peers(2));
   EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
   EXPECT_EQ(tournament.left_over().size(), 1u);
 }
 
 TEST(Tournament, ARoundLastsTwelveRoundTripsOfItsLongestPath) {
   Tournament tournament;
-  tournament.begin(peers(4), seconds(100));
+  tournament.begin(numbered_peers(4), seconds(100));
   Tournament::Known known = ten_ms;
   known.rtt = [](Pair pair) { return milliseconds(pair.low == PeerId{1} ? 150 : 10); };
   const auto round = tournament.next(known, {});
@@ -158,7 +158,7 @@ TEST(Tournament, TheNextCallGoesOnWithWhatIsLeft) {
   Instant now;
   std::vector<std::vector<Pair>> order;
   const auto call = [&](Duration budget) {
-    tournament.begin(peers(6), budget);
+    tournament.begin(numbered_peers(6), budget);
     while (const auto round = tournament.next(ten_ms, now)) {
       order.push_back(round->pairs);
       all_report(tournament, *round);
@@ -181,17 +181,17 @@ TEST(Tournament, TheNextCallGoesOnWithWhatIsLeft) {
 
 TEST(Tournament, ABudgetThatIsTooShortMeasuresNothing) {
   Tournament tournament;
-  tournament.begin(peers(3), Tournament::kRoundMin - milliseconds(1));
+  tournament.begin(numbered_peers(3), Tournament::kRoundMin - milliseconds(1));
   EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
   EXPECT_EQ(tournament.too_long(), Tournament::kRoundMin);
-  tournament.begin(peers(3), Duration{0});
+  tournament.begin(numbered_peers(3), Duration{0});
   EXPECT_FALSE(tournament.next(ten_ms, {}).has_value());
   EXPECT_EQ(tournament.left_over().size(), 3u);
 }
 
 TEST(Tournament, ALatePairIsCut) {
   Tournament tournament;
-  tournament.begin(peers(4), seconds(10));
+  tournament.begin(numbered_peers(4), seconds(10));
   const auto round = tournament.next(ten_ms, {});
   const Pair late = round->pairs[0];
   all_report(tournament, *round, {late});
@@ -208,7 +208,7 @@ TEST(Tournament, ALatePairIsCut) {
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(std::count(second->pairs.begin(), second->pairs.end(), late), 0) << "not twice a call";
   tournament.cancel();
-  tournament.begin(peers(4), seconds(10));
+  tournament.begin(numbered_peers(4), seconds(10));
   size_t turns = 0;
   while (const auto next = tournament.next(ten_ms, deadline)) {
     turns += static_cast<size_t>(std::count(next->pairs.begin(), next->pairs.end(), late));
@@ -220,7 +220,7 @@ TEST(Tournament, ALatePairIsCut) {
 // Its lanes may take as long as the probe, and its first byte may, too.
 TEST(Tournament, AProbeThatBeginsLateCounts) {
   Tournament tournament;
-  tournament.begin(peers(2), seconds(10));
+  tournament.begin(numbered_peers(2), seconds(10));
   const auto round = tournament.next(ten_ms, {});
   const Instant late{3 * round->length};
   EXPECT_FALSE(tournament.end_if_over(late));
@@ -232,7 +232,7 @@ TEST(Tournament, AProbeThatBeginsLateCounts) {
 
 TEST(Tournament, AFailedProbeIsNotMeasured) {
   Tournament tournament;
-  tournament.begin(peers(2), seconds(10));
+  tournament.begin(numbered_peers(2), seconds(10));
   const auto round = tournament.next(ten_ms, {});
   tournament.report({1}, {2}, true);
   tournament.report({2}, {1}, false);
@@ -243,12 +243,12 @@ TEST(Tournament, AFailedProbeIsNotMeasured) {
 
 TEST(Tournament, OnlyTheEndsOfAPairReportAboutIt) {
   Tournament tournament;
-  tournament.begin(peers(3), seconds(10));
+  tournament.begin(numbered_peers(3), seconds(10));
   const auto round = tournament.next(ten_ms, {});
   ASSERT_EQ(round->pairs.size(), 1u);
   const Pair pair = round->pairs[0];
-  for (const PeerId from : peers(4)) {
-    for (const PeerId about : peers(4)) {
+  for (const PeerId from : numbered_peers(4)) {
+    for (const PeerId about : numbered_peers(4)) {
       const bool right = from != about && pair.has(from) && pair.has(about);
       EXPECT_EQ(tournament.expects(from, about, round->number), right);
       EXPECT_FALSE(tournament.expects(from, about, round->number + 1));
@@ -258,7 +258,7 @@ TEST(Tournament, OnlyTheEndsOfAPairReportAboutIt) {
 
 TEST(Tournament, APeerThatDiesInARoundDoesNotStopIt) {
   Tournament tournament;
-  tournament.begin(peers(4), seconds(10));
+  tournament.begin(numbered_peers(4), seconds(10));
   const auto round = tournament.next(ten_ms, {});
   const Pair cut = round->pairs[0];
   all_report(tournament, *round, {cut});
@@ -268,7 +268,7 @@ TEST(Tournament, APeerThatDiesInARoundDoesNotStopIt) {
   EXPECT_FALSE(tournament.measured().contains(cut));
   tournament.forget(cut.high);
   EXPECT_EQ(tournament.left_over().size(), 2u) << "the pairs of the others alone";
-  std::vector<PeerId> left = peers(4);
+  std::vector<PeerId> left = numbered_peers(4);
   std::erase(left, cut.high);
   tournament.resume(left);
   tournament.check();
@@ -284,12 +284,12 @@ TEST(Tournament, APeerThatDiesInARoundDoesNotStopIt) {
 
 TEST(Tournament, APairOfARoundThatWasCancelledHasItsTurnAgain) {
   Tournament tournament;
-  tournament.begin(peers(2), 2 * Tournament::kRoundMin);
+  tournament.begin(numbered_peers(2), 2 * Tournament::kRoundMin);
   const auto round = tournament.next(ten_ms, {});
   tournament.cancel();
   EXPECT_FALSE(tournament.deadline().has_value());
   EXPECT_EQ(tournament.left_over().size(), 1u);
-  tournament.resume(peers(2));
+  tournament.resume(numbered_peers(2));
   const auto again = tournament.next(ten_ms, {});
   ASSERT_TRUE(again.has_value());
   EXPECT_GT(again->number, round->number);
@@ -312,7 +312,7 @@ Tournament::Known with_doubts() {
 std::vector<Pair> turns(Tournament& tournament, const Tournament::Known& known, Duration budget,
                         uint64_t members = 4) {
   std::vector<Pair> pairs;
-  tournament.begin(peers(members), budget);
+  tournament.begin(numbered_peers(members), budget);
   while (const auto round = tournament.next(known, {})) {
     pairs.insert(pairs.end(), round->pairs.begin(), round->pairs.end());
     all_report(tournament, *round);
@@ -352,7 +352,7 @@ TEST(Tournament, ThereAreFewSecondRounds) {
 
 TEST(Tournament, ASecondTurnThatFailsLeavesThePairMeasured) {
   Tournament tournament;
-  tournament.begin(peers(4), seconds(10));
+  tournament.begin(numbered_peers(4), seconds(10));
   Instant now;
   size_t second = 0;
   while (const auto round = tournament.next(with_doubts(), now)) {
@@ -374,7 +374,7 @@ TEST(Tournament, ASecondTurnThatFailsLeavesThePairMeasured) {
 
 TEST(Tournament, ASecondTurnThatWasCancelledComesAgain) {
   Tournament tournament;
-  tournament.begin(peers(4), seconds(10));
+  tournament.begin(numbered_peers(4), seconds(10));
   std::vector<Pair> pairs;
   while (const auto round = tournament.next(with_doubts(), {})) {
     if (!tournament.repeats()) {
