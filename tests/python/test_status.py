@@ -7,14 +7,13 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fleet import Fleet
-from world import run_program
+from world import run_program, wait_until
 
 from pccl_backend.command import runs
 from pccl_backend.command.status_page import page
@@ -39,20 +38,16 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def wait_for(journal: Path, code: str) -> dict[str, Any]:
-    """Wait until the diagnosis has this finding; return the snapshot.
-
-    Nothing announces a finding, so the master is asked again until a deadline. It refuses to
-    answer as long as no peer has joined.
-    """
-    deadline = time.monotonic() + WAIT_S
+    """Wait until the diagnosis has this finding; return the snapshot."""
     snapshot: dict[str, Any] = {}
-    while time.monotonic() < deadline:
-        with contextlib.suppress(runs.MasterError):
-            snapshot = json.loads(runs.ask(journal, {"command": "status"}))
-        if any(one["code"] == code for one in snapshot.get("findings", [])):
-            return snapshot
-        time.sleep(0.05)
-    raise AssertionError(f"no {code} within {WAIT_S} s: {snapshot.get('findings')}")
+
+    def is_found() -> bool:
+        with contextlib.suppress(runs.MasterError):  # no peer has joined yet
+            snapshot.update(json.loads(runs.ask(journal, {"command": "status"})))
+        return any(one["code"] == code for one in snapshot.get("findings", []))
+
+    assert wait_until(is_found, timeout_s=WAIT_S), (code, snapshot.get("findings"))
+    return snapshot
 
 
 # --- Real runs ------------------------------------------------------------------------------------

@@ -54,6 +54,17 @@ inline protocol::OpInfo all_reduce(uint64_t count, const std::string& tag = "") 
   return info;
 }
 
+// A send among three members.
+inline protocol::OpInfo transfer(PeerId from, PeerId to, uint64_t count = 0) {
+  protocol::OpInfo info;
+  info.kind = protocol::OpKind::kSend;
+  info.count = count;
+  info.root = from;
+  info.receiver = to;
+  info.world_size = 3;
+  return info;
+}
+
 inline protocol::Offer offer(
     uint64_t revision, std::vector<uint64_t> hashes,
     protocol::SyncStrategy strategy = protocol::SyncStrategy::kEnforcePopular) {

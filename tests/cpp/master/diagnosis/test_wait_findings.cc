@@ -50,12 +50,7 @@ TEST_F(WaitFindingsTest, RanksInDifferentCallsAreNamed) {
 
 TEST_F(WaitFindingsTest, TwoSendsThatFaceEachOtherAreDifferentCalls) {
   for (const auto& [from, to] : {std::pair("a", "b"), std::pair("b", "a")}) {
-    protocol::OpInfo send;
-    send.kind = protocol::OpKind::kSend;
-    send.root = h.id(from);
-    send.receiver = h.id(to);
-    send.world_size = 3;
-    begin(from, op(0, from), send);
+    begin(from, op(0, from), transfer(h.id(from), h.id(to)));
   }
   wait(22);
   const auto all = diagnose(h.core().view());

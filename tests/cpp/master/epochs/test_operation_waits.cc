@@ -14,15 +14,7 @@ struct OperationWaitsTest : testing::Test {
   void begin(PeerId peer, uint32_t sequence) {
     EXPECT_TRUE(table.begin(peer, op(sequence), all_reduce(8)).ok());
   }
-  void begin_send_to_b() {
-    protocol::OpInfo send;
-    send.kind = protocol::OpKind::kSend;
-    send.count = 4;
-    send.root = kA;
-    send.receiver = kB;
-    send.world_size = 3;
-    EXPECT_TRUE(table.begin(kA, op(0), send).ok());
-  }
+  void begin_send_to_b() { EXPECT_TRUE(table.begin(kA, op(0), transfer(kA, kB, 4)).ok()); }
   Operations table{epoch(5), {kA, kB, kC}};
 };
 

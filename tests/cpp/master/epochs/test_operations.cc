@@ -11,16 +11,6 @@ namespace {
 using protocol::OpInfo;
 using protocol::Outcome;
 
-OpInfo transfer(PeerId from, PeerId to, uint64_t count = 4) {
-  OpInfo info;
-  info.kind = protocol::OpKind::kSend;
-  info.count = count;
-  info.root = from;
-  info.receiver = to;
-  info.world_size = 3;
-  return info;
-}
-
 class OperationsTest : public testing::Test {
  protected:
   void begin(PeerId peer, uint32_t sequence, uint64_t count = 8) {

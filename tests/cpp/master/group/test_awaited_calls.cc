@@ -32,12 +32,7 @@ TEST_F(AwaitedCallsTest, AnOperationNamesItsCallersAndTheAbsentRanks) {
 
 TEST_F(AwaitedCallsTest, TwoSendsThatFaceEachOtherAreMarked) {
   for (const auto& [from, to] : {std::pair("a", "b"), std::pair("b", "a")}) {
-    protocol::OpInfo send;
-    send.kind = protocol::OpKind::kSend;
-    send.root = h.id(from);
-    send.receiver = h.id(to);
-    send.world_size = 3;
-    h.say(from, protocol::Begin{epoch(1), op(0, from), send});
+    h.say(from, protocol::Begin{epoch(1), op(0, from), transfer(h.id(from), h.id(to))});
   }
   ASSERT_EQ(calls().size(), 2u);
   EXPECT_TRUE(calls()[0].is_facing && calls()[1].is_facing);

@@ -20,12 +20,7 @@ struct WaitTextsTest : testing::Test {
   }
   void wait(int ticks) { h.tick_with({"a", "b", "c"}, ticks); }
   protocol::OpInfo send(const std::string& from, const std::string& to) {
-    protocol::OpInfo info;
-    info.kind = protocol::OpKind::kSend;
-    info.root = h.id(from);
-    info.receiver = h.id(to);
-    info.world_size = 3;
-    return info;
+    return transfer(h.id(from), h.id(to));
   }
   Harness h;
 };
