@@ -15,7 +15,7 @@ namespace pccl::peer {
 
 struct Context {
   Options options;
-  // Of the run; before Welcome, those that this peer gives, and defaults.
+  // The settings of the run. Before Welcome, they are the given ones and defaults.
   protocol::RunSettings settings;
   Instant now;
   Effects* effects = nullptr;  // of the current step

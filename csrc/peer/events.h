@@ -323,8 +323,8 @@ struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;
   Status status;
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
-  // Of a join, of update_topology (even if nothing has changed), and of optimize_topology with a
-  // plan.
+  // A join, an update_topology (even if nothing has changed) and an optimize_topology with a plan
+  // have it.
   std::optional<Topology> topology;
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;

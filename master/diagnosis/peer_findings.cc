@@ -8,16 +8,15 @@
 #include "master/context.h"
 #include "master/group/group.h"
 #include "master/group/wait_texts.h"
+#include "master/members/connections.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
 
-// Ticks without a message from a peer that is not held up, even if it is slow.
-constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
-// Ticks. A peer whose connection broke resumes sooner, if nothing is wrong.
+// If nothing is wrong, a peer whose connection broke resumes within this number of ticks.
 constexpr int kAwayMax = 2;
-// Agreed revisions. A member that has not been corrected for longer does not drift any more.
+// A member drifts no more if this number of revisions was agreed on since its last correction.
 constexpr uint64_t kDriftShownMax = 16;
 
 std::string waited(Duration time) { return "; it has waited for " + text(time); }
@@ -170,7 +169,7 @@ void PeerFindings::see_recovery() {
 
 void PeerFindings::see_silence(PeerId peer, const Membership::Peer& about) {
   const int silent = about.connected ? view_.connections.silent_ticks(peer) : about.away_ticks;
-  if (silent <= (about.connected ? kSilentMax : kAwayMax)) return;
+  if (silent <= (about.connected ? Connections::kSilentTicks : kAwayMax)) return;
   const std::string how = about.connected ? " has been silent for " : " has been away for ";
   const Severity severity =
       view_.membership.is_member(peer) ? Severity::kError : Severity::kWarning;

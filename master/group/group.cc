@@ -366,7 +366,7 @@ void Group::answer(const Answer& answer) {
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
 }
 
-// Of a sync_shared_state of all members, for the diagnosis of the run.
+// The history of the run records a refused sync_shared_state of all members, for the diagnosis.
 void Group::note_outcome(const Answer& answer) {
   if (answer.code == Code::kOk) return context_.history.agreed(id_);
   if (answer.code != Code::kSharedState) return;

@@ -18,9 +18,6 @@ using protocol::JointKind;
 
 namespace {
 
-// A live member sends a message within this number of ticks, even if it is slow.
-constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
-
 const char* const kListAwaited = "sync_shared_state with the list of its entries";
 
 }  // namespace
@@ -100,7 +97,7 @@ bool OverdueMembers::may_be_seen_fetching() const {
   const auto& members = view_.membership.members();
   return !view_.agreement.fetching().empty() &&
          std::all_of(members.begin(), members.end(), [this](PeerId member) {
-           const bool lively = view_.connections.received_lately(member, kSilentMax);
+           const bool lively = view_.connections.received_lately(member, Connections::kSilentTicks);
            return lively || new_to_sync_.contains(member) || !view_.agreement.expects(member);
          });
 }

@@ -74,6 +74,8 @@ class Connections {
   // a while, or that was sent a message that no ping has followed yet. Returns the connections that
   // have received nothing for the whole timeout.
   std::vector<ConnectionId> beat();
+  // A live peer sends a message within this number of ticks, even if it is slow.
+  static constexpr int kSilentTicks = 2 * protocol::kTicksPerPing;
   // Whether something was received from the peer in the last `ticks` ticks. This is so unless
   // something holds up the peer.
   bool received_lately(PeerId peer, int ticks = protocol::kTicksPerPing) const;

@@ -17,6 +17,7 @@
 #include "master/group/groups.h"
 #include "master/group/ring_links.h"
 #include "master/group/wait_texts.h"
+#include "master/members/connections.h"
 #include "master/run_view.h"
 #include "master/text_format.h"
 
@@ -24,9 +25,6 @@ namespace pccl::master {
 namespace {
 
 using nlohmann::json;
-
-// Ticks of silence from which on a peer is shown as silent.
-constexpr int kSilentMax = 2 * protocol::kTicksPerPing;
 
 // The time as ISO 8601 in UTC. The C library's functions depend on locks and on the time zone.
 std::string iso(int64_t unix_ms) {
@@ -75,7 +73,7 @@ const char* phase_of(const GroupView& view) {
 
 const char* state_of(const GroupView& view, PeerId peer, const Membership::Peer& about) {
   if (!about.connected) return "away";
-  if (!view.connections.received_lately(peer, kSilentMax)) return "silent";
+  if (!view.connections.received_lately(peer, Connections::kSilentTicks)) return "silent";
   if (view.membership.is_member(peer)) return "member";
   return about.order == 0 ? "arriving" : "waiting";
 }
