@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/peer/blocking.h"
 #include "csrc/peer/connection.h"
 #include "csrc/peer/joining.h"
 #include "csrc/peer/joint.h"
@@ -36,7 +37,7 @@ std::string removed_text(const std::string& why, bool was_member) {
 // the protocol.
 constexpr int kViolationsMax = 3;
 // Builds without NDEBUG check the invariants after every step if there are at most this many
-// operations, and less often if there are more.
+// operations, and less often if there are more, so that a step stays cheap.
 [[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
 
 }  // namespace
@@ -60,6 +61,7 @@ struct PeerCore::Impl {
   void on(const JointConcluded& event) { sync.concluded(event.handle); }
   void on(const LeaveCalled& event);
   void on(const TopologyAsked&) { membership.topology_asked(operations.in_flight()); }
+  void on(const WaitsSeen& event) { blocking.seen(event); }
   void on(const MasterConnected& event);
   void on(const MasterClosed& event);
   void on(const MasterSent& event);
@@ -143,6 +145,7 @@ struct PeerCore::Impl {
   Joining joining{context, membership};
   Operations operations{context, membership};
   Joint joint{context, membership};
+  Blocking blocking{context, membership, operations, joint};
   StateSync sync{context, membership};
   LinkProbe probe{context, membership};
   Registration registration{context};
@@ -174,12 +177,14 @@ Status PeerCore::Impl::no_member(const char* what) const {
 }
 
 void PeerCore::Impl::on(const OpCalled& event) {
+  blocking.called();
   const Status status = no_member(text(event.request.kind));
   if (status.ok()) return operations.call(event.request, sync.fetches());
   context.emit(FinishOp{event.request.handle, status, {}, {}, {}});
 }
 
 void PeerCore::Impl::on(const JointCalled& event) {
+  blocking.called();
   const bool updates = event.kind == JointKind::kUpdateTopology;
   Status status = no_member(text(event.kind));
   if (status.ok() && (!updates || dismissed) && !membership.broken().ok()) {
@@ -193,11 +198,8 @@ void PeerCore::Impl::on(const JointCalled& event) {
     if (closes) operations.close_posting();
     return;
   }
-  FinishJoint result;
-  result.handle = event.handle;
-  result.status = status;
-  result.kind = event.kind;
-  context.emit(std::move(result));
+  context.emit(FinishJoint{
+      .handle = event.handle, .status = status, .kind = event.kind, .topology = {}, .install = {}});
 }
 
 void PeerCore::Impl::on(const JointGivenUp& event) {
@@ -361,6 +363,7 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   if (membership.phase() == Phase::kRegistered) registration.tell();
   operations.repeat_requests();
   if (!repeats_vote) joint.repeat();
+  blocking.repeat();
   sync.repeat();
   membership.repeat_reports();
   return {};
@@ -495,9 +498,8 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
   if (!status.ok()) return status;
   status = {answer.code, answer.text, {}};
   if (!status.ok()) status.message = std::string(text(answer.kind)) + ": " + answer.text;
-  FinishJoint result;
-  if (answer.kind == JointKind::kSyncSharedState)
-    result = sync.settle(*joint.open(), status, answer);
+  const bool syncs = answer.kind == JointKind::kSyncSharedState;
+  FinishJoint result = syncs ? sync.settle(*joint.open(), status, answer) : FinishJoint{};
   result.status = status;
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {
@@ -507,7 +509,7 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
     result.plan = answer.plan;
     if (answer.plan) result.topology = membership.seen().with_routes(membership.topology());
     context.took_part(standing_after(answer.kind));
-    if (answer.kind == JointKind::kSyncSharedState) {
+    if (syncs) {
       result.revision = answer.revision;
       result.state_hash = answer.state_hash;
     }
@@ -560,10 +562,8 @@ void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with)
   gone = gone_with;
   connection.close();
   if (joins) {
-    FinishJoint result;
-    result.handle = joining.handle();
-    result.status = ended;
-    context.emit(std::move(result));
+    context.emit(
+        FinishJoint{.handle = joining.handle(), .status = ended, .topology = {}, .install = {}});
   }
   operations.end(ended);
   sync.stop();
@@ -581,9 +581,8 @@ void PeerCore::Impl::finish_ending() {
   if (membership.phase() != Phase::kEnding || !drained) return;
   if (joint.open()) {
     if (!joint.open()->result) {
-      FinishJoint result;
-      result.status = no_member(text(joint.open()->vote.kind));
-      joint.settle(std::move(result));
+      const Status status = no_member(text(joint.open()->vote.kind));
+      joint.settle(FinishJoint{.status = status, .topology = {}, .install = {}});
     }
     joint.finish();
   }
@@ -598,6 +597,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   if (membership.phase() == Phase::kIdle || membership.out()) return;
   if (const Status status = joining.on_time(search.why()); !status.ok()) return end(status);
   operations.on_time();
+  blocking.on_time();
   joint.on_time();
   sync.on_time();
   probe.on_time();
@@ -620,6 +620,7 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   };
   also(joining.deadline());
   also(operations.deadline());
+  also(blocking.deadline());
   also(joint.deadline());
   also(sync.deadline());
   also(probe.deadline());
@@ -637,6 +638,7 @@ void PeerCore::Impl::check() const {
   membership.check();
   operations.check();
   joint.check();
+  blocking.check();
   sync.check();
   probe.check();
   const Phase phase = membership.phase();
@@ -678,11 +680,11 @@ void PeerCore::step(const Event& event, Instant now, Effects& effects) {
   impl_->context.now = now;
   impl_->context.effects = &effects;
   std::visit([&](const auto& what) { impl_->on(what); }, event);
+  impl_->blocking.update();
   impl_->context.effects = nullptr;
   PCCL_DCHECK(!std::holds_alternative<TimePassed>(event) ||
               deadline().value_or(now + Duration{1}) > now);  // all due work is done
 #ifndef NDEBUG
-  // With many operations not every step is checked, so that a step stays cheap.
   if (++impl_->unchecked * kOpsCheckedAlways < impl_->operations.size()) return;
   impl_->unchecked = 0;
   check();

@@ -12,6 +12,7 @@
 //   joining        the wait for the master and for the admission
 //   operation      the life of each collective
 //   joint          the joint call under way
+//   blocking       the waits of the application, for the master
 //   state_sync     the transfers of a shared state
 //   link_probe     the measuring of a link
 // Invariants:

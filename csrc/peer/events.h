@@ -149,6 +149,19 @@ struct JointGivenUp {
 // The application asks for its rank or for the size of the group. See SeenTopology.
 struct TopologyAsked {};
 struct LeaveCalled {};
+// The wait of one thread of the application. `bounded`: it ends after a time of its own.
+struct ThreadWait {
+  Handle handle = 0;  // 0: it waits for nothing that is known here; kInJointCall: the joint call
+  Instant since;
+  bool bounded = false;
+};
+inline constexpr Handle kInJointCall = ~Handle{0};
+// Answer to LookAtWaits: the threads that have made calls of this group, whether they wait or not.
+struct WaitsSeen {
+  std::vector<ThreadWait> threads;  // at most kBlockedWaitsMax
+  bool all = true;                  // false: there are more threads
+  bool callbacks = false;           // a callback of a Future runs, or will run
+};
 // ---- from the connection to the master ----
 struct MasterConnected {
   bool elsewhere = false;  // the master is on another machine
@@ -188,11 +201,12 @@ struct PieceChecked {  // answer to CheckPiece, with the same handle, plan, peer
   std::vector<uint64_t> have = {};  // kHave: the pieces that `peer` has
 };
 struct TimePassed {};
-using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
-                           MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
-                           OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
-                           PieceRequested, PieceChecked, TimePassed, JointAwaited, JointConcluded,
-                           JointGivenUp, TopologyAsked, TokenRead, RateMeasured, LinkSampled>;
+using Event =
+    std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled, MasterConnected,
+                 MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
+                 OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
+                 JointAwaited, JointConcluded, JointGivenUp, TopologyAsked, TokenRead, RateMeasured,
+                 LinkSampled, WaitsSeen>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
@@ -353,6 +367,7 @@ struct Gone {
   Status why;
   bool lingers = false;
 };
+struct LookAtWaits {};  // WaitsSeen follows
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
@@ -361,7 +376,7 @@ using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
                  ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece,
                  SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
-                 Log, ForgetTokens, OpenLanes, SampleLink>;
+                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -67,6 +67,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // StateList
     {o, o, x, o},  // Probe
     {o, o, o, o},  // ProbeReport
+    {o, o, o, o},  // Blocked
 }};
 
 const char* text(Phase phase) {

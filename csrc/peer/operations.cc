@@ -641,6 +641,20 @@ void Operations::describe(protocol::Resume& resume) const {
   verdicts_.describe(resume);
 }
 
+bool Operations::waits(OpKey key) const {
+  const auto at = open_.find(key);
+  if (at == open_.end() || membership_.frozen()) return false;
+  const Operation& op = at->second;
+  const bool runs = op.state == State::kRunning || op.state == State::kDone;
+  return op.begun && runs && !op.returned && !op.request;
+}
+
+std::optional<OpKey> Operations::waiting(Handle handle) const {
+  const auto at = std::find_if(open_.begin(), open_.end(),
+                               [handle](const auto& one) { return one.second.handle == handle; });
+  return at != open_.end() && waits(at->first) ? std::optional(at->first) : std::nullopt;
+}
+
 void Operations::repeat_requests() {
   if (membership_.frozen()) return;
   for (const auto& [key, op] : open_) {

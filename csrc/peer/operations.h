@@ -101,6 +101,11 @@ class Operations {
   void describe(protocol::Resume& resume) const;
   void repeat_requests();  // after Resumed
 
+  // Whether this operation has begun in the present epoch, and waits for its outcome: it is not to
+  // be aborted or begun again, and the application does not have its result.
+  bool waits(OpKey key) const;
+  std::optional<OpKey> waiting(Handle handle) const;  // likewise; nothing: it does not wait
+
   bool posting_closed() const { return closed_; }
   // Whether there is an operation whose outcome the application does not have yet.
   bool in_flight() const;

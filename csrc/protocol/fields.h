@@ -173,6 +173,10 @@ void fields(auto& wire, Is<SendBegun> auto& m) {
   wire(m.epoch, m.sender, shown(m.tag, kTagBytesMax), m.sequence);
 }
 
+void fields(auto& wire, Is<Blocked> auto& m) {
+  wire(m.epoch, bounded(m.ops, kBlockedWaitsMax), m.joint, m.certain, m.threads);
+}
+
 void fields(auto& wire, Is<Vote> auto& m) {
   wire(m.number, m.kind, m.offer, m.epoch, m.background, m.budget_ms, m.max_bytes);
 }
@@ -279,6 +283,7 @@ template <> inline constexpr Kind kKind<ListRequest>{35, "ListRequest"};
 template <> inline constexpr Kind kKind<StateList>{36, "StateList"};
 template <> inline constexpr Kind kKind<Probe>{37, "Probe"};
 template <> inline constexpr Kind kKind<ProbeReport>{38, "ProbeReport"};
+template <> inline constexpr Kind kKind<Blocked>{39, "Blocked"};
 // clang-format on
 
 }  // namespace pccl::protocol

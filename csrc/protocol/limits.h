@@ -128,6 +128,15 @@ inline constexpr uint32_t kAwaitedSendsMax = 64;
 // The largest number of tags with a receive from any source that waits at one peer. The master
 // keeps an entry for each tag. Beyond this limit, the receive fails with InvalidStateError.
 inline constexpr size_t kAwaitedTagsMax = 1024;
+// The largest number of threads of an application whose waits a peer keeps, for each group. With
+// more threads, a peer reports none of its waits.
+inline constexpr size_t kBlockedWaitsMax = 16;
+// An application blocks when it has waited for one call for this time. The end of an ordinary wait
+// comes sooner, so training causes no messages about waits.
+inline constexpr Duration kBlockedAfter = std::chrono::seconds(1);
+// A cycle of waits is an error when the master has known it for this time. Messages that end a wait
+// may be on their way.
+inline constexpr Duration kCycleStandsFor = std::chrono::seconds(2);
 // The largest number of ranks that an error text names one by one, before "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
 

@@ -356,6 +356,20 @@ struct SendBegun {
   bool operator==(const SendBegun&) const = default;
 };
 
+// Peer -> master: the calls in which the application of this peer has waited for kBlockedAfter. It
+// replaces the earlier Blocked. Without a call: the application does not block. A peer that begins
+// an operation or votes does not block, and has withdrawn its Blocked before.
+struct Blocked {
+  Epoch epoch;
+  std::vector<OpKey> ops;  // at most kBlockedWaitsMax; begun in `epoch`, without an outcome
+  bool joint = false;      // the open joint call, too
+  // The application continues only if one of these calls ends: each thread that has made a call
+  // waits, without a limit of its own, and no callback of a Future can run.
+  bool certain = false;
+  bool threads = false;  // several threads of the application have made calls
+  bool operator==(const Blocked&) const = default;
+};
+
 // ---- Joint calls --------------------------------------------------------------------------------
 
 enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
@@ -576,7 +590,7 @@ using Message =
                  EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
                  Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
-                 ListRequest, StateList, Probe, ProbeReport>;
+                 ListRequest, StateList, Probe, ProbeReport, Blocked>;
 
 // Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {

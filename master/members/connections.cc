@@ -52,6 +52,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, x},  // StateList
     {o, o, o, o},  // Probe
     {o, o, o, x},  // ProbeReport
+    {o, o, o, x},  // Blocked
 }};
 
 // The end of a connection is no phase. A connection can close in any phase, and the master closes

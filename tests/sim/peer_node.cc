@@ -259,6 +259,12 @@ void PeerNode::ask_topology() {
   to_control_.post(late(), [this] { run([this] { step(peer::TopologyAsked{}); }); });
 }
 
+// It draws no random number for its delay, so that the runs of earlier seeds stay as they were.
+void PeerNode::apply(peer::LookAtWaits&) {
+  to_control_.post(Duration{0},
+                   [this, seen = app_->waits()] { run([this, seen] { step(seen); }); });
+}
+
 void PeerNode::apply(peer::ShowTopology& effect) {
   if (!in_flight_.empty()) world_.on_violation(name_ + ": its rank changed under an operation");
   app_->on_shown(effect.topology);

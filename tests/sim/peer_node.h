@@ -105,6 +105,7 @@ class PeerNode {
   void apply(peer::FinishJoint& effect);
   void apply(peer::Reconfigured& effect) { app_->on_reconfigured(effect.topology); }
   void apply(peer::ShowTopology& effect);
+  void apply(peer::LookAtWaits&);
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);
   void arm();

@@ -63,6 +63,8 @@ class App {
   // success is held back until PeerNode::wait_for_sync().
   virtual bool syncs_in_background() const { return false; }
   virtual void on_decided(bool /*receives*/) {}
+  // The waits of its threads for calls, and of those that do not wait now.
+  virtual peer::WaitsSeen waits() const { return {}; }
   virtual void on_install() {}  // the tensors are written next
   // The peer takes a call of the application. The truth value says whether it fetches the shared
   // state then.

@@ -31,6 +31,7 @@
 #include "csrc/peer/shell/peer.h"
 #include "csrc/peer/shell/state/shared_entries.h"
 #include "csrc/peer/shell/token_file.h"
+#include "csrc/peer/shell/wait_record.h"
 #include "csrc/peer/shell/waiter.h"
 #include "csrc/protocol/codec.h"
 
@@ -71,6 +72,7 @@ class Control {
 
   const Status& status() const;  // kSystem: a thread could not start
   bool on_loop() const { return loop_.on_loop(); }
+  const std::shared_ptr<WaitRecord>& waits() const { return waits_; }
 
   // Calls. After end(), the completion is called immediately, or false is returned.
   // Returns the handle of the operation.
@@ -161,6 +163,7 @@ class Control {
   void apply(FinishJoint& effect);
   void apply(Reconfigured& effect);
   void apply(ShowTopology& effect) { shown_ = std::move(effect.topology); }
+  void apply(LookAtWaits&) { push(Event{waits_->look()}); }
   void apply(Gone& effect);
   void apply(Log& effect);
 
@@ -185,6 +188,7 @@ class Control {
   const net::Endpoint master_;
   const Options options_;
   const std::function<void(const Topology&)> on_reconfigured_;
+  const std::shared_ptr<WaitRecord> waits_ = std::make_shared<WaitRecord>();  // of the application
   LogContext log_;  // for this peer's part of the loop
   net::LoopShare loop_;
 

@@ -214,6 +214,8 @@ Handle Peer::post(OpRequest request, ring::Memory memory, Completion completion)
   return impl_->control.post(std::move(request), std::move(memory), std::move(completion));
 }
 
+const std::shared_ptr<WaitRecord>& Peer::waits() const { return impl_->control.waits(); }
+
 void Peer::staged(Handle handle, Status status) {
   if (!impl_->forked()) impl_->control.staged(handle, std::move(status));
 }
@@ -232,6 +234,7 @@ Result<JointResult> Peer::Impl::joint(JointCalled event, const Interrupted& inte
   const auto call = std::make_shared<Control::WaitingCall>();
   if (!control.joint(std::move(event), call))
     return Status{Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
+  const WaitRecord::Wait wait(control.waits().get(), {kInJointCall, monotonic_now()});
   std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (result) return outcome_of(std::move(*result));
   control.give_up(call);

@@ -82,6 +82,7 @@ struct InBackground {
   std::function<void()> installed = {};  // called when the fetched data is in the entries
 };
 class SyncCall;
+class WaitRecord;
 
 struct OpRecord {    // one of the latest operations, for run_info
   std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
@@ -132,6 +133,8 @@ class Peer {
   // Returns the handle of the operation; 0 if its completion was called at once.
   // With `request.parked` the memory is not read before staged() reports that its data is there.
   Handle post(OpRequest request, ring::Memory memory, Completion completion);
+  // The waits of the application's threads for this peer's calls. Joint calls record their own.
+  const std::shared_ptr<WaitRecord>& waits() const;
   // See OpStaged. Does nothing if the operation has ended. If `status` is an error, the operation
   // ends for all members.
   void staged(Handle handle, Status status);

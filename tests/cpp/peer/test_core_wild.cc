@@ -13,7 +13,7 @@ TEST(CoreWild, NothingIsLostAndNothingIsReturnedTwice) {
     wild.run(1500);
     members += wild.was_member();
     for (const char* what : {"resume", "epoch", "commit", "abort", "install", "started by its data",
-                             "send begun", "probe"})
+                             "send begun", "probe", "blocked", "withdrawn"})
       counts[what] += wild.count(what);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }

@@ -440,7 +440,7 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
       protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{},
       protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
-      protocol::ProbeReport{}};
+      protocol::ProbeReport{},   protocol::Blocked{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;

@@ -52,11 +52,17 @@ class Transcript {
         progress_ = *progress;
         continue;
       }
+      if (std::holds_alternative<LookAtWaits>(effect)) {
+        ++looks_;
+        continue;
+      }
       std::visit([&](const auto& what) { out += line(what); }, effect);
       out += "\n";
     }
     return out;
   }
+  // How often the core has asked for the waits. These effects are left out of the lines.
+  int looks() const { return looks_; }
   // The last one of them. It is left out of the lines.
   const SyncProgress& progress() const { return progress_; }
   std::string hear(protocol::Message message) { return on(MasterSent{std::move(message)}); }
@@ -297,6 +303,11 @@ class Transcript {
     return " " + text(what.op) +
            (what.verdict_index > 0 ? ", seen " + std::to_string(what.verdict_index) : "");
   }
+  static std::string detail(const protocol::Blocked& what) {
+    std::string out = what.certain ? " for certain" : "";
+    for (const OpKey op : what.ops) out += " " + text(op);
+    return out + (what.joint ? " joint" : "") + (what.threads ? ", several threads" : "");
+  }
   static std::string detail(const protocol::AwaitSend& what) {
     return " " + std::to_string(what.count) + " under '" + what.tag + "' in " + text(what.epoch);
   }
@@ -357,6 +368,7 @@ class Transcript {
 
   PeerCore core_;
   SyncProgress progress_;
+  int looks_ = 0;
   Instant now_{std::chrono::seconds(1000)};
 };
 

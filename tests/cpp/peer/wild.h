@@ -57,6 +57,7 @@ class Wild {
   // ---- Events ----
   void anything() {
     random_.next_event();
+    if (std::exchange(looked_, false)) see_waits();
     switch (below(15)) {
       case 13: return ask_for_piece();
       case 14: return verify();
@@ -73,6 +74,14 @@ class Wild {
       case 10: return stage_one();
       default: return master();
     }
+  }
+  // A thread has waited for its oldest operation, and sometimes another one for the joint call.
+  void see_waits() {
+    const Instant since{now_.since_start - std::chrono::seconds(2)};
+    WaitsSeen seen;
+    if (!open_ops_.empty()) seen.threads.push_back({*open_ops_.begin(), since});
+    if (!open_joints_.empty()) seen.threads.push_back({kInJointCall, since});
+    step(seen);
   }
   void call() {
     OpRequest request;
@@ -338,6 +347,10 @@ class Wild {
       ++counts_["resume"];
     }
     if (std::holds_alternative<protocol::Fetched>(message)) fetched_ = true;
+    if (const auto* blocked = std::get_if<protocol::Blocked>(&message)) {
+      EXPECT_EQ(blocked->epoch, epoch_);
+      ++counts_[blocked->ops.empty() && !blocked->joint ? "withdrawn" : "blocked"];
+    }
     if (const auto* await = std::get_if<protocol::AwaitSend>(&message)) awaited_ = *await;
     if (const auto* done = std::get_if<protocol::Done>(&message)) {
       done_.insert(done->op);
@@ -348,6 +361,7 @@ class Wild {
       voted_ = true;
     }
   }
+  void check(const LookAtWaits&) { looked_ = true; }
   void check(const Listen&) { opening_ = true; }
   void check(const BeginEpoch& what) {
     for (const PeerId neighbour : what.neighbours) {
@@ -418,6 +432,7 @@ class Wild {
   Handle staged_ = 0;          // OpStaged is being handled
   std::map<OpId, Lent> lent_;
   bool trying_ = false, connected_ = false, listening_ = false, gone_ = false, was_member_ = false;
+  bool looked_ = false;   // the core has asked for the waits
   bool opening_ = false;  // the listener is being opened
   bool hello_ = false, resume_ = false;
   Epoch epoch_ = epoch_id(0);

@@ -40,6 +40,7 @@ Status SyncCall::begin() {
 Result<JointResult> SyncCall::run(const Interrupted& interrupted, const OnProgress& on_progress) {
   call_->on_progress = on_progress;
   if (Status status = begin(); !status.ok()) return status;
+  const WaitRecord::Wait wait(control_.waits().get(), {kInJointCall, monotonic_now()});
   work(interrupted);
   return conclude();
 }
@@ -108,6 +109,8 @@ void SyncCall::work(const Interrupted& interrupted) {
 }
 
 bool SyncCall::wait_until(Until what, Instant deadline, const Interrupted& interrupted) {
+  const bool bounded = deadline < monotonic_now() + kForever / 2;
+  const WaitRecord::Wait wait(control_.waits().get(), {kInJointCall, monotonic_now(), bounded});
   Lock lock(mutex_);
   while (!end_ && (what == Until::kEnd || !decided_)) {
     const Instant now = monotonic_now();
