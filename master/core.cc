@@ -487,7 +487,8 @@ bool MasterCore::Impl::watch_members() {
   groups.each_due(quiet, [&](Group& group) {
     const bool is_new = group.view().has_members() && group.view().is_new();
     const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups) : "");
-    if (group.watch_late_members() || removed || group.optimization().is_late()) {
+    const bool late = group.watch_late_members();
+    if (group.watch_cycles() || late || removed || group.optimization().is_late()) {
       any = true;
       groups.touch(group.id());
     }

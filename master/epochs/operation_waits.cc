@@ -49,6 +49,15 @@ bool OperationWaits::is_held_up(PeerId peer) const {
          });
 }
 
+std::optional<std::vector<uint32_t>> OperationWaits::missing_in(PeerId member, OpKey op) const {
+  const Op* const known = table_.find(op);
+  if (!is_in(member, op) || known->proposal) return std::nullopt;
+  std::vector<uint32_t> missing = table_.ranks_at(*known, At::kNothing);
+  std::erase_if(missing,
+                [&](uint32_t rank) { return table_.is_to_begin_again(table_.members[rank], op); });
+  return missing;
+}
+
 // ---- All members ----
 
 std::vector<OperationWaits::Waiting> OperationWaits::all() const {
@@ -134,10 +143,13 @@ std::string OperationWaits::call(const Op& op, OpKey key) const {
 std::string OperationWaits::name(OpKey waiting) const {
   const Op& op = table_.ops.at(waiting);
   protocol::OpInfo info = op.info;
-  const bool receiver_waits =
-      OpTable::transfers(info) && op.at[table_.rank(info.root)] == At::kNothing;
-  if (receiver_waits) info.kind = protocol::OpKind::kRecv;
+  if (awaits_sender(waiting)) info.kind = protocol::OpKind::kRecv;
   return table_.name(info, waiting);
+}
+
+bool OperationWaits::awaits_sender(OpKey waiting) const {
+  const Op& op = table_.ops.at(waiting);
+  return OpTable::transfers(op.info) && op.at[table_.rank(op.info.root)] == At::kNothing;
 }
 
 // ---- Newcomers ----
@@ -198,7 +210,8 @@ OperationWaits::GivenUp OperationWaits::giving_up(const protocol::AbortRequest& 
   GivenUp given_up{request.text};
   std::string& text = given_up.text;
   if (text.empty()) text = table_.name(op.info, request.op) + " was given up";
-  const bool waited = request.code != Code::kInvalidArgument;  // otherwise the call itself is wrong
+  // Otherwise the call itself is wrong, or the text names a cycle of waits.
+  const bool waited = request.code != Code::kInvalidArgument && request.code != Code::kMismatch;
   auto idle = waited ? table_.ranks_at(op, At::kNothing) : std::vector<uint32_t>();
   const auto unfinished = table_.ranks_at(op, At::kBegun);
   std::vector<uint32_t> repeating;

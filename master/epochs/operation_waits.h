@@ -3,6 +3,7 @@
 // Membership::newcomers() everywhere.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,6 +32,10 @@ class OperationWaits {
   // Whether the member has begun, in an earlier epoch of the generation, an operation that has no
   // outcome yet.
   bool is_to_repeat(PeerId peer) const;
+  // The ranks that have not called an open operation which the member has begun. Without those that
+  // have begun it in an earlier epoch: they begin it again. Nothing: the member has not begun it,
+  // or it is settled, or an abort proposal is open.
+  std::optional<std::vector<uint32_t>> missing_in(PeerId member, OpKey op) const;
 
   // ---- All members ----
   // An open operation that some members have begun and others have not. `waiting`: the ranks for
@@ -64,6 +69,8 @@ class OperationWaits {
   // "all_reduce(...) (t, #1) in epoch 1.5", with the call of the waiting members: recv if a
   // receiver waits for its send.
   std::string name(OpKey waiting) const;
+  // Whether it is a send that only its receiver has begun.
+  bool awaits_sender(OpKey waiting) const;
   // The receiver of a send that faces another send: "rank 1, which waits in a send to rank 0 ...".
   std::string facing_text(OpKey send) const;
 

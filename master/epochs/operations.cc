@@ -8,6 +8,8 @@
 //   open, a send    Done by its receiver                     settled: committed
 //   open            AbortRequest of a member not done        settled: aborted, its code
 //   open            AbortRequest of a member that is done    stays: AbortProposal to those not done
+//   open            a cycle of waits, members may agree      stays: AbortProposal to those not done
+//   open            a cycle of waits, other operations       settled: aborted, kMismatch
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
 //   open            a member that is not done has left       settled: aborted, kPeerLost
 //   settled         begun by all                             forgotten
@@ -391,6 +393,20 @@ void Operations::end_questions_of_last() {
   }
 }
 
+void Operations::end_cycle(const std::vector<OpKey>& cycle, const std::string& why) {
+  for (const OpKey key : cycle) {
+    const auto at = table_.ops.find(key);
+    if (at == table_.ops.end() || at->second.settled || at->second.proposal) continue;
+    Op& op = at->second;
+    const std::string text = table_.name(op.info, key) + " cannot complete: " + why;
+    if (protocol::agreed_among_members(op.info)) {
+      propose_abort(op, {table_.epoch, key, Code::kMismatch, text});
+    } else {
+      settle(at, protocol::Outcome::kAborted, Code::kMismatch, text);
+    }
+  }
+}
+
 void Operations::drain() {
   for (auto at = table_.ops.begin(); at != table_.ops.end();) {
     const auto here = at++;
@@ -548,7 +564,8 @@ void Operations::check(OpKey key, const Op& op) const {
     PCCL_ASSERT(op.at[rank] != At::kNothing && info != op.info);
   }
   if (!op.proposal) return;
-  PCCL_ASSERT(op.proposal->op == key && op.proposal->epoch == table_.epoch && op.done > 0);
+  PCCL_ASSERT(op.proposal->op == key && op.proposal->epoch == table_.epoch);
+  PCCL_ASSERT(op.done > 0 || op.proposal->code == Code::kMismatch);
 }
 
 void Operations::check_ranks() const {

@@ -13,7 +13,8 @@
 // 3. While an operation is open, at least one member whose Done counts is not done.
 // 4. All counts (open operations, members that have begun or finished an operation) match the
 //    table.
-// 5. An abort proposal belongs to an operation of this epoch that some member is done with.
+// 5. An abort proposal belongs to an open operation of this epoch. Some member is done with it, or
+//    it is part of a cycle of waits.
 // 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
 // 7. Verdicts, abort proposals and misfits are taken in the step that made them.
 // 8. A member that has left is done with every open operation that concerns it. A member whose
@@ -95,6 +96,11 @@ class Operations {
   bool needs(PeerId left) const;
   // Aborts the open operations with this peer, because its data can be lost.
   void abort_all_with(PeerId left);
+
+  // These operations belong to a cycle of waits. Aborts those that are open and have no abort
+  // proposal. `why`: describes the cycle. If members could agree on an operation, they get an abort
+  // proposal: the missing member may just have called it.
+  void end_cycle(const std::vector<OpKey>& cycle, const std::string& why);
 
   // A joint update_topology: aborts the open operations that some member has not begun. The other
   // operations continue.

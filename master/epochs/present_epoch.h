@@ -97,6 +97,10 @@ class PresentEpoch {
   void cut_off(PeerId left) {
     if (runs()) operations_.abort_all_with(left);
   }
+  // See Operations::end_cycle().
+  void end_cycle(const std::vector<OpKey>& cycle, const std::string& why) {
+    if (stage_ == Stage::kOpen) operations_.end_cycle(cycle, why);
+  }
   void flush();  // sends the new verdicts, abort proposals and SendBegun to the members
   // The operations that were settled since the last call.
   std::vector<OpKey> take_ended() { return std::exchange(ended_, {}); }

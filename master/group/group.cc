@@ -6,6 +6,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/protocol/codec.h"
 #include "master/epochs/operation_waits.h"
+#include "master/group/cycle_text.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -29,7 +30,9 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       epochs_(id, context, connections, quorum_, membership_, present_),
       agreement_(id, context, connections),
       optimization_(id, context, connections, membership_),
-      view_{id, context, connections, quorum_, membership_, present_, epochs_, ballot_, agreement_},
+      view_{id,       context, connections, quorum_,    membership_,
+            present_, epochs_, ballot_,     agreement_, cycle_watch_},
+      cycle_watch_(view_),
       overdue_(view_),
       state_call_(view_, agreement_, overdue_),
       plan_call_(view_, context, epochs_, optimization_),
@@ -67,6 +70,7 @@ void Group::away(PeerId peer, bool warned) {
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
   epochs_.forget_recovered(peer);
   held_.forget(peer);
+  cycle_watch_.forget(peer);
   lose_if_cut_off(peer);
 }
 
@@ -83,6 +87,7 @@ Status Group::back(const protocol::Resume& resume) {
   membership_.set_connected(peer, true);
   membership_.raise({peer}, resume.standing);
   notices_.connected_again(peer);
+  cycle_watch_.forget(peer);  // it repeats its report
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer) && epochs_.recovering()) {
     held_.forget(peer);
@@ -167,6 +172,7 @@ protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLe
   take_out(peer, why);
   ballot_.lose(peer);
   held_.forget(peer);
+  cycle_watch_.forget(peer);
   context_.log(level, why);
   return member;
 }
@@ -298,6 +304,11 @@ Status Group::on(PeerId peer, const protocol::AwaitSend& message) {
     membership_.called(peer, {LastCall::AnySend{}, context_.now});
   if (asked && !asks) membership_.stopped_asking(peer, context_.now);
   return status;
+}
+
+Status Group::on(PeerId peer, const protocol::Blocked& message) {
+  if (message.epoch == present_.number()) cycle_watch_.told(peer, message);
+  return present_.check(message.epoch);
 }
 
 Status Group::on(PeerId peer, const protocol::StateReport& message) {
@@ -526,10 +537,35 @@ bool Group::watch_late_members() {
   return !late.empty();
 }
 
+bool Group::watch_cycles() {
+  const std::vector<CycleWatch::Cycle> due = cycle_watch_.look();
+  for (const CycleWatch::Cycle& cycle : due) {
+    if (cycle.certain) {
+      present_.end_cycle(cycle.operations(), cycle_text(view_, cycle.links));
+    } else {
+      warn_of(cycle);
+    }
+  }
+  return !due.empty();
+}
+
+void Group::warn_of(const CycleWatch::Cycle& cycle) {
+  const std::string text = cycle_text(view_, cycle.links);
+  context_.log(LogLevel::kWarning, text);
+  for (const PeerId member : membership_.members()) {
+    const uint32_t rank = *membership_.rank(member);
+    const bool is_in = std::any_of(cycle.links.begin(), cycle.links.end(),
+                                   [rank](const WaitLink& link) { return link.rank == rank; });
+    if (is_in) connections_.send(member, protocol::Notice{text});
+  }
+}
+
 std::optional<Instant> Group::deadline() const {
-  const auto judged = overdue_.deadline(), optimized = optimization_.deadline();
-  if (!judged || !optimized) return judged ? judged : optimized;
-  return std::min(*judged, *optimized);
+  std::optional<Instant> first;
+  for (const auto& one : {overdue_.deadline(), optimization_.deadline(), cycle_watch_.deadline()}) {
+    if (one && (!first || *one < *first)) first = one;
+  }
+  return first;
 }
 
 // ---- After a restart ----
@@ -579,6 +615,7 @@ void Group::restore_ballot() {
 
 std::vector<PeerId> Group::tick() {
   notices_.set_due();
+  cycle_watch_.set_changed();
   for (const Membership::Lost& lost :
        membership_.tick(context_.settings.peer_timeout,
                         [this](PeerId peer) { return connections_.received_lately(peer); })) {
@@ -612,6 +649,7 @@ void Group::advance() {
 }
 
 void Group::on_turn(Epochs::Turn turn) {
+  if (turn != Epochs::Turn::kNone) cycle_watch_.set_changed();
   switch (turn) {
     case Epochs::Turn::kNone: break;
     case Epochs::Turn::kStarted:

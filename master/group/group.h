@@ -32,6 +32,7 @@
 #include "master/epochs/present_epoch.h"
 #include "master/group/announced_ballots.h"
 #include "master/group/ballot.h"
+#include "master/group/cycle_watch.h"
 #include "master/group/dialling.h"
 #include "master/group/group_view.h"
 #include "master/group/held_messages.h"
@@ -107,6 +108,7 @@ class Group {
   Status on(PeerId peer, const protocol::Done& message) { return present_.done(peer, message); }
   Status on(PeerId peer, const protocol::AbortRequest& message);
   Status on(PeerId peer, const protocol::AwaitSend& message);
+  Status on(PeerId peer, const protocol::Blocked& message);
   Status on(PeerId peer, const protocol::StateReport& message);
   Status on(PeerId peer, const protocol::Vote& message);
   Status on(PeerId peer, const protocol::StateList& message);
@@ -126,6 +128,9 @@ class Group {
   // Removes members that are late: in no call, while most of the others have waited for them for
   // call_timeout. Returns whether it has removed any.
   bool watch_late_members();
+  // Ends the operations of members that wait for each other, so that none of them can continue.
+  // Returns whether there were any.
+  bool watch_cycles();
   // If the peer is a newcomer, removes it because it gives up waiting for a joint call of this
   // kind. Returns false if the peer is no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
@@ -133,7 +138,10 @@ class Group {
   void give_up_call(protocol::JointKind kind);
   std::optional<Instant> deadline() const;
   // This process could not receive for a while: all members get their full time again.
-  void excuse_members() { overdue_.excuse_all(); }
+  void excuse_members() {
+    overdue_.excuse_all();
+    cycle_watch_.excuse_all();
+  }
 
   // ---- What members wait for ----
   // Announces a wait that has lasted longer than peer_timeout, and later its end. `waits`: the
@@ -176,6 +184,7 @@ class Group {
   void drop(PeerId peer, const std::string& why);  // a peer that is not a member
   void take_out(PeerId peer, const std::string& why);
   void remove(const Misfit& misfit);  // a newcomer
+  void warn_of(const CycleWatch::Cycle& cycle);
   void carry_out(const Ruling& ruling);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void took_part(const protocol::Answer& answer, PeerId peer);
@@ -199,7 +208,8 @@ class Group {
   Ballot ballot_;
   Agreement agreement_;
   Optimization optimization_;
-  const GroupView view_;  // of the parts above
+  const GroupView view_;  // of the parts above, and of the next one
+  CycleWatch cycle_watch_;
   OverdueMembers overdue_;
   StateCall state_call_;
   PlanCall plan_call_;

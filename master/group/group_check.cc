@@ -13,6 +13,7 @@ void Group::check() const {
   agreement_.check();
   optimization_.check();
   overdue_.check();
+  cycle_watch_.check();
   notices_.check();
   announced_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);

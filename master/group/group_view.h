@@ -11,6 +11,7 @@ namespace pccl::master {
 class Agreement;
 class Ballot;
 class Connections;
+class CycleWatch;
 class Epochs;
 class Membership;
 class PresentEpoch;
@@ -38,6 +39,7 @@ struct GroupView {
   const Epochs& epochs;
   const Ballot& ballot;
   const Agreement& agreement;
+  const CycleWatch& cycle_watch;
 
   bool has_members() const;
   // No member of this group has taken part in anything yet.

@@ -312,9 +312,18 @@ class Wild {
         if (once_in(2)) return protocol::Fetching{*peer.to_fetch};
         return protocol::Fetched{*peer.to_fetch, once_in(8) ? Code::kSystem : Code::kOk, "so"};
       default:
+        if (!peer.probe && once_in(30)) return blocked(peer);
         if (!peer.probe) return ping(peer);
         return report(*std::exchange(peer.probe, std::nullopt));
     }
+  }
+  // It waits in two operations at most, and in its joint call. It may continue at any time.
+  protocol::Message blocked(const Peer& peer) {
+    protocol::Blocked report{epoch_of(peer), {}, peer.vote.has_value(), once_in(2), once_in(4)};
+    for (const auto& [op, info] : peer.open) {
+      if (report.ops.size() < 2) report.ops.push_back(op);
+    }
+    return report;
   }
   protocol::Message report(const protocol::Probe& probe) {
     const uint64_t bytes = once_in(10) ? 0 : 1'000'000 * (1 + below(1000));
