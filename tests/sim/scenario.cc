@@ -44,6 +44,8 @@ class AddressPublisher : public App {
   void joint(protocol::JointKind kind, const Arguments& with);
   void show_state();
   void wait_for_sync() { node_.wait_for_sync(); }
+  void block(const Arguments& with);
+  peer::WaitsSeen waits() const override;
   bool busy() const { return (!joint_.empty() && !apart_) || !open_.empty(); }
 
   void on_op(const peer::FinishOp& result) override;
@@ -80,7 +82,7 @@ class AddressPublisher : public App {
 
  private:
   struct Operation {
-    std::string name;
+    std::string name, tag;
     std::vector<std::vector<std::byte>> buffers, before;
   };
   PeerNode& node_;
@@ -89,9 +91,12 @@ class AddressPublisher : public App {
   std::string joint_;
   std::vector<std::byte> state_;
   bool receives_only_ = false, in_background_ = false;
-  bool missing_ = false;  // it has no state yet
-  uint64_t room_ = 0;     // for what it lacks, in bytes
-  bool apart_ = false;    // the sync goes on in the background
+  bool missing_ = false;                   // it has no state yet
+  uint64_t room_ = 0;                      // for what it lacks, in bytes
+  bool apart_ = false;                     // the sync goes on in the background
+  std::vector<peer::ThreadWait> blocked_;  // the threads that have waited, and perhaps still do
+  uint64_t busy_threads_ = 0;              // that have made calls and do not wait
+  bool callback_ = false;                  // a callback of a Future will run
 };
 
 void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
@@ -107,7 +112,10 @@ void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
       .keep = word(with, "on_loss") == "keep"};
   if (word(with, "root") == "any") request.root = peer::kAnySource;
   Operation operation{
-      std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag), {}, {}};
+      std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag),
+      request.tag,
+      {},
+      {}};
   const size_t blocks = kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
   operation.buffers.resize(kind == protocol::OpKind::kBarrier ? 0 : blocks);
   for (auto& buffer : operation.buffers) buffer.resize(request.count * 4, std::byte{1});
@@ -146,6 +154,33 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
   call.budget_ms = static_cast<uint32_t>(number(with, "budget", 0));
   call.max_bytes = number(with, "max_bytes", 0);
   node_.call(std::move(call));
+}
+
+// A thread of it waits from now on.
+void AddressPublisher::block(const Arguments& with) {
+  peer::ThreadWait wait{peer::kInJointCall, node_.clock(), with.contains("limit")};
+  if (!with.contains("joint")) {
+    const auto open = std::find_if(open_.begin(), open_.end(), [&](const auto& one) {
+      return one.second.tag == word(with, "tag");
+    });
+    wait.handle = open == open_.end() ? 0 : open->first;
+  }
+  blocked_.push_back(wait);
+  busy_threads_ = number(with, "busy", 0);
+  callback_ = with.contains("callback");
+}
+
+peer::WaitsSeen AddressPublisher::waits() const {
+  peer::WaitsSeen seen;
+  for (peer::ThreadWait wait : blocked_) {
+    const bool waits = wait.handle == peer::kInJointCall ? !joint_.empty() && !apart_
+                                                         : open_.contains(wait.handle);
+    if (!waits) wait.handle = 0;
+    seen.threads.push_back(wait);
+  }
+  seen.threads.resize(seen.threads.size() + busy_threads_);
+  seen.callbacks = callback_;
+  return seen;
 }
 
 void AddressPublisher::show_state() {
@@ -466,6 +501,10 @@ void Stage::command(const std::vector<std::string>& words) {
   }
   if (verb == "wait") {
     for (AddressPublisher* publisher : whom(with)) publisher->wait_for_sync();
+    return;
+  }
+  if (verb == "block_on") {
+    for (AddressPublisher* publisher : whom(with)) publisher->block(with);
     return;
   }
   if (verb == "secured" || verb == "elsewhere" || verb == "fixed") return;  // the stage was made so

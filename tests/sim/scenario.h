@@ -24,6 +24,10 @@
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   optimize_topology [budget=MS] [max_bytes=N] [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [missing=1] [room=N] [on=a,b]
+//   block_on [tag=T] [joint=1] [limit=1] [busy=N] [callback=1] [on=a,b]
+//       a thread waits from now on, until it ends, for its oldest open operation under the tag, or
+//       for its joint call; limit: the wait has a time of its own; busy: so many other threads have
+//       made calls, and do not wait; callback: a callback of a Future will run
 //   state [on=a,b]                         says what its shared state is filled with
 //   rank [on=a,b]                          shows its rank and the world size as it sees them
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master

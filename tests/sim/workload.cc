@@ -208,6 +208,7 @@ void Workload::post(const Call& call) {
 }
 
 void Workload::enter(Stage stage) {
+  waits_since_ = node_.clock();
   constexpr const char* kNames[] = {"sync", "batch", "pending", "update", "late", "optimize"};
   stage_ = stage;
   node_.world().note(node_.name(), where() + " " + kNames[static_cast<size_t>(stage)]);
@@ -296,6 +297,7 @@ void Workload::joint(protocol::JointKind kind) {
   joint_ = kind;
   joint_handle_ = node_.new_handle();
   joint_since_ = node_.world().event_loop().now();
+  waits_since_ = node_.clock();
   node_.call(peer::JointCalled{
       .handle = joint_handle_, .kind = kind, .offer = {}, .timeout = rules_.timeout});
 }
@@ -463,6 +465,7 @@ void Workload::on_op(const peer::FinishOp& result) {
   PCCL_ASSERT(found != open_.end());
   const Posted posted = std::move(found->second);
   open_.erase(found);
+  waits_since_ = node_.clock();
   node_.world().note(node_.name(),
                      posted.call.name + (status.ok() ? " ok" : ": " + status.message));
   if (gone_) return;
@@ -487,6 +490,9 @@ void Workload::on_op(const peer::FinishOp& result) {
   } else {
     if (posted.buffers != posted.before)
       fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
+    const bool cycle = status.message.find("wait for each other") != std::string::npos;
+    if (cycle && !is_unjudged())
+      fail("P4 " + posted.call.name + ": no ranks of this program do: " + status.message);
     const bool given_up = posted.call.hasty && status.code == Code::kOperationTimeout;
     if (status.code == Code::kOperationTimeout && !given_up)
       fail("P4 " + posted.call.name + ": " + status.message);

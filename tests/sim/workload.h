@@ -73,6 +73,7 @@ class Workload : public App {
   void on_decided(bool receives) override;
   void on_install() override;
   void on_called(peer::Handle handle, bool fetches) override;
+  peer::WaitsSeen waits() const override;
   void on_started(const peer::StartOp& start, std::vector<PeerId> order) override;
 
   // At the end of its turn it computes for so much longer than usual. `begun`: called then. Zero:
@@ -206,6 +207,7 @@ class Workload : public App {
   std::map<peer::Handle, Posted> open_;
   std::map<std::string, uint32_t> called_;  // collectives in this generation, by tag
   std::optional<protocol::JointKind> joint_;
+  Instant waits_since_;            // it waits for one call after the other
   peer::Handle joint_handle_ = 0;  // of the last call that is no sync
   Instant joint_since_;            // it began then
   std::vector<std::vector<std::byte>> state_;

@@ -129,4 +129,22 @@ std::vector<peer::StateSpan> Workload::state() {
   return spans;
 }
 
+// ---- Waits ----
+
+// Its only thread waits for its operations in the order in which it has called them.
+peer::WaitsSeen Workload::waits() const {
+  peer::ThreadWait wait{0, waits_since_};
+  if (joint_ && !apart_) {
+    wait.handle = peer::kInJointCall;
+  } else if (waiting() || (failed_ && !open_.empty())) {
+    const bool late = stage_ == Stage::kLate || failed_;
+    const auto next = std::find_if(open_.begin(), open_.end(), [late](const auto& one) {
+      const Call& call = one.second.call;
+      return late || !(call.late || call.crossing);
+    });
+    wait.handle = next->first;
+  }
+  return {{wait}};
+}
+
 }  // namespace pccl::sim
