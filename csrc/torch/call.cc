@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "csrc/torch/call_options.h"
+#include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/staged_operation.h"
 #include "csrc/torch/timeout.h"
@@ -89,6 +90,8 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
                   if (!result.status.ok()) last_error->set(result.status);
                   PostedOperation::end(operation, std::move(result));
                 });
+  operation->posted(peer.waits(), handle);
+  if (!CompletionExecutor::is_executing()) peer.waits()->calls();
   if (operation->staged()) watch_staging(operation, handle);
   return work;
 }

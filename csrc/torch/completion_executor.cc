@@ -16,10 +16,13 @@ constexpr size_t kIdleKept = 1;
 CompletionExecutor* g_executor = new CompletionExecutor;
 [[maybe_unused]] const int g_executor_handler =
     pthread_atfork(nullptr, nullptr, [] { g_executor = new CompletionExecutor; });
+thread_local bool g_is_executing = false;
 
 }  // namespace
 
 CompletionExecutor& CompletionExecutor::get() { return *g_executor; }
+
+bool CompletionExecutor::is_executing() { return g_is_executing; }
 
 void CompletionExecutor::run(Task task) {
   Lock lock(mutex_);
@@ -51,6 +54,7 @@ void CompletionExecutor::drain(Duration at_most) {
 
 void CompletionExecutor::work() {
   pthread_setname_np(pthread_self(), "pccl-completer");
+  g_is_executing = true;
   Lock lock(mutex_);
   while (true) {
     if (queue_.empty()) {

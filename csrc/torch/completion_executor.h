@@ -22,6 +22,8 @@ class CompletionExecutor {
   using Task = std::function<void()>;
 
   static CompletionExecutor& get();
+  // Whether this thread is one of its threads.
+  static bool is_executing();
 
   // Never blocks and never runs `task` itself, unless the system has no thread left. A task must
   // not throw.

@@ -172,6 +172,7 @@ PcclBackend::WorkPtr PcclBackend::allreduce_sparse(Tensors& tensors,
         c10::str(kCalled, "(on_loss=\"keep\") is for dense tensors, and this one is sparse"));
   }
   if (const Status status = session_->usable(); !status.ok()) raise(status);
+  if (!CompletionExecutor::is_executing()) session_->peer().waits()->calls();
   const bool unset = options.timeout == c10d::kUnsetTimeout;
   const Milliseconds limit = unset ? timeout_.load() : checked_timeout(options.timeout);
   const auto reduction = std::make_shared<SparseReduction>(

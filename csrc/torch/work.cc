@@ -30,6 +30,11 @@ PostedOperation::PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std:
       staged_(borrowed->on_device() ? std::make_shared<StagedOperation>(borrowed) : nullptr),
       borrowed_(std::move(borrowed)) {}
 
+void PostedOperation::posted(std::shared_ptr<peer::WaitRecord> waits, peer::Handle handle) {
+  waits_ = std::move(waits);
+  handle_ = handle;
+}
+
 void PostedOperation::end(const std::shared_ptr<PostedOperation>& operation,
                           peer::OpResult result) {
   operation->ended_before_call_ = result.ended_before_call;
@@ -77,15 +82,16 @@ void PostedOperation::finish(std::exception_ptr error) {
   }
   ended_cv_.notify_all();  // without the lock, which the waiting thread needs at once
   if (!last) return;
-  CompletionExecutor::get().run(
-      [future = std::move(future), last = std::move(last), error = error_] {
-        if (!future) return;
-        if (error) {
-          future->setError(error);
-        } else {
-          future->markCompleted(c10::IValue(last->results));
-        }
-      });
+  CompletionExecutor::get().run([future = std::move(future), last = std::move(last), error = error_,
+                                 waits = waits_] {
+    if (!future) return;
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(last->results));
+    }
+    if (waits) waits->future_ends();
+  });
 }
 
 bool PostedOperation::wait_until(Instant deadline) {
@@ -125,7 +131,10 @@ c10::intrusive_ptr<c10::ivalue::Future> PostedOperation::future() {
     const Lock lock(mutex_);
     if (future_) return future_;
     future_ = fresh;
-    if (!ended_) return fresh;  // finish() has it marked later
+    if (!ended_) {  // finish() has it marked later
+      if (waits_) waits_->future_begins();
+      return fresh;
+    }
   }
   if (error_) {
     fresh->setError(error_);
@@ -176,7 +185,8 @@ bool PcclWork::wait(std::chrono::milliseconds timeout) {
   // torch passes kNoTimeout if the caller of wait() gave no timeout.
   const Duration limit = timeout == kNoTimeout ? kForever : checked_timeout(timeout);
   const ReleaseGil no_gil;
-  const Instant deadline = monotonic_now() + limit;
+  const Instant now = monotonic_now(), deadline = now + limit;
+  const peer::WaitRecord::Wait wait = operation_->record_wait(now, timeout != kNoTimeout);
   while (true) {
     if (operation_->wait_until(std::min(monotonic_now() + kSlice, deadline))) break;
     if (interrupted()) raise_interrupt();

@@ -22,6 +22,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/mutex.h"
 #include "csrc/peer/shell/peer.h"
+#include "csrc/peer/shell/wait_record.h"
 #include "csrc/torch/borrowed_tensors.h"
 
 namespace pccl::torch_layer {
@@ -39,12 +40,19 @@ class PostedOperation {
   // An operation on device tensors has committed. `status`: ok if its results are on the device,
   // otherwise the error that prevents this.
   void end_on_device(const Status& status);
+  // The peer has taken the operation. Its waits, and the callbacks of its Future, are recorded from
+  // now on. REQUIRES: no other thread has the handle yet.
+  void posted(std::shared_ptr<peer::WaitRecord> waits, peer::Handle handle);
   // Null unless the tensors are on a device.
   const std::shared_ptr<StagedOperation>& staged() const { return staged_; }
 
-  // The functions that the handle uses. wait_until() returns false if the operation has not ended
-  // by `deadline`.
+  // The functions that the handle uses.
+  // Returns false if the operation has not ended by `deadline`.
   bool wait_until(Instant deadline);
+  // Records a wait of this thread, until the result is destroyed.
+  peer::WaitRecord::Wait record_wait(Instant now, bool bounded) const {
+    return {waits_.get(), {handle_, now, bounded}};
+  }
   bool ended() const;
   std::exception_ptr error() const;  // null before the end and on success
   c10::intrusive_ptr<c10::ivalue::Future> future();
@@ -60,6 +68,8 @@ class PostedOperation {
 
   const std::string text_;
   const std::shared_ptr<StagedOperation> staged_;
+  std::shared_ptr<peer::WaitRecord> waits_;  // constant once posted, like the handle; may be null
+  peer::Handle handle_ = 0;
   mutable Mutex mutex_;  // never held while tensors or the GIL are touched
   Condition ended_cv_;
   bool ended_ = false;

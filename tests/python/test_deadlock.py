@@ -23,6 +23,10 @@ def test_many_in_flight_over_one_connection(make_open_world: MakeWorld) -> None:
     world.run(work.disordered, 128, 5, timeout=100)
 
 
+def test_waits_between_the_calls(make_open_world: MakeWorld) -> None:
+    assert min(make_open_world(8).run(work.waits_between, 16, 40, timeout=100)) > 40
+
+
 def test_opposite_orders(make_open_world: MakeWorld) -> None:
     make_open_world(2).run(work.opposite, 32)
 

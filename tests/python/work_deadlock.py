@@ -55,6 +55,33 @@ def disordered(count: int, iterations: int, tagged: bool = True, wait_at_once: b
     return count * iterations
 
 
+def waits_between(count: int, iterations: int) -> int:
+    """Post `count` all-reduces in random orders with waits in between; return the number of waits.
+
+    A rank waits for a call only when it has made all calls with lower numbers, so no ranks can wait
+    for each other: all ranks that wait have made the lowest call that any of them waits for.
+    """
+    waits = 0
+    for iteration in range(iterations):
+        random = np.random.default_rng([dist.get_rank(), iteration])
+        tensors = _tensors(count, iteration)
+        works: dict[int, dist.Work] = {}
+        waited: set[int] = set()
+        for i in random.permutation(count):
+            works[int(i)] = pccl.all_reduce(tensors[i], tag=f"layer.{i}", async_op=True)
+            complete = next((n for n in range(count) if n not in works), count)
+            open_calls = [n for n in range(complete) if n not in waited]
+            if open_calls and random.random() < 0.5:
+                chosen = int(random.choice(open_calls))
+                works[chosen].wait()
+                waited.add(chosen)
+                waits += 1
+        for work in works.values():
+            work.wait()
+        _check(tensors, iteration)
+    return waits
+
+
 def opposite(count: int) -> None:
     """One rank calls from the first to the last, the other from the last to the first."""
     tensors = _tensors(count, 0)
