@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import work_cycles as work
 from conftest import MakeWorld
@@ -37,5 +39,7 @@ def test_a_joint_call_and_a_collective(make_open_world: MakeWorld) -> None:
     "program",
     [work.one_computes, work.another_thread_calls, work.a_callback_calls, work.limited],
 )
-def test_no_error_if_a_rank_continues_by_itself(make_open_world: MakeWorld, program: object) -> None:
+def test_no_error_if_a_rank_continues_by_itself(
+    make_open_world: MakeWorld, program: Callable[[float], None]
+) -> None:
     make_open_world(2).run(program, 4.5)

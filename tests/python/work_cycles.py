@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -83,7 +84,7 @@ def another_thread_calls(seconds: float) -> None:
     _post("warm up").wait()
 
     def call_late() -> None:
-        _post(f"of a thread {rank}")
+        _post("of the threads")
         time.sleep(seconds)
         _post(f"call{1 - rank}").wait()
 
@@ -94,26 +95,28 @@ def another_thread_calls(seconds: float) -> None:
 
 
 def a_callback_calls(seconds: float) -> None:
-    """Rank 0 makes its last call in a callback of a Future, while it waits for another one."""
+    """Rank 0 waits, and a callback of a Future makes the call that rank 1 waits for."""
     if dist.get_rank() == 0:
-        early = _post("early").get_future().then(lambda _: _post("last"))
+        last: list[dist.Work] = []
+
+        def call_late(_: object) -> None:
+            time.sleep(seconds)
+            last.append(_post("last"))
+
+        called = _post("early").get_future().then(call_late)
         _post("awaited").wait()
-        early.wait().wait()
+        called.wait()
+        last[0].wait()
         return
-    late = _post("last")
-    time.sleep(seconds)
-    _post("early").wait()
-    late.wait()
-    _post("awaited").wait()
+    for tag in ("early", "last", "awaited"):
+        _post(tag).wait()
 
 
 def limited(seconds: float) -> None:
     """Wait for a limited time only, and then make the other call."""
     rank = dist.get_rank()
-    mine = pccl.all_reduce(torch.ones(8), tag=f"call{rank}", async_op=True)
+    mine = _post(f"call{rank}")
     try:
-        from datetime import timedelta
-
         mine.wait(timedelta(seconds=seconds))
         raise AssertionError("nobody has made the call")
     except pccl.OperationTimeoutError:
