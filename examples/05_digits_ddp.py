@@ -77,7 +77,7 @@ def peer(url: str, number: int) -> None:
             optimizer.step()
             optimizer.zero_grad()
             pictures += BATCH
-            waited += outer.last.waited_s
+            waited += outer.last.time.waited
             lost = lost or bool(outer.last.left)
             if lost and outer.last.joined:  # all peers know it at the same step
                 until = outer.revision + STEPS_TOGETHER

@@ -57,7 +57,7 @@ def peer(url: str, number: int) -> None:
             tokens += CONTEXT * BATCH
             if outer.last is not last:  # an outer step has happened
                 last = outer.last
-                waited += last.waited_s
+                waited += last.time.waited
                 show(last.revision)
                 batches = text.batches(BATCH, seed=seed_of(last.revision))
         seconds = time.monotonic() - began

@@ -65,7 +65,7 @@ def peer(url: str, number: int, *, run: str, options: dict, results: object) -> 
             optimizer.zero_grad()
             if outer.last is not last:  # an outer step has happened
                 last = outer.last
-                waited += last.waited_s
+                waited += last.time.waited
                 steps_at.append(time.monotonic())
                 show(len(steps_at))
         seconds = time.monotonic() - began

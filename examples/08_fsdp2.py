@@ -73,7 +73,7 @@ def train() -> None:
             tokens += BATCH
             if outer.last is not last:  # an outer step has happened
                 last = outer.last
-                waited, sent = waited + last.waited_s, sent + last.sent_bytes
+                waited, sent = waited + last.time.waited, sent + last.sent_bytes
                 if rank == 0 and (last.joined or last.left):
                     changes = f"{len(last.joined)} joined, {len(last.left)} left"
                     launch.say(f"host {host}, step {last.revision}: {changes}")

@@ -54,7 +54,7 @@ def train(url: str, number: int, *, folder: str, begin: int, until: int, peers: 
             optimizer.step()
             optimizer.zero_grad()
             tokens += BATCH
-        waited += outer.last.waited_s
+        waited += outer.last.time.waited
         if dist.get_rank() == 0:
             dcp.save(outer.state_dict(), checkpoint_id=f"{folder}/{until}", no_dist=True)
         print(

@@ -8,7 +8,8 @@ take longer than the rest of `run_info`.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from pccl_backend import _C
 from pccl_backend._torch import world
 from pccl_backend.topology import TopologyPlan, plan_of
 
-__all__ = ["Link", "Member", "PastOperation", "RunInfo", "run_info"]
+__all__ = ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "run_info"]
 
 Record = TypeVar("Record")
 
@@ -92,6 +93,64 @@ class PastOperation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimeSpent:
+    """The time of the application's thread, in seconds, by its use.
+
+    The application's thread is the one that has joined the group. `all` is the sum of `computing`,
+    `waiting`, `transferring`, `joint`, `saving` and `failing`. Only waits in `Work.wait` and in
+    calls without `async_op` are seen: a wait for a torch Future, as torch's own
+    DistributedDataParallel makes it, counts as computing.
+
+    Attributes:
+        all: since this process began to join the group.
+        computing: outside of pccl.
+        waiting: in the wait for an operation, until the last member had called it, too.
+        waiting_for: the parts of `waiting`, by the id of the member that was last.
+        transferring: in the wait for an operation, after all members had called it.
+        joint: in joint calls, such as `update_topology`, and in the join.
+        saving: the trainer's own work: it measures the pseudo-gradient, moves the global
+            parameters, and copies them into the model. 0 without a trainer.
+        failing: in waits for operations that have failed with the loss of a member.
+        other_threads: in waits of all other threads, added up; no part of `all`.
+    """
+
+    all: float = 0.0
+    computing: float = 0.0
+    waiting: float = 0.0
+    waiting_for: Mapping[str, float] = field(default_factory=dict)
+    transferring: float = 0.0
+    joint: float = 0.0
+    saving: float = 0.0
+    failing: float = 0.0
+    other_threads: float = 0.0
+
+    @property
+    def waited(self) -> float:
+        """Seconds in calls of the group: all but `computing` and `saving`."""
+        return self.waiting + self.transferring + self.joint + self.failing
+
+    def since(self, before: TimeSpent) -> TimeSpent:
+        """Return the time that was spent after `before`, an earlier record of the same group.
+
+        Example:
+            >>> before = pccl.run_info().time
+            >>> train()
+            >>> pccl.run_info().time.since(before).waiting
+            1.7
+        """
+        spent = {
+            name: getattr(self, name) - getattr(before, name)
+            for name in vars(self)
+            if name != "waiting_for"
+        }
+        longer = {
+            peer: seconds - before.waiting_for.get(peer, 0.0)
+            for peer, seconds in self.waiting_for.items()
+        }
+        return TimeSpent(waiting_for={p: s for p, s in longer.items() if s > 0}, **spent)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunInfo:
     """The facts about the run that this process has, at one moment.
 
@@ -133,6 +192,7 @@ class RunInfo:
         operations_open: operations of this process that have not ended.
         links: to other peers.
         history: the last operations, at most 100, the oldest first.
+        time: the use of the application's time since this process joined.
         plan: the result of the last `optimize_topology`; None if there was none.
         last_error: the error of the latest failed operation; None if none has failed
             since this process last called `update_topology`. An error usually arrives with its own
@@ -172,6 +232,7 @@ class RunInfo:
     operations_open: int
     links: tuple[Link, ...]
     history: tuple[PastOperation, ...]
+    time: TimeSpent
     plan: TopologyPlan | None
     last_error: Exception | None
 
@@ -219,10 +280,16 @@ def run_info(group: dist.ProcessGroup | None = None) -> RunInfo:
         fields[name] = tuple(fields[name])
     for name, kind in (("members", Member), ("links", Link), ("history", PastOperation)):
         fields[name] = tuple(_record(kind, each) for each in fields[name])
+    fields["time"] = _record(TimeSpent, fields["time"])
     plan = fields["plan"]
     fields["plan"] = None if plan is None else plan_of(plan)
     fields["last_error"] = _last_error(pccl_group)
     return _record(RunInfo, fields)
+
+
+def count_saving(seconds: float, group: dist.ProcessGroup | None = None) -> None:
+    """Count this time of the application's thread as `TimeSpent.saving`; for the trainers."""
+    world.resolve(group).add_saving(seconds)
 
 
 def _record(kind: type[Record], fields: dict[str, Any]) -> Record:

@@ -333,6 +333,13 @@ struct FinishOp {  // returns the tensor to the application
   int32_t source = -1;             // of a kRecv that succeeded: the rank of the sender
   Duration committing{0};  // if it succeeded: the time from its end here until that was known
 };
+// The verdict on an operation has come: the member that called it last, and the time since then; 0
+// if it has not called it. The operation may have finished before.
+struct OpJudged {
+  Handle handle = 0;
+  PeerId last;
+  Duration ago{0};
+};
 struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;
   Status status;
@@ -376,7 +383,7 @@ using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
                  ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece,
                  SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
-                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits>;
+                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits, OpJudged>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -405,6 +405,10 @@ Status Operations::settle(const protocol::Verdict& verdict) {
     if (!committed && op.returned && !op.receives(membership_.self())) {
       return refuse("is to abort, but all members had reported that they are done");
     }
+    const auto& members = membership_.topology().members;
+    if (verdict.last >= members.size()) return refuse("names a rank that there is not");
+    context_.emit(OpJudged{op.handle, members[verdict.last].peer,
+                           std::chrono::microseconds(verdict.last_us)});
     if (op.state == State::kRestart) {  // the master counts the members that received the verdict
       context_.send(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }

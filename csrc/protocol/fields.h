@@ -73,7 +73,7 @@ void fields(auto& wire, Is<Member> auto& m) {
 void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state, m.finished); }
 void fields(auto& wire, Is<Kept> auto& m) { wire(m.op, m.finished); }
 void fields(auto& wire, Is<Verdict> auto& m) {
-  wire(m.op, m.outcome, m.code, free_text(m.text), m.sender, m.receiver);
+  wire(m.op, m.outcome, m.code, free_text(m.text), m.sender, m.receiver, m.last, m.last_us);
 }
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);

@@ -243,7 +243,8 @@ struct StateReport {
 enum class Outcome : uint8_t { kCommitted = 0, kAborted = 1 };
 
 // The end of one operation, the same for all members. `code` and `text` are set if it aborted. For
-// a kSend the verdict concerns `sender` and `receiver` alone; otherwise both are 0.
+// a kSend the verdict concerns `sender` and `receiver` alone; otherwise both are 0. The members use
+// `last` and `last_us` for statistics only.
 struct Verdict {
   OpKey op;
   Outcome outcome = Outcome::kCommitted;
@@ -251,6 +252,8 @@ struct Verdict {
   std::string text;
   PeerId sender{};
   PeerId receiver{};
+  uint32_t last = 0;     // the rank that began it last, or the lowest rank that has not begun it
+  uint32_t last_us = 0;  // microseconds from that Begin to the verdict; 0: it has not begun it
   bool operator==(const Verdict&) const = default;
 };
 

@@ -48,6 +48,22 @@ py::list links_of(const ring::DataCounters& counters) {
   return list;
 }
 
+py::dict time_of(const peer::TimeTotals& time) {
+  py::dict dict, waiting_for;
+  for (const auto& [peer, duration] : time.waiting_for)
+    waiting_for[py::str(text(peer))] = to_seconds(duration);
+  dict["all"] = to_seconds(time.all);
+  dict["computing"] = to_seconds(time.computing());
+  dict["waiting"] = to_seconds(time.waiting);
+  dict["waiting_for"] = std::move(waiting_for);
+  dict["transferring"] = to_seconds(time.transferring);
+  dict["joint"] = to_seconds(time.joint);
+  dict["saving"] = to_seconds(time.saving);
+  dict["failing"] = to_seconds(time.failing);
+  dict["other_threads"] = to_seconds(time.elsewhere);
+  return dict;
+}
+
 py::list history_of(const std::vector<peer::OpRecord>& history) {
   py::list list;
   for (const peer::OpRecord& record : history) {
@@ -160,6 +176,7 @@ py::dict info_answer(const peer::Info& info) {
   dict["operations_open"] = info.data.engine.operations_open;
   dict["links"] = links_of(info.data);
   dict["history"] = history_of(info.history);
+  dict["time"] = time_of(info.time);
   dict["plan"] = info.plan ? py::object(plan_answer(*info.plan)) : py::object(py::none());
   return dict;
 }

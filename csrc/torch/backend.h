@@ -107,6 +107,7 @@ class PcclBackend : public c10d::Backend {
   std::shared_ptr<peer::SyncCall> begin_sync(uint64_t revision, protocol::SyncStrategy strategy,
                                              BoundState& tensors);
   peer::Info info();
+  void add_saving(double seconds);  // see TimeAccount::saved()
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;
   // CUDA tensors belong to another backend of the group, so this backend refuses them. Call it

@@ -4,6 +4,7 @@
 
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/state/sync_call.h"
+#include "csrc/peer/shell/wait_record.h"
 #include "csrc/torch/backend.h"
 #include "csrc/torch/borrowed_state.h"
 #include "csrc/torch/device.h"
@@ -138,6 +139,12 @@ peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seco
 peer::Info PcclBackend::info() {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   return session_->peer().info();
+}
+
+void PcclBackend::add_saving(double seconds) {
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  session_->peer().waits()->saved(
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
 }
 
 }  // namespace pccl::torch_layer

@@ -249,6 +249,9 @@ void bind(py::module_& m) {
              return split.attr("split")(group, *args, **kwargs);
            })
       .def("run_info", &run_info)
+      .def(
+          "add_saving",
+          [](PcclGroup& group, double seconds) { group.backend().add_saving(seconds); }, NoGil())
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });
   bind_shared_state(m);
   bind_join_options(m);

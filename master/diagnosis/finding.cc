@@ -10,8 +10,10 @@ const char* text(FindingCode code) {
     case FindingCode::kRankHasNotCalled: return "rank_has_not_called";
     case FindingCode::kDifferentCalls: return "different_calls";
     case FindingCode::kOperationsInFlight: return "operations_in_flight";
+    case FindingCode::kWaitCycle: return "wait_cycle";
     case FindingCode::kBelowMinPeers: return "below_min_peers";
     case FindingCode::kPeerSilent: return "peer_silent";
+    case FindingCode::kSlowPeer: return "slow_peer";
     case FindingCode::kLinkDown: return "link_down";
     case FindingCode::kSlowLink: return "slow_link";
     case FindingCode::kPlanOutdated: return "plan_outdated";

@@ -30,6 +30,7 @@ class PeerFindings {
     see_waiting_peers();
     see_shortage();
     see_drifts();
+    see_slow_member();
     if (view_.epochs.recovering()) {
       see_recovery();
     } else {
@@ -44,6 +45,7 @@ class PeerFindings {
   void see_founders(const std::vector<PeerId>& waiting, Delay delay);
   void see_shortage();
   void see_drifts();
+  void see_slow_member();
   void see_recovery();
   void see_silence(PeerId peer, const Membership::Peer& about);
   std::string what_to_open(PeerId peer) const;
@@ -141,6 +143,23 @@ void PeerFindings::see_drifts() {
                       protocol::drift_text(view_.membership.describe(peer), drift),
                       protocol::kDriftAdvice});
   }
+}
+
+void PeerFindings::see_slow_member() {
+  const auto slow = view_.present.latecomers().slow();
+  if (!slow || !view_.membership.is_member(slow->who)) return;
+  const std::string name = view_.membership.name(slow->who);
+  found_.push_back(
+      {FindingCode::kSlowPeer,
+       Severity::kWarning,
+       {name},
+       view_.membership.describe(slow->who) + " was the last to call in " +
+           std::to_string(slow->times) + " of the last " + std::to_string(Latecomers::kOperations) +
+           " operations: all others have waited for it for " + text(slow->cost) + " of " +
+           text(slow->over),
+       "look at the load of " + name +
+           "'s machine; if it is as fast as it can be, give it less work between two calls, for "
+           "example a smaller batch or fewer inner steps"});
 }
 
 void PeerFindings::see_recovery() {

@@ -5,6 +5,8 @@
 
 #include "master/context.h"
 #include "master/group/awaited_calls.h"
+#include "master/group/cycle_text.h"
+#include "master/group/cycle_watch.h"
 #include "master/group/groups.h"
 #include "master/group/wait_texts.h"
 #include "master/text_format.h"
@@ -67,11 +69,29 @@ Finding finding_of(const Groups& groups, const GroupView& view, const AwaitedCal
   return finding;
 }
 
+// A member that is not certain to be stuck may still continue by itself.
+std::vector<Finding> cycle_findings(const GroupView& view) {
+  std::vector<Finding> all;
+  for (const CycleWatch::Cycle& cycle : view.cycle_watch.cycles()) {
+    Finding finding{FindingCode::kWaitCycle,
+                    cycle.certain ? Severity::kError : Severity::kWarning,
+                    {},
+                    cycle_text(view, cycle.links),
+                    kCycleAdvice};
+    for (const WaitLink& link : cycle.links) {
+      if (finding.whom.size() < protocol::kRanksNamedMax)
+        finding.whom.push_back(view.membership.name(view.membership.members()[link.rank]));
+    }
+    all.push_back(std::move(finding));
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<Finding> wait_findings(const Groups& groups, const Group& group) {
   const GroupView& view = group.view();
-  std::vector<Finding> all;
+  std::vector<Finding> all = cycle_findings(view);
   for (AwaitedCall& call : awaited_calls(groups, group)) {
     Finding finding = finding_of(groups, view, call);
     const Wait wait = described(groups, group, std::move(call));

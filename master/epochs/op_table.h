@@ -36,6 +36,9 @@ struct OpTable {
     uint32_t done = 0;
     std::vector<At> at;  // by rank
     Instant since;       // time of the first Begin
+    // The rank of the last Begin so far, its time, and the time of the Begin before it.
+    uint32_t last = 0;
+    Instant last_at, before_last_at;
     bool faced = false;  // it is a send, and the opposite send has ended (OperationWaits::faces)
     // The descriptions that differ from `info`, by rank. Uneven parts may differ and still fit
     // (protocol::fit()).

@@ -19,6 +19,7 @@
 #include "master/epochs/operations.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -43,6 +44,13 @@ double bytes_of(const protocol::OpInfo& info) {
   double elements = static_cast<double>(info.count);
   for (const uint64_t part : info.sends) elements += static_cast<double>(part);
   return elements * static_cast<double>(element_bytes(info.dtype));
+}
+
+// At most the greatest number that a verdict can have: an hour.
+uint32_t microseconds(Duration duration) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  const auto count = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, kMost));
 }
 
 // Whether this is a send, and its sender or its receiver is lost. Such a send does not begin again.
@@ -113,7 +121,7 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
     known.first = rank;
     carried_by_[rank] += carried_bytes(info);
     known.at.resize(table_.members.size());
-    known.since = now;
+    known.since = known.last_at = now;
     ++table_.open;
     PCCL_ASSERT(table_.open <= table_.ops.size());
   }
@@ -121,6 +129,8 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
     known.otherwise.emplace(rank, info);
     carried_by_[rank] += carried_bytes(info);
   }
+  known.last = rank;
+  known.before_last_at = std::exchange(known.last_at, now);
   mark_begun(at, rank);
   if (!awaits_receiver(op, known)) {
     table_.any_source.taken(op);
@@ -257,13 +267,17 @@ void Operations::settle(Ops::iterator at, protocol::Outcome outcome, Code code,
   PCCL_ASSERT((outcome == protocol::Outcome::kCommitted) == (code == Code::kOk));
   PCCL_ASSERT((code == Code::kOk) == text.empty());
   const protocol::OpInfo& info = at->second.info;
-  protocol::Verdict verdict{
-      at->first, outcome, code, std::string(cut(text, protocol::kTextBytesMax)), {}, {}};
+  protocol::Verdict verdict{at->first, outcome, code,
+                            std::string(cut(text, protocol::kTextBytesMax))};
   if (OpTable::transfers(info)) verdict.sender = info.root, verdict.receiver = info.receiver;
-  settled_.push_back(std::move(verdict));
+  const bool all_began = at->second.begun == table_.parties(at->second);
+  verdict.last = all_began ? at->second.last : table_.ranks_at(at->second, At::kNothing)[0];
+  settled_.push_back(
+      {std::move(verdict), all_began ? std::optional(at->second.last_at) : std::nullopt});
   if (code == Code::kOk) {
     ++committed_.operations;
     committed_.bytes += bytes_of(info);
+    if (!OpTable::transfers(info) && all_began) committed_.begins.push_back(begins_of(at->second));
   }
   at->second.settled = true;
   forget_descriptions(at->second);
@@ -422,10 +436,18 @@ void Operations::settle_closed(Ops::iterator at, const std::vector<uint32_t>& id
              ranks_text(idle, table_.names) + " had not called it before; call it again");
 }
 
-std::vector<protocol::Verdict> Operations::take_settled() {
+std::vector<protocol::Verdict> Operations::take_settled(Instant now) {
   std::vector<protocol::Verdict> settled;
-  settled.swap(settled_);
+  settled.reserve(settled_.size());
+  for (auto& [verdict, last_at] : std::exchange(settled_, {})) {
+    if (last_at) verdict.last_us = microseconds(now - *last_at);
+    settled.push_back(std::move(verdict));
+  }
   return settled;
+}
+
+Latecomers::Begins Operations::begins_of(const Op& op) const {
+  return {table_.members[op.last], op.since, op.before_last_at, op.last_at};
 }
 
 std::vector<PeerId> Operations::concerned(OpKey op, const std::vector<PeerId>& survivors) const {

@@ -35,6 +35,7 @@
 #include "csrc/base/status.h"
 #include "csrc/protocol/messages.h"
 #include "master/epochs/any_source.h"
+#include "master/epochs/latecomers.h"
 #include "master/epochs/op_table.h"
 #include "master/members/misfit.h"
 #include "master/runs/records.h"
@@ -111,12 +112,14 @@ class Operations {
   std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals();
   // The open abort proposals to a member that has resumed and may not have received them.
   std::vector<protocol::AbortProposal> proposals(PeerId peer) const;
-  // The verdicts since the last call, in order.
-  std::vector<protocol::Verdict> take_settled();
+  // The verdicts since the last call, in order. `now`: the time at which they are sent.
+  std::vector<protocol::Verdict> take_settled(Instant now);
   // The operations that were committed since the last call, and the bytes of one rank's tensors.
+  // `begins`: of those that all members have called.
   struct Committed {
     uint64_t operations = 0;
     double bytes = 0;
+    std::vector<Latecomers::Begins> begins;
   };
   Committed take_committed() { return std::exchange(committed_, {}); }
   // The survivors whose reports decide on the operation when the epoch ends: only the receiver of a
@@ -173,6 +176,7 @@ class Operations {
   void settle(Ops::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
   void forget_if_acknowledged(Ops::iterator at);
   void erase(Ops::iterator at);
+  Latecomers::Begins begins_of(const Op& op) const;
   void forget_descriptions(Op& op);
   void mark_faced(const Op& op);
   std::string mismatch(const Op& op, OpKey key) const;
@@ -185,7 +189,11 @@ class Operations {
   std::vector<size_t> begun_by_;  // by rank: number of operations that it has begun
   // By rank: bytes of the tags and part sizes in its descriptions of open operations.
   std::vector<size_t> carried_by_;
-  std::vector<protocol::Verdict> settled_;
+  struct Settled {
+    protocol::Verdict verdict;
+    std::optional<Instant> last_at;  // the time of the last Begin; none: some have not begun it
+  };
+  std::vector<Settled> settled_;
   Committed committed_;
   std::vector<Misfit> misfits_;
   std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;

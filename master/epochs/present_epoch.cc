@@ -126,9 +126,10 @@ void PresentEpoch::flush() {
 }
 
 void PresentEpoch::take_settled() {
-  std::vector<protocol::Verdict> settled = operations_.take_settled();
+  std::vector<protocol::Verdict> settled = operations_.take_settled(context_.now);
   const Operations::Committed committed = operations_.take_committed();
   throughput_.count(context_.now, committed.operations, committed.bytes);
+  for (const Latecomers::Begins& begins : committed.begins) latecomers_.count(context_.now, begins);
   for (const protocol::Verdict& verdict : settled) {
     if (verdict.outcome == protocol::Outcome::kAborted) {
       context_.log(LogLevel::kInfo, verdict.text);

@@ -67,6 +67,7 @@ class PresentEpoch {
   // Whether an open operation still needs this member, which has left.
   bool needs(PeerId left) const { return runs() && operations_.needs(left); }
   const Throughput& throughput() const { return throughput_; }
+  const Latecomers& latecomers() const { return latecomers_; }
   // The unresponsive members: each has more than kOpsOpenMax verdicts that it has not acknowledged.
   std::vector<PeerId> unresponsive_members() const;
 
@@ -156,6 +157,7 @@ class PresentEpoch {
   Operations operations_;
   std::vector<OpKey> ended_;  // for take_ended()
   Throughput throughput_;
+  Latecomers latecomers_;
 };
 
 }  // namespace pccl::master

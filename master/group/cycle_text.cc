@@ -38,9 +38,7 @@ std::string cycle_text(const GroupView& view, const WaitCycle& cycle) {
     out += (i == 0 ? "" : "; ") + link_text(view, cycle[i]);
   }
   if (named < cycle.size()) out += "; and " + count_text(cycle.size() - named, "more rank");
-  return out +
-         ". Make the same calls in the same order on all ranks, or make all of these calls "
-         "(async_op=True, isend) before the first wait()";
+  return out;
 }
 
 }  // namespace pccl::master

@@ -14,4 +14,9 @@ namespace pccl::master {
 // (osaka) has not called; rank 1 ...". At most kRanksNamedMax ranks are named.
 std::string cycle_text(const GroupView& view, const WaitCycle& cycle);
 
+// What to do about a cycle.
+inline constexpr const char* kCycleAdvice =
+    "make the same calls in the same order on all ranks, or make all of these calls "
+    "(async_op=True, isend) before the first wait()";
+
 }  // namespace pccl::master

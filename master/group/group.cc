@@ -541,7 +541,7 @@ bool Group::watch_cycles() {
   const std::vector<CycleWatch::Cycle> due = cycle_watch_.look();
   for (const CycleWatch::Cycle& cycle : due) {
     if (cycle.certain) {
-      present_.end_cycle(cycle.operations(), cycle_text(view_, cycle.links));
+      present_.end_cycle(cycle.operations(), cycle_text(view_, cycle.links) + "; " + kCycleAdvice);
     } else {
       warn_of(cycle);
     }
@@ -550,7 +550,7 @@ bool Group::watch_cycles() {
 }
 
 void Group::warn_of(const CycleWatch::Cycle& cycle) {
-  const std::string text = cycle_text(view_, cycle.links);
+  const std::string text = cycle_text(view_, cycle.links) + "; " + kCycleAdvice;
   context_.log(LogLevel::kWarning, text);
   for (const PeerId member : membership_.members()) {
     const uint32_t rank = *membership_.rank(member);

@@ -54,7 +54,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
-constexpr uint32_t kVersion = 8;
+constexpr uint32_t kVersion = 9;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
 constexpr size_t kHeaderBytes = kReleaseAt + kReleaseBytes + 4;

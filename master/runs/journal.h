@@ -7,7 +7,7 @@
 // Pure functions and values: journal_file.h has the file, and the simulator has a disk of its own.
 // Failure: if the last frame is cut off or garbage, it is dropped. Its write was never completed,
 // so no peer received its content. Damage before the last frame is an error with its position.
-// Versions: only version 8 is written and read. The header has the same layout in every version, so
+// Versions: only version 9 is written and read. The header has the same layout in every version, so
 // that a refusal can name the release that reads the file.
 #pragma once
 

@@ -103,7 +103,8 @@ class Engine:
         topology: result of the last update_topology; None if the only meeting began with SYNC.
         info: result of the last sync_shared_state; None before the first one.
         joined, left: names of the peers that joined and left since the trainer last cleared them.
-        waited_s, reduce_s: see OuterStep.
+        reduce_s: see OuterStep.
+        saving_s: duration of this trainer's own work in seconds: see TimeSpent.saving.
         attempts: number of times that the last outer step was posted.
         corrections: see OuterStep.
         late_s: duration of the first sync in seconds; see Core.late.
@@ -147,7 +148,7 @@ class Engine:
         self.info: SyncInfo | None = None
         self.joined: tuple[str, ...] = ()
         self.left: tuple[str, ...] = ()
-        self.waited_s = self.reduce_s = self.late_s = 0.0
+        self.saving_s = self.reduce_s = self.late_s = 0.0
         self.attempts = self.corrections = 0
         self.received = False
 
@@ -235,17 +236,17 @@ class Engine:
         match action:
             case Action.TURN:
                 fused = self.core.fused
-                self._share = self.copies.turn()
+                self._share = self._save(self.copies.turn)
                 self.core.turned(inner_steps=self.copies.outcome.inner_steps if fused else None)
             case Action.POST:
                 self._post()
             case Action.AWAIT:
                 self._await()
             case Action.APPLY:
-                self.copies.apply()
+                self._save(self.copies.apply)
                 self.core.applied(inner_steps=self.copies.outcome.inner_steps)
             case Action.LOAD:
-                self.copies.load()
+                self._save(self.copies.load)
                 self.core.did(Action.LOAD)
             case Action.UPDATE:
                 self._update()
@@ -256,7 +257,7 @@ class Engine:
 
     def _post(self) -> None:
         if self.core.blocking:
-            self._share = self.copies.measure()
+            self._share = self._save(self.copies.measure)
         if not self._announced:
             self._tell(self._observer.before_reduce)
             self._announced = True
@@ -444,11 +445,14 @@ class Engine:
 
     def _wait(self, call: Callable[[], T]) -> T:
         self._waits()
+        return self._signals.wait(call)
+
+    def _save(self, work: Callable[[], T]) -> T:
         before = time.monotonic()
         try:
-            return self._signals.wait(call)
+            return work()
         finally:
-            self.waited_s += time.monotonic() - before
+            self.saving_s += time.monotonic() - before
 
     def _tell(self, event: Callable[..., None], *what: object) -> None:
         self._signals.wait(partial(event, self._trainer, *what))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pccl_backend as pccl
+from pccl_backend.info import Member, TimeSpent
 from pccl_backend.state_sync import SyncInfo
 from pccl_backend.topology import Topology
 
-__all__ = ["Observer", "OuterStep"]
+__all__ = ["Observer", "OuterStep", "text_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OuterStep:
-    """The record of one outer step. Equal on all peers, except for bytes, seconds and corrections.
+    """The record of one outer step. Equal on all peers, except for bytes, times and corrections.
 
     Attributes:
         revision: number of outer steps of the global parameters, this one included.
@@ -30,8 +32,7 @@ class OuterStep:
             0, and those peers continue from the global parameters.
         inner_steps: inner steps of the run so far: the mean over the contributors of each outer
             step, added up.
-        waited_s: seconds that this peer has waited for the all-reduce and in joint calls since its
-            last outer step.
+        time: the time of the thread that trains since its last outer step, by its use.
         reduce_s: seconds from the beginning of the all-reduce until this peer has seen its end:
             with an overlap, some time after it.
         sent_bytes: bytes that this peer has sent since its last outer step.
@@ -52,10 +53,40 @@ class OuterStep:
     synced: SyncInfo
     excluded: tuple[str, ...] = ()
     inner_steps: int = 0
-    waited_s: float = 0.0
+    time: TimeSpent = field(default_factory=TimeSpent)
     reduce_s: float = 0.0
     sent_bytes: int = 0
     corrections: int = 0
+
+
+def text_of(step: OuterStep, members: Sequence[Member]) -> str:
+    """Return a line about an outer step, for the log.
+
+    Example:
+        >>> text_of(outer.last, pccl.run_info().members)
+        'outer step 12: 3 peers, 45.2 s: 40.1 computing, 2.2 waiting (1.9 for tokyo), 2 transferring
+        , 0.5 in joint calls, 0.4 saving; sent 103 MB at 412 Mbit/s; 11 % of the time not training'
+    """
+    time = step.time
+    parts = [f"{time.computing:.3g} computing", f"{time.waiting:.3g} waiting"]
+    if time.waiting_for:
+        peer, longest = max(time.waiting_for.items(), key=lambda item: item[1])
+        name = next((m.name for m in members if m.peer == peer and m.name), peer)
+        parts[-1] += f" ({longest:.3g} for {name})"
+    parts.append(f"{time.transferring:.3g} transferring")
+    parts.append(f"{time.joint:.3g} in joint calls")
+    parts.append(f"{time.saving:.3g} saving")
+    if time.failing:
+        parts.append(f"{time.failing:.3g} in operations that failed")
+    sent = f"sent {step.sent_bytes / 1e6:.3g} MB"
+    if step.sent_bytes and step.reduce_s:
+        sent += f" at {step.sent_bytes * 8e-6 / step.reduce_s:.3g} Mbit/s"
+    rest = f"{100 * (1 - time.computing / time.all):.0f} %" if time.all else "0 %"
+    peers = "1 peer" if step.world_size == 1 else f"{step.world_size} peers"
+    return (
+        f"outer step {step.revision}: {peers}, {time.all:.3g} s: {', '.join(parts)}; {sent}; "
+        f"{rest} of the time not training"
+    )
 
 
 class Observer:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.info import TimeSpent, count_saving
 from pccl_backend.quantization import Format
 from pccl_backend.state_sync import SyncInfo
 from pccl_backend.topology import Topology
@@ -30,11 +32,13 @@ from pccl_backend.trainers.bases import Bases
 from pccl_backend.trainers.core import Core
 from pccl_backend.trainers.engine import Copies, Engine, Strategy
 from pccl_backend.trainers.exchange import OnLoss
-from pccl_backend.trainers.observer import Observer, OuterStep
+from pccl_backend.trainers.observer import Observer, OuterStep, text_of
 from pccl_backend.trainers.settings import claim
 from pccl_backend.trainers.stages import Action, Goal
 
 __all__ = ["START_FIRST", "Trainer", "together", "tracked"]
+
+log = logging.getLogger("pccl")
 
 START_FIRST = "call start() first, right after init_process_group"
 Self = TypeVar("Self", bound="Trainer")
@@ -113,7 +117,7 @@ class Trainer:
         self._name_in_group: tuple[object, ...] = ()
         self._named_group: Callable[[], object] = lambda: None  # the group of that name
         self._handles: list[Any] = []
-        self._sent_bytes = 0
+        self._sent_bytes, self._time = 0, TimeSpent()  # at the last outer step, or at the start
         self._closed = False
         self._removed: pccl.KickedError | None = None  # removal from `url`, until it is back
         self._ends = False  # whether the `with` block is ending
@@ -351,7 +355,9 @@ class Trainer:
         core.end_call()
         assert topology is not None, "a step contains a whole meeting"
         assert engine.info is not None
-        sent = pccl.run_info(self._group).bytes_sent
+        saving, engine.saving_s = engine.saving_s, 0.0
+        count_saving(saving, self._group)
+        facts = pccl.run_info(self._group)
         self.last = OuterStep(
             revision=self.revision,
             contributors=outcome.contributors,
@@ -362,14 +368,14 @@ class Trainer:
             synced=engine.info,
             excluded=outcome.excluded,
             inner_steps=core.progress.inner_steps,
-            waited_s=engine.waited_s,
+            time=facts.time.since(self._time),
             reduce_s=engine.reduce_s,
-            sent_bytes=sent - self._sent_bytes,
+            sent_bytes=facts.bytes_sent - self._sent_bytes,
             corrections=engine.corrections,
         )
-        self._sent_bytes = sent
+        self._sent_bytes, self._time = facts.bytes_sent, facts.time
         engine.joined = engine.left = ()
-        engine.waited_s = 0.0
+        log.info("%s", text_of(self.last, facts.members))
         return self.last
 
     def _engine(self) -> Engine:
@@ -388,6 +394,8 @@ class Trainer:
         self._prepared = False
         if member != self._member:
             engine.leave()
+            facts = pccl.run_info(self._group)
+            self._sent_bytes, self._time = facts.bytes_sent, facts.time
         self._member = member
         engine.group = self._group
         return engine

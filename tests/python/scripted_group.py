@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import pccl_backend as pccl
-from pccl_backend.info import Member, RunInfo
+from pccl_backend.info import Member, RunInfo, TimeSpent
+from pccl_backend.trainers import trainer
 
 HEAD = 8  # four rows of two ranks travel before the pseudo-gradient
 SHARED_STATE = pccl.SharedState
@@ -209,7 +210,8 @@ def contributors(work: Work) -> tuple[pccl.api.Contribution, ...]:
 
 def known_info(**known: Any) -> RunInfo:
     """Return a run_info that has these attributes, and None for the others."""
-    return RunInfo(**{**{each.name: None for each in fields(RunInfo)}, **known})
+    unknown = dict.fromkeys(each.name for each in fields(RunInfo))
+    return RunInfo(**{**unknown, "time": TimeSpent(), **known})
 
 
 def members_of(peers: Iterable[str]) -> tuple[Member, ...]:
@@ -237,6 +239,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
     monkeypatch.setattr(pccl, "contributors", contributors)
     monkeypatch.setattr(pccl, "sync_shared_state", scripted.sync_shared_state)
     monkeypatch.setattr(pccl, "SharedState", scripted.shared_state)
+    monkeypatch.setattr(trainer, "count_saving", lambda *_: None)
     return scripted
 
 

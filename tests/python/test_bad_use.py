@@ -389,7 +389,7 @@ def test_a_peer_of_another_version(master: Master) -> None:
     assert struct.unpack("<H", reject[:2]) == (REJECT,)
     text = reject[7:].decode()
     assert "this peer speaks versions 77 to 78" in text
-    assert "the master speaks version 20" in text
+    assert "the master speaks version 21" in text
     assert "install a later pccl for the master" in text
 
 

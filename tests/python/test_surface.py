@@ -25,7 +25,7 @@ NAMES = [
 MODULES = {
     "api": ["Contribution", "all_reduce", "contributors", "join", "tag"],
     "hooks": ["QuantizeState", "ddp_hook", "quantize_hook"],
-    "info": ["Link", "Member", "PastOperation", "RunInfo", "run_info"],
+    "info": ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "run_info"],
     "quantization": [
         *("BFloat16", "ErrorFeedback", "Format", "MinMax", "quantize", "quantize_dequantize"),
     ],

@@ -492,6 +492,7 @@ void Control::apply(FinishOp& effect) {
   operation.info.world_size = static_cast<uint32_t>(topology_.members.size());
   history_.push_back({std::move(operation.info), effect.op, effect.status.code,
                       monotonic_now() - operation.posted_at, effect.committing});
+  if (!effect.status.ok()) waits_->failed(effect.handle);
   OpResult result(std::move(effect.status), std::move(effect.parts));
   result.ended_before_call = effect.ended_before_call;
   result.source = effect.source;
@@ -560,6 +561,7 @@ Info Control::info() {
                               past.info.count * element_bytes(past.info.dtype),
                               to_seconds(past.took), to_seconds(past.committing)});
     }
+    info.time = waits_->totals(monotonic_now());
     if (data_ != nullptr) info.data = data_->counters();  // null: this peer has left
     return info;
   };

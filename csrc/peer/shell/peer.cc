@@ -183,6 +183,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::WaitingCall>();
   impl.control.join(call);
+  const WaitRecord::Wait wait(impl.control.waits().get(), {kInJointCall, monotonic_now()});
   const std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (!result) return interrupted_status("joining the run");
   if (!result->status.ok()) return result->status;

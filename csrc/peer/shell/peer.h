@@ -27,6 +27,7 @@
 #include "csrc/peer/events.h"
 #include "csrc/peer/shell/state/state_spans.h"
 #include "csrc/peer/shell/token_file.h"
+#include "csrc/peer/time_account.h"
 #include "csrc/ring/data_event.h"
 #include "csrc/ring/lent_memory.h"
 
@@ -100,6 +101,7 @@ struct Info {
   std::string broken_by;
   ring::DataCounters data;
   std::vector<OpRecord> history;
+  TimeTotals time;
   Options options;
   protocol::RunSettings settings;
   std::optional<protocol::TopologyPlan>

@@ -23,14 +23,50 @@ void WaitRecord::Slot::set(const ThreadWait& wait) {
 }
 
 WaitRecord::Wait::Wait(WaitRecord* record, const ThreadWait& wait)
-    : slot_(record == nullptr ? nullptr : record->slot_of_this_thread()) {
+    : record_(record),
+      slot_(record == nullptr ? nullptr : record->slot_of_this_thread()),
+      wait_(wait) {
   if (slot_ == nullptr) return;
   before_ = slot_->wait();
   slot_->set(wait);
 }
 
 WaitRecord::Wait::~Wait() {
-  if (slot_ != nullptr) slot_->set(before_);
+  if (slot_ == nullptr) return;
+  slot_->set(before_);
+  if (before_.handle == 0) record_->ended(*slot_, wait_);  // the outer one of two waits counts
+}
+
+void WaitRecord::ended(const Slot& slot, const ThreadWait& wait) {
+  const Instant now = monotonic_now();
+  const Lock lock(mutex_);
+  if (&slot != slots_.data()) {
+    account_.waited_elsewhere(wait.since, now);
+  } else if (wait.handle == kInJointCall) {
+    account_.waited_in_joint_call(wait.since, now);
+  } else {
+    account_.waited(wait.handle, wait.since, now);
+  }
+}
+
+void WaitRecord::judged(Handle operation, PeerId last, Instant called_at) {
+  const Lock lock(mutex_);
+  account_.called(operation, last, called_at);
+}
+
+void WaitRecord::failed(Handle operation) {
+  const Lock lock(mutex_);
+  account_.failed(operation);
+}
+
+void WaitRecord::saved(Duration time) {
+  const Lock lock(mutex_);
+  account_.saved(time);
+}
+
+TimeTotals WaitRecord::totals(Instant now) const {
+  const Lock lock(mutex_);
+  return account_.totals(now);
 }
 
 WaitRecord::Slot* WaitRecord::slot_of_this_thread() {

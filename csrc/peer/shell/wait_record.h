@@ -1,8 +1,9 @@
-// WaitRecord: the waits of the application's threads for the calls of one group, as the peer loop
-// looks at them from time to time (LookAtWaits). A wait costs a few stores, and neither a lock nor
-// a system call: most waits are shorter than the time between two looks. Peer makes one; the
-// handles of operations share it.
-// Any thread may call it. Only the thread itself writes its slot.
+// WaitRecord: the waits of the application's threads for the calls of one group. The peer loop looks
+// at the present ones from time to time (LookAtWaits). The past ones are added up (TimeAccount). A
+// wait costs a few stores and a lock that is seldom held, and no system call. Peer makes one
+// record; the handles of operations share it.
+// Any thread may call it. Only the thread itself writes its slot. The thread of the first slot is
+// the application's: the account has its waits, and the sum of all others.
 // Invariants:
 //   1. A thread has a slot from its first call or wait on. A thread that starts after another one
 //      has ended may take over its slot.
@@ -15,7 +16,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "csrc/base/mutex.h"
 #include "csrc/peer/events.h"
+#include "csrc/peer/time_account.h"
 
 namespace pccl::peer {
 
@@ -37,7 +40,9 @@ class WaitRecord {
     Wait& operator=(const Wait&) = delete;
 
    private:
+    WaitRecord* const record_;
     Slot* const slot_;  // null: there is none
+    const ThreadWait wait_;
     ThreadWait before_;
   };
 
@@ -47,6 +52,12 @@ class WaitRecord {
   void future_ends() { --futures_; }
 
   WaitsSeen look() const;
+
+  // See TimeAccount.
+  void judged(Handle operation, PeerId last, Instant called_at);
+  void failed(Handle operation);
+  void saved(Duration time);
+  TimeTotals totals(Instant now) const;
 
  private:
   struct alignas(64) Slot {  // a cache line: threads do not disturb each other
@@ -58,10 +69,13 @@ class WaitRecord {
     void set(const ThreadWait& wait);
   };
   Slot* slot_of_this_thread();
+  void ended(const Slot& slot, const ThreadWait& wait);
 
   std::array<Slot, protocol::kBlockedWaitsMax> slots_;
   std::atomic<bool> full_{false};
   std::atomic<int64_t> futures_{0};
+  mutable Mutex mutex_;
+  TimeAccount account_ PCCL_GUARDED_BY(mutex_){monotonic_now()};
 };
 
 }  // namespace pccl::peer

@@ -30,6 +30,30 @@ TEST(Operations, CommitsWhenAllAreDone) {
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}), "");
 }
 
+TEST(Operations, AVerdictNamesTheLastCaller) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.on(OpTransferred{epoch_id(1), t.key(0)});
+  protocol::Verdict verdict = t.committed(t.key(0));
+  verdict.last = 2;
+  verdict.last_us = 1500;
+  t.decide(1, 0, {verdict});
+  EXPECT_EQ(t.judged().handle, 5u);
+  EXPECT_EQ(t.judged().last, peer_id(3));
+  EXPECT_EQ(t.judged().ago, std::chrono::microseconds(1500));
+}
+
+TEST(Operations, AVerdictMustNameAMember) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.on(OpTransferred{epoch_id(1), t.key(0)});
+  protocol::Verdict verdict = t.committed(t.key(0));
+  verdict.last = 3;
+  EXPECT_NE(t.decide(1, 0, {verdict}).find("names a rank"), std::string::npos);
+}
+
 TEST(Operations, TagsCountByThemselves) {
   Transcript t;
   t.become_member();

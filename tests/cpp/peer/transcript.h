@@ -56,6 +56,10 @@ class Transcript {
         ++looks_;
         continue;
       }
+      if (const auto* judged = std::get_if<OpJudged>(&effect)) {
+        judged_ = *judged;
+        continue;
+      }
       std::visit([&](const auto& what) { out += line(what); }, effect);
       out += "\n";
     }
@@ -63,6 +67,8 @@ class Transcript {
   }
   // How often the core has asked for the waits. These effects are left out of the lines.
   int looks() const { return looks_; }
+  // The last OpJudged. These effects are left out of the lines, too.
+  const OpJudged& judged() const { return judged_; }
   // The last one of them. It is left out of the lines.
   const SyncProgress& progress() const { return progress_; }
   std::string hear(protocol::Message message) { return on(MasterSent{std::move(message)}); }
@@ -369,6 +375,7 @@ class Transcript {
   PeerCore core_;
   SyncProgress progress_;
   int looks_ = 0;
+  OpJudged judged_;
   Instant now_{std::chrono::seconds(1000)};
 };
 

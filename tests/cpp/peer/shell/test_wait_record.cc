@@ -73,6 +73,26 @@ TEST(WaitRecord, TooManyThreads) {
   EXPECT_FALSE(record.look().all);
 }
 
+TEST(WaitRecord, AddsUpTheWaitsOfTheFirstThread) {
+  WaitRecord record;
+  const Instant begin = monotonic_now();
+  { const WaitRecord::Wait wait(&record, {kInJointCall, begin}); }
+  {
+    const WaitRecord::Wait wait(&record, {7, begin});
+    const WaitRecord::Wait inner(&record, {8, begin});  // a part of the outer one
+  }
+  std::thread([&record, begin] { const WaitRecord::Wait wait(&record, {9, begin}); }).join();
+  const Duration passed = monotonic_now() - begin;
+  record.judged(7, PeerId{2}, monotonic_now());
+  record.judged(8, PeerId{2}, monotonic_now());
+  const TimeTotals totals = record.totals(monotonic_now());
+  EXPECT_GT(totals.joint, Duration{0});
+  EXPECT_GT(totals.waiting, Duration{0});
+  EXPECT_GT(totals.elsewhere, Duration{0});
+  EXPECT_EQ(totals.waiting_for.size(), 1u);
+  EXPECT_LE(totals.waiting + totals.transferring, passed) << "the inner wait counts once";
+}
+
 TEST(WaitRecord, CountsFutures) {
   WaitRecord record;
   record.future_begins();
