@@ -28,6 +28,10 @@ Blocking::Waits Blocking::waits_of(const WaitsSeen& seen, Instant now) {
   return waits;
 }
 
+bool Blocking::calls_are_open() const {
+  return operations_.in_flight() || joint_.open() != nullptr;
+}
+
 // If the vote is still to be cast again, the master does not count the report.
 bool Blocking::waits_in_joint_call() const {
   const Joint::OpenCall* const open = joint_.open();
@@ -53,6 +57,7 @@ void Blocking::seen(const WaitsSeen& seen) {
 }
 
 void Blocking::update() {
+  if (membership_.frozen() && !calls_are_open()) look_at_.reset();  // perhaps no epoch follows
   if (!report_) return;
   if (membership_.frozen() || report_->epoch != membership_.epoch()) {
     report_.reset();  // it is void
@@ -76,7 +81,7 @@ void Blocking::repeat() {
 void Blocking::on_time() {
   if (!look_at_ || context_.now < *look_at_) return;
   look_at_.reset();
-  if (!operations_.in_flight() && joint_.open() == nullptr) return;
+  if (!calls_are_open()) return;
   look_at_ = context_.after(kLookEvery);
   context_.emit(LookAtWaits{});
 }

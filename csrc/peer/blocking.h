@@ -48,6 +48,7 @@ class Blocking {
  private:
   static Waits waits_of(const WaitsSeen& seen, Instant now);
   bool waits_in_joint_call() const;
+  bool calls_are_open() const;
   void withdraw();
 
   Context& context_;

@@ -301,7 +301,7 @@ void Driver::end_well() {
   run_for(kPeerTimeout);  // in which every peer makes its next call
   for (PeerNode* peer : peers) {
     if (!told(peer)) checker_.violation("P4 " + peer->name() + " is not told that the master ends");
-    if (peer->alive() && Cluster::workload(*peer).waits())
+    if (peer->alive() && Cluster::workload(*peer).is_in_call())
       checker_.violation("P4 " + peer->name() + " waits for a master that has ended");
   }
 }

@@ -94,7 +94,7 @@ class Workload : public App {
   Instant last_success() const { return last_success_; }  // end of the last successful call
   std::string doing() const;
   // For the end of a call.
-  bool waits() const { return (joint_ && !apart_) || !open_.empty(); }
+  bool is_in_call() const { return (joint_ && !apart_) || !open_.empty(); }
 
  private:
   struct Call {  // one planned collective

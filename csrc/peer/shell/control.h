@@ -165,7 +165,7 @@ class Control {
   void apply(ShowTopology& effect) { shown_ = std::move(effect.topology); }
   void apply(LookAtWaits&) { push(Event{waits_->look()}); }
   void apply(OpJudged& effect) {
-    waits_->judged(effect.handle, effect.last, monotonic_now() - effect.ago);
+    waits_->judged(effect.handle, effect.last, monotonic_now() + -effect.ago);
   }
   void apply(Gone& effect);
   void apply(Log& effect);

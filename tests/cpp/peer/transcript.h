@@ -60,8 +60,11 @@ class Transcript {
         judged_ = *judged;
         continue;
       }
-      std::visit([&](const auto& what) { out += line(what); }, effect);
-      out += "\n";
+      std::visit(
+          [&out](const auto& what) {
+            if constexpr (requires { line(what); }) out += line(what) + "\n";
+          },
+          effect);
     }
     return out;
   }

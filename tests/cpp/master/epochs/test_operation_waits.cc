@@ -27,7 +27,7 @@ TEST_F(OperationWaitsTest, AMemberIsInAnOperationUntilItIsSettled) {
   EXPECT_TRUE(table.done(kB, op(0)).ok());
   EXPECT_TRUE(table.done(kC, op(0)).ok());
   EXPECT_FALSE(table.waits().is_in_any(kA));
-  (void)table.take_settled();
+  (void)table.take_settled({});
 }
 
 TEST_F(OperationWaitsTest, AMemberHasToRepeatTheOperationsThatItWasIn) {
@@ -75,7 +75,7 @@ TEST_F(OperationWaitsTest, ALeaverWaitsForNobody) {
   ASSERT_EQ(table.waits().all().size(), 1u);
   EXPECT_EQ(table.waits().awaited(kB, {}).by, PeerSet{kA});
   table.leave(kA);
-  EXPECT_TRUE(table.take_settled().empty()) << "the others can finish it";
+  EXPECT_TRUE(table.take_settled({}).empty()) << "the others can finish it";
   EXPECT_TRUE(table.waits().all().empty());
   EXPECT_EQ(table.waits().awaited(kB, {}).by, PeerSet{});
   begin(kB, 0);
@@ -91,7 +91,7 @@ TEST_F(OperationWaitsTest, OneThatAllHaveBegunIsUnderWay) {
   EXPECT_NE(table.waits().under_way().find("all_reduce"), std::string::npos);
   for (const PeerId peer : {kA, kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
   EXPECT_EQ(table.waits().under_way(), "");
-  (void)table.take_settled();
+  (void)table.take_settled({});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ class OperationsTest : public testing::Test {
   }
   // The only verdict since the last call.
   protocol::Verdict verdict() {
-    const auto settled = table.take_settled();
+    const auto settled = table.take_settled({});
     EXPECT_EQ(settled.size(), 1u);
     return settled.empty() ? protocol::Verdict{} : settled[0];
   }
@@ -30,11 +30,39 @@ TEST_F(OperationsTest, CommitsWhenTheLastMemberIsDone) {
   EXPECT_TRUE(table.done(kA, op(0)).ok());
   EXPECT_TRUE(table.done(kA, op(0)).ok()) << "said again after a reconnection";
   EXPECT_TRUE(table.done(kB, op(0)).ok());
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
   EXPECT_FALSE(table.drained());
   EXPECT_TRUE(table.done(kC, op(0)).ok());
-  EXPECT_EQ(verdict(), (protocol::Verdict{op(0), Outcome::kCommitted, Code::kOk, ""}));
+  protocol::Verdict expected{op(0), Outcome::kCommitted, Code::kOk, ""};
+  expected.last = 2;
+  EXPECT_EQ(verdict(), expected);
   EXPECT_TRUE(table.drained());
+}
+
+TEST_F(OperationsTest, AVerdictNamesTheLastCallerAndTheTimeSinceThen) {
+  const auto at = [](int ms) { return Instant{std::chrono::milliseconds(ms)}; };
+  for (const auto& [peer, ms] : {std::pair{kA, 10}, {kC, 20}, {kB, 50}})
+    EXPECT_TRUE(table.begin(peer, op(0), all_reduce(8), {}, at(ms)).ok());
+  for (const PeerId peer : {kA, kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
+  const auto settled = table.take_settled(at(53));
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_EQ(settled[0].last, 1u);
+  EXPECT_EQ(settled[0].last_us, 3000u);
+  const auto begins = table.take_committed().begins;
+  ASSERT_EQ(begins.size(), 1u);
+  EXPECT_EQ(begins[0].last, kB);
+  EXPECT_EQ(begins[0].first_at, at(10));
+  EXPECT_EQ(begins[0].before_last_at, at(20));
+  EXPECT_EQ(begins[0].last_at, at(50));
+}
+
+TEST_F(OperationsTest, AVerdictNamesTheLowestRankThatHasNotCalled) {
+  begin(kA, 0);
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
+  const protocol::Verdict what = verdict();
+  EXPECT_EQ(what.last, 1u);
+  EXPECT_EQ(what.last_us, 0u);
+  EXPECT_TRUE(table.take_committed().begins.empty());
 }
 
 TEST_F(OperationsTest, TheSecondDescriptionThatDiffersEndsIt) {
@@ -57,11 +85,11 @@ TEST_F(OperationsTest, ALateBeginOfWhatIsSettledIsNoNewOperation) {
   EXPECT_TRUE(table.done(kA, op(0)).ok()) << "it has crossed the verdict";
   begin(kC, 0, 8);
   EXPECT_TRUE(table.drained());
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
   // All members have begun it now, so its number is forgotten.
   EXPECT_TRUE(table.done(kC, op(0)).ok());
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok());
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
 }
 
 TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
@@ -74,7 +102,7 @@ TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
   EXPECT_EQ(what.code, Code::kOperationTimeout);
   EXPECT_EQ(what.text, "(#0) timed out; it waited for rank 2");
   EXPECT_TRUE(table.abort(kB, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok()) << "too late";
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
 }
 
 TEST_F(OperationsTest, AWrongCallHasWaitedForNobody) {
@@ -92,7 +120,7 @@ TEST_F(OperationsTest, AnAbortIsProposedIfAMemberIsDone) {
     EXPECT_TRUE(table.done(peer, op(0)).ok());
   }
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
   const auto proposals = table.take_proposals();
   ASSERT_EQ(proposals.size(), 1u);
   EXPECT_EQ(proposals[0].first, kC);
@@ -242,7 +270,7 @@ TEST_F(OperationsTest, ASettledOperationOutlivesAReconfigurationUntilAllHaveCall
   for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // in flight, so it begins again
   begin(kA, 1);
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
-  table.take_settled();
+  table.take_settled({});
   table = table.reconfigured(epoch(6), {kC, kA});  // kB is lost, so ranks shift
   EXPECT_TRUE(table.drained());
   EXPECT_TRUE(table.has_begun(kA, op(1)));
@@ -250,7 +278,7 @@ TEST_F(OperationsTest, ASettledOperationOutlivesAReconfigurationUntilAllHaveCall
   EXPECT_TRUE(table.begin(kC, op(1), all_reduce(8)).ok());  // late; kC knows the verdict
   EXPECT_TRUE(table.drained());
   EXPECT_FALSE(table.has_begun(kA, op(1))) << "all have heard: forgotten";
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
 }
 
 // ---- Members that leave ----
@@ -259,7 +287,7 @@ TEST_F(OperationsTest, ALeaveAbortsWithWhatTheLeaverIsNotDone) {
   begin(kA, 0);
   begin(kB, 1);
   table.leave(kA);
-  const auto settled = table.take_settled();
+  const auto settled = table.take_settled({});
   ASSERT_EQ(settled.size(), 2u);
   EXPECT_EQ(settled[0].code, Code::kPeerLost);
   EXPECT_EQ(settled[0].text,
@@ -274,7 +302,7 @@ TEST_F(OperationsTest, AnOperationWithWhichTheLeaverIsDoneGoesOn) {
   for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
   EXPECT_TRUE(table.done(kA, op(0)).ok());
   table.leave(kA);
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
   EXPECT_TRUE(table.needs(kA));
   EXPECT_TRUE(table.done(kB, op(0)).ok());
   EXPECT_TRUE(table.done(kC, op(0)).ok());
@@ -301,7 +329,7 @@ TEST_F(OperationsTest, AnAgreedOperationGetsAnAbortProposalWhenDataOfALeaverMayB
   }
   table.leave(kA);
   table.abort_all_with(kA);
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
   const auto proposals = table.take_proposals();
   ASSERT_EQ(proposals.size(), 4u) << "of each operation, to each that is not done";
   EXPECT_EQ(proposals[0].second.code, Code::kPeerLost);
@@ -321,7 +349,7 @@ TEST_F(OperationsTest, ALaterCallFailsWhenTheFirstMemberMakesItAndIsForgottenAft
   EXPECT_EQ(verdict().code, Code::kPeerLost);
   EXPECT_EQ(table.known_count(), 1u);
   begin(kC, 0);
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
   EXPECT_EQ(table.known_count(), 0u);
   table.check();
 }
@@ -373,7 +401,7 @@ TEST_F(OperationsTest, AClosedRankIsWaitedForNoMore) {
   table.check();
   table.open_posting();
   begin(kA, 3);
-  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.take_settled({}).empty());
 }
 
 }  // namespace

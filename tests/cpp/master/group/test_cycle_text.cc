@@ -20,9 +20,7 @@ TEST(CycleText, NamesEachRankAndItsCall) {
   EXPECT_EQ(text_of(h, {{0, op(0), 1}, {1, protocol::JointKind::kUpdateTopology, 0}}),
             "the ranks wait for each other: rank 0 waits in all_reduce(sum, float32, 8 elements, "
             "world size 2) (#0) in epoch 1.1, which rank 1 has not called; rank 1 waits in "
-            "update_topology, which rank 0 has not called. Make the same calls in the same order "
-            "on all ranks, or make all of these calls (async_op=True, isend) before the first "
-            "wait()");
+            "update_topology, which rank 0 has not called");
 }
 
 TEST(CycleText, ATransferLacksItsOtherSide) {
@@ -38,7 +36,7 @@ TEST(CycleText, ATransferLacksItsOtherSide) {
   EXPECT_NE(text.find("rank 0 waits in send("), std::string::npos) << text;
   EXPECT_NE(text.find(", which rank 1 has not received;"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1 waits in recv("), std::string::npos) << text;
-  EXPECT_NE(text.find(", which rank 0 has not sent."), std::string::npos) << text;
+  EXPECT_NE(text.find(", which rank 0 has not sent"), std::string::npos) << text;
 }
 
 TEST(CycleText, AnOperationThatIsForgottenAndManyRanks) {
@@ -49,7 +47,7 @@ TEST(CycleText, AnOperationThatIsForgottenAndManyRanks) {
   const std::string text = text_of(h, cycle);
   EXPECT_NE(text.find("rank 7 waits in an operation that has ended"), std::string::npos) << text;
   EXPECT_EQ(text.find("rank 8 waits"), std::string::npos) << text;
-  EXPECT_NE(text.find("; and 2 more ranks. Make"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("; and 2 more ranks")) << text;
 }
 
 }  // namespace

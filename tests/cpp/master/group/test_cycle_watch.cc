@@ -67,7 +67,7 @@ const std::string kInfo = "all_reduce(sum, float32, 8 elements, world size 2) ";
 const std::string kText =
     "the ranks wait for each other: rank 0 waits in " + kInfo +
     "(x, #0) in epoch 1.1, which rank 1 has not called; rank 1 waits in " + kInfo +
-    "(y, #0) in epoch 1.1, which rank 0 has not called. Make the same calls in the same order on "
+    "(y, #0) in epoch 1.1, which rank 0 has not called; make the same calls in the same order on "
     "all ranks, or make all of these calls (async_op=True, isend) before the first wait()";
 
 TEST_F(Cycles, ACycleIsAFactAtOnceAndAnErrorAfterTwoSeconds) {

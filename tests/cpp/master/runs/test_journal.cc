@@ -179,10 +179,10 @@ TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
     return replayed.ok() ? std::string() : replayed.status().message;
   };
   const std::string here = "this pccl " + std::string(protocol::kRelease);
-  EXPECT_EQ(why(file_of(8, "0.1.0")), "");
-  EXPECT_EQ(why(file_of(9, "12.34.56")), "is of version 9, which pccl 12.34.56 reads, and " + here +
-                                             " does not: go on with that release");
-  EXPECT_EQ(why(file_of(7, "0.1\n")), "is of version 7, which pccl 0.1\\n reads, and " + here +
+  EXPECT_EQ(why(file_of(9, "0.1.0")), "");
+  EXPECT_EQ(why(file_of(10, "12.34.56")), "is of version 10, which pccl 12.34.56 reads, and " +
+                                              here + " does not: go on with that release");
+  EXPECT_EQ(why(file_of(8, "0.1\n")), "is of version 8, which pccl 0.1\\n reads, and " + here +
                                           " does not: go on with that release");
 }
 
