@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/assert.h"
+#include "csrc/peer/joint.h"
+#include "csrc/peer/membership.h"
+#include "csrc/peer/operations.h"
+
 namespace pccl::peer {
 
 void Blocking::called() {

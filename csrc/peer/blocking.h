@@ -13,12 +13,13 @@
 #include <optional>
 #include <set>
 
-#include "csrc/base/assert.h"
-#include "csrc/peer/joint.h"
-#include "csrc/peer/membership.h"
-#include "csrc/peer/operations.h"
+#include "csrc/peer/context.h"
 
 namespace pccl::peer {
+
+class Joint;
+class Membership;
+class Operations;
 
 class Blocking {
  public:

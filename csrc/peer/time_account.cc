@@ -4,7 +4,7 @@
 
 namespace pccl::peer {
 
-void TimeAccount::waited(Handle operation, Instant from, Instant to) {
+void TimeAccount::waited(uint64_t operation, Instant from, Instant to) {
   if (const auto at = known_.find(operation); at != known_.end()) {
     count(at->second, {from, to});
     known_.erase(at);
@@ -20,14 +20,14 @@ void TimeAccount::waited(Handle operation, Instant from, Instant to) {
   at->second = {from, to};
 }
 
-void TimeAccount::called(Handle operation, PeerId last, Instant at) {
+void TimeAccount::called(uint64_t operation, PeerId last, Instant at) {
   known(operation, {last, at, false});
 }
 
-void TimeAccount::failed(Handle operation) { known(operation, {{}, {}, true}); }
+void TimeAccount::failed(uint64_t operation) { known(operation, {{}, {}, true}); }
 
 // The first of several reports counts: an operation that fails by a verdict has two.
-void TimeAccount::known(Handle operation, const Call& call) {
+void TimeAccount::known(uint64_t operation, const Call& call) {
   if (const auto at = open_.find(operation); at != open_.end()) {
     count(call, at->second);
     open_.erase(at);

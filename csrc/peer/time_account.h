@@ -15,7 +15,6 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/ids.h"
-#include "csrc/peer/events.h"
 
 namespace pccl::peer {
 
@@ -37,16 +36,16 @@ class TimeAccount {
 
   explicit TimeAccount(Instant start) : start_(start) {}
 
-  // The application's thread has waited for this operation.
-  void waited(Handle operation, Instant from, Instant to);
+  // The application's thread has waited for this operation, which its Handle names.
+  void waited(uint64_t operation, Instant from, Instant to);
   void waited_in_joint_call(Instant from, Instant to) { totals_.joint += to - from; }
   void waited_elsewhere(Instant from, Instant to) { totals_.elsewhere += to - from; }
   void saved(Duration time) { totals_.saving += time; }
   // The verdict on an operation has come: `last` has called it last, at `at`. If it has not called
   // it, `at` is the time of the verdict.
-  void called(Handle operation, PeerId last, Instant at);
+  void called(uint64_t operation, PeerId last, Instant at);
   // An operation has failed, and no verdict has come.
-  void failed(Handle operation);
+  void failed(uint64_t operation);
 
   TimeTotals totals(Instant now) const;
 
@@ -60,12 +59,12 @@ class TimeAccount {
     Instant from, to;
   };
   void count(const Call& call, const Span& wait);
-  void known(Handle operation, const Call& call);
+  void known(uint64_t operation, const Call& call);
 
   Instant start_;
   TimeTotals totals_;
-  std::map<Handle, Span> open_;   // the waits without a verdict: counted as transferring meanwhile
-  std::map<Handle, Call> known_;  // the verdicts without a wait
+  std::map<uint64_t, Span> open_;   // the waits without a verdict: transfers meanwhile
+  std::map<uint64_t, Call> known_;  // the verdicts without a wait
 };
 
 }  // namespace pccl::peer

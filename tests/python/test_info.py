@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any, get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 import work_info as work
 from conftest import MakeWorld
 
-from pccl_backend.info import Link, Member, PastOperation, RunInfo
+from pccl_backend.info import Link, Member, PastOperation, RunInfo, TimeSpent
 from pccl_backend.topology import TopologyPlan
 
-RECORDS = (Link, Member, PastOperation, RunInfo, TopologyPlan)
+RECORDS = (Link, Member, PastOperation, RunInfo, TimeSpent, TopologyPlan)
 
 
 @pytest.mark.parametrize("kind", RECORDS)
@@ -26,7 +27,7 @@ def test_each_attribute_has_its_line(kind: type[Any]) -> None:
 def test_records_have_what_they_declare(make_world: MakeWorld) -> None:
     infos = make_world(2).run(work.info_of_two)
     for rank, info in enumerate(infos):
-        for record in (info, *info.members, *info.links, *info.history, info.plan):
+        for record in (info, *info.members, *info.links, *info.history, info.plan, info.time):
             check(record)
         assert (info.rank, info.world_size) == (rank, 2)
         assert [member.peer for member in info.members] == [one.peer for one in infos]
@@ -38,6 +39,42 @@ def test_records_have_what_they_declare(make_world: MakeWorld) -> None:
         assert info.measured_seconds_per_gib == pytest.approx(past.seconds * 1024)
         with pytest.raises(dataclasses.FrozenInstanceError):
             info.rank = 7
+
+
+def parts_of(time: TimeSpent) -> float:
+    return time.computing + time.waited + time.saving
+
+
+def test_a_wait_is_for_the_last_caller(make_world: MakeWorld) -> None:
+    (first, late), (second, _) = make_world(2).run(work.time_with_a_late_rank, 0.5)
+    assert first.waiting > 0.3
+    assert first.waiting_for.keys() == {late}
+    assert first.waiting_for[late] == pytest.approx(first.waiting)
+    assert second.computing > 0.45
+    assert second.waiting < 0.2
+    for time in (first, second):
+        assert parts_of(time) == pytest.approx(time.all)
+        assert time.joint == time.failing == time.saving == 0
+
+
+def test_a_joint_call_counts_apart(make_world: MakeWorld) -> None:
+    for time in make_world(2).run(work.time_of_a_joint_call):
+        assert 0 < time.joint < time.all
+        assert time.waiting == time.transferring == 0
+
+
+def test_a_trainer_has_the_time_of_each_outer_step(make_world: MakeWorld) -> None:
+    (steps, lines), (other, _) = make_world(2).run(work.time_of_outer_steps, 0.5)
+    assert len(steps) == len(lines) == 2
+    for step in (*steps, *other):
+        assert parts_of(step.time) == pytest.approx(step.time.all)
+        assert step.time.saving > 0
+        assert step.time.joint > 0
+    assert steps[1].time.waiting > 0.3
+    assert other[1].time.computing > 0.45
+    assert "outer step 2: 2 peers" in lines[1]
+    assert " waiting (" in lines[1]
+    assert "% of the time not training" in lines[1]
 
 
 def check(record: Any) -> None:
@@ -55,6 +92,9 @@ def fits(value: Any, kind: Any) -> bool:
         return isinstance(value, kind)
     if isinstance(kind, type(int | None)):
         return any(fits(value, each) for each in arguments)
+    if get_origin(kind) is Mapping:
+        names, numbers = arguments
+        return all(fits(n, names) and fits(v, numbers) for n, v in value.items())
     if not isinstance(value, tuple):
         return False
     if arguments[-1] is ...:

@@ -1,7 +1,7 @@
-// WaitRecord: the waits of the application's threads for the calls of one group. The peer loop looks
-// at the present ones from time to time (LookAtWaits). The past ones are added up (TimeAccount). A
-// wait costs a few stores and a lock that is seldom held, and no system call. Peer makes one
-// record; the handles of operations share it.
+// WaitRecord: the waits of the application's threads for the calls of one group. The peer loop
+// looks at the present ones from time to time (LookAtWaits). The past ones are added up
+// (TimeAccount). A wait costs a few stores and a lock that is seldom held, and no system call. Peer
+// makes one record; the handles of operations share it.
 // Any thread may call it. Only the thread itself writes its slot. The thread of the first slot is
 // the application's: the account has its waits, and the sum of all others.
 // Invariants:

@@ -69,12 +69,12 @@ TEST(TimeAccount, OtherThreadsAreApart) {
 TEST(TimeAccount, AsksItsMemoryOnlyForABound) {
   TimeAccount account(at(0));
   const int waits = static_cast<int>(TimeAccount::kOpenMax) + 10;
-  for (int i = 0; i < waits; ++i) account.waited(static_cast<Handle>(i + 1), at(i), at(i + 1));
+  for (int i = 0; i < waits; ++i) account.waited(static_cast<uint64_t>(i + 1), at(i), at(i + 1));
   EXPECT_EQ(account.totals(at(waits)).transferring, milliseconds(waits)) << "none is lost";
   account.called(1, kSlow, at(1));  // it was dropped
   EXPECT_EQ(account.totals(at(waits)).waiting, Duration{0});
-  for (int i = 0; i < 1000; ++i) account.called(static_cast<Handle>(waits + i + 1), kSlow, at(i));
-  account.waited(static_cast<Handle>(waits + 1), at(waits), at(waits + 1));
+  for (int i = 0; i < 1000; ++i) account.called(static_cast<uint64_t>(waits + i + 1), kSlow, at(i));
+  account.waited(static_cast<uint64_t>(waits + 1), at(waits), at(waits + 1));
   EXPECT_EQ(account.totals(at(waits + 1)).waiting, Duration{0}) << "an old verdict is forgotten";
 }
 

@@ -23,7 +23,7 @@ std::vector<BlockedRank> around(uint32_t size) {
 }
 
 // "0>1>2": in the order of the waits.
-Lines lines_of(const std::vector<WaitCycle>& cycles) {
+Lines cycle_lines(const std::vector<WaitCycle>& cycles) {
   Lines lines;
   for (const WaitCycle& cycle : cycles) {
     std::string line;
@@ -35,7 +35,7 @@ Lines lines_of(const std::vector<WaitCycle>& cycles) {
   }
   return lines;
 }
-Lines find(const std::vector<BlockedRank>& blocked) { return lines_of(wait_cycles(blocked)); }
+Lines find(const std::vector<BlockedRank>& blocked) { return cycle_lines(wait_cycles(blocked)); }
 
 TEST(WaitCycle, OneRankIsNoCycle) {
   EXPECT_EQ(find({}), Lines{});
@@ -45,7 +45,7 @@ TEST(WaitCycle, OneRankIsNoCycle) {
 
 TEST(WaitCycle, TwoRanksThatWaitForEachOther) {
   const auto cycles = wait_cycles({waits(1, "b", {0}), waits(0, "a", {1})});
-  ASSERT_EQ(lines_of(cycles), Lines{"0>1"});
+  ASSERT_EQ(cycle_lines(cycles), Lines{"0>1"});
   EXPECT_EQ(cycles[0], (WaitCycle{{0, op(0, "a"), 1}, {1, op(0, "b"), 0}}));
 }
 
@@ -102,7 +102,7 @@ TEST(WaitCycle, JointCallsCount) {
   const std::vector<BlockedRank> blocked{{0, {{protocol::JointKind::kUpdateTopology, {1}}}},
                                          waits(1, "b", {0})};
   const auto cycles = wait_cycles(blocked);
-  ASSERT_EQ(lines_of(cycles), Lines{"0>1"});
+  ASSERT_EQ(cycle_lines(cycles), Lines{"0>1"});
   EXPECT_EQ(cycles[0][0].call, WaitedCall(protocol::JointKind::kUpdateTopology));
 }
 
