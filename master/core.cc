@@ -13,6 +13,7 @@
 #include "master/group/joint.h"
 #include "master/group/wait_texts.h"
 #include "master/members/admission.h"
+#include "master/members/telemetries.h"
 #include "master/members/token_admission.h"
 #include "master/run_view.h"
 #include "master/runs/host_exit.h"
@@ -51,6 +52,11 @@ struct MasterCore::Impl {
         {now, History::Cause::kVersion, {}, who, refusal_text(who, event.reject)});
   }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
+  void on(const Watched&) {
+    quiet = true;
+    telemetries.watched();
+    ask_members();
+  }
 
   // The first message of a connection. Returns kProtocol if the message is impossible.
   Status admit(ConnectionId id, const protocol::Hello& hello);
@@ -63,6 +69,10 @@ struct MasterCore::Impl {
   // From a peer.
   Status on(Group& group, PeerId peer, const protocol::Leave&);
   Status on(Group& group, PeerId peer, const protocol::JointAbort& abort);
+  Status on(Group&, PeerId peer, const protocol::Telemetry& telemetry) {
+    telemetries.on(peer, telemetry);
+    return {};
+  }
   template <typename M>
   Status on(Group& group, PeerId peer, const M& message) {
     if constexpr (requires { group.on(peer, message); }) return group.on(peer, message);
@@ -87,6 +97,7 @@ struct MasterCore::Impl {
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
+  void ask_members();  // for their numbers, if somebody watches the run
   void look_at_exit();
   void dismiss_all();
   bool watch_members();  // returns whether any was removed
@@ -100,6 +111,7 @@ struct MasterCore::Impl {
   Context context;
   Connections connections{context};
   Groups groups{context, connections};
+  Telemetries telemetries{context, connections};
   HostExit exit;
   Instant now;
   std::optional<Instant> next_beat;  // none: the run has no peers
@@ -109,7 +121,7 @@ struct MasterCore::Impl {
   Instant grace_until;    // see Context::was_paused
   bool quiet = false;     // this step changed nothing that other groups could wait for
   size_t unchecked = 0;   // steps since the last check
-  const RunView view{context, connections, groups, exit, restored};
+  const RunView view{context, connections, groups, exit, telemetries, restored};
 };
 
 // The first step follows at once, and the wait for the members begins with it.
@@ -329,15 +341,16 @@ Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::JointAbor
   return {};
 }
 
-// Whether a message is about operations. Other groups, and the rest of this group, need to react to
-// such a message only while the topology of its group is being changed.
+// Whether a message is about operations, or about nothing that is decided. Other groups, and the
+// rest of this group, need to react to such a message only while the topology of its group is being changed.
 bool is_about_operations(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
          std::holds_alternative<protocol::AbortRequest>(message) ||
          std::holds_alternative<protocol::AwaitSend>(message) ||
          std::holds_alternative<protocol::Ping>(message) ||
-         std::holds_alternative<protocol::Pong>(message);
+         std::holds_alternative<protocol::Pong>(message) ||
+         std::holds_alternative<protocol::Telemetry>(message);
 }
 
 // Whether the master can judge this message only if it has the messages from before its restart.
@@ -454,6 +467,7 @@ void MasterCore::Impl::on(const TimePassed&) {
     }
     PCCL_ASSERT(connections.find(id) == nullptr);
   }
+  ask_members();
   if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.settings.peer_timeout)) != 0)
     return;
   groups.each([this](Group& group) {
@@ -463,6 +477,15 @@ void MasterCore::Impl::on(const TimePassed&) {
     }
   });
   groups.each([this](Group& group) { group.report(described_waits(groups, group)); });
+}
+
+void MasterCore::Impl::ask_members() {
+  std::vector<PeerId> members;
+  for (const auto& [id, group] : groups.all()) {
+    const auto& some = group.view().membership.members();
+    members.insert(members.end(), some.begin(), some.end());
+  }
+  telemetries.update(members);
 }
 
 // Processes held messages. Returns whether there were any.
@@ -572,6 +595,7 @@ void MasterCore::Impl::check() const {
   connections.check();
   groups.check();
   context.history.check();
+  telemetries.check();
   const bool peopled = !groups.with(Groups::Trait::kPeopled).empty();
   PCCL_ASSERT(next_beat.has_value() == peopled);
   PCCL_ASSERT(protocol::check(give_all(context.settings)).ok());

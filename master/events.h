@@ -72,8 +72,9 @@ struct TurnedAway {
   std::string seen_host;
   protocol::Reject reject;
 };
+struct Watched {};  // somebody has looked at the run
 using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,
-                           Draining, HostExits, Ended, TurnedAway>;
+                           Draining, HostExits, Ended, TurnedAway, Watched>;
 
 // ---- Effects, to be performed in order ----
 struct Send {

@@ -16,6 +16,7 @@ class Connections;
 class Group;
 class Groups;
 class HostExit;
+class Telemetries;
 struct Context;
 
 struct RunView {
@@ -23,6 +24,7 @@ struct RunView {
   const Connections& connections;
   const Groups& groups;
   const HostExit& exit;
+  const Telemetries& telemetries;
   const bool& restored;  // some group was restored with members
 
   // No peer is connected or expected back: only the shared states of the run are left.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         TooFewPeersError,
         TopologyError,
     )
-    from pccl_backend.info import run_info
+    from pccl_backend.info import report, run_info
     from pccl_backend.shared_state import SharedState
     from pccl_backend.state_sync import sync_shared_state
     from pccl_backend.topology import are_peers_pending, optimize_topology, update_topology
@@ -70,6 +70,7 @@ __all__ = [
     "contributors",
     "join",
     "optimize_topology",
+    "report",
     "run_info",
     "sync_shared_state",
     "tag",
@@ -85,6 +86,7 @@ _HOMES = {
     "contributors": "api",
     "join": "api",
     "optimize_topology": "topology",
+    "report": "info",
     "run_info": "info",
     "sync_shared_state": "state_sync",
     "tag": "api",

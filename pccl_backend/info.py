@@ -18,7 +18,7 @@ from pccl_backend import _C
 from pccl_backend._torch import world
 from pccl_backend.topology import TopologyPlan, plan_of
 
-__all__ = ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "run_info"]
+__all__ = ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "report", "run_info"]
 
 Record = TypeVar("Record")
 
@@ -285,6 +285,28 @@ def run_info(group: dist.ProcessGroup | None = None) -> RunInfo:
     fields["plan"] = None if plan is None else plan_of(plan)
     fields["last_error"] = _last_error(pccl_group)
     return _record(RunInfo, fields)
+
+
+def report(group: dist.ProcessGroup | None = None, /, **numbers: float) -> None:
+    """Set numbers of the program that people see who watch the run, such as its loss. Not joint.
+
+    `pccl status` and `pccl top` show the last ones of each peer. A number stays until it is set
+    again. Nothing is sent while nobody watches, so the call may be made in each step.
+
+    Args:
+        group: the group whose run is meant; the default group unless given.
+        numbers: up to 8 finite numbers in all; a name has at most 32 printable bytes.
+
+    Raises:
+        ValueError: a number is not finite, a name is too long or not printable, or there are too
+            many names. Then no number is set.
+        TypeError: a value is no number.
+        InvalidStateError: this process has left the group.
+
+    Example:
+        >>> pccl.report(step=120, loss=2.31)
+    """
+    world.resolve(group).report([(name, float(number)) for name, number in numbers.items()])
 
 
 def count_saving(seconds: float, group: dist.ProcessGroup | None = None) -> None:

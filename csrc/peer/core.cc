@@ -17,6 +17,7 @@
 #include "csrc/peer/membership.h"
 #include "csrc/peer/operations.h"
 #include "csrc/peer/registration.h"
+#include "csrc/peer/reporter.h"
 #include "csrc/peer/state/state_sync.h"
 #include "csrc/peer/token_choice.h"
 
@@ -62,6 +63,7 @@ struct PeerCore::Impl {
   void on(const LeaveCalled& event);
   void on(const TopologyAsked&) { membership.topology_asked(operations.in_flight()); }
   void on(const WaitsSeen& event) { blocking.seen(event); }
+  void on(const TelemetrySampled& event) { reporter.sampled(event.telemetry); }
   void on(const MasterConnected& event);
   void on(const MasterClosed& event);
   void on(const MasterSent& event);
@@ -114,6 +116,10 @@ struct PeerCore::Impl {
   }
   Status on_message(const protocol::ListRequest& request) { return joint.list(request); }
   Status on_message(const protocol::Probe& told) { return probe.begin(told); }
+  Status on_message(const protocol::Observe& observe) {
+    reporter.on(observe);
+    return {};
+  }
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
@@ -148,6 +154,7 @@ struct PeerCore::Impl {
   Blocking blocking{context, membership, operations, joint};
   StateSync sync{context, membership};
   LinkProbe probe{context, membership};
+  Reporter reporter{context, membership};
   Registration registration{context};
 
   bool resuming = false;      // Resume was sent, and Resumed was not received yet
@@ -346,7 +353,10 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
 Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   PCCL_ASSERT(resuming && search.under_way());
   const bool restarted = resumed.incarnation > membership.incarnation();
-  if (restarted) sync.master_restarted();
+  if (restarted) {
+    sync.master_restarted();
+    reporter.stop();
+  }
   if (!membership.accept_incarnation(resumed.incarnation)) {
     connection.drop();
     connection_lost("that master is older than the one before");
@@ -596,11 +606,8 @@ void PeerCore::Impl::finish_ending() {
 void PeerCore::Impl::on(const TimePassed&) {
   if (membership.phase() == Phase::kIdle || membership.out()) return;
   if (const Status status = joining.on_time(search.why()); !status.ok()) return end(status);
-  operations.on_time();
-  blocking.on_time();
-  joint.on_time();
-  sync.on_time();
-  probe.on_time();
+  const auto pass_time = [](auto&... part) { (part.on_time(), ...); };
+  pass_time(operations, blocking, reporter, joint, sync, probe);
   if (const Status status = search.over(); !status.ok()) return end(status);
   const Connection::Due due = connection.on_time();
   if (due == Connection::Due::kPing) {
@@ -615,32 +622,21 @@ void PeerCore::Impl::on(const TimePassed&) {
 std::optional<Instant> PeerCore::Impl::deadline() const {
   if (membership.phase() == Phase::kIdle || membership.out()) return std::nullopt;
   std::optional<Instant> first = connection.deadline();
-  const auto also = [&](std::optional<Instant> at) {
+  const auto also = [&first](const auto& part) {
+    const std::optional<Instant> at = part.deadline();
     if (at && (!first || *at < *first)) first = at;
   };
-  also(joining.deadline());
-  also(operations.deadline());
-  also(blocking.deadline());
-  also(joint.deadline());
-  also(sync.deadline());
-  also(probe.deadline());
-  if (may_change_token()) also(tokens.deadline());
-  also(search.deadline());
+  const auto all = [&also](const auto&... part) { (also(part), ...); };
+  all(joining, operations, blocking, reporter, joint, sync, probe, search);
+  if (may_change_token()) also(tokens);
   return first;
 }
 
 // ---- Invariants ----
 
 void PeerCore::Impl::check() const {
-  connection.check();
-  tokens.check();
-  search.check();
-  membership.check();
-  operations.check();
-  joint.check();
-  blocking.check();
-  sync.check();
-  probe.check();
+  const auto check_all = [](const auto&... part) { (part.check(), ...); };
+  check_all(connection, tokens, search, membership, operations, joint, blocking, sync, probe);
   const Phase phase = membership.phase();
   const bool up = connection.up();
   PCCL_ASSERT(context.effects == nullptr && context.linked == up);

@@ -13,6 +13,7 @@
 //   operation      the life of each collective
 //   joint          the joint call under way
 //   blocking       the waits of the application, for the master
+//   reporter       the numbers of this peer, for people that watch the run
 //   state_sync     the transfers of a shared state
 //   link_probe     the measuring of a link
 // Invariants:

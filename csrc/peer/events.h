@@ -191,6 +191,9 @@ using ring::OpProgressed;
 using ring::OpTransferred;
 using PieceRequested = ring::Requested;  // the transfer is a piece of shared state
 using LinkSampled = ring::LinkSample;    // answer to SampleLink
+struct TelemetrySampled {                // answer to SampleTelemetry
+  protocol::Telemetry telemetry;
+};
 // ---- from the shell ----
 struct PieceChecked {  // answer to CheckPiece, with the same handle, plan, peer and `what`
   Handle handle = 0;
@@ -206,7 +209,7 @@ using Event =
                  MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed,
                  OpAgreed, OpDrained, OpFailed, PieceRequested, PieceChecked, TimePassed,
                  JointAwaited, JointConcluded, JointGivenUp, TopologyAsked, TokenRead, RateMeasured,
-                 LinkSampled, WaitsSeen>;
+                 LinkSampled, WaitsSeen, TelemetrySampled>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {
@@ -374,7 +377,10 @@ struct Gone {
   Status why;
   bool lingers = false;
 };
-struct LookAtWaits {};  // WaitsSeen follows
+struct LookAtWaits {};     // WaitsSeen follows
+struct SampleTelemetry {   // TelemetrySampled follows, with these links as far as they are up
+  std::vector<PeerId> links;
+};
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
@@ -383,7 +389,8 @@ using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
                  ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece,
                  SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
-                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits, OpJudged>;
+                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits, OpJudged,
+                 SampleTelemetry>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -177,6 +177,19 @@ void fields(auto& wire, Is<Blocked> auto& m) {
   wire(m.epoch, bounded(m.ops, kBlockedWaitsMax), m.joint, m.certain, m.threads);
 }
 
+void fields(auto& wire, Is<Observe> auto& m) { wire(m.interval_ms); }
+void fields(auto& wire, Is<Scalar> auto& m) {
+  wire(shown(m.name, kScalarNameBytesMax), m.value);
+}
+void fields(auto& wire, Is<LinkTelemetry> auto& m) {
+  wire(m.peer, m.bytes_sent, m.bytes_received, m.lanes, m.lanes_used, m.rtt_us);
+}
+void fields(auto& wire, Is<Telemetry> auto& m) {
+  wire(m.all_us, m.waiting_us, m.transferring_us, m.joint_us, m.saving_us, m.failing_us);
+  wire(m.waits_for, m.waits_for_us, m.bytes_sent, m.bytes_received);
+  wire(bounded(m.links, kLinksReportedMax), bounded(m.scalars, kScalarsMax));
+}
+
 void fields(auto& wire, Is<Vote> auto& m) {
   wire(m.number, m.kind, m.offer, m.epoch, m.background, m.budget_ms, m.max_bytes);
 }
@@ -284,6 +297,8 @@ template <> inline constexpr Kind kKind<StateList>{36, "StateList"};
 template <> inline constexpr Kind kKind<Probe>{37, "Probe"};
 template <> inline constexpr Kind kKind<ProbeReport>{38, "ProbeReport"};
 template <> inline constexpr Kind kKind<Blocked>{39, "Blocked"};
+template <> inline constexpr Kind kKind<Observe>{42, "Observe"};
+template <> inline constexpr Kind kKind<Telemetry>{43, "Telemetry"};
 // clang-format on
 
 }  // namespace pccl::protocol

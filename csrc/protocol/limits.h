@@ -137,6 +137,11 @@ inline constexpr Duration kBlockedAfter = std::chrono::seconds(1);
 // A cycle of waits is an error when the master has known it for this time. Messages that end a wait
 // may be on their way.
 inline constexpr Duration kCycleStandsFor = std::chrono::seconds(2);
+// The largest number of numbers that an application reports at a time, and of bytes of their names.
+inline constexpr size_t kScalarsMax = 8;
+inline constexpr size_t kScalarNameBytesMax = 32;
+// The largest number of links of a Telemetry: to the two neighbours in the ring.
+inline constexpr size_t kLinksReportedMax = 2;
 // The largest number of ranks that an error text names one by one, before "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
 

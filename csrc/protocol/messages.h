@@ -588,12 +588,50 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
+// ---- Telemetry: for people only. No decision of a master or a peer depends on it ----------------
+
+// Master -> member: somebody watches the run. The member sends Telemetry once in each interval,
+// until the next Observe. 0: nobody watches.
+struct Observe {
+  uint32_t interval_ms = 0;
+  bool operator==(const Observe&) const = default;
+};
+
+// A number of the application, such as its loss.
+struct Scalar {
+  std::string name;
+  double value = 0;  // finite
+  bool operator==(const Scalar&) const = default;
+};
+
+// The link to one other peer, since it is up.
+struct LinkTelemetry {
+  PeerId peer;
+  uint64_t bytes_sent = 0, bytes_received = 0;  // with framing
+  uint32_t lanes = 0, lanes_used = 0;
+  uint32_t rtt_us = 0;
+  bool operator==(const LinkTelemetry&) const = default;
+};
+
+// Member -> master: totals since this peer has joined. Times are in microseconds, and as in
+// TimeTotals (csrc/peer/time_account.h).
+struct Telemetry {
+  uint64_t all_us = 0, waiting_us = 0, transferring_us = 0, joint_us = 0, saving_us = 0;
+  uint64_t failing_us = 0;
+  PeerId waits_for{};            // the member that this peer has waited for longest; 0: none
+  uint64_t waits_for_us = 0;     // so long
+  uint64_t bytes_sent = 0, bytes_received = 0;  // of tensors, as on the wire
+  std::vector<LinkTelemetry> links;             // to its neighbours in the ring
+  std::vector<Scalar> scalars;                  // of the application
+  bool operator==(const Telemetry&) const = default;
+};
+
 using Message =
     std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
                  EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
                  Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
-                 ListRequest, StateList, Probe, ProbeReport, Blocked>;
+                 ListRequest, StateList, Probe, ProbeReport, Blocked, Observe, Telemetry>;
 
 // Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +53,7 @@ class Writer {
   void put(T value) {
     store_little_endian(room(sizeof(T)), value);
   }
+  void put(double value) { put(std::bit_cast<uint64_t>(value)); }
   template <typename E>
   requires std::is_enum_v<E>
   void put(E value) {
@@ -182,6 +185,13 @@ class Reader {
     if (!reading()) return;
     if (number > 1) refuse("a truth value of " + std::to_string(number) + ", at most 1");
     value = number == 1;
+  }
+  void get(double& value) {
+    uint64_t bits = 0;
+    get(bits);
+    if (!reading()) return;
+    value = std::bit_cast<double>(bits);
+    if (!std::isfinite(value)) refuse("a number that is not finite");
   }
   template <typename E>
   requires std::is_enum_v<E>

@@ -108,6 +108,9 @@ class PcclBackend : public c10d::Backend {
                                              BoundState& tensors);
   peer::Info info();
   void add_saving(double seconds);  // see TimeAccount::saved()
+  // Sets numbers for people that watch the run. A ValueError if one is not finite, if a name is too
+  // long or cannot be shown, or if there are too many.
+  void report(const std::vector<protocol::Scalar>& scalars);
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;
   // CUDA tensors belong to another backend of the group, so this backend refuses them. Call it

@@ -1,7 +1,9 @@
 // The joint calls of a backend, and its information about the run.
 
+#include <cmath>
 #include <utility>
 
+#include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell/state/sync_call.h"
 #include "csrc/peer/shell/wait_record.h"
@@ -139,6 +141,23 @@ peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seco
 peer::Info PcclBackend::info() {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   return session_->peer().info();
+}
+
+void PcclBackend::report(const std::vector<protocol::Scalar>& scalars) {
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  for (const protocol::Scalar& scalar : scalars) {
+    const std::string& name = scalar.name;
+    if (name.empty() || name.size() > protocol::kScalarNameBytesMax || !is_printable(name)) {
+      raise_value_error(c10::str("report() was given the name '", printable(name),
+                                 "': a name has 1 to ", protocol::kScalarNameBytesMax,
+                                 " bytes, all printable"));
+    }
+    if (!std::isfinite(scalar.value))
+      raise_value_error(c10::str("report() was given ", name, "=", scalar.value,
+                                 ", and the numbers must be finite"));
+  }
+  if (const Status status = session_->peer().report(scalars); !status.ok())
+    raise_value_error(status.message);
 }
 
 void PcclBackend::add_saving(double seconds) {

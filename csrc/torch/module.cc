@@ -250,6 +250,14 @@ void bind(py::module_& m) {
            })
       .def("run_info", &run_info)
       .def(
+          "report",
+          [](PcclGroup& group, const std::vector<std::pair<std::string, double>>& numbers) {
+            std::vector<protocol::Scalar> scalars;
+            for (const auto& [name, value] : numbers) scalars.push_back({name, value});
+            group.backend().report(scalars);
+          },
+          NoGil(), py::arg("numbers"))
+      .def(
           "add_saving",
           [](PcclGroup& group, double seconds) { group.backend().add_saving(seconds); }, NoGil())
       .def("raise_last_error", [](PcclGroup& group) { group.backend().raise_last_error(); });

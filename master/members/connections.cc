@@ -53,6 +53,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Probe
     {o, o, o, x},  // ProbeReport
     {o, o, o, x},  // Blocked
+    {o, o, o, o},  // Observe
+    {o, o, o, x},  // Telemetry
 }};
 
 // The end of a connection is no phase. A connection can close in any phase, and the master closes

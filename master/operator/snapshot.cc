@@ -18,6 +18,7 @@
 #include "master/group/ring_links.h"
 #include "master/group/wait_texts.h"
 #include "master/members/connections.h"
+#include "master/members/telemetries.h"
 #include "master/run_view.h"
 #include "master/text_format.h"
 
@@ -83,7 +84,63 @@ Instant since_of(const GroupView& view, PeerId member, const LastCall& last) {
   return view.is_in_last_call(member) ? last.at : std::max(last.at, last.ended);
 }
 
-json peer_of(const GroupView& view, PeerId peer, const Membership::Peer& about,
+json scalars_of(const protocol::Telemetry& telemetry) {
+  json out = json::object();
+  for (const protocol::Scalar& scalar : telemetry.scalars) out[scalar.name] = scalar.value;
+  return out;
+}
+
+json links_of(const protocol::Telemetry& telemetry) {
+  json out = json::array();
+  for (const protocol::LinkTelemetry& link : telemetry.links) {
+    out.push_back({{"peer", text(link.peer)},
+                   {"bytes_sent", link.bytes_sent},
+                   {"bytes_received", link.bytes_received},
+                   {"lanes", link.lanes},
+                   {"lanes_used", link.lanes_used},
+                   {"round_trip_s", link.rtt_us > 0 ? json(link.rtt_us / 1e6) : json()}});
+  }
+  return out;
+}
+
+// A peer can report any numbers: each share is between 0 and 1.
+json telemetry_of(const GroupView& view, const Telemetries::Reports* reports,
+                  const WallClock& clock) {
+  if (reports == nullptr) return nullptr;
+  const protocol::Telemetry& now = reports->last.telemetry;
+  const protocol::Telemetry before = reports->before ? reports->before->telemetry
+                                                     : protocol::Telemetry{};
+  const auto since = [&](uint64_t protocol::Telemetry::*field) {
+    return static_cast<double>(now.*field - std::min(now.*field, before.*field));
+  };
+  const double over = std::max(1.0, since(&protocol::Telemetry::all_us));
+  const auto share = [&](uint64_t protocol::Telemetry::*field) {
+    return std::min(1.0, since(field) / over);
+  };
+  const auto rate = [&](uint64_t protocol::Telemetry::*field) { return since(field) / over * 1e6; };
+  json out = {{"at", iso(clock, reports->last.at)},
+              {"over_s", over / 1e6},
+              {"waiting", share(&protocol::Telemetry::waiting_us)},
+              {"transferring", share(&protocol::Telemetry::transferring_us)},
+              {"joint", share(&protocol::Telemetry::joint_us)},
+              {"saving", share(&protocol::Telemetry::saving_us)},
+              {"failing", share(&protocol::Telemetry::failing_us)},
+              {"sent_per_s", rate(&protocol::Telemetry::bytes_sent)},
+              {"received_per_s", rate(&protocol::Telemetry::bytes_received)},
+              {"bytes_sent", now.bytes_sent},
+              {"bytes_received", now.bytes_received},
+              {"links", links_of(now)},
+              {"scalars", scalars_of(now)}};
+  double computing = 1.0;
+  for (const char* used : {"waiting", "transferring", "joint", "saving", "failing"})
+    computing -= out[used].get<double>();
+  out["computing"] = std::max(0.0, computing);
+  const bool known = view.membership.find(now.waits_for) != nullptr;
+  out["waits_for"] = known ? json(view.membership.name(now.waits_for)) : json();
+  return out;
+}
+
+json peer_of(const RunView& run, const GroupView& view, PeerId peer, const Membership::Peer& about,
              const WallClock& clock) {
   const auto rank = view.membership.rank(peer);
   json out = {
@@ -92,7 +149,8 @@ json peer_of(const GroupView& view, PeerId peer, const Membership::Peer& about,
       {"name", about.name},
       {"address", about.order == 0 ? about.seen_host : view.membership.member(peer).address},
       {"state", state_of(view, peer, about)},
-      {"doing", nullptr}};
+      {"doing", nullptr},
+      {"telemetry", telemetry_of(view, run.telemetries.find(peer), clock)}};
   if (rank) {
     out["doing"] = WaitTexts(view).activity(peer);
     if (!std::holds_alternative<LastCall::Unknown>(about.last_call.call))
@@ -106,10 +164,10 @@ json peer_of(const GroupView& view, PeerId peer, const Membership::Peer& about,
 }
 
 // The members in rank order, then the others in the order of their registration.
-json peers_of(const GroupView& view, const WallClock& clock) {
+json peers_of(const RunView& run, const GroupView& view, const WallClock& clock) {
   json out = json::array();
   const auto add = [&](PeerId peer) {
-    out.push_back(peer_of(view, peer, *view.membership.find(peer), clock));
+    out.push_back(peer_of(run, view, peer, *view.membership.find(peer), clock));
   };
   for (const PeerId member : view.membership.members()) add(member);
   for (const PeerId peer : view.membership.waiting()) add(peer);
@@ -157,7 +215,7 @@ json rate_of(const Throughput::Rate& rate) {
           {"over_s", seconds(rate.over)}};
 }
 
-json group_of(const Groups& groups, const Group& group, const WallClock& clock) {
+json group_of(const RunView& run, const Group& group, const WallClock& clock) {
   const GroupView& view = group.view();
   const auto& agreed = view.agreement.recorded();
   return {
@@ -170,9 +228,9 @@ json group_of(const Groups& groups, const Group& group, const WallClock& clock) 
       {"shared_state",
        agreed ? json{{"revision", agreed->revision}, {"hash", hash_text(agreed->hash)}} : json()},
       {"rate", rate_of(view.present.throughput().rate(clock.now))},
-      {"peers", peers_of(view, clock)},
+      {"peers", peers_of(run, view, clock)},
       {"ring", ring_of(view)},
-      {"calls", calls_of(groups, group, clock)},
+      {"calls", calls_of(run.groups, group, clock)},
       {"operations_open", view.present.operations().open_count()}};
 }
 
@@ -206,7 +264,7 @@ json snapshot(const RunView& view, const WallClock& clock, int64_t since) {
   json groups = json::array();
   for (const auto& [id, group] : view.groups.all()) {
     if (groups.size() == kGroupsShown) break;
-    groups.push_back(group_of(view.groups, group, clock));
+    groups.push_back(group_of(view, group, clock));
   }
   const auto more = [](size_t all, size_t shown) { return all - std::min(all, shown); };
   const size_t groups_more = more(view.groups.size(), kGroupsShown);

@@ -11,11 +11,22 @@
 //      "rate":{"operations_per_s":12.5, "bytes_per_s":4.5e7, "over_s":60.0},  // null: none yet
 //      "peers":[{"peer":"692b5a3f.1", "rank":0, "name":"a", "address":"10.0.0.7:48201",
 //                "state":"member", "doing":"has been in all_reduce (#6) for 12 s",
-//                "since":TIME, "since_s":12.0}],
+//                "since":TIME, "since_s":12.0,
+//                "telemetry":{                                 // null: it has not reported yet
+//                  "at":TIME, "over_s":2.0, "computing":0.85, "waiting":0.1, "transferring":0.03,
+//                  "joint":0.02, "saving":0.0, "failing":0.0, "waits_for":"b (peer 1.2)",
+//                  "sent_per_s":1.2e7, "received_per_s":1.2e7, "bytes_sent":10, "bytes_received":9,
+//                  "links":[{"peer":"692b5a3f.2", "bytes_sent":10, "bytes_received":9, "lanes":4,
+//                            "lanes_used":2, "round_trip_s":0.031}],
+//                  "scalars":{"step":120.0, "loss":2.31}}}],
 //      "ring":[{"from":0, "to":1, "bytes_per_s":1.2e7, "round_trip_s":0.031}],
 //      "calls":[{"call":"all_reduce(...) (#6) in epoch 692b5a3f.2", "since":TIME, "since_s":12.0,
 //                "waiting":[0, 1], "missing":[2]}], "operations_open":1}], "groups_more":0,
 //    "events":[{"at":TIME, "level":"warning", "text":"..."}]}
+//
+// "telemetry" comes only while somebody asks for snapshots, every two seconds. "computing" and the
+// five shares after it are parts of "over_s", the time between its last two reports, or since the
+// peer has joined. "waits_for" names the member that it has waited for longest since then.
 //
 // TIME: ISO 8601 in UTC, with milliseconds. "over_s" is the time that the rate is the mean of.
 // "state": member, waiting (to be admitted), arriving (not registered yet), silent, or away (not

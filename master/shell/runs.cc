@@ -420,7 +420,7 @@ std::optional<nlohmann::json> Runs::snapshot_of(const std::string& name) {
   const auto found = runs_.find(name);
   if (found == runs_.end()) return std::nullopt;
   Run& run = *found->second;
-  if (!run.waiting) step(run, TimePassed{});
+  if (!run.waiting) step(run, Watched{});
   const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
   const WallClock clock{monotonic_now(),
                         std::chrono::duration_cast<std::chrono::milliseconds>(unix_now).count()};

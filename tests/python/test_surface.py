@@ -19,13 +19,13 @@ NAMES = [
     *("KickedError", "MasterLostError", "MembershipChangedError", "OperationTimeoutError"),
     *("OutOfRunError", "PcclError", "PeerLostError", "SharedState", "SharedStateError"),
     *("TooFewPeersError", "TopologyError", "__version__", "all_reduce", "are_peers_pending"),
-    *("contributors", "join", "optimize_topology", "run_info", "sync_shared_state", "tag"),
-    "update_topology",
+    *("contributors", "join", "optimize_topology", "report", "run_info", "sync_shared_state"),
+    *("tag", "update_topology"),
 ]
 MODULES = {
     "api": ["Contribution", "all_reduce", "contributors", "join", "tag"],
     "hooks": ["QuantizeState", "ddp_hook", "quantize_hook"],
-    "info": ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "run_info"],
+    "info": ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "report", "run_info"],
     "quantization": [
         *("BFloat16", "ErrorFeedback", "Format", "MinMax", "quantize", "quantize_dequantize"),
     ],
@@ -39,7 +39,7 @@ MODULES = {
 
 def test_the_names_of_the_package() -> None:
     assert pccl.__all__ == NAMES
-    assert len(pccl.__all__) <= 25
+    assert len(pccl.__all__) <= 26
     assert {*pccl.__all__, *MODULES} <= {*dir(pccl)}
     for name in pccl.__all__:
         assert getattr(pccl, name) is not None, name

@@ -265,6 +265,10 @@ void PeerNode::apply(peer::LookAtWaits&) {
                    [this, seen = app_->waits()] { run([this, seen] { step(seen); }); });
 }
 
+void PeerNode::apply(peer::SampleTelemetry&) {
+  to_control_.post(Duration{0}, [this] { run([this] { step(peer::TelemetrySampled{}); }); });
+}
+
 void PeerNode::apply(peer::ShowTopology& effect) {
   if (!in_flight_.empty()) world_.on_violation(name_ + ": its rank changed under an operation");
   app_->on_shown(effect.topology);

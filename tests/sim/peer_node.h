@@ -106,6 +106,7 @@ class PeerNode {
   void apply(peer::Reconfigured& effect) { app_->on_reconfigured(effect.topology); }
   void apply(peer::ShowTopology& effect);
   void apply(peer::LookAtWaits&);
+  void apply(peer::SampleTelemetry&);
   void apply(peer::OpJudged&) {}  // for statistics only
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);

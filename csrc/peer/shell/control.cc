@@ -10,6 +10,7 @@
 #include "csrc/net/keys.h"
 #include "csrc/peer/arrange.h"
 #include "csrc/peer/link_probe.h"
+#include "csrc/peer/shell/telemetry_sample.h"
 #include "csrc/protocol/state.h"
 #include "csrc/ring/shell/data_plane.h"
 #include "csrc/ring/shell/peer_thread.h"
@@ -387,6 +388,35 @@ void Control::apply(OpenLanes& effect) {
 }
 
 void Control::apply(SampleLink& effect) { push(Event{data_->sample(effect.peer)}); }
+
+void Control::apply(SampleTelemetry& effect) {
+  std::vector<protocol::Scalar> scalars;
+  {
+    const Lock lock(report_mutex_);
+    scalars = scalars_;
+  }
+  push(Event{TelemetrySampled{telemetry_sample(waits_->totals(monotonic_now()), data_->counters(),
+                                               effect.links, std::move(scalars))}});
+}
+
+Status Control::report(const std::vector<protocol::Scalar>& scalars) {
+  const Lock lock(report_mutex_);
+  std::vector<protocol::Scalar> all = scalars_;
+  for (const protocol::Scalar& scalar : scalars) {
+    const auto at = std::find_if(all.begin(), all.end(), [&scalar](const protocol::Scalar& one) {
+      return one.name == scalar.name;
+    });
+    at == all.end() ? all.push_back(scalar) : void(at->value = scalar.value);
+  }
+  if (all.size() > protocol::kScalarsMax) {
+    return {Code::kInvalidArgument,
+            "report() has " + std::to_string(all.size()) + " numbers by now, and at most " +
+                std::to_string(protocol::kScalarsMax) + " are shown: use fewer names",
+            {}};
+  }
+  scalars_ = std::move(all);
+  return {};
+}
 
 void Control::apply(SayDone& effect) { data_->engine().done(effect.op); }
 

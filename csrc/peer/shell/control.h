@@ -95,6 +95,9 @@ class Control {
 
   // The result has no topology. REQUIRES: not after end().
   Info info();
+  // Sets these numbers in all later Telemetry. kInvalidArgument if there are then too many: nothing
+  // has changed. REQUIRES: names and numbers within the limits of Telemetry.
+  Status report(const std::vector<protocol::Scalar>& scalars);
 
  private:
   struct Posted {
@@ -164,6 +167,7 @@ class Control {
   void apply(Reconfigured& effect);
   void apply(ShowTopology& effect) { shown_ = std::move(effect.topology); }
   void apply(LookAtWaits&) { push(Event{waits_->look()}); }
+  void apply(SampleTelemetry& effect);
   void apply(OpJudged& effect) {
     waits_->judged(effect.handle, effect.last, monotonic_now() + -effect.ago);
   }
@@ -200,6 +204,9 @@ class Control {
   Mutex inbox_mutex_;
   std::vector<Item> inbox_ PCCL_GUARDED_BY(inbox_mutex_);
   bool closed_ PCCL_GUARDED_BY(inbox_mutex_) = false;  // no item is accepted any more
+
+  Mutex report_mutex_;
+  std::vector<protocol::Scalar> scalars_ PCCL_GUARDED_BY(report_mutex_);
 
   Mutex end_mutex_;
   Condition end_changed_;

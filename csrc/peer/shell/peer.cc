@@ -373,6 +373,10 @@ void Peer::leave(Duration at_most) {
   if (background != nullptr) background->join();  // its thread uses the Control
 }
 
+Status Peer::report(const std::vector<protocol::Scalar>& scalars) {
+  return impl_->forked() ? Status{} : impl_->control.report(scalars);
+}
+
 Info Peer::info() {
   Info info;
   if (impl_->forked()) return info;

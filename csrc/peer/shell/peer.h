@@ -170,6 +170,8 @@ class Peer {
   // peer's part of the loop. Idempotent.
   void leave(Duration at_most);
   Info info();
+  // Sets numbers of the application, for people that watch the run; see Control::report().
+  Status report(const std::vector<protocol::Scalar>& scalars);
 
  private:
   struct Impl;

@@ -262,6 +262,8 @@ class Harness {
     warnings.swap(warnings_);
     return warnings;
   }
+  // All messages that were sent to a peer, in order.
+  const std::vector<protocol::Message>& sent(const std::string& name) { return sent_[name]; }
   // The last message of this type that was sent to a peer.
   template <typename M>
   const M* last(const std::string& name) const {

@@ -160,6 +160,7 @@ class Wild {
       peer.mute = peer.connected && (peer.mute || once_in(100));
       if (peer.greeted && !peer.mute) say(peer, ping(peer));
     }
+    if (once_in(20)) step(Watched{});
     step(TimePassed{});
   }
   void persisted() {
@@ -313,6 +314,7 @@ class Wild {
         return protocol::Fetched{*peer.to_fetch, once_in(8) ? Code::kSystem : Code::kOk, "so"};
       default:
         if (!peer.probe && once_in(30)) return blocked(peer);
+        if (!peer.probe && once_in(30)) return telemetry();
         if (!peer.probe) return ping(peer);
         return report(*std::exchange(peer.probe, std::nullopt));
     }
@@ -324,6 +326,11 @@ class Wild {
       if (report.ops.size() < 2) report.ops.push_back(op);
     }
     return report;
+  }
+  protocol::Message telemetry() {
+    protocol::Telemetry made;
+    made.all_us = below(1000);
+    return made;
   }
   protocol::Message report(const protocol::Probe& probe) {
     const uint64_t bytes = once_in(10) ? 0 : 1'000'000 * (1 + below(1000));

@@ -440,7 +440,8 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
       protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{},
       protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
-      protocol::ProbeReport{},   protocol::Blocked{}};
+      protocol::ProbeReport{},   protocol::Blocked{},    protocol::Observe{},
+      protocol::Telemetry{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -465,7 +466,7 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),
             " Ping Pong Dial Forget Notice EpochStart FreezeRequest Verdicts EpochEnd Answer "
-            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest Probe");
+            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest Probe Observe");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

@@ -229,6 +229,11 @@ class Transcript {
   static std::string line(const OpenLanes& what) {
     return "open lanes to " + text(what.peer) + (what.measured ? ", to measure" : "");
   }
+  static std::string line(const SampleTelemetry& what) {
+    std::string out = "sample the links to";
+    for (const PeerId peer : what.links) out += " " + text(peer);
+    return out;
+  }
   static std::string line(const SampleLink& what) { return "look at " + text(what.peer); }
   static std::string line(const EndOp& what) {
     const char* const endings[] = {"committed", "aborted", "again"};
