@@ -173,14 +173,17 @@ fmt: $(VENV_READY)    ## reformat everything
 types: $(VENV_READY)  ## mypy, strict
 	$(BIN)/mypy
 
-# $(call sanitized,folder,compiler,cmake options,tests left out): the core's tests under a sanitizer.
+# $(call sanitized,folder,compiler,cmake options,tests left out): the core's tests under a sanitizer. LAYERS selects
+# folders of tests/cpp.
+space := $(subst ,, )
 define sanitized
 	cmake -S . -B build/$1 -G Ninja -DCMAKE_CXX_COMPILER=$2 $3 >/dev/null
-	cmake --build build/$1 -j$(JOBS)
-	ctest --test-dir build/$1 -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error -E '$4'
+	cmake --build build/$1 -j$(JOBS) $(if $(LAYERS),--target pccl-sim $(LAYERS:%=test_%))
+	ctest --test-dir build/$1 -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error -E '$4' \
+	  $(if $(LAYERS),-R '^($(subst $(space),|,$(strip $(LAYERS))))[.]')
 endef
 asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0
-asan: | packages  ## core tests and SEEDS seeds with the sanitizers for addresses and undefined behaviour
+asan: | packages  ## core tests and SEEDS seeds with the sanitizers for addresses and undefined behaviour: LAYERS="net"
 	@$(packages) clang
 	$(call sanitized,asan,clang++,"-DPCCL_SANITIZE=address$(comma)undefined",^sim)
 	build/asan/pccl-sim --seeds $$(($(SEEDS) / 2)) & other=$$! \

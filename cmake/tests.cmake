@@ -3,7 +3,7 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 set(test_options)
-if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)  # built from scratch each time and run only once
+if(PCCL_SANITIZE OR PCCL_UNITY)  # built from scratch each time and run only once
   list(APPEND test_options -O0 -g0)  # takes a third of the time that -O1 takes
   # In a large unit, a name of one file can hide a name of the next. The ordinary build checks each file for this.
   list(APPEND test_options -Wno-shadow)
@@ -39,7 +39,7 @@ foreach(layer ${layers})
   add_executable(test_${layer} $<TARGET_OBJECTS:pccl_core> ${sources})
   target_link_libraries(test_${layer} PRIVATE doubles pccl_core GTest::gtest_main)
   target_compile_options(test_${layer} PRIVATE ${test_options})
-  if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)
+  if(PCCL_SANITIZE OR PCCL_UNITY)
     set_target_properties(test_${layer} PROPERTIES UNITY_BUILD ON)
   endif()
   gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
