@@ -28,11 +28,19 @@ std::optional<Holder> holder_of(const TokenId& proven, const Keyring& keyring) {
 }
 
 std::optional<Reject> refuse_token(const Holder& holder, const Keyring& keyring,
-                                   const std::string& run, std::optional<size_t> connections) {
+                                   const std::string& run, Role role,
+                                   std::optional<size_t> connections) {
   const auto& [id, name] = holder;
   const auto token = keyring.find(id);
   if (token == keyring.end())
     return Reject{Code::kAuthentication, "the token " + id + " was revoked"};
+  if (role == Role::kPeer && token->second.role == Role::kObserver) {
+    return Reject{Code::kAuthentication,
+                  "the token " + id + " of \"" + name +
+                      "\" is that of an observer: it may show a run (`pccl status`), and no peer may "
+                      "join with it. Ask the owner of the master for the token of a peer (`pccl "
+                      "token new`)"};
+  }
   const std::vector<std::string>& allowed = token->second.runs;
   if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), run) == allowed.end()) {
     return Reject{Code::kAuthentication,

@@ -22,11 +22,11 @@ protocol::Reject needs_token();
 std::optional<net::Key> key_of(const TokenId& shown, const Keyring& keyring);
 std::optional<Holder> holder_of(const TokenId& proven, const Keyring& keyring);
 
-// Nothing if this holder may enter the run. The answer is the same whether the run exists or not.
-// `connections`: of this token to the master, with the one that asks; none if they are not limited,
-// because all peers share one token.
+// Nothing if this holder may enter the run in this role. The answer is the same whether the run
+// exists or not. `connections`: of this token to the master, with the one that asks; none if they
+// are not limited, because all peers share one token.
 std::optional<protocol::Reject> refuse_token(const Holder& holder, const Keyring& keyring,
-                                             const std::string& run,
+                                             const std::string& run, Role role,
                                              std::optional<size_t> connections);
 
 // Nothing if the peer may resume. `before`: the token that it came with; `shown`: the one of its

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pccl_backend import _private_file, _tokens
 from pccl_backend._limits import (
@@ -27,12 +27,16 @@ from pccl_backend._settings import check_name
 from pccl_backend._tokens import Token
 from pccl_backend.command.common import CommandError, state_folder
 
-__all__ = ["Entry", "KeyringError", "add", "default_keyring", "read", "remove"]
+__all__ = ["ROLES", "Entry", "KeyringError", "Role", "add", "default_keyring", "read", "remove"]
 
-VERSION = 1
+Role = Literal["peer", "observer"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+# The versions that are read. The last one is written.
+VERSION_WITHOUT_ROLES, VERSION = 1, 2
 VERSION_FIELD = "pccl_keyring"
 COUNT_FIELD = "tokens"
-FIELDS = {"id", "name", "runs", "created", "secret"}
+FIELDS = ("id", "name", "role", "runs", "created", "secret")
 
 
 class KeyringError(CommandError):
@@ -45,12 +49,14 @@ class Entry:
 
     Attributes:
         name: the person or the machine that has the token.
+        role: "peer", or "observer": it may only read snapshots of runs (`pccl status`).
         runs: the only runs that it is for; empty: all runs.
         created: the time when it was made, in seconds of this machine's clock.
         token: its id and its secret.
     """
 
     name: str
+    role: Role
     runs: tuple[str, ...]
     created: int
     token: Token
@@ -78,7 +84,7 @@ def read(path: Path) -> list[Entry]:
         raise _refused(path, error) from None
 
 
-def add(path: Path, *, name: str, runs: Sequence[str], created: int) -> Entry:
+def add(path: Path, *, name: str, role: Role, runs: Sequence[str], created: int) -> Entry:
     """Add a new random token, and make the keyring if there is none.
 
     Raises:
@@ -99,7 +105,9 @@ def add(path: Path, *, name: str, runs: Sequence[str], created: int) -> Entry:
             if name in (entry.token.id for entry in entries):
                 raise KeyringError(f"{name} is the id of a token: choose another name")
             taken = {text for entry in entries for text in (entry.token.id, entry.name)} | {name}
-            new = Entry(name=name, runs=tuple(runs), created=created, token=Token.new(taken))
+            new = Entry(
+                name=name, role=role, runs=tuple(runs), created=created, token=Token.new(taken)
+            )
             _write(path, [*entries, new])
     except _private_file.PrivateFileError as error:
         raise _refused(path, error) from None
@@ -169,6 +177,7 @@ def _line(entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.token.id,
         "name": entry.name,
+        "role": entry.role,
         "runs": list(entry.runs) or None,
         "created": entry.created,
         "secret": entry.token.secret.hex(),
@@ -179,10 +188,11 @@ def _parse(path: Path, content: bytes) -> list[Entry]:
     first, *lines = content.removesuffix(b"\n").split(b"\n")
     head = _decoded(first)
     _check_head(path, head)
+    roles = head[VERSION_FIELD] != VERSION_WITHOUT_ROLES
     entries: list[Entry] = []
     for number, line in enumerate(lines, start=2):
         try:
-            entry = _entry(_decoded(line))
+            entry = _entry(_decoded(line), roles=roles)
             if entry.token.id in (other.token.id for other in entries):
                 raise ValueError("an earlier line has the same id")
         except ValueError as error:
@@ -216,13 +226,13 @@ def _check_head(path: Path, head: Any) -> None:
     version = head.get(VERSION_FIELD) if isinstance(head, dict) else None
     if type(version) is not int:
         raise KeyringError(
-            f'the keyring {path} is damaged in line 1, which must be {{"{VERSION_FIELD}":1}}: put '
+            f'the keyring {path} is damaged in line 1, which must be {{"{VERSION_FIELD}":{VERSION}}}: put '
             "back a whole copy, or move it away and make new tokens with `pccl token new`"
         )
-    if version != VERSION:
+    if version not in (VERSION_WITHOUT_ROLES, VERSION):
         raise KeyringError(
-            f"the keyring {path} is of version {version}, and this pccl reads version {VERSION}: "
-            "install the pccl that has written it"
+            f"the keyring {path} is of version {version}, and this pccl reads versions "
+            f"{VERSION_WITHOUT_ROLES} and {VERSION}: install the pccl that has written it"
         )
     count = head.get(COUNT_FIELD, 0)
     if type(count) is not int or count < 0:
@@ -232,16 +242,17 @@ def _check_head(path: Path, head: Any) -> None:
         )
 
 
-def _entry(line: Any) -> Entry:
-    """Return the token of a line.
+def _entry(line: Any, *, roles: bool) -> Entry:
+    """Return the token of a line; without `roles` it is that of a peer.
 
     Raises:
-        ValueError: a reason that repeats nothing of the line.
+        ValueError: a reason that repeats nothing of the line but a role of a few letters.
     """
     if not isinstance(line, dict):
         raise ValueError("it is no JSON object")
-    if set(line) != FIELDS:
-        raise ValueError("its fields must be id, name, runs, created and secret")
+    fields = [field for field in FIELDS if roles or field != "role"]
+    if set(line) != set(fields):
+        raise ValueError(f"its fields must be {', '.join(fields[:-1])} and {fields[-1]}")
     secret, digits = line["secret"], 2 * TOKEN_SECRET_BYTES
     if not isinstance(secret, str) or not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", secret):
         raise ValueError(f"its secret must have {digits} hexadecimal digits")
@@ -252,6 +263,11 @@ def _entry(line: Any) -> Entry:
         )
     if not _is_name(line["name"], NAME_BYTES_MAX):
         raise ValueError(f"its name must have 1 to {NAME_BYTES_MAX} printable bytes")
+    role = line.get("role", "peer")
+    if role not in ROLES:
+        harmless = isinstance(role, str) and re.fullmatch(r"[a-z]{1,16}", role)
+        shown = f'its role is "{role}", and must be' if harmless else "its role must be"
+        raise ValueError(f'{shown} "peer" or "observer"')
     runs = [] if line["runs"] is None else line["runs"]
     right = isinstance(runs, list) and all(_is_name(run, RUN_NAME_BYTES_MAX) for run in runs)
     if not right or line["runs"] == []:
@@ -263,7 +279,7 @@ def _entry(line: Any) -> Entry:
     if type(created) is not int or created < 0:
         raise ValueError("its created must be a number of seconds")
     token = Token(line["id"], bytes.fromhex(secret))
-    return Entry(name=line["name"], runs=tuple(runs), created=created, token=token)
+    return Entry(name=line["name"], role=role, runs=tuple(runs), created=created, token=token)
 
 
 def _is_name(value: Any, bytes_max: int) -> bool:

@@ -1,4 +1,4 @@
-"""`pccl token`: make, list and revoke the tokens that admit peers.
+"""`pccl token`: make, list and revoke the tokens that admit peers and observers.
 
 The tokens of a master are in a keyring (keyring_file.py). A new token is shown once, to the person
 who makes it. `revoke` asks a running master to read its keyring again. Nothing here imports torch.
@@ -31,7 +31,7 @@ from pccl_backend.command.runs import (
 
 __all__ = ["main"]
 
-HEAD = ("id", "name", "runs", "created")
+HEAD = ("id", "name", "role", "runs", "created")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,16 +55,19 @@ def _new(keyring: Path, options: argparse.Namespace) -> None:
         raise CommandError(f"{options.out} exists already: name a new file, or remove it first")
     runs = list(dict.fromkeys(options.run))
     before = keyring_file.read(keyring) if keyring.exists() else []
-    made = keyring_file.add(keyring, name=options.name, runs=runs, created=int(time.time()))
+    made = keyring_file.add(
+        keyring, name=options.name, role=options.role, runs=runs, created=int(time.time())
+    )
     try:
         _hand_out(made.token, options.out)
     except CommandError as error:
         keyring_file.remove(keyring, made.token.id)
         raise CommandError(f"{error}. The new token is not in the keyring any more") from None
     where = "the line above" if options.out is None else str(options.out)
+    use = "the peer's machine" if made.role == "peer" else "the machine of `pccl status URL`"
     print(
         f"{where} has the token {made.token.id} of {made.name}, for {_runs_text(made)}: bring it "
-        "to the peer's machine, in a file that only you can read, and name that file in "
+        f"to {use}, in a file that only you can read, and name that file in "
         f"PCCL_SECRET_FILE there. The keyring {keyring} has it, too; a running master notices "
         "that within a second",
         file=sys.stderr,
@@ -95,7 +98,9 @@ def _hand_out(token: Token, out: Path | None) -> None:
 def _list(keyring: Path, _: argparse.Namespace) -> None:
     entries = keyring_file.read(keyring)
     prepare_output()
-    rows = [(one.token.id, one.name, _runs_text(one), when(one.created)) for one in entries]
+    rows = [
+        (one.token.id, one.name, one.role, _runs_text(one), when(one.created)) for one in entries
+    ]
     print("\n".join(aligned([HEAD, *rows])) if rows else "this keyring has no tokens")
 
 
@@ -144,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pccl token",
         description="Make, list and revoke tokens. A token belongs to one person or one machine "
-        "and lets its peers into runs. A master with a keyring admits only peers with a token, and "
-        "encrypts all connections.",
+        "and lets its peers into runs, or only lets it observe them (`pccl status URL`). A master "
+        "with a keyring admits nobody without a token, and encrypts all connections.",
         epilog="`pccl token COMMAND --help` tells more about each.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -164,13 +169,20 @@ def _parser() -> argparse.ArgumentParser:
         help="a run that the token is for (may be repeated; default: all runs)",
     )
     new.add_argument(
+        "--role",
+        choices=keyring_file.ROLES,
+        default="peer",
+        help="the permission that it gives: an observer only reads (`pccl status URL`), and a peer "
+        "may also do that (default: %(default)s)",
+    )
+    new.add_argument(
         "--out", type=_path, metavar="FILE", help="write the token to this new file, of mode 0600"
     )
     new.set_defaults(act=_new)
     listing = commands.add_parser(
         "list",
         help="list the tokens, without their secrets",
-        description="List the tokens of the keyring: id, name, runs and date. A secret is never "
+        description="List the tokens of the keyring: id, name, role, runs and date. A secret is never "
         "shown.",
     )
     listing.set_defaults(act=_list)

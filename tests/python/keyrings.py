@@ -16,7 +16,8 @@ from pccl_backend._tokens import Token
 TOKEN = Token("k3v9x2mq7a1p", bytes(range(0xC0, 0xE0)))  # no byte of it stands in ordinary text
 TEXT = TOKEN.text()
 SECRET = TEXT.rpartition(".")[2]
-HEAD = '{"pccl_keyring":1}'  # the first line of a keyring
+HEAD = '{"pccl_keyring":1}'  # the first line of a keyring without roles
+HEAD_2 = '{"pccl_keyring":2}'  # the first line of a keyring with roles
 
 
 def pieces(token: Token) -> list[bytes]:

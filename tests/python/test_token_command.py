@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from keyrings import HEAD, SECRET, TEXT, TOKEN, line, new, revoke, serving, shows, written
+from keyrings import HEAD, HEAD_2, SECRET, TEXT, TOKEN, line, new, revoke, serving, shows, written
 from test_runs import PCCL, Play, pccl, play
 from world import run_program
 
@@ -32,8 +32,8 @@ def listed(keyring: Path) -> list[list[str]]:
     done = pccl("token", "list", "--keyring", keyring)
     assert done.returncode == 0, done.stderr
     head, *rows = [re.split("  +", line) for line in done.stdout.splitlines()]
-    assert head == ["id", "name", "runs", "created"], done.stdout
-    return [row[:3] for row in rows]
+    assert head == ["id", "name", "role", "runs", "created"], done.stdout
+    return [row[:4] for row in rows]
 
 
 # --- pccl token -----------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_a_token_is_printed_once(keyring: Path) -> None:
     )
     assert f"The keyring {keyring} has it, too" in done.stderr
     assert not shows(done.stderr, token)
-    assert listed(keyring) == [[token.id, "alice", "all runs"]]
+    assert listed(keyring) == [[token.id, "alice", "peer", "all runs"]]
     assert not shows(pccl("token", "list", "--keyring", keyring).stdout, token)
 
 
@@ -56,11 +56,27 @@ def test_tokens_of_one_name_and_of_some_runs(keyring: Path) -> None:
     first, second = new(keyring, "alice"), new(keyring, "alice", "--run", "night")
     third = new(keyring, "東京 3", "--run", "b", "--run", "a c", "--run", "b")
     assert listed(keyring) == [
-        [first.id, "alice", "all runs"],
-        [second.id, "alice", "night"],
-        [third.id, "東京 3", "b, a c"],
+        [first.id, "alice", "peer", "all runs"],
+        [second.id, "alice", "peer", "night"],
+        [third.id, "東京 3", "peer", "b, a c"],
     ]
     assert len({first.id, second.id, third.id, first.secret, second.secret, third.secret}) == 6
+
+
+def test_the_token_of_an_observer(keyring: Path) -> None:
+    written(keyring, HEAD, line())  # of version 1, without roles
+    done = pccl("token", "new", "bob", "--role", "observer", "--keyring", keyring)
+    assert done.returncode == 0, done.stderr
+    assert "bring it to the machine of `pccl status URL`, in a file" in done.stderr
+    token = Token.parse(done.stdout.removesuffix("\n"))
+    assert listed(keyring) == [
+        [TOKEN.id, "alice", "peer", "all runs"],
+        [token.id, "bob", "observer", "all runs"],
+    ]
+    assert keyring.read_text().startswith('{"pccl_keyring":2,"tokens":2}\n')
+    wrong = pccl("token", "new", "bob", "--role", "admin", "--keyring", keyring)
+    assert wrong.returncode == 2
+    assert "invalid choice: 'admin' (choose from 'peer', 'observer')" in wrong.stderr
 
 
 def test_a_second_token_of_one_name_is_no_surprise(keyring: Path) -> None:
@@ -167,7 +183,7 @@ def test_a_token_is_revoked_by_its_id_or_its_name(keyring: Path) -> None:
         f"revoked token {second.id} of alice",
         f"revoked token {third.id} of alice",
     ]
-    assert listed(keyring) == [[bob.id, "bob", "all runs"]]
+    assert listed(keyring) == [[bob.id, "bob", "peer", "all runs"]]
     assert revoke(keyring, "bob").returncode == 0
     done = pccl("token", "list", "--keyring", keyring)
     assert (done.returncode, done.stdout) == (0, "this keyring has no tokens\n")
@@ -229,13 +245,19 @@ def refusals(keyring: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ([], 'is damaged in line 1, which must be {"pccl_keyring":1}: put back a whole copy'),
+        ([], 'is damaged in line 1, which must be {"pccl_keyring":2}: put back a whole copy'),
         ([line()], "is damaged in line 1"),
         (["[1]"], "is damaged in line 1"),
         (['{"pccl_keyring":true}'], "is damaged in line 1"),
         (['{"pccl_keyring":1,"tokens":"1"}', line()], "line 1: its tokens must be the number of"),
         (['{"pccl_keyring":1,"tokens":-1}'], "line 1: its tokens must be the number of the lines"),
-        (['{"pccl_keyring":2}'], "is of version 2, and this pccl reads version 1: install"),
+        (['{"pccl_keyring":3}'], "is of version 3, and this pccl reads versions 1 and 2: install"),
+        ([HEAD_2, line()], "its fields must be id, name, role, runs, created and secret"),
+        ([HEAD_2, line(role="admin")], 'its role is "admin", and must be "peer" or "observer"'),
+        ([HEAD_2, line(role=SECRET)], 'in line 2: its role must be "peer" or "observer"'),
+        ([HEAD_2, line(role=7)], 'in line 2: its role must be "peer" or "observer"'),
+        ([HEAD_2, line(role=["peer"])], 'in line 2: its role must be "peer" or "observer"'),
+        ([HEAD, line(role="peer")], "its fields must be id, name, runs, created and secret"),
         ([HEAD, line(), line()], "in line 3: an earlier line has the same id. Put back a whole"),
         ([HEAD, "", line()], "in line 2: it is no JSON object"),
         ([HEAD, line()[:-9]], "in line 2: it is no JSON object"),
@@ -330,7 +352,7 @@ def test_a_keyring_does_not_grow_too_large(keyring: Path) -> None:
     with pytest.raises(
         keyring_file.KeyringError, match="at most 1048576: revoke tokens that nobody"
     ):
-        keyring_file.add(keyring, name="alice", runs=runs, created=0)
+        keyring_file.add(keyring, name="alice", role="peer", runs=runs, created=0)
     assert len(keyring_file.read(keyring)) == len(lines)
 
 
@@ -395,7 +417,7 @@ def test_a_replaced_file_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 def test_writers_wait_for_each_other(keyring: Path) -> None:
     def write() -> None:
         for _ in range(5):
-            keyring_file.add(keyring, name="alice", runs=(), created=0)
+            keyring_file.add(keyring, name="alice", role="peer", runs=(), created=0)
 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:

@@ -20,8 +20,8 @@ class TokenAdmissionTest : public testing::Test {
     keyring.emplace(id, Token{name, std::move(runs), *Secret::from_hex(secret_hex("a5"))});
   }
   std::string refusal(const Holder& holder, const std::string& run,
-                      std::optional<size_t> connections = 1) const {
-    const auto reject = refuse_token(holder, keyring, run, connections);
+                      std::optional<size_t> connections = 1, Role role = Role::kPeer) const {
+    const auto reject = refuse_token(holder, keyring, run, role, connections);
     return reject ? reject->text : "";
   }
   Keyring keyring;
@@ -43,7 +43,20 @@ TEST_F(TokenAdmissionTest, ATokenIsForAllRunsOrForSome) {
   EXPECT_EQ(refusal(bob, "noon"),
             "the token bob00000 of \"bob\" is for other runs: ask the owner of the master for one "
             "of this run (`pccl token new`)");
-  EXPECT_EQ(refuse_token(bob, keyring, "noon", 1)->code, Code::kAuthentication);
+  EXPECT_EQ(refuse_token(bob, keyring, "noon", Role::kPeer, 1)->code, Code::kAuthentication);
+}
+
+TEST_F(TokenAdmissionTest, AnObserverIsNoPeerAndAPeerMayObserve) {
+  keyring.at("bob00000").role = Role::kObserver;
+  const Holder bob{"bob00000", "bob"};
+  EXPECT_EQ(refusal(bob, "night"),
+            "the token bob00000 of \"bob\" is that of an observer: it may show a run (`pccl "
+            "status`), and no peer may join with it. Ask the owner of the master for the token of "
+            "a peer (`pccl token new`)");
+  EXPECT_EQ(refuse_token(bob, keyring, "night", Role::kPeer, 1)->code, Code::kAuthentication);
+  EXPECT_EQ(refusal(bob, "night", 1, Role::kObserver), "");
+  EXPECT_TRUE(refusal(bob, "noon", 1, Role::kObserver).ends_with("of this run (`pccl token new`)"));
+  EXPECT_EQ(refusal(kAliceHolds, "noon", 1, Role::kObserver), "");
 }
 
 TEST_F(TokenAdmissionTest, ARevokedTokenLetsNoPeerIn) {
@@ -57,7 +70,7 @@ TEST_F(TokenAdmissionTest, ATokenHasALimitOfConnectionsUnlessAllShareIt) {
   EXPECT_EQ(refusal(kAliceHolds, "noon", kMost + 1),
             "the token alice000 of \"alice\" has 256 connections to this master, and at most 256 "
             "are allowed: give each person or machine a token of its own");
-  EXPECT_EQ(refuse_token(kAliceHolds, keyring, "noon", kMost + 1)->code, Code::kInvalidState);
+  EXPECT_EQ(refuse_token(kAliceHolds, keyring, "noon", Role::kPeer, kMost + 1)->code, Code::kInvalidState);
   EXPECT_EQ(refusal(kAliceHolds, "noon", std::nullopt), "");
 }
 

@@ -47,17 +47,56 @@ TEST(Keyring, MayHaveNoTokensAndNoLastNewline) {
   EXPECT_EQ(parse_keyring(text).value().size(), 1u);
 }
 
+const std::string kHeadWithRoles = "{\"pccl_keyring\":2}\n";
+
+std::string line_with_role(const std::string& role) {
+  std::string line = token_line("k3v9x2mq", kSomeSecret);
+  return line.insert(line.find("\"runs\""), "\"role\":" + role + ",");
+}
+
+TEST(Keyring, Version2HasRoles) {
+  auto read = parse_keyring(kHeadWithRoles + line_with_role("\"observer\""));
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  EXPECT_EQ(read.value().at("k3v9x2mq").role, Role::kObserver);
+  read = parse_keyring(kHeadWithRoles + line_with_role("\"peer\""));
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  EXPECT_EQ(read.value().at("k3v9x2mq").role, Role::kPeer);
+  read = parse_keyring(kKeyringHead + token_line("k3v9x2mq", kSomeSecret));
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  EXPECT_EQ(read.value().at("k3v9x2mq").role, Role::kPeer) << "version 1";
+}
+
+TEST(Keyring, AnUnknownRoleIsRefused) {
+  const auto refusal = [](const std::string& text) {
+    const std::string said = keyring_refusal(text);
+    return said.substr(0, said.find(". Put back"));
+  };
+  EXPECT_EQ(refusal(kHeadWithRoles + line_with_role("\"admin\"")),
+            "is damaged in line 2: its role is \"admin\", and must be \"peer\" or \"observer\"");
+  for (const std::string role : {"7", "null", "\"\"", "\"Peer\"", "\"a5a5a5a5\"",
+                                 "\"abcdefghijklmnopq\"", "[\"peer\"]"}) {
+    EXPECT_EQ(refusal(kHeadWithRoles + line_with_role(role)),
+              "is damaged in line 2: its role must be \"peer\" or \"observer\"")
+        << role;
+  }
+  EXPECT_EQ(refusal(kHeadWithRoles + token_line("k3v9x2mq", kSomeSecret)),
+            "is damaged in line 2: its fields must be id, name, role, runs, created and secret");
+  EXPECT_EQ(refusal(kKeyringHead + line_with_role("\"peer\"")),
+            "is damaged in line 2: its fields must be id, name, runs, created and secret");
+}
+
 TEST(Keyring, ItsFirstLineSaysItsVersion) {
   for (const std::string head : {"", "\n", "{}", "[]", "7", "{\"pccl_keyring\":\"1\"}",
                                  "{\"pccl_keyring\":true}", "{\"pccl_keyring\":1"}) {
     EXPECT_TRUE(keyring_refusal(head).starts_with(
-        "is damaged in line 1, which must be {\"pccl_keyring\":1}"))
+        "is damaged in line 1, which must be {\"pccl_keyring\":2}"))
         << head;
   }
   EXPECT_TRUE(
       keyring_refusal(token_line("k3v9x2mq", kSomeSecret)).starts_with("is damaged in line 1, "));
-  EXPECT_EQ(keyring_refusal("{\"pccl_keyring\":2}\n"),
-            "is of version 2, and this pccl reads version 1: install the pccl that has written it");
+  EXPECT_EQ(keyring_refusal("{\"pccl_keyring\":3}\n"),
+            "is of version 3, and this pccl reads versions 1 and 2: install the pccl that has "
+            "written it");
 }
 
 // Each line that is left is right, so nothing else would tell that some are missing.
