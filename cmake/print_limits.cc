@@ -62,5 +62,6 @@ int main() {
   print("PEER_TIMEOUT_MIN_S", kPeerTimeoutMin);
   print("PEER_TIMEOUT_MAX_S", kPeerTimeoutMax);
   print("MASTER_TIMEOUT_DEFAULT_S", kMasterTimeoutDefault);
+  print("SNAPSHOT_INTERVAL_MIN_S", kSnapshotIntervalMin);
   return 0;
 }

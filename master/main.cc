@@ -24,6 +24,7 @@
 #include "csrc/protocol/shares.h"
 #include "csrc/protocol/version.h"
 #include "master/shell/shell.h"
+#include "master/shell/user_folders.h"
 
 namespace {
 
@@ -210,22 +211,12 @@ Arguments parse(int argc, char** argv) {
   return wrong("--group is \"" + group + "\", the number of a peer group is needed");
 }
 
-// The folder of the files that a master keeps, by the XDG Base Directory Specification; nothing if
-// the environment names no home.
-std::optional<std::string> state_folder() {
-  const char* state = std::getenv("XDG_STATE_HOME");
-  const char* home = std::getenv("HOME");
-  if (state != nullptr && *state == '/') return std::string(state) + "/pccl/";
-  if (home != nullptr && *home == '/') return std::string(home) + "/.local/state/pccl/";
-  return std::nullopt;
-}
-
 // Decides on admission: sets the path of the keyring, unless all peers are admitted. Returns an
 // error text; empty if there is none.
 std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
   keyring = arguments.keyring;
   if (!keyring.empty() || arguments.insecure || pccl::master::is_loopback(arguments.at)) return "";
-  const auto folder = state_folder();
+  const auto folder = pccl::master::state_folder();
   if (!folder) return "HOME is not set: give --keyring PATH, or --insecure";
   keyring = *folder + "keyring";
   if (access(keyring.c_str(), F_OK) == 0) return "";
@@ -254,7 +245,7 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
   const bool by_default = !arguments.journal && !arguments.forgets;
   if (arguments.journal) remembering.path = *arguments.journal;
   if (by_default && at.port != 0) {
-    const auto folder = state_folder();
+    const auto folder = pccl::master::state_folder();
     if (!folder) {
       std::fprintf(stderr, "pccl master: HOME is not set: give --journal PATH, or --no-journal\n");
       return 2;

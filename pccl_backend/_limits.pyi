@@ -51,3 +51,5 @@ PEER_TIMEOUT_MIN_S: float
 PEER_TIMEOUT_MAX_S: float
 """Maximum of the settings PCCL_..._TIMEOUT."""
 MASTER_TIMEOUT_DEFAULT_S: float
+SNAPSHOT_INTERVAL_MIN_S: float
+"""Shortest time between two snapshots of a run for its observers."""

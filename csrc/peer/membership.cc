@@ -68,6 +68,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, x, o},  // Probe
     {o, o, o, o},  // ProbeReport
     {o, o, o, o},  // Blocked
+    {o, o, o, o},  // Watch
+    {o, o, o, o},  // Snapshot
     {o, o, x, o},  // Observe
     {o, o, o, o},  // Telemetry
 }};

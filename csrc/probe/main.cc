@@ -1,7 +1,8 @@
-// pccl-probe: an end of `pccl probe`, as a process. pccl_backend/probe/endpoint.py starts it. The
-// Python modules beside endpoint.py show everything that people see. The first line of the input is
-// a request, one JSON object, so that no secret is in the arguments of the process. The input then
-// stays open. Every line that pccl-probe prints is one JSON object.
+// pccl-probe: the compiled part of `pccl probe` and of `pccl status URL`, as a process: an end of a
+// path measurement, or an observer of a master. pccl_backend/command/endpoint.py starts it, and the
+// Python commands show everything that people see. The first line of the input is a request, one
+// JSON object, so that no secret is in the arguments of the process. The input then stays open.
+// Every line that pccl-probe prints is one JSON object.
 //
 //   {"tokens": ["pccl1.id.secret", ...], "serve": {"host": "::", "port": 48149, "about": "..."}}
 //     {"listening": 48149}
@@ -10,6 +11,9 @@
 //     "directions": ["there", "both"], "milliseconds": 3000, "congestion": ""}}
 //     {"rtt": 0.08, "about": "..."}
 //     {"streams": 1, "direction": "there", "there": 93.1, "back": null, "busy": 0.1}
+//   {"tokens": [], "watch": {"host": "10.0.0.1", "port": 48148, "run": "night",
+//     "insecure": false, "milliseconds": 1000}}     (from an answer to the next question; 0: one)
+//     {"snapshot": {...}}                           (master/operator/snapshot.h)
 //   {"failed": "busy", "why": "..."}
 //
 // pccl-probe ends when its input ends, so it never outlives the process that started it. It ignores
@@ -26,6 +30,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -38,6 +43,7 @@
 #include "csrc/probe/server_core.h"
 #include "csrc/probe/shell/probe_end.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/watch/shell/watch_end.h"
 
 namespace {
 
@@ -70,6 +76,28 @@ const char* name_of(probe::Ending ending) {
   return "lost";
 }
 
+const char* name_of(watch::Ending ending) {
+  switch (ending) {
+    case watch::Ending::kDone: return "done";
+    case watch::Ending::kNoMaster: return "no master";
+    case watch::Ending::kToken: return "token";
+    case watch::Ending::kRefused: return "rejected";
+    case watch::Ending::kLost: return "lost";
+  }
+  return "lost";
+}
+
+// Returns false if the text is no JSON. It is not parsed into values, because it comes from outside
+// and may be nested deeply. In JSON, only the space between values can contain the end of a line.
+bool print_snapshot(std::string text) {
+  if (!Json::accept(text)) return false;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::replace(text.begin(), text.end(), '\r', ' ');
+  std::printf("{\"snapshot\":%s}\n", text.c_str());
+  std::fflush(stdout);
+  return true;
+}
+
 // The rate in Mbit/s.
 double rate(const probe::Trial& trial, uint64_t bytes) {
   return static_cast<double>(bytes) * 8e-6 / to_seconds(trial.length() - trial.warm_up());
@@ -88,16 +116,40 @@ void print_measured(const probe::Trial& trial, const probe::TrialResult& here,
 }
 
 struct Request {
+  std::optional<watch::WatchEnd::Options> master;  // of an observer
+  watch::Plan watch;                               // likewise
   bool serves = false;
   Endpoint at;
   probe::ProbeEnd::Options options;
   probe::Plan plan;
 };
 
-// Throws if the text is no request. Only the program that has started this one writes it.
+// The functions below throw if the text is no request. Only the program that has started this
+// one writes it.
+void parse_watch(const Json& json, Request& request) {
+  const Json& asked = json.at("watch");
+  request.master = {.master = {asked.at("host"), asked.at("port")},
+                    .insecure = asked.at("insecure")};
+  for (const Json& one : json.at("tokens")) {
+    Result<Token> token = parse_token(one.get_ref<const std::string&>());
+    if (!token.ok()) throw std::invalid_argument("a token " + token.status().message);
+    request.master->token = std::move(token.value());
+  }
+  request.watch.run = asked.at("run");
+  const std::chrono::milliseconds interval(asked.at("milliseconds").get<uint32_t>());
+  if (request.watch.run.size() > protocol::kRunNameBytesMax) throw std::invalid_argument("run");
+  if (interval.count() == 0) return;
+  if (interval < protocol::kSnapshotIntervalMin) throw std::invalid_argument("milliseconds");
+  request.watch.interval = interval;
+}
+
 Request parse(const std::string& text) {
   const Json json = Json::parse(text);
   Request request;
+  if (json.contains("watch")) {
+    parse_watch(json, request);
+    return request;
+  }
   for (const Json& one : json.at("tokens")) {
     const Result<Token> token = parse_token(one.get_ref<const std::string&>());
     if (!token.ok()) throw std::invalid_argument("a token " + token.status().message);
@@ -136,9 +188,24 @@ uint64_t random_session() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
-// Runs on the loop. `finish` may be called on any thread, more than once.
-std::unique_ptr<probe::ProbeEnd> start(net::Loop& loop, Request& request,
-                                       const std::function<void(int)>& finish) {
+// An end of either kind. It starts on the loop, and is destroyed there. `finish` may be called on
+// any thread, more than once.
+using End = std::shared_ptr<void>;
+
+End start_watch(net::Loop& loop, Request& request, const std::function<void(int)>& finish) {
+  watch::WatchEnd::Callbacks callbacks;
+  callbacks.on_snapshot = [finish](const std::string& snapshot) {
+    if (!print_snapshot(snapshot)) finish(fail("lost", "its answer is no JSON"));
+  };
+  callbacks.on_over = [finish](const watch::Over& over) {
+    const bool done = over.ending == watch::Ending::kDone;
+    finish(done ? 0 : fail(name_of(over.ending), over.why));
+  };
+  return std::make_shared<watch::WatchEnd>(loop, request.watch, std::move(*request.master),
+                                           std::move(callbacks));
+}
+
+End start_probe(net::Loop& loop, Request& request, const std::function<void(int)>& finish) {
   const uint64_t machine = net::machine_id();
   probe::ProbeEnd::Callbacks callbacks;
   std::unique_ptr<probe::Core> core;
@@ -158,7 +225,7 @@ std::unique_ptr<probe::ProbeEnd> start(net::Loop& loop, Request& request,
       finish(done ? 0 : fail(name_of(over.ending), over.why));
     };
   }
-  auto end = std::make_unique<probe::ProbeEnd>(loop, std::move(core), std::move(request.options),
+  auto end = std::make_shared<probe::ProbeEnd>(loop, std::move(core), std::move(request.options),
                                                std::move(callbacks));
   if (!request.serves) {
     end->dial(request.at);
@@ -181,8 +248,10 @@ int run(Request request) {
   };
   net::Loop loop("pccl-probe");
   if (!loop.status().ok()) return fail("listen", loop.status().message);
-  std::unique_ptr<probe::ProbeEnd> end;
-  loop.post([&] { end = start(loop, request, finish); });
+  End end;
+  loop.post([&] {
+    end = request.master ? start_watch(loop, request, finish) : start_probe(loop, request, finish);
+  });
   std::thread input([&finish] {
     for (std::string line; std::getline(std::cin, line);) {
     }
@@ -202,7 +271,7 @@ int main() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGINT, SIG_IGN);
   if (const Status status = net::check_libraries(nullptr); !status.ok()) {
-    std::fprintf(stderr, "pccl probe: %s\n", status.message.c_str());
+    std::fprintf(stderr, "pccl-probe: %s\n", status.message.c_str());
     return 1;
   }
   std::string line;
@@ -211,7 +280,7 @@ int main() {
   const Status status = caught([&] { request = parse(line); });
   wipe(line);
   if (!status.ok()) {  // the message may have a part of a token, so it is not shown
-    std::fprintf(stderr, "pccl-probe: its input is no request: `pccl probe` starts this program\n");
+    std::fprintf(stderr, "pccl-probe: its input is no request: `pccl` starts this program\n");
     return 2;
   }
   return run(std::move(request));

@@ -234,6 +234,14 @@ void fields(auto& wire, Is<Resumed> auto& m) {
   wire(m.incarnation, m.accepting, bounded(m.members, kMembersMax));
 }
 
+void fields(auto& wire, Is<Watch> auto& m) {
+  wire.introduction(m.magic, m.versions);
+  wire(bounded(m.run, kRunNameBytesMax));
+}
+void fields(auto& wire, Is<Snapshot> auto& m) {
+  wire(bounded(m.part, kSnapshotPartBytesMax), m.last);
+}
+
 // The last enumerator of each enum. A number from the network is valid if it is not above the
 // number of this enumerator.
 constexpr Code last(Code) { return Code::kProtocol; }
@@ -297,6 +305,8 @@ template <> inline constexpr Kind kKind<StateList>{36, "StateList"};
 template <> inline constexpr Kind kKind<Probe>{37, "Probe"};
 template <> inline constexpr Kind kKind<ProbeReport>{38, "ProbeReport"};
 template <> inline constexpr Kind kKind<Blocked>{39, "Blocked"};
+template <> inline constexpr Kind kKind<Watch>{40, "Watch"};
+template <> inline constexpr Kind kKind<Snapshot>{41, "Snapshot"};
 template <> inline constexpr Kind kKind<Observe>{42, "Observe"};
 template <> inline constexpr Kind kKind<Telemetry>{43, "Telemetry"};
 // clang-format on

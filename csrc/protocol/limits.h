@@ -213,6 +213,19 @@ inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // The largest number of connections to a master with one token.
 inline constexpr size_t kConnectionsPerTokenMax = 256;
+// The largest number of observers of one master.
+inline constexpr size_t kObserversMax = 64;
+// The shortest time between two snapshots of a run. Observers that ask in between get the next one
+// together, so that a run is described at most five times a second, however many watch it.
+inline constexpr Duration kSnapshotIntervalMin = std::chrono::milliseconds(200);
+// The largest number of bytes of the parts of a snapshot together. A snapshot of 128 members has
+// about 60 KB. A part is a small message, like those that peers get.
+inline constexpr size_t kSnapshotBytesMax = 4u << 20;
+inline constexpr size_t kSnapshotPartBytesMax = large(64u << 10);
+// An observer that has not read its answer after this time loses its connection.
+inline constexpr Duration kObserverReadTimeout = std::chrono::seconds(5);
+// So does one that asks nothing for this time after its answer.
+inline constexpr Duration kObserverIdleMax = std::chrono::minutes(1);
 // The limits of a trial of `pccl probe` (section 9). A trial can have more connections than a link
 // has lanes, to show whether more connections would carry more data.
 inline constexpr uint32_t kTrialStreamsMax = 2 * kLanesMax;

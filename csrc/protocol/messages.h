@@ -588,6 +588,25 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
+// ---- Observation --------------------------------------------------------------------------------
+
+// Observer -> master, first on its connection: asks for a snapshot of the run. Each later Watch, of
+// the same run, asks again, when the whole answer to the one before it is here.
+struct Watch {
+  uint32_t magic = kControlMagic;
+  VersionRange versions = kSpoken;
+  std::string run;
+  bool operator==(const Watch&) const = default;
+};
+
+// Master -> observer: the next part of the answer. The parts of an answer together are one JSON
+// object (master/operator/snapshot.h).
+struct Snapshot {
+  std::string part;   // bytes; a character may be cut
+  bool last = false;  // of its answer
+  bool operator==(const Snapshot&) const = default;
+};
+
 // ---- Telemetry: for people only. No decision of a master or a peer depends on it ----------------
 
 // Master -> member: somebody watches the run. The member sends Telemetry once in each interval,
@@ -631,7 +650,8 @@ using Message =
                  EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
                  Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
-                 ListRequest, StateList, Probe, ProbeReport, Blocked, Observe, Telemetry>;
+                 ListRequest, StateList, Probe, ProbeReport, Blocked, Watch, Snapshot, Observe,
+                 Telemetry>;
 
 // Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {

@@ -13,7 +13,9 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
+#include "master/shell/hosted_socket.h"
 #include "master/shell/shell.h"
+#include "master/shell/user_folders.h"
 
 namespace pccl::torch_layer {
 
@@ -35,6 +37,14 @@ namespace {
 
 std::string terms(const HostedRun::Options& options) {
   return options.host + (options.drawn ? " drawn" : " " + options.token);
+}
+
+// The run goes on without the socket if it cannot be made.
+void open_control(master::Shell& shell) {
+  const auto path = master::hosted_socket_path(master::socket_folders());
+  const Status status = path.ok() ? shell.open_control(path.value()) : path.status();
+  if (status.ok()) return;
+  log(LogLevel::kInfo, "`pccl status` cannot ask the master of this process: " + status.message);
 }
 
 }  // namespace
@@ -64,6 +74,7 @@ HostedRun::HostedRun(const Options& options)
     auto opened =
         master::Shell::open({options.host, 0}, {}, {}, protocol::kSpoken, std::move(tokens));
     if (!opened.ok()) raise(opened.status());
+    open_control(*opened.value());
     master_ = std::make_shared<Master>(Master{std::move(opened.value()), options.token, {}});
     known = master_;
   }

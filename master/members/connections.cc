@@ -53,6 +53,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Probe
     {o, o, o, x},  // ProbeReport
     {o, o, o, x},  // Blocked
+    {o, o, o, o},  // Watch: an observer is no peer; see observers.h
+    {o, o, o, o},  // Snapshot
     {o, o, o, o},  // Observe
     {o, o, o, x},  // Telemetry
 }};

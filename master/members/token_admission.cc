@@ -35,11 +35,12 @@ std::optional<Reject> refuse_token(const Holder& holder, const Keyring& keyring,
   if (token == keyring.end())
     return Reject{Code::kAuthentication, "the token " + id + " was revoked"};
   if (role == Role::kPeer && token->second.role == Role::kObserver) {
-    return Reject{Code::kAuthentication,
-                  "the token " + id + " of \"" + name +
-                      "\" is that of an observer: it may show a run (`pccl status`), and no peer may "
-                      "join with it. Ask the owner of the master for the token of a peer (`pccl "
-                      "token new`)"};
+    return Reject{
+        Code::kAuthentication,
+        "the token " + id + " of \"" + name +
+            "\" is that of an observer: it may show a run (`pccl status`), and no peer may "
+            "join with it. Ask the owner of the master for the token of a peer (`pccl "
+            "token new`)"};
   }
   const std::vector<std::string>& allowed = token->second.runs;
   if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), run) == allowed.end()) {

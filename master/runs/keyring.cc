@@ -105,7 +105,8 @@ std::string add(std::string_view line, bool roles, Keyring& keyring) {
   json entry = parse_line(line);
   if (!entry.is_object()) return "it is no JSON object";
   for (const char* field : {"id", "name", "runs", "created", "secret"}) {
-    if (!entry.contains(field) || entry.size() != (roles ? 6 : 5) || entry.contains("role") != roles)
+    if (!entry.contains(field) || entry.size() != (roles ? 6 : 5) ||
+        entry.contains("role") != roles)
       return std::string("its fields must be id, name,") + (roles ? " role," : "") +
              " runs, created and secret";
   }

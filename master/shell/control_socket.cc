@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -41,12 +40,7 @@ std::string passing_name() { return ".pccl-" + std::to_string(std::random_device
 // Binds the socket to `name` in `folder`, whose path may be longer than an address.
 bool bind_in(const std::string& path, const File& folder, const std::string& name,
              const net::Socket& socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::string reach = path + "/" + name;
-  if (reach.size() >= sizeof address.sun_path)
-    reach = "/proc/self/fd/" + std::to_string(folder.get()) + "/" + name;
-  std::memcpy(address.sun_path, reach.c_str(), reach.size() + 1);
+  const sockaddr_un address = socket_address(path, folder, name);
   return ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 

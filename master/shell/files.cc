@@ -1,8 +1,10 @@
 #include "master/shell/files.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -50,6 +52,17 @@ Status check(const std::string& what, const struct stat& found, const FileKind& 
 Status check_place(const std::string& what, const std::string& path, const FileKind& wanted) {
   struct stat found {};
   return ::lstat(path.c_str(), &found) == 0 ? check(what, found, wanted) : Status{};
+}
+
+sockaddr_un socket_address(const std::string& path, const File& folder, const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::string reach = path + "/" + name;
+  if (reach.size() >= sizeof address.sun_path)
+    reach = "/proc/self/fd/" + std::to_string(folder.get()) + "/" + name;
+  const size_t size = std::min(reach.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path, reach.c_str(), size);
+  return address;
 }
 
 std::string folder_of(const std::string& path) {

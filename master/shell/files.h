@@ -4,6 +4,7 @@
 #pragma once
 
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <string>
 #include <utility>
@@ -57,5 +58,9 @@ Status check(const std::string& what, const struct stat& found, const FileKind& 
 Status check_place(const std::string& what, const std::string& path, const FileKind& wanted);
 
 std::string folder_of(const std::string& path);
+
+// The address of a Unix socket `name` in a folder. It names the folder by its descriptor if the
+// path is longer than an address. So `folder` stays open while the address is used.
+sockaddr_un socket_address(const std::string& path, const File& folder, const std::string& name);
 
 }  // namespace pccl::master

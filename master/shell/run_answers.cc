@@ -7,10 +7,12 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/base/text.h"
 #include "csrc/protocol/limits.h"
 #include "master/operator/control.h"
 #include "master/operator/summary.h"
+#include "master/shell/keyring_file.h"
 #include "master/shell/runs.h"
 
 namespace pccl::master {
@@ -65,6 +67,37 @@ nlohmann::json answer_status(Runs& runs, const std::string& run) {
       "run " + quoted(name) +
       (over ? " is over (`pccl runs` shows its shared state)" : " is not known to this master") +
       "; " + under_way);
+}
+
+std::variant<nlohmann::json, protocol::Reject> observe(Runs& runs, const std::string& run) {
+  if (auto found = runs.snapshot_of(run)) return std::move(*found);
+  const bool over = runs.list().contains(run);
+  return protocol::Reject{Code::kInvalidState,
+                          "run " + quoted(run) +
+                              (over ? " is over" : " is not known to this master") +
+                              ": `pccl runs` on the machine of the master lists its runs"};
+}
+
+void answer_revoke(KeyringFile* keyring, const std::vector<TokenId>& tokens,
+                   const std::function<void(const nlohmann::json&)>& then) {
+  if (keyring == nullptr) {
+    return then(error_answer(
+        "this master was started without --keyring: it knows no tokens, and removes no peers"));
+  }
+  keyring->read_again([keyring, tokens, then](Result<KeyringFile::Revoked> read) {
+    if (!read.ok())
+      return then(error_answer(read.status().message + ". This master keeps its tokens"));
+    for (const TokenId& id : tokens) {
+      if (!keyring->keyring().contains(id)) continue;
+      return then(error_answer("the keyring of this master, " + keyring->path() +
+                               ", still has the token " + id +
+                               ": name that keyring with --keyring"));
+    }
+    const auto& [gone, peers] = read.value();
+    log(LogLevel::kInfo, "read the keyring again: " + count_text(gone, "token") + " revoked, and " +
+                             count_text(peers, "peer") + " removed");
+    then(revoked_answer(gone, peers));
+  });
 }
 
 }  // namespace pccl::master

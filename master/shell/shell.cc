@@ -38,6 +38,7 @@
 #include "master/runs/holdings.h"
 #include "master/shell/control_socket.h"
 #include "master/shell/keyring_file.h"
+#include "master/shell/observing.h"
 #include "master/shell/run_answers.h"
 #include "master/shell/run_waits.h"
 #include "master/shell/runs.h"
@@ -52,8 +53,8 @@ namespace {
 constexpr size_t kPendingMax = 4096;
 // Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
-// Descriptors reserved for the master itself and for control clients.
-constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
+// Descriptors reserved for the master itself, for control clients and for observers.
+constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax + protocol::kObserversMax;
 
 // A new peer is admitted only while the runs have fewer connections than this. An eighth of all
 // descriptors stays reserved for members that resume.
@@ -93,9 +94,9 @@ struct Shell::Impl {
   Status open(const net::Endpoint& at, const Remembering& remembering, Tokens given,
               std::vector<uint16_t> shares);
   Status open_keyring(const std::string& path);
-  Status open_control(const std::string& journal_path);
+  Status open_control(const std::string& path);
+  Observing::Callbacks observing_callbacks();
   void answer(const ControlRequest& request, const ControlSocket::Answer& then);
-  void revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then);
   size_t remove_peers(const std::vector<TokenId>& revoked);
   void close_all();
   std::future<void> drain(const std::string& run);
@@ -108,11 +109,13 @@ struct Shell::Impl {
   void refuse_tls(ConnectionId id);
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
+  void admit_observer(ConnectionId id, const protocol::Watch& watch);
   std::optional<protocol::Reject> refuse_by_token(const Connection& connection,
-                                                  const std::string& run) const;
+                                                  const std::string& run, Role role) const;
   std::optional<protocol::Reject> refuse_number() const;
   std::optional<protocol::Reject> refuse_unannounced(const std::string& run) const;
-  void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
+  void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject,
+              const char* who = "a peer");
   void warn_closed(ConnectionId id, const std::string& why);
   void warn_refusal(ConnectionId id, const std::string& why);
   void send(ConnectionId id, const protocol::Message& message);
@@ -152,7 +155,8 @@ struct Shell::Impl {
   std::unique_ptr<KeyringFile> keyring;    // null: there is none
   Keyring shared;                          // without a keyring: the token of all peers, if any
   size_t token_count = 0;                  // at the start
-  std::unique_ptr<ControlSocket> control;  // only with a journal
+  std::unique_ptr<ControlSocket> control;  // with a journal, and in a process of a peer
+  std::unique_ptr<Observing> observing;
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
@@ -182,13 +186,12 @@ Status Shell::Impl::open_keyring(const std::string& path) {
   return {};
 }
 
-Status Shell::Impl::open_control(const std::string& journal_path) {
-  if (journal_path.empty()) return {};
-  auto opened =
-      ControlSocket::open(loop, ControlSocket::path_of(journal_path),
-                          [this](const ControlRequest& request, const ControlSocket::Answer& then) {
-                            answer(request, then);
-                          });
+Status Shell::Impl::open_control(const std::string& path) {
+  PCCL_ASSERT(control == nullptr);
+  auto opened = ControlSocket::open(
+      loop, path, [this](const ControlRequest& request, const ControlSocket::Answer& then) {
+        answer(request, then);
+      });
   if (!opened.ok()) return opened.status();
   control = std::move(opened.value());
   return {};
@@ -200,29 +203,8 @@ void Shell::Impl::answer(const ControlRequest& request, const ControlSocket::Ans
     case Command::kRuns: return then(answer_runs(*runs));
     case Command::kForget: return then(answer_forget(*runs, request.run));
     case Command::kStatus: return then(answer_status(*runs, request.run));
-    case Command::kRevoke: return revoke(request.tokens, then);
+    case Command::kRevoke: return answer_revoke(keyring.get(), request.tokens, then);
   }
-}
-
-void Shell::Impl::revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then) {
-  if (keyring == nullptr) {
-    return then(error_answer(
-        "this master was started without --keyring: it knows no tokens, and removes no peers"));
-  }
-  keyring->read_again([this, tokens, then](Result<KeyringFile::Revoked> read) {
-    if (!read.ok())
-      return then(error_answer(read.status().message + ". This master keeps its tokens"));
-    for (const TokenId& id : tokens) {
-      if (!keyring->keyring().contains(id)) continue;
-      return then(error_answer("the keyring of this master, " + keyring->path() +
-                               ", still has the token " + id +
-                               ": name that keyring with --keyring"));
-    }
-    const auto& [gone, peers] = read.value();
-    log(LogLevel::kInfo, "read the keyring again: " + count_text(gone, "token") + " revoked, and " +
-                             count_text(peers, "peer") + " removed");
-    then(revoked_answer(gone, peers));
-  });
 }
 
 size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
@@ -257,8 +239,11 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
   if (!status.ok()) return status;
   std::promise<Status> opened;
   loop.post([&] {
-    Status controlled = open_control(remembering.path);
+    Status controlled = remembering.path.empty()
+                            ? Status()
+                            : open_control(ControlSocket::path_of(remembering.path));
     if (!controlled.ok()) return opened.set_value(std::move(controlled));
+    observing = std::make_unique<Observing>(loop, observing_callbacks());
     auto made =
         net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());
@@ -274,6 +259,7 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
 void Shell::Impl::close_all() {
   keyring.reset();
   control.reset();
+  observing.reset();
   listener.reset();
   hello_timer.reset();
   connections.clear();
@@ -420,7 +406,9 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
       break;
     }
     if (!next.value()) break;
-    if (connection.run == nullptr) {
+    if (observing->contains(id)) {
+      observing->receive(id, *next.value());
+    } else if (connection.run == nullptr) {
       admit(id, *next.value());
     } else {
       runs->step(*connection.run, Received{id, std::move(*next.value())});
@@ -453,12 +441,13 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
   Runs::Found found;
   std::string run;  // empty if the version of the message is not known here
   Connection& connection = connections.at(id);
+  if (const auto* watch = std::get_if<protocol::Watch>(&message)) return admit_observer(id, *watch);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     run = hello->run;
     found.rejected = refuse_versions(hello->versions, hello->library, versions);
     if (found.rejected) runs->turned_away(connection.host, *found.rejected);
     if (!found.rejected) found.rejected = refuse_run(hello->run);
-    if (!found.rejected) found.rejected = refuse_by_token(connection, run);
+    if (!found.rejected) found.rejected = refuse_by_token(connection, run, Role::kPeer);
     if (!found.rejected) found.rejected = refuse_number();
     if (!found.rejected) found.rejected = refuse_unannounced(run);
     if (!found.rejected) found = runs->admit(*hello, connection.host);
@@ -466,7 +455,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     run = resume->run;
     found.rejected = refuse_versions(resume->versions, "", versions);
     if (!found.rejected) found.rejected = refuse_run(resume->run);
-    if (!found.rejected) found.rejected = refuse_by_token(connection, run);
+    if (!found.rejected) found.rejected = refuse_by_token(connection, run, Role::kPeer);
     if (!found.rejected) found = runs->find(*resume);
   } else {
     log(LogLevel::kInfo,
@@ -481,8 +470,35 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
                message);
 }
 
+void Shell::Impl::admit_observer(ConnectionId id, const protocol::Watch& watch) {
+  Connection& connection = connections.at(id);
+  auto rejected = refuse_versions(watch.versions, "", versions);
+  if (!rejected) rejected = refuse_run(watch.run);
+  if (!rejected) rejected = refuse_by_token(connection, watch.run, Role::kObserver);
+  if (!rejected) rejected = observing->add(id, watch.run);
+  if (rejected) return refuse(id, watch.run, *rejected, "an observer");
+  remove_pending(connection);
+}
+
+Observing::Callbacks Shell::Impl::observing_callbacks() {
+  return {
+      .snapshot_of = [this](const std::string& run) { return observe(*runs, run); },
+      .send = [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
+      .refuse = [this](ConnectionId id, const std::string& run,
+                       const protocol::Reject& reject) { refuse(id, run, reject, "an observer"); },
+      .unsent = [this](ConnectionId id) { return connections.at(id).stream->unsent(); },
+      .close =
+          [this](ConnectionId id, const std::string& why) {
+            log(LogLevel::kInfo,
+                "closed the connection of an observer at " + connections.at(id).host + ": " + why);
+            close(id);
+          },
+  };
+}
+
 std::optional<protocol::Reject> Shell::Impl::refuse_by_token(const Connection& connection,
-                                                             const std::string& run) const {
+                                                             const std::string& run,
+                                                             Role role) const {
   if (!connection.holder) return std::nullopt;
   std::optional<size_t> count;
   if (keyring != nullptr) {
@@ -490,11 +506,11 @@ std::optional<protocol::Reject> Shell::Impl::refuse_by_token(const Connection& c
       return other.second.holder && other.second.holder->token == connection.holder->token;
     });
   }
-  return refuse_token(*connection.holder, tokens(), run, count);
+  return refuse_token(*connection.holder, tokens(), run, role, count);
 }
 
 std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
-  const size_t admitted = connections.size() - pending.size();
+  const size_t admitted = connections.size() - pending.size() - observing->size();
   if (admitted < connections_max()) return std::nullopt;
   return protocol::Reject{Code::kInvalidState,
                           "this master has " + count_text(admitted, "peer") +
@@ -511,9 +527,11 @@ std::optional<protocol::Reject> Shell::Impl::refuse_unannounced(const std::strin
                           "run \"" + run + "\" has ended: its rank 0, which hosted it, has left"};
 }
 
-void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject) {
+void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject,
+                         const char* who) {
   const std::string about = run.empty() ? "" : "run \"" + run + "\": ";
-  log(LogLevel::kInfo, about + "refused a peer at " + connections.at(id).host + ": " + reject.text);
+  log(LogLevel::kInfo,
+      about + "refused " + who + " at " + connections.at(id).host + ": " + reject.text);
   send(id, reject);
   close(id);
 }
@@ -536,6 +554,7 @@ void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
 void Shell::Impl::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);
+  observing->forget(id);
   connection.closing = true;
   connection.decoder = {};
   undecoded.forget(id);
@@ -553,6 +572,7 @@ void Shell::Impl::leave_run(Connection& connection) {
 // Closes at once, without sending the rest.
 void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
+  observing->forget(id);
   remove_pending(connections.at(id));
   connections.erase(id);
   undecoded.forget(id);
@@ -620,6 +640,10 @@ uint16_t Shell::port() const { return impl_->port; }
 const std::vector<std::string>& Shell::remembered() const { return impl_->runs->remembered(); }
 
 size_t Shell::token_count() const { return impl_->token_count; }
+
+Status Shell::open_control(const std::string& path) {
+  return impl_->ask([&] { return impl_->open_control(path); });
+}
 
 void Shell::announce(const std::string& run) {
   impl_->loop.post([impl = impl_.get(), run] {

@@ -68,6 +68,9 @@ class Shell {
   uint16_t port() const;
   // The summary of the journal at the start, as lines for the operator.
   const std::vector<std::string>& remembered() const;
+  // Opens a control socket (control_socket.h) at `path`, for a master without a journal. Fails with
+  // kSystem. Waits for the loop. REQUIRES: there is none yet.
+  Status open_control(const std::string& path);
   // The number of tokens in the keyring at the start.
   size_t token_count() const;
   // Lets peers into this run. From the first call on, peers are let into announced runs only. A

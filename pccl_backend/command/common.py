@@ -1,8 +1,9 @@
-"""Code that the commands `pccl runs`, `forget` and `token` share. Nothing here imports torch."""
+"""Code that the commands of an operator share. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import unicodedata
@@ -13,7 +14,15 @@ from typing import Any
 
 from pccl_backend._settings import printable
 
-__all__ = ["CommandError", "aligned", "prepare_output", "run_command", "state_folder", "when"]
+__all__ = [
+    "CommandError",
+    "aligned",
+    "prepare_output",
+    "run_command",
+    "socket_folders",
+    "state_folder",
+    "when",
+]
 
 INTERRUPTED = 130
 NOTHING = "-"  # an empty cell
@@ -55,6 +64,22 @@ def state_folder(environment: Mapping[str, str]) -> Path | None:
     if state.startswith("/"):
         return Path(state, "pccl")
     return Path(home, ".local", "state", "pccl") if home.startswith("/") else None
+
+
+def socket_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Return the folders that may have the sockets of masters inside a peer's process.
+
+    These are the folders of master/shell/user_folders.h. The environment of the peer may have named
+    the folder of the session, though this one does not, so its usual place is searched, too.
+
+    Example:
+        >>> socket_folders({"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/h/alice"})
+        [PosixPath('/run/user/7/pccl'), PosixPath('/h/alice/.local/state/pccl')]
+    """
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    session = runtime if runtime.startswith("/") else f"/run/user/{os.geteuid()}"
+    state = state_folder(environment)
+    return [Path(session, "pccl"), *([] if state is None else [state])]
 
 
 # --- Tables ---------------------------------------------------------------------------------------

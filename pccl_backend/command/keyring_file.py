@@ -226,8 +226,9 @@ def _check_head(path: Path, head: Any) -> None:
     version = head.get(VERSION_FIELD) if isinstance(head, dict) else None
     if type(version) is not int:
         raise KeyringError(
-            f'the keyring {path} is damaged in line 1, which must be {{"{VERSION_FIELD}":{VERSION}}}: put '
-            "back a whole copy, or move it away and make new tokens with `pccl token new`"
+            f"the keyring {path} is damaged in line 1, which must be "
+            f'{{"{VERSION_FIELD}":{VERSION}}}: '
+            "put back a whole copy, or move it away and make new tokens with `pccl token new`"
         )
     if version not in (VERSION_WITHOUT_ROLES, VERSION):
         raise KeyringError(

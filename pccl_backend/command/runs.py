@@ -37,11 +37,14 @@ __all__ = [
     "NoMasterError",
     "add_master_options",
     "ask",
+    "ask_at",
     "chosen_journal",
     "default_journal",
     "forget_run",
+    "is_live",
     "list_runs",
     "run_name",
+    "socket_of",
     "table",
 ]
 
@@ -146,7 +149,21 @@ def ask(journal: Path, request: Mapping[str, object], *, timeout: float = ANSWER
         NoMasterError: no master with this journal runs here.
         MasterError: the master cannot be asked, or it answered with an error.
     """
-    path = Path(f"{journal}.sock")
+    return ask_at(socket_of(journal), request, timeout=timeout)
+
+
+def socket_of(journal: Path) -> Path:
+    """Return the socket of the master with this journal.
+
+    Example:
+        >>> socket_of(Path("/var/lib/pccl/master.journal"))
+        PosixPath('/var/lib/pccl/master.journal.sock')
+    """
+    return Path(f"{journal}.sock")
+
+
+def ask_at(path: Path, request: Mapping[str, object], *, timeout: float = ANSWER_S) -> bytes:
+    """Return the answer of the master that listens at this socket; see `ask`."""
     deadline = time.monotonic() + timeout
     try:
         with _connected(path, deadline) as connection:
@@ -182,6 +199,15 @@ def ask(journal: Path, request: Mapping[str, object], *, timeout: float = ANSWER
         )
     _check(path, line)
     return line
+
+
+def is_live(path: Path) -> bool:
+    """Return whether a process of this user listens at this socket."""
+    try:
+        with _connected(path, time.monotonic() + ANSWER_S):
+            return True
+    except (OSError, MasterError):
+        return False
 
 
 def _check(path: Path, line: bytes) -> None:
@@ -297,8 +323,8 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_master_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose one of the masters of this machine."""
+def add_master_options(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Add the options that choose one of the masters of this machine; return their group."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--journal",
@@ -309,14 +335,15 @@ def add_master_options(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--port",
         type=_port,
-        default=MASTER_PORT_DEFAULT,
-        help="that it listens on, if its journal is in that place (default %(default)s)",
+        help=f"that it listens on, if its journal is in that place (default {MASTER_PORT_DEFAULT})",
     )
+    return which
 
 
 def chosen_journal(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Path:
     """Return the journal of the master that the options choose."""
-    journal: Path | None = options.journal or default_journal(os.environ, options.port)
+    port = MASTER_PORT_DEFAULT if options.port is None else options.port
+    journal: Path | None = options.journal or default_journal(os.environ, port)
     if journal is None:
         parser.error("HOME is not set: give --journal PATH")
     return journal

@@ -1,20 +1,32 @@
-"""`pccl status`: shows one run of a master on this machine, and why it stands still.
+"""`pccl status`: shows one run of a master, and why it stands still.
 
-The master makes the diagnosis and answers at the socket beside its journal (operator/snapshot.h
-describes the answer). The answer is shown as far as it is understood: a master of another version
-may send more fields, or fewer. Nothing here imports torch.
+The master makes the diagnosis and answers (operator/snapshot.h describes the answer): on its own
+machine at its socket (runs.py, hosted.py), and from anywhere at its port (observing.py). The answer
+is shown as far as it is understood: a master of another version may send more fields, or fewer.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pccl_backend._settings import OpenRun, read_url
+from pccl_backend.command import observing
 from pccl_backend.command.common import CommandError, prepare_output, run_command
-from pccl_backend.command.runs import add_master_options, ask, chosen_journal, run_name
+from pccl_backend.command.hosted import chosen_master, find_masters
+from pccl_backend.command.runs import (
+    NoMasterError,
+    add_master_options,
+    ask,
+    ask_at,
+    chosen_journal,
+    run_name,
+)
 from pccl_backend.command.status_page import page
 
 __all__ = ["show_status"]
@@ -34,12 +46,13 @@ def show_status(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    journal = chosen_journal(parser, options)
-    request = {"command": "status"} | ({"run": options.run} if options.run is not None else {})
+    elsewhere = options.journal is not None or options.port is not None or options.pid is not None
+    if isinstance(options.run, OpenRun) and elsewhere:
+        parser.error("a URL names the master, so --journal, --port and --pid do not go with it")
     answers: list[Any] = []
 
     def act() -> None:
-        line = ask(journal, request)
+        line = _answer(parser, options)
         answer = json.loads(line)
         if not isinstance(answer.get("findings"), list):
             raise CommandError(
@@ -60,6 +73,31 @@ def show_status(arguments: Sequence[str] | None = None) -> int:
     return STANDS_STILL if _stands_still(answers[0]["findings"]) else HEALTHY
 
 
+def _answer(parser: argparse.ArgumentParser, options: argparse.Namespace) -> bytes:
+    """Return the answer of the master that the options choose: a line that is a JSON object.
+
+    Raises:
+        CommandError: no master can be asked, several could be, or it refuses.
+    """
+    run = options.run
+    if isinstance(run, OpenRun):
+        return json.dumps(observing.snapshot(run), separators=(",", ":")).encode() + b"\n"
+    request = {"command": "status"} | ({} if run is None else {"run": run})
+    if options.journal is not None or options.port is not None:
+        return ask(chosen_journal(parser, options), request)
+    masters = find_masters(os.environ)
+    if options.pid is not None:
+        masters = [master for master in masters if master.pid == options.pid]
+        if not masters:
+            raise NoMasterError(
+                f"process {options.pid} has no master of this user: without --pid, `pccl status` "
+                "lists those that there are"
+            )
+    if not masters:  # the error explains where a master would be
+        return ask(chosen_journal(parser, options), request)
+    return ask_at(chosen_master(masters, run).socket, request)
+
+
 def _stands_still(findings: Sequence[Any]) -> bool:
     return any(isinstance(one, dict) and one.get("severity") == "error" for one in findings)
 
@@ -67,20 +105,41 @@ def _stands_still(findings: Sequence[Any]) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pccl status",
-        description="Show a run of a master on this machine: first the findings, which are the "
-        "reasons why it stands still with the next step of a person, then its members, its ring, "
-        "the calls that wait, and the last events.",
+        description="Show a run: first the findings, which are the reasons why it stands still "
+        "with the next step of a person, then its members, its ring, the calls that wait, and the "
+        "last events.",
         epilog="Exit status: 0: nothing stands still; 1: a finding is an error; 2: the run could "
-        "not be shown. The master is asked by the socket beside its journal, which is for the user "
-        "who has started it and for root only. One with --no-journal has none.",
+        "not be shown. On its machine, a master is asked by a socket that is for the user who has "
+        "started it and for root only: beside its journal, or, if it is inside of a peer's process "
+        "(torchrun), in $XDG_RUNTIME_DIR/pccl or ~/.local/state/pccl. From anywhere else it is "
+        "asked by its URL, with a token in the file of PCCL_SECRET_FILE, if it has a keyring.",
     )
     parser.add_argument(
         "run",
-        type=run_name,
+        type=_run_or_url,
         metavar="RUN",
         nargs="?",
-        help="its name, as `pccl runs` shows it (default: the only run that is under way)",
+        help="its name, as `pccl runs` shows it (default: the only run that is under way); or its "
+        "URL, pccl://HOST[:PORT]/RUN, for a master on any machine",
     )
     parser.add_argument("--json", action="store_true", help="print the master's answer as it is")
-    add_master_options(parser)
+    which = add_master_options(parser)
+    which.add_argument(
+        "--pid", type=_pid, help="the process of a peer that the master is inside of (torchrun)"
+    )
     return parser
+
+
+def _run_or_url(text: str) -> str | OpenRun:
+    if not text.startswith("pccl:"):
+        return run_name(text)
+    try:
+        return read_url(text, os.environ)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _pid(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"pid is {text!r}, must be the number of a process")
+    return int(text)

@@ -182,8 +182,8 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser(
         "list",
         help="list the tokens, without their secrets",
-        description="List the tokens of the keyring: id, name, role, runs and date. A secret is never "
-        "shown.",
+        description="List the tokens of the keyring: id, name, role, runs and date. A secret is "
+        "never shown.",
     )
     listing.set_defaults(act=_list)
     revoke = commands.add_parser(

@@ -1,6 +1,5 @@
 """The `pccl probe` command: measures how much a path carries, by number of TCP streams.
 
-    endpoint    starts the compiled end of a probe, which has the connections
     client      measures against a server, and explains what fails
     settings    a host's system settings for TCP
     advice      conclusions from the figures, and settings that would help (pure)

@@ -1,7 +1,7 @@
 """Measures against a server: RTT, and the rate for each number of streams.
 
-`pccl-probe` measures (endpoint.py). This module requests the measurements, and explains failures:
-each is a ProbeError, which names the other end and the remedy.
+`pccl-probe` measures (command/endpoint.py). This module requests the measurements, and explains
+failures: each is a ProbeError, which names the other end and the remedy.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from typing import Any, Literal
 
 from pccl_backend._settings import printable
 from pccl_backend._tokens import Token
-from pccl_backend.probe.endpoint import Endpoint, ProbeError
+from pccl_backend.command.endpoint import Endpoint
 from pccl_backend.probe.settings import HostSettings
 
 __all__ = ["Client", "Direction", "Plan", "ProbeError", "Rate"]
 
 Direction = Literal["there", "back", "both"]  # `there`: from the client to the server
+
+
+class ProbeError(Exception):
+    """The measurement could not be made; the message has the reason and a remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from pccl_backend._limits import PORT_MAX, TRIAL_STREAMS_MAX, TRIAL_TIME_MAX_S, 
 from pccl_backend._settings import PeerSettings, is_loopback
 from pccl_backend.command import keyring_file
 from pccl_backend.command.common import CommandError
+from pccl_backend.command.endpoint import Endpoint
 from pccl_backend.probe import settings
 from pccl_backend.probe.advice import MeasuredPath, rows_of, streams_text
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
-from pccl_backend.probe.endpoint import Endpoint
 from pccl_backend.probe.report import cells, head, model_lines, setting_lines, summary
 from pccl_backend.probe.settings import HostSettings
 

@@ -23,10 +23,12 @@ from programs import Program
 from world import Master, free_port, is_running, plain_text, run_program, wait_until
 
 from pccl_backend._tokens import Token
+from pccl_backend.command import endpoint
+from pccl_backend.command.common import CommandError
+from pccl_backend.command.endpoint import Endpoint
 from pccl_backend.probe import client as client_module
-from pccl_backend.probe import command, endpoint, settings
+from pccl_backend.probe import command, settings
 from pccl_backend.probe.client import Client, Plan, ProbeError
-from pccl_backend.probe.endpoint import Endpoint
 from pccl_backend.probe.settings import HostSettings
 
 PROBE = [sys.executable, "-m", "pccl_backend.cli", "probe"]
@@ -207,7 +209,7 @@ def test_a_program_without_a_request(line: str) -> None:
 
 def test_an_incomplete_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "PROGRAM", Path("/nowhere/pccl-probe"))
-    with pytest.raises(ProbeError, match="pccl-probe is missing, so this installation"):
+    with pytest.raises(CommandError, match="pccl-probe is missing, so this installation"):
         Client("127.0.0.1", 1, SHORT)
 
 

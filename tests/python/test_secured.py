@@ -213,7 +213,7 @@ def test_a_peer_without_a_token_speaks_to_no_other_machine(tmp_path: Path) -> No
         url = f"pccl://{address}:{listener.getsockname()[1]}/secret-name?peer_timeout=3"
         done = run_program([sys.executable, "-c", JOIN, url])
         assert done.stdout.startswith("AuthenticationError"), done.stdout + done.stderr
-        assert "this peer has no token, and the master at" in done.stdout
+        assert "this process has no token, and the master at" in done.stdout
         assert "PCCL_INSECURE=1" in done.stdout
         connection, _ = listener.accept()
         with connection:

@@ -34,7 +34,8 @@ LAYERS = {
         "csrc/memory",
         "csrc/ring",
     ),
-    "csrc/probe": ("csrc/base", "csrc/protocol", "csrc/net"),
+    "csrc/watch": ("csrc/base", "csrc/protocol", "csrc/net"),
+    "csrc/probe": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/watch"),
     "master": ("csrc/base", "csrc/protocol", "csrc/net"),
     "cuda": (),
     "csrc/torch": (
@@ -65,6 +66,7 @@ PURE_FOLDERS = (
     "csrc/memory",
     "csrc/ring",
     "csrc/peer",
+    "csrc/watch",
     "csrc/probe",
     "master",
 )

@@ -7,7 +7,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/net/address.h"
-#include "csrc/net/keys.h"
+#include "csrc/net/token_channel.h"
 #include "csrc/peer/arrange.h"
 #include "csrc/peer/link_probe.h"
 #include "csrc/peer/shell/telemetry_sample.h"
@@ -251,58 +251,9 @@ void Control::connected(Result<net::Socket> socket, Instant by, uint32_t token) 
 }
 
 Result<net::Channel> Control::channel(net::Socket socket, Instant by, uint32_t token) {
-  token_id_.clear();
-  if (tokens_.empty()) {
-    if (options_.insecure || socket.is_loopback()) return net::Channel(std::move(socket));
-    return Status{Code::kAuthentication,
-                  "this peer has no token, and the master at " + text(master_) +
-                      " is not on the loopback interface of this machine: ask the owner of the "
-                      "master for a token (`pccl "
-                      "token new`), put it in a file that only you can read, and name the file in "
-                      "PCCL_SECRET_FILE. If the master was started with --insecure, set "
-                      "PCCL_INSECURE=1 here, but only in a network that you trust",
-                  {}};
-  }
-  const Token& shown = *tokens_.at(token);
-  token_id_ = shown.id;
-  Result<net::Tls> tls = net::Tls::dial(shown.id, net::control_key(shown.secret.bytes()));
-  if (!tls.ok()) return tls.status();
-  return net::Channel(std::move(socket), std::move(tls.value()), by);
-}
-
-// Returns the error of a failed handshake, in words that name the remedy to the user.
-Status Control::explain(const Status& why, net::Tls::Refusal refusal) const {
-  if (why.code != Code::kAuthentication) return why;
-  const std::string master = "the master at " + text(master_);
-  const std::string token = "token " + token_id_;
-  switch (refusal) {
-    case net::Tls::Refusal::kUnknownIdentity:
-      return {why.code,
-              master + " does not know the " + token +
-                  ": it was revoked, or another master has made it. Ask the owner of the master "
-                  "for another one (`pccl token new`)",
-              {}};
-    case net::Tls::Refusal::kWrongKey:
-      return {why.code,
-              master + " has another secret for the " + token +
-                  ": another master has made this token, or one of the two files was changed. Copy "
-                  "the file of the token again, or ask the owner of the master for another token "
-                  "(`pccl token new`)",
-              {}};
-    case net::Tls::Refusal::kPlainText:
-      return {
-          why.code,
-          master + " speaks plain text, so it did not get the " + token +
-              ": it is another program, or a master that was started without a keyring. Start "
-              "it with --keyring; or, in a network that you trust, unset PCCL_SECRET_FILE and set "
-              "PCCL_INSECURE=1 here",
-          {}};
-    case net::Tls::Refusal::kOther: break;
-  }
-  return {why.code,
-          master + " does not prove that it knows the " + token +
-              ": the address is wrong, or somebody is in between (" + why.message + ")",
-          {}};
+  const Token* shown = tokens_.empty() ? nullptr : tokens_.at(token).get();
+  token_id_ = shown == nullptr ? "" : shown->id;
+  return net::channel_to_master(std::move(socket), master_, shown, options_.insecure, by);
 }
 
 void Control::received(std::span<const std::byte> bytes) {
@@ -323,7 +274,8 @@ void Control::received(std::span<const std::byte> bytes) {
 void Control::closed(uint64_t stream, const Status& why) {
   loop_.assert_on_loop();
   const bool current = stream_ != nullptr && stream == stream_count_;
-  const Status reason = current ? explain(why, stream_->refusal()) : why;
+  const Status reason =
+      current ? net::explain_handshake(why, stream_->refusal(), master_, token_id_) : why;
   if (current) stream_ = nullptr;
   streams_.erase(stream);
   if (current) step(MasterClosed{reason});

@@ -177,7 +177,6 @@ class Control {
   void watch_token(TokenSource token);
   void connected(Result<net::Socket> socket, Instant by, uint32_t token);
   Result<net::Channel> channel(net::Socket socket, Instant by, uint32_t token);
-  Status explain(const Status& why, net::Tls::Refusal refusal) const;
   void received(std::span<const std::byte> bytes);
   void closed(uint64_t stream, const Status& why);
   void flush();

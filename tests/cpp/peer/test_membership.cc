@@ -440,8 +440,8 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
       protocol::AbortProposal{}, protocol::Farewell{},   protocol::AwaitSend{},
       protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{},
       protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
-      protocol::ProbeReport{},   protocol::Blocked{},    protocol::Observe{},
-      protocol::Telemetry{}};
+      protocol::ProbeReport{},   protocol::Blocked{},    protocol::Watch{},
+      protocol::Snapshot{},      protocol::Observe{},    protocol::Telemetry{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;

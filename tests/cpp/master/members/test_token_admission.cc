@@ -70,7 +70,8 @@ TEST_F(TokenAdmissionTest, ATokenHasALimitOfConnectionsUnlessAllShareIt) {
   EXPECT_EQ(refusal(kAliceHolds, "noon", kMost + 1),
             "the token alice000 of \"alice\" has 256 connections to this master, and at most 256 "
             "are allowed: give each person or machine a token of its own");
-  EXPECT_EQ(refuse_token(kAliceHolds, keyring, "noon", Role::kPeer, kMost + 1)->code, Code::kInvalidState);
+  EXPECT_EQ(refuse_token(kAliceHolds, keyring, "noon", Role::kPeer, kMost + 1)->code,
+            Code::kInvalidState);
   EXPECT_EQ(refusal(kAliceHolds, "noon", std::nullopt), "");
 }
 

@@ -73,8 +73,8 @@ TEST(Keyring, AnUnknownRoleIsRefused) {
   };
   EXPECT_EQ(refusal(kHeadWithRoles + line_with_role("\"admin\"")),
             "is damaged in line 2: its role is \"admin\", and must be \"peer\" or \"observer\"");
-  for (const std::string role : {"7", "null", "\"\"", "\"Peer\"", "\"a5a5a5a5\"",
-                                 "\"abcdefghijklmnopq\"", "[\"peer\"]"}) {
+  for (const std::string role :
+       {"7", "null", "\"\"", "\"Peer\"", "\"a5a5a5a5\"", "\"abcdefghijklmnopq\"", "[\"peer\"]"}) {
     EXPECT_EQ(refusal(kHeadWithRoles + line_with_role(role)),
               "is damaged in line 2: its role must be \"peer\" or \"observer\"")
         << role;

@@ -1,7 +1,7 @@
-"""The compiled end of a probe: starts `pccl-probe`, and reads its output.
+"""The compiled part of `pccl probe` and `pccl status URL`: starts `pccl-probe`, reads its output.
 
-`pccl-probe` has the connections and moves the data, in C++ and on the lanes that peers use.
-csrc/probe/main.cc shows its input and its output.
+`pccl-probe` has the connections, in C++, as a peer has them: TLS, and the proof of a token, exist
+there only. csrc/probe/main.cc shows its input and its output. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from types import TracebackType
 from typing import Any
 
 from pccl_backend._tokens import Token
+from pccl_backend.command.common import CommandError
 
-__all__ = ["Endpoint", "ProbeError"]
+__all__ = ["Endpoint"]
 
 PROGRAM = Path(__file__).parents[1] / "bin" / "pccl-probe"
 END_TIMEOUT_S = 5.0
 
 
-class ProbeError(Exception):
-    """The measurement could not be made; the message has the reason and a remedy."""
-
-
 class Endpoint:
-    """A running `pccl-probe`, which ends with the block: `with Endpoint(...) as endpoint`.
+    """A running `pccl-probe`, which ends with the block.
+
+    Example:
+        >>> with Endpoint({"watch": asked}, [token]) as endpoint:
+        ...     snapshot = next(endpoint.lines())["snapshot"]
 
     Args:
-        request: its task, `{"serve": ...}` or `{"measure": ...}`.
+        request: its task, `{"serve": ...}`, `{"measure": ...}` or `{"watch": ...}`.
         tokens: the tokens of all clients, or the one of this client; none: plain text.
 
     Raises:
-        ProbeError: the program is missing.
+        CommandError: the program is missing.
         OSError: the system refuses to start it.
     """
 
     def __init__(self, request: Mapping[str, Any], tokens: Iterable[Token]) -> None:
         if not PROGRAM.exists():
-            raise ProbeError(
+            raise CommandError(
                 f"{PROGRAM} is missing, so this installation is incomplete; build it with "
                 "`make setup`, or `pip install --no-build-isolation .` in the source folder"
             )
@@ -72,14 +73,17 @@ class Endpoint:
         """Yield its output, until it ends.
 
         Raises:
-            ProbeError: it ended without saying why.
+            CommandError: it ended without a reason, or a line is nested too deeply.
         """
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            yield json.loads(line)
+            try:
+                yield json.loads(line)
+            except RecursionError:  # a part of the line comes from another machine
+                raise CommandError("the answer is nested too deeply: who is behind it?") from None
         code = self._process.wait(END_TIMEOUT_S)
         if code not in (0, 1):
-            raise ProbeError(f"{PROGRAM} ended with code {code}: its errors are above")
+            raise CommandError(f"{PROGRAM} ended with code {code}: its errors are above")
 
     def close(self) -> None:
         """End it: it closes its connections when its input ends."""
