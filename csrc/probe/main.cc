@@ -1,8 +1,9 @@
-// pccl-probe: the compiled part of `pccl probe` and of `pccl status URL`, as a process: an end of a
-// path measurement, or an observer of a master. pccl_backend/command/endpoint.py starts it, and the
-// Python commands show everything that people see. The first line of the input is a request, one
-// JSON object, so that no secret is in the arguments of the process. The input then stays open.
-// Every line that pccl-probe prints is one JSON object.
+// pccl-probe: the compiled part of `pccl probe`, `pccl doctor` and `pccl status URL`, as a process:
+// an end of a path measurement, a greeting of a master, or an observer of one.
+// pccl_backend/command/endpoint.py starts it, and the Python commands show everything that people
+// see. The first line of the input is a request, one JSON object, so that no secret is in the
+// arguments of the process. The input then stays open. Every line that pccl-probe prints is one
+// JSON object.
 //
 //   {"tokens": ["pccl1.id.secret", ...], "serve": {"host": "::", "port": 48149, "about": "..."}}
 //     {"listening": 48149}
@@ -14,6 +15,10 @@
 //   {"tokens": [], "watch": {"host": "10.0.0.1", "port": 48148, "run": "night",
 //     "insecure": false, "milliseconds": 1000}}     (from an answer to the next question; 0: one)
 //     {"snapshot": {...}}                           (master/operator/snapshot.h)
+//   {"tokens": [], "greet": {"host": "10.0.0.1", "port": 48148, "padding": 0,
+//     "milliseconds": 3000}}
+//     {"greeting": "answered", "code": "invalid argument", "why": "the name of the run is empty",
+//       "rtt": 0.08, "unacknowledged": 0}
 //   {"failed": "busy", "why": "..."}
 //
 // pccl-probe ends when its input ends, so it never outlives the process that started it. It ignores
@@ -35,12 +40,14 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "csrc/base/token.h"
 #include "csrc/net/address.h"
 #include "csrc/net/library_check.h"
 #include "csrc/probe/client_core.h"
 #include "csrc/probe/server_core.h"
+#include "csrc/probe/shell/greeting.h"
 #include "csrc/probe/shell/probe_end.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/watch/shell/watch_end.h"
@@ -98,6 +105,33 @@ bool print_snapshot(std::string text) {
   return true;
 }
 
+const char* name_of(probe::Greeting::Ending ending) {
+  using Ending = probe::Greeting::Ending;
+  switch (ending) {
+    case Ending::kAnswered: return "answered";
+    case Ending::kRefused: return "refused";
+    case Ending::kNoAnswer: return "no answer";
+    case Ending::kNoConnection: return "no connection";
+    case Ending::kSilent: return "silent";
+    case Ending::kClosed: return "closed";
+    case Ending::kUnknownToken: return "unknown token";
+    case Ending::kWrongSecret: return "wrong secret";
+    case Ending::kPlainText: return "plain text";
+    case Ending::kUnproven: return "unproven";
+    case Ending::kNoMaster: return "no master";
+  }
+  return "no master";
+}
+
+void print_greeting(const probe::Greeting::Outcome& outcome) {
+  const bool answered = outcome.ending == probe::Greeting::Ending::kAnswered;
+  print({{"greeting", name_of(outcome.ending)},
+         {"code", answered ? text(outcome.reject.code) : ""},
+         {"why", answered ? outcome.reject.text : outcome.why},
+         {"rtt", to_seconds(outcome.rtt)},
+         {"unacknowledged", outcome.unacknowledged}});
+}
+
 // The rate in Mbit/s.
 double rate(const probe::Trial& trial, uint64_t bytes) {
   return static_cast<double>(bytes) * 8e-6 / to_seconds(trial.length() - trial.warm_up());
@@ -118,23 +152,40 @@ void print_measured(const probe::Trial& trial, const probe::TrialResult& here,
 struct Request {
   std::optional<watch::WatchEnd::Options> master;  // of an observer
   watch::Plan watch;                               // likewise
-  bool serves = false;
+  bool serves = false, greets = false;
   Endpoint at;
   probe::ProbeEnd::Options options;
   probe::Plan plan;
+  probe::Greeting::Options greeting;
 };
 
 // The functions below throw if the text is no request. Only the program that has started this
 // one writes it.
-void parse_watch(const Json& json, Request& request) {
-  const Json& asked = json.at("watch");
-  request.master = {.master = {asked.at("host"), asked.at("port")},
-                    .insecure = asked.at("insecure")};
-  for (const Json& one : json.at("tokens")) {
+std::vector<Token> parse_tokens(const Json& texts) {
+  std::vector<Token> tokens;
+  for (const Json& one : texts) {
     Result<Token> token = parse_token(one.get_ref<const std::string&>());
     if (!token.ok()) throw std::invalid_argument("a token " + token.status().message);
-    request.master->token = std::move(token.value());
+    tokens.push_back(std::move(token.value()));
   }
+  return tokens;
+}
+
+probe::Greeting::Options parse_greeting(const Json& asked, const std::vector<Token>& tokens) {
+  probe::Greeting::Options options;
+  options.padding = asked.at("padding");
+  options.at_most = std::chrono::milliseconds(asked.at("milliseconds").get<uint32_t>());
+  if (tokens.size() > 1 || options.padding > probe::Greeting::kPaddingMax)
+    throw std::invalid_argument("a greeting out of bounds");
+  for (const Token& token : tokens)
+    options.token.emplace(token.id, net::control_key(token.secret.bytes()));
+  return options;
+}
+
+void parse_watch(const Json& asked, std::vector<Token> tokens, Request& request) {
+  request.master = {.master = {asked.at("host"), asked.at("port")},
+                    .insecure = asked.at("insecure")};
+  for (Token& token : tokens) request.master->token = std::move(token);
   request.watch.run = asked.at("run");
   const std::chrono::milliseconds interval(asked.at("milliseconds").get<uint32_t>());
   if (request.watch.run.size() > protocol::kRunNameBytesMax) throw std::invalid_argument("run");
@@ -146,18 +197,21 @@ void parse_watch(const Json& json, Request& request) {
 Request parse(const std::string& text) {
   const Json json = Json::parse(text);
   Request request;
+  std::vector<Token> tokens = parse_tokens(json.at("tokens"));
   if (json.contains("watch")) {
-    parse_watch(json, request);
+    parse_watch(json.at("watch"), std::move(tokens), request);
     return request;
   }
-  for (const Json& one : json.at("tokens")) {
-    const Result<Token> token = parse_token(one.get_ref<const std::string&>());
-    if (!token.ok()) throw std::invalid_argument("a token " + token.status().message);
-    request.options.keys.emplace(token.value().id, net::probe_key(token.value().secret.bytes()));
-  }
   request.serves = json.contains("serve");
-  const Json& asked = json.at(request.serves ? "serve" : "measure");
+  request.greets = json.contains("greet");
+  const Json& asked = json.at(request.serves ? "serve" : request.greets ? "greet" : "measure");
   request.at = {asked.at("host"), asked.at("port")};
+  if (request.greets) {
+    request.greeting = parse_greeting(asked, tokens);
+    return request;
+  }
+  for (const Token& token : tokens)
+    request.options.keys.emplace(token.id, net::probe_key(token.secret.bytes()));
   if (request.serves) {
     request.options.about = asked.at("about");
     const size_t bytes = request.options.about.size();
@@ -188,7 +242,7 @@ uint64_t random_session() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
-// An end of either kind. It starts on the loop, and is destroyed there. `finish` may be called on
+// An end of any kind. It starts on the loop, and is destroyed there. `finish` may be called on
 // any thread, more than once.
 using End = std::shared_ptr<void>;
 
@@ -203,6 +257,14 @@ End start_watch(net::Loop& loop, Request& request, const std::function<void(int)
   };
   return std::make_shared<watch::WatchEnd>(loop, request.watch, std::move(*request.master),
                                            std::move(callbacks));
+}
+
+End start_greeting(net::Loop& loop, Request& request, const std::function<void(int)>& finish) {
+  return std::make_shared<probe::Greeting>(loop, request.at, std::move(request.greeting),
+                                           [finish](const auto& outcome) {
+                                             print_greeting(outcome);
+                                             finish(0);
+                                           });
 }
 
 End start_probe(net::Loop& loop, Request& request, const std::function<void(int)>& finish) {
@@ -250,7 +312,9 @@ int run(Request request) {
   if (!loop.status().ok()) return fail("listen", loop.status().message);
   End end;
   loop.post([&] {
-    end = request.master ? start_watch(loop, request, finish) : start_probe(loop, request, finish);
+    end = request.master   ? start_watch(loop, request, finish)
+          : request.greets ? start_greeting(loop, request, finish)
+                           : start_probe(loop, request, finish);
   });
   std::thread input([&finish] {
     for (std::string line; std::getline(std::cin, line);) {
@@ -259,7 +323,7 @@ int run(Request request) {
   });
   input.detach();  // it may wait for input for ever
   const int code = over.get_future().get();
-  loop.post([&end] { end.reset(); });
+  loop.post([&] { end.reset(); });
   loop.stop();
   std::fflush(stdout);
   std::_Exit(code);

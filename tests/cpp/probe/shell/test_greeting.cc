@@ -1,0 +1,166 @@
+#include "csrc/probe/shell/greeting.h"
+
+#include <future>
+#include <list>
+#include <vector>
+
+#include "csrc/net/stream.h"
+#include "csrc/protocol/codec.h"
+#include "csrc/protocol/version.h"
+#include "tests/cpp/net/net_test.h"
+#include "tests/cpp/net/tls_test.h"
+
+namespace pccl::probe {
+namespace {
+
+using Ending = Greeting::Ending;
+
+constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kLimit = std::chrono::milliseconds(500);
+constexpr uint8_t kSecret = 7;
+
+// A master that sends the same bytes to everybody, or nothing. It may ask for the token kAlice.
+class FakeMaster {
+ public:
+  explicit FakeMaster(net::Bytes answer, bool is_secured = false, bool closes = false)
+      : answer_(std::move(answer)), is_secured_(is_secured), closes_(closes) {
+    port = net::on(loop_, [&] {
+      auto opened = net::Listener::open(loop_, {"127.0.0.1", 0},
+                                        [this](net::Socket socket) { accept(std::move(socket)); });
+      listener_ = std::move(opened.value());
+      return listener_->port();
+    });
+  }
+  ~FakeMaster() {
+    net::on(loop_, [&] {
+      streams_.clear();
+      listener_.reset();
+      return 0;
+    });
+  }
+
+  uint16_t port = 0;
+  std::vector<protocol::Hello> hellos;  // on the loop, or after the greeting
+  size_t bytes = 0;                     // that came from all
+
+ private:
+  void accept(net::Socket socket) {
+    if (closes_) return;
+    net::Channel channel = is_secured_ ? net::Channel(std::move(socket), net::an_acceptor(kSecret),
+                                                      monotonic_now() + kPatience)
+                                       : net::Channel(std::move(socket));
+    auto& decoder = decoders_.emplace_back();
+    streams_.push_back(std::make_unique<net::Stream>(
+        loop_, std::move(channel),
+        net::Stream::Callbacks{
+            .on_bytes = [this, &decoder, at = streams_.size()](
+                            auto received) { heard(decoder, *streams_.at(at), received); },
+            .on_closed = [](const Status&) {}}));
+  }
+  void heard(protocol::Decoder& decoder, net::Stream& stream, std::span<const std::byte> received) {
+    bytes += received.size();
+    decoder.feed(received);
+    auto next = decoder.next();
+    if (!next.ok() || !next.value()) return;
+    hellos.push_back(std::get<protocol::Hello>(*next.value()));
+    stream.send(answer_);
+  }
+
+  const net::Bytes answer_;
+  const bool is_secured_, closes_;
+  net::Loop loop_{"master"};
+  std::unique_ptr<net::Listener> listener_;
+  std::list<protocol::Decoder> decoders_;
+  std::vector<std::unique_ptr<net::Stream>> streams_;
+};
+
+net::Bytes a_reject(Code code, const std::string& why) {
+  net::Bytes bytes;
+  protocol::encode(protocol::Message(protocol::Reject{code, why}), bytes);
+  return bytes;
+}
+
+net::Bytes of_no_name() { return a_reject(Code::kInvalidArgument, "the name is empty"); }
+
+std::pair<std::string, net::Key> a_token(uint8_t secret, const std::string& id = net::kAlice) {
+  return {id, net::key_of(secret)};
+}
+
+Greeting::Outcome greet(uint16_t port, Greeting::Options options = {}) {
+  options.at_most = kLimit;
+  std::promise<Greeting::Outcome> ended;
+  net::Loop loop("doctor");
+  std::unique_ptr<Greeting> greeting;
+  net::on(loop, [&] {
+    greeting = std::make_unique<Greeting>(
+        loop, Endpoint{"127.0.0.1", port}, std::move(options),
+        [&ended](const Greeting::Outcome& outcome) { ended.set_value(outcome); });
+    return 0;
+  });
+  auto outcome = ended.get_future();
+  EXPECT_EQ(outcome.wait_for(kPatience), std::future_status::ready);
+  net::on(loop, [&] { return greeting.reset(), 0; });
+  return outcome.get();
+}
+
+TEST(Greeting, IsRefusedByAMasterThatSpeaksItsVersion) {
+  FakeMaster master(of_no_name());
+  const Greeting::Outcome outcome = greet(master.port);
+  EXPECT_EQ(outcome.ending, Ending::kAnswered) << outcome.why;
+  EXPECT_EQ(outcome.reject.code, Code::kInvalidArgument);
+  EXPECT_EQ(outcome.reject.text, "the name is empty");
+  EXPECT_GT(outcome.rtt, Duration{0});
+  ASSERT_EQ(master.hellos.size(), 1u);
+  EXPECT_EQ(master.hellos[0].run, "") << "with a name, it would make a run";
+  EXPECT_EQ(master.hellos[0].versions, protocol::kSpoken);
+}
+
+TEST(Greeting, HasAsManyBytesMoreAsItIsTold) {
+  FakeMaster master(of_no_name());
+  EXPECT_EQ(greet(master.port).ending, Ending::kAnswered);
+  const size_t small = master.bytes;
+  EXPECT_EQ(greet(master.port, {.token = {}, .padding = 6000}).ending, Ending::kAnswered);
+  EXPECT_EQ(master.bytes, small + small + 6000);
+  EXPECT_EQ(master.hellos.at(0), master.hellos.at(1));
+}
+
+TEST(Greeting, ProvesItsToken) {
+  FakeMaster master(of_no_name(), true);
+  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret)}).ending, Ending::kAnswered);
+  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret), .padding = 6000}).ending,
+            Ending::kAnswered);
+  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret + 1)}).ending, Ending::kWrongSecret);
+  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret, "bob-laptop")}).ending,
+            Ending::kUnknownToken);
+}
+
+TEST(Greeting, NoticesAMasterWithoutAKeyring) {
+  FakeMaster master(of_no_name());
+  const auto outcome = greet(master.port, {.token = a_token(kSecret)});
+  EXPECT_NE(outcome.ending, Ending::kAnswered);
+  EXPECT_TRUE(master.hellos.empty()) << "nothing is said before the proof";
+}
+
+TEST(Greeting, WaitsNoLongerThanItIsTold) {
+  FakeMaster master({});
+  EXPECT_EQ(greet(master.port).ending, Ending::kSilent);
+  EXPECT_EQ(master.hellos.size(), 1u);
+}
+
+TEST(Greeting, TellsAClosedPortFromAClosedConnection) {
+  EXPECT_EQ(greet(net::free_port()).ending, Ending::kRefused);
+  FakeMaster master({}, false, true);
+  EXPECT_EQ(greet(master.port).ending, Ending::kClosed);
+}
+
+TEST(Greeting, NoticesAnotherProgram) {
+  FakeMaster http(net::raw_bytes("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"));
+  EXPECT_EQ(greet(http.port).ending, Ending::kNoMaster);
+  net::Bytes welcome;
+  protocol::encode(protocol::Message(protocol::Pong{}), welcome);
+  FakeMaster odd(welcome);
+  EXPECT_EQ(greet(odd.port).why, "it has answered with Pong");
+}
+
+}  // namespace
+}  // namespace pccl::probe
