@@ -1,4 +1,4 @@
-"""The command `pccl`: runs a master, queries one, makes tokens, runs the demo, measures a path.
+"""The command `pccl`: runs or queries a master, makes tokens, checks a machine, measures a path.
 
 The command starts quickly because nothing here imports torch.
 """
@@ -9,13 +9,24 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 __all__ = ["main"]
 
 MASTER = Path(__file__).parent / "bin" / "pccl-master"
+# The module and the function of each command but `master`; only that of the command is imported.
+COMMANDS = {
+    "demo": ("pccl_backend.demo", "main"),
+    "doctor": ("pccl_backend.command.doctor", "main"),
+    "forget": ("pccl_backend.command.runs", "forget_run"),
+    "probe": ("pccl_backend.probe", "main"),
+    "runs": ("pccl_backend.command.runs", "list_runs"),
+    "status": ("pccl_backend.command.status", "show_status"),
+    "token": ("pccl_backend.command.tokens", "main"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,26 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, rest = (words[0], words[1:]) if words else ("", [])
     if command == "master":
         run_master(rest)
-    if command in ("runs", "forget"):
-        from pccl_backend.command.runs import forget_run, list_runs
-
-        return list_runs(rest) if command == "runs" else forget_run(rest)
-    if command == "status":
-        from pccl_backend.command.status import show_status
-
-        return show_status(rest)
-    if command == "token":
-        from pccl_backend.command.tokens import main as run_token
-
-        return run_token(rest)
-    if command == "demo":
-        from pccl_backend.demo import main as run_demo
-
-        return run_demo(rest)
-    if command == "probe":
-        from pccl_backend.probe import main as run_probe
-
-        return run_probe(rest)
+    if command in COMMANDS:
+        module, name = COMMANDS[command]
+        run: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+        return run(rest)
     _parser().parse_args(words)
     _parser().print_help()
     return 0
@@ -99,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("master", help="run a master, which peers join by pccl://host:port/RUN")
     commands.add_parser("runs", help="list the runs of a master on this machine")
     commands.add_parser("status", help="show a run, and why it stands still")
+    commands.add_parser("doctor", help="check this machine, and the path to a master")
     commands.add_parser("forget", help="let a master on this machine forget a run that is over")
     commands.add_parser("token", help="make, list and revoke the tokens of those who may join")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ from typing import Any
 from pccl_backend._settings import printable
 
 __all__ = [
+    "COLUMNS",
     "CommandError",
     "aligned",
     "prepare_output",
@@ -22,8 +24,10 @@ __all__ = [
     "socket_folders",
     "state_folder",
     "when",
+    "wrapped",
 ]
 
+COLUMNS = 80
 INTERRUPTED = 130
 NOTHING = "-"  # an empty cell
 
@@ -82,7 +86,7 @@ def socket_folders(environment: Mapping[str, str]) -> list[Path]:
     return [Path(session, "pccl"), *([] if state is None else [state])]
 
 
-# --- Tables ---------------------------------------------------------------------------------------
+# --- Tables and texts -----------------------------------------------------------------------------
 
 
 def aligned(rows: Sequence[Iterable[str]]) -> list[str]:
@@ -95,6 +99,27 @@ def aligned(rows: Sequence[Iterable[str]]) -> list[str]:
     cells = [tuple(row) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(map(_padded, row, widths)).rstrip() for row in cells]
+
+
+def wrapped(text: str, first: str, others: str) -> list[str]:
+    """Return a text as lines of at most COLUMNS columns.
+
+    Args:
+        text: may have characters that take two columns.
+        first: begins the first line.
+        others: begins all other lines.
+
+    Example:
+        >>> wrapped("all is well", "ok  ", "    ")
+        ['ok  all is well']
+    """
+    return textwrap.wrap(
+        text,
+        COLUMNS if text.isascii() else COLUMNS // 2,  # a character may take two columns
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]
 
 
 def when(seconds: Any) -> str:

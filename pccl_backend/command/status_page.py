@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pccl_backend._settings import printable
-from pccl_backend.command.common import NOTHING, aligned
+from pccl_backend.command.common import COLUMNS, NOTHING, aligned, wrapped
 
 __all__ = ["page"]
 
-COLUMNS = 80
 LINES = 40  # with at most MEMBERS_OF_A_SHORT_PAGE members
 MEMBERS_OF_A_SHORT_PAGE = 8
 EVENTS_KEPT = 1  # the fewest that are shown if there is little room
@@ -62,7 +60,7 @@ def _header(snapshot: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) ->
         first += f": {_state(groups[0])}"
     if (up := _duration(snapshot.get("up_s"))) != NOTHING:
         first += f"; up {up}"
-    lines = _wrapped(first, "", "  ")
+    lines = wrapped(first, "", "  ")
     return lines + (_facts(groups[0]) if len(groups) == 1 else [])
 
 
@@ -83,7 +81,7 @@ def _facts(group: Mapping[str, Any]) -> list[str]:
             f"{_number(rate.get('operations_per_s'))} operations/s, "
             f"{_rate(rate.get('bytes_per_s'))} in the last {_duration(rate.get('over_s'))}"
         )
-    return [line for fact in facts for line in _wrapped(fact, "  ", "  ")]
+    return [line for fact in facts for line in wrapped(fact, "  ", "  ")]
 
 
 def _findings(findings: Sequence[Mapping[str, Any]], more: int) -> list[list[str]]:
@@ -94,9 +92,9 @@ def _findings(findings: Sequence[Mapping[str, Any]], more: int) -> list[list[str
         names = ", ".join(map(_text, whom)) if isinstance(whom, list) else ""
         code = f" {_text(one['code'])}" if "code" in one else ""
         title = f"{_text(one.get('severity'))}{code}" + (f": {names}" if names else "")
-        lines = ["", *_wrapped(title, "", "  "), *_wrapped(_text(one.get("text")), "  ", "  ")]
+        lines = ["", *wrapped(title, "", "  "), *wrapped(_text(one.get("text")), "  ", "  ")]
         if "next" in one:
-            lines += _wrapped(_text(one["next"]), "  -> ", "     ")
+            lines += wrapped(_text(one["next"]), "  -> ", "     ")
         shown.append(lines)
     if more:
         shown.append(["", f"{more} more findings are not shown"])
@@ -118,12 +116,12 @@ def _group(group: Mapping[str, Any], is_titled: bool) -> list[str]:
     lines: list[str] = []
     if is_titled:
         title = f"peer group {_text(group.get('group'))}: {_state(group)}"
-        lines += ["", *_wrapped(title, "", "  ")]
+        lines += ["", *wrapped(title, "", "  ")]
         lines += _facts(group)
     if peers := _dicts(group.get("peers")):
         lines += ["", *(_cut(line) for line in aligned([HEAD, *map(_peer, peers)]))]
     if hops := [_hop(one) for one in _dicts(group.get("ring"))]:
-        lines += ["", *_wrapped("ring  " + ", ".join(hops), "", "      ")]
+        lines += ["", *wrapped("ring  " + ", ".join(hops), "", "      ")]
     if calls := [_call(one) for one in _dicts(group.get("calls"))]:
         lines += ["", *(_cut(line) for line in calls)]
     return lines
@@ -213,17 +211,6 @@ def _rate(value: Any) -> str:
 
 
 # --- Layout ---------------------------------------------------------------------------------------
-
-
-def _wrapped(text: str, first: str, others: str) -> list[str]:
-    """Return the text as lines of at most COLUMNS columns."""
-    return textwrap.wrap(
-        text,
-        COLUMNS if text.isascii() else COLUMNS // 2,  # a character may take two columns
-        initial_indent=first,
-        subsequent_indent=others,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]
 
 
 def _cut(text: str, columns: int = COLUMNS) -> str:

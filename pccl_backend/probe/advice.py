@@ -17,10 +17,13 @@ __all__ = [
     "MeasuredPath",
     "Row",
     "advise",
+    "buffer_command",
     "knee_of",
+    "rate_of_buffer",
     "rows_of",
     "seconds_per_all_reduce",
     "streams_text",
+    "wanted_buffer",
 ]
 
 KNEE_SHARE = 0.9
@@ -266,8 +269,7 @@ def _buffer(
     in_flight = rate * 1e6 / 8 * measured.rtt
     if buffers.most >= 2 * in_flight or alone >= KNEE_SHARE * rate:
         return None
-    stream = max(buffers.most / 2 / measured.rtt * 8 / 1e6, alone)
-    wanted = min(2 ** math.ceil(math.log2(2 * in_flight)), BUFFER_BYTES_MAX)
+    stream = max(rate_of_buffer(buffers.most, measured.rtt), alone)
     text = (
         f"buffers: {name} ends at {buffers.most / MIB:.1f} MiB, with which one stream "
         f"carries about {stream:,.0f} Mbit/s. To carry {rate:,.0f} alone it has "
@@ -276,8 +278,40 @@ def _buffer(
     if buffers.most * measured.lanes >= 2 * in_flight:
         text += f". pccl's {measured.lanes} lanes make up for it; with more, fewer do"
     setting, _, _ = name.partition(" ")
-    line = f'sudo sysctl -w net.ipv4.{setting}="{buffers.least} {buffers.first} {wanted}"'
+    line = buffer_command(setting, buffers, wanted_buffer(rate, measured.rtt))
     return f"{text}:\n    {line}"
+
+
+def rate_of_buffer(most: int, rtt: float) -> float:
+    """Return the rate of one connection with a buffer of `most` bytes, in Mbit/s.
+
+    Half of a buffer may be in flight.
+
+    Example:
+        >>> rate_of_buffer(4_000_000, 0.08)
+        200.0
+    """
+    return most / 2 / rtt * 8 / 1e6
+
+
+def wanted_buffer(rate: float, rtt: float) -> int:
+    """Return the bytes of a buffer with which one connection carries `rate` Mbit/s.
+
+    Example:
+        >>> wanted_buffer(200.0, 0.08)
+        4194304
+    """
+    return int(min(2 ** math.ceil(math.log2(2 * rate * 1e6 / 8 * rtt)), BUFFER_BYTES_MAX))
+
+
+def buffer_command(setting: str, buffers: Buffers, wanted: int) -> str:
+    """Return the command that sets the largest buffer.
+
+    Example:
+        >>> buffer_command("tcp_rmem", Buffers(least=4096, first=131072, most=1), 8388608)
+        'sudo sysctl -w net.ipv4.tcp_rmem="4096 131072 8388608"'
+    """
+    return f'sudo sysctl -w net.ipv4.{setting}="{buffers.least} {buffers.first} {wanted}"'
 
 
 def _slow_start(measured: MeasuredPath, end: _End) -> str | None:

@@ -55,7 +55,8 @@ USERS = {
     "pccl_backend/trainers/host": ("pccl_backend/trainers/diloco.py",),
     "pccl_backend/trainers": ("pccl_backend/demo/",),
     "pccl_backend/demo": ("pccl_backend/cli.py",),
-    "pccl_backend/probe": ("pccl_backend/cli.py",),
+    "pccl_backend/probe": ("pccl_backend/cli.py", "pccl_backend/command/doctor/"),
+    "pccl_backend/command/doctor": ("pccl_backend/cli.py",),
     "pccl_backend/command": ("pccl_backend/cli.py", "pccl_backend/probe/"),
 }
 
