@@ -1,4 +1,4 @@
-"""The compiled part of `pccl probe` and `pccl status URL`: starts `pccl-probe`, reads its output.
+"""The compiled part of `pccl probe`, `doctor` and `status URL`: starts `pccl-probe`, reads it.
 
 `pccl-probe` has the connections, in C++, as a peer has them: TLS, and the proof of a token, exist
 there only. csrc/probe/main.cc shows its input and its output. Nothing here imports torch.
@@ -31,7 +31,7 @@ class Endpoint:
         ...     snapshot = next(endpoint.lines())["snapshot"]
 
     Args:
-        request: its task, `{"serve": ...}`, `{"measure": ...}` or `{"watch": ...}`.
+        request: its task, `{"serve": ...}`, `{"measure": ...}`, `{"greet": ...}` or `{"watch": ...}`.
         tokens: the tokens of all clients, or the one of this client; none: plain text.
 
     Raises:

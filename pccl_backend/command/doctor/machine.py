@@ -31,8 +31,8 @@ from pccl_backend.command.doctor.facts import (
     Ports,
     Settings,
 )
+from pccl_backend.command.endpoint import PROGRAM
 from pccl_backend.probe import settings as system
-from pccl_backend.probe.endpoint import PROGRAM
 from pccl_backend.probe.settings import HostSettings
 
 __all__ = ["LOOKED_AT", "device_of", "gather", "route_to"]

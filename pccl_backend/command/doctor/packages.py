@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from pccl_backend.command.doctor.facts import Install, Libraries
-from pccl_backend.probe.endpoint import PROGRAM
+from pccl_backend.command.endpoint import PROGRAM
 
 __all__ = ["FOLDER", "commands", "installs", "libraries", "modules", "torch_version"]
 

@@ -18,7 +18,7 @@ from pccl_backend._tokens import Token
 from pccl_backend.command.doctor.bounded import gathered, last_of
 from pccl_backend.command.doctor.facts import Address, Greeting, Path
 from pccl_backend.command.doctor.machine import device_of, route_to
-from pccl_backend.probe.endpoint import Endpoint
+from pccl_backend.command.endpoint import Endpoint
 
 __all__ = ["gather"]
 
