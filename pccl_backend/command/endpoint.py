@@ -31,7 +31,8 @@ class Endpoint:
         ...     snapshot = next(endpoint.lines())["snapshot"]
 
     Args:
-        request: its task, `{"serve": ...}`, `{"measure": ...}`, `{"greet": ...}` or `{"watch": ...}`.
+        request: its task: `{"serve": ...}`, `{"measure": ...}`, `{"greet": ...}` or
+            `{"watch": ...}`.
         tokens: the tokens of all clients, or the one of this client; none: plain text.
 
     Raises:
