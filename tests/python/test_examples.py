@@ -79,10 +79,21 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
 
 def test_every_example_is_run_here() -> None:
     assert sorted(PRINTED) == sorted(path.name for path in EXAMPLES.glob("[0-9]*.py"))
+    assert set(PRINTED) >= LONG
+
+
+# Those that train for more than half a minute run in `make nightly`.
+LONG = {
+    *("06_chargpt_diloco.py", "07_overlap.py", "08_fsdp2.py", "10_muon.py"),
+    *("11_torchrun_hosts.py", "12_torch_ddp.py"),
+}
 
 
 @pytest.mark.timeout(TIMEOUT_S + 20)
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in PRINTED],
+)
 def test_example(name: str) -> None:
     ended = subprocess.run(
         [sys.executable, EXAMPLES / name],

@@ -32,6 +32,7 @@ def trainings(urls: dict[str, str]) -> dict[str, str]:
     return digests
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_formats_change_the_bits_alike_on_all_peers(make_world: MakeWorld, master: Master) -> None:
     names = list(quality.QUANTIZED.settings)
