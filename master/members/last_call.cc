@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "master/text_format.h"
+
 namespace pccl::master {
 namespace {
 
