@@ -183,8 +183,7 @@ probe::Greeting::Options parse_greeting(const Json& asked, const std::vector<Tok
 }
 
 void parse_watch(const Json& asked, std::vector<Token> tokens, Request& request) {
-  request.master = {.master = {asked.at("host"), asked.at("port")},
-                    .insecure = asked.at("insecure")};
+  request.master = {{asked.at("host"), asked.at("port")}, {}, asked.at("insecure")};
   for (Token& token : tokens) request.master->token = std::move(token);
   request.watch.run = asked.at("run");
   const std::chrono::milliseconds interval(asked.at("milliseconds").get<uint32_t>());

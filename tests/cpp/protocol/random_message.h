@@ -36,6 +36,7 @@ class Randomizer {
     value = static_cast<T>(below(8) == 0 ? ~uint64_t{0} : random_());
   }
   void fill(bool& value) { value = below(2) == 1; }
+  void fill(double& value) { value = static_cast<double>(random_()) / 3; }
   template <typename E>
   requires std::is_enum_v<E>
   void fill(E& value) { value = static_cast<E>(below(static_cast<uint64_t>(last(value)) + 1)); }
