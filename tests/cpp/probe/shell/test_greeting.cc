@@ -13,7 +13,7 @@
 namespace pccl::probe {
 namespace {
 
-using Ending = Greeting::Ending;
+using GreetingEnding = Greeting::Ending;
 
 constexpr auto kPatience = std::chrono::seconds(20);
 constexpr auto kLimit = std::chrono::milliseconds(500);
@@ -106,7 +106,7 @@ Greeting::Outcome greet(uint16_t port, Greeting::Options options = {}) {
 TEST(Greeting, IsRefusedByAMasterThatSpeaksItsVersion) {
   FakeMaster master(of_no_name());
   const Greeting::Outcome outcome = greet(master.port);
-  EXPECT_EQ(outcome.ending, Ending::kAnswered) << outcome.why;
+  EXPECT_EQ(outcome.ending, GreetingEnding::kAnswered) << outcome.why;
   EXPECT_EQ(outcome.reject.code, Code::kInvalidArgument);
   EXPECT_EQ(outcome.reject.text, "the name is empty");
   EXPECT_GT(outcome.rtt, Duration{0});
@@ -117,45 +117,46 @@ TEST(Greeting, IsRefusedByAMasterThatSpeaksItsVersion) {
 
 TEST(Greeting, HasAsManyBytesMoreAsItIsTold) {
   FakeMaster master(of_no_name());
-  EXPECT_EQ(greet(master.port).ending, Ending::kAnswered);
+  EXPECT_EQ(greet(master.port).ending, GreetingEnding::kAnswered);
   const size_t small = master.bytes;
-  EXPECT_EQ(greet(master.port, {.token = {}, .padding = 6000}).ending, Ending::kAnswered);
+  EXPECT_EQ(greet(master.port, {.token = {}, .padding = 6000}).ending, GreetingEnding::kAnswered);
   EXPECT_EQ(master.bytes, small + small + 6000);
   EXPECT_EQ(master.hellos.at(0), master.hellos.at(1));
 }
 
 TEST(Greeting, ProvesItsToken) {
   FakeMaster master(of_no_name(), true);
-  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret)}).ending, Ending::kAnswered);
+  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret)}).ending, GreetingEnding::kAnswered);
   EXPECT_EQ(greet(master.port, {.token = a_token(kSecret), .padding = 6000}).ending,
-            Ending::kAnswered);
-  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret + 1)}).ending, Ending::kWrongSecret);
+            GreetingEnding::kAnswered);
+  EXPECT_EQ(greet(master.port, {.token = a_token(kSecret + 1)}).ending,
+            GreetingEnding::kWrongSecret);
   EXPECT_EQ(greet(master.port, {.token = a_token(kSecret, "bob-laptop")}).ending,
-            Ending::kUnknownToken);
+            GreetingEnding::kUnknownToken);
 }
 
 TEST(Greeting, NoticesAMasterWithoutAKeyring) {
   FakeMaster master(of_no_name());
   const auto outcome = greet(master.port, {.token = a_token(kSecret)});
-  EXPECT_NE(outcome.ending, Ending::kAnswered);
+  EXPECT_NE(outcome.ending, GreetingEnding::kAnswered);
   EXPECT_TRUE(master.hellos.empty()) << "nothing is said before the proof";
 }
 
 TEST(Greeting, WaitsNoLongerThanItIsTold) {
   FakeMaster master({});
-  EXPECT_EQ(greet(master.port).ending, Ending::kSilent);
+  EXPECT_EQ(greet(master.port).ending, GreetingEnding::kSilent);
   EXPECT_EQ(master.hellos.size(), 1u);
 }
 
 TEST(Greeting, TellsAClosedPortFromAClosedConnection) {
-  EXPECT_EQ(greet(net::free_port()).ending, Ending::kRefused);
+  EXPECT_EQ(greet(net::free_port()).ending, GreetingEnding::kRefused);
   FakeMaster master({}, false, true);
-  EXPECT_EQ(greet(master.port).ending, Ending::kClosed);
+  EXPECT_EQ(greet(master.port).ending, GreetingEnding::kClosed);
 }
 
 TEST(Greeting, NoticesAnotherProgram) {
   FakeMaster http(net::raw_bytes("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"));
-  EXPECT_EQ(greet(http.port).ending, Ending::kNoMaster);
+  EXPECT_EQ(greet(http.port).ending, GreetingEnding::kNoMaster);
   net::Bytes welcome;
   protocol::encode(protocol::Message(protocol::Pong{}), welcome);
   FakeMaster odd(welcome);
