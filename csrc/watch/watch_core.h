@@ -40,7 +40,7 @@ class WatchCore {
   void ask();
   void end(Ending ending, std::string why);
 
-  const Plan plan_;
+  Plan plan_;
   State state_ = State::kConnecting;
   Instant due_;  // the limit of this state, or the end of the pause
   std::string answer_;
