@@ -9,8 +9,7 @@ namespace pccl::master {
 void Telemetries::update(const std::vector<PeerId>& members) {
   if (!is_watched()) {
     for (const auto& [member, connection] : asked_) {
-      if (connections_.find(connection) != nullptr)
-        connections_.send(member, protocol::Observe{0});
+      if (connections_.find(connection) != nullptr) connections_.send(member, protocol::Observe{0});
     }
     asked_.clear();
     reports_.clear();
@@ -35,10 +34,10 @@ void Telemetries::update(const std::vector<PeerId>& members) {
 
 void Telemetries::on(PeerId member, const protocol::Telemetry& telemetry) {
   if (!asked_.contains(member)) return;
-  Reports& reports = reports_[member];
-  // Totals that have become smaller belong to a process that has lost its memory of the others.
-  const bool continues = reports.last.at != Instant{} &&
-                         telemetry.all_us > reports.last.telemetry.all_us;
+  const auto [at, fresh] = reports_.try_emplace(member);
+  Reports& reports = at->second;
+  // Totals only grow, unless the peer lies.
+  const bool continues = !fresh && telemetry.all_us > reports.last.telemetry.all_us;
   reports.before = continues ? std::optional(reports.last) : std::nullopt;
   reports.last = {telemetry, context_.now};
 }

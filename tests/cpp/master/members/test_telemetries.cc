@@ -90,7 +90,7 @@ TEST_F(TelemetriesTest, ScalarsAndTheAwaitedMemberAreShown) {
   one.links = {{h.id("b"), 7, 8, 4, 2, 31000}};
   h.say("a", one);
   EXPECT_EQ(shown(0)["scalars"], (json{{"step", 120.0}, {"loss", 2.5}}));
-  EXPECT_EQ(shown(0)["waits_for"], "b (peer 1.2)");
+  EXPECT_EQ(shown(0)["waits_for"], "peer 1.2");
   EXPECT_EQ(shown(0)["links"][0]["round_trip_s"], 0.031);
 }
 
