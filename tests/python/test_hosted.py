@@ -112,7 +112,7 @@ def test_several_are_listed(play: Play, tmp_path: Path) -> None:
     assert "so name one of them: " in errors
 
 
-def test_a_master_whose_runs_are_over_is_not_meant(play: Play, tmp_path: Path) -> None:
+def test_runs_that_are_over(play: Play, tmp_path: Path) -> None:
     play(f"4711@{HOST}.sock", "night")
     play("master-48148.journal.sock", "week", "finished", place="state")
     assert status(tmp_path)[1].startswith("run night")

@@ -28,7 +28,7 @@ OBSERVERS_MAX = 64
 WATCH, SNAPSHOT, REJECT = 40, 41, 2  # numbers of messages (PROTOCOL.md)
 PING = 5
 MAGIC = 0x4C434350
-VERSION = 20
+VERSION = 21
 KIND = struct.Struct("<IH")
 
 

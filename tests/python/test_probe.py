@@ -204,7 +204,7 @@ def test_a_program_without_a_request(line: str) -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "`pccl probe` starts this program" in done.stderr
+    assert "`pccl` starts this program" in done.stderr
 
 
 def test_an_incomplete_installation(monkeypatch: pytest.MonkeyPatch) -> None:

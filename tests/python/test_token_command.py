@@ -298,7 +298,7 @@ def test_a_keyring_that_was_cut_between_two_lines(keyring: Path) -> None:
     for left, tokens in ((3, "2 tokens"), (2, "1 token"), (1, "0 tokens")):
         for said in refusals(written(keyring, *lines[:left])):
             assert f"the keyring {keyring} has {tokens}, and its first line says 3: put " in said
-    written(keyring, HEAD, *lines[1:3])  # a person has written it
+    written(keyring, HEAD_2, *lines[1:3])  # a person has written it
     assert len(listed(keyring)) == 2
 
 
