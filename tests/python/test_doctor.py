@@ -381,16 +381,22 @@ def test_a_file_of_a_token_that_is_open_to_all(tmp_path: Path) -> None:
     assert "PCCL_SECRET_FILE" in found.text("settings")
 
 
+def test_an_unknown_variable_is_a_line_and_no_other_output() -> None:
+    done = run_doctor(PCCL_FOO="1", **NO_TOKEN)
+    assert done.stderr == ""
+    assert "warn  settings    PCCL_FOO is no setting of pccl and has no effect" in done.stdout
+
+
 def test_a_port_range_that_is_taken() -> None:
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
-        environment = {"PCCL_PORT_RANGE": f"{port}-{port}"}
-        assert machine.gather(environment).ports == Ports(first=port, last=port, free=0)
-    assert machine.gather(environment).ports == Ports(first=port, last=port, free=1)
+        settings = machine.read_settings({"PCCL_PORT_RANGE": f"{port}-{port}"})
+        assert machine.gather({}, settings).ports == Ports(first=port, last=port, free=0)
+    assert machine.gather({}, settings).ports == Ports(first=port, last=port, free=1)
 
 
 def test_the_facts_of_this_machine() -> None:
-    found = machine.gather(os.environ)
+    found = machine.gather(os.environ, None)
     assert found.python == sys.version_info[:3]
     assert found.suffixes == tuple(importlib.machinery.EXTENSION_SUFFIXES)
     assert found.torch

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doctors import GOOD, MACHINE, PATH, REACHED, Found, doctor
@@ -36,8 +37,8 @@ def levels(found: Found) -> dict[str, str]:
     return {name: found.level(name) for name in OF_PATH if name in found.lines}
 
 
-def line(name: str, **changes: object) -> Line:
-    facts = Facts(machine=MACHINE, path=dataclasses.replace(PATH, **changes))  # type: ignore[arg-type]
+def line(name: str, **changes: Any) -> Line:
+    facts = Facts(machine=MACHINE, path=dataclasses.replace(PATH, **changes))
     return dict(examine(facts))[name]
 
 
@@ -275,6 +276,7 @@ def test_tiny_buffers(network: Network) -> None:
     ("name", "changes", "says"),
     [
         ("name", {"addresses": None, "resolve_error": "no answer within 4 s"}, "within 4 s"),
+        ("name", {"addresses": None}, "no answer in time"),
         (
             "port",
             {
@@ -298,7 +300,7 @@ def test_tiny_buffers(network: Network) -> None:
         ("token", {"greeting": Greeting(ending="unproven", why="bad tag")}, "does not prove"),
     ],
 )
-def test_faults_by_facts(name: str, changes: dict[str, object], says: str) -> None:
+def test_faults_by_facts(name: str, changes: dict[str, Any], says: str) -> None:
     found = line(name, **changes)
     assert found.level == "bad"
     assert says in found.text
@@ -329,3 +331,13 @@ def test_checks_that_were_not_made_have_no_line() -> None:
 def test_a_large_greeting_that_fails_otherwise() -> None:
     found = line("packets", large_greeting=Greeting(ending="closed", why="reset"))
     assert (found.level, "(closed: reset)" in found.text) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"greeting": None, "large_greeting": None}, "master"), ({"large_greeting": None}, "packets")],
+)
+def test_a_check_without_a_result_is_no_success(changes: dict[str, Any], name: str) -> None:
+    found = line(name, **changes)
+    assert found.level == "warn"
+    assert "in time" in found.text

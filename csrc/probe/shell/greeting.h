@@ -6,8 +6,8 @@
 //
 // The normal course: connect; with a token, TLS; the Hello, with padding if large packets are to be
 // tested; the Reject of the master.
-// Failure: each fault is an Ending, and ends the greeting. It never tries again. A greeting takes at
-// most twice Options::at_most: once for the connection, once for the answer.
+// Failure: each fault is an Ending, and ends the greeting. It never tries again. A greeting takes
+// at most twice Options::at_most: once for the connection, once for the answer.
 #pragma once
 
 #include <cstdint>

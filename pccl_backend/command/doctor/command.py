@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
-from pccl_backend._settings import OpenRun, printable, read_url
+from pccl_backend._settings import OpenRun, PeerSettings, printable, read_url
 from pccl_backend.command.common import prepare_output, run_command, wrapped
 from pccl_backend.command.doctor import machine, path
 from pccl_backend.command.doctor.bounded import gathered
 from pccl_backend.command.doctor.checks import CHECKS, examine
-from pccl_backend.command.doctor.facts import Facts, Machine
+from pccl_backend.command.doctor.facts import Facts, Machine, Path
 from pccl_backend.command.doctor.line import LEVELS, Line, worst
 from pccl_backend.command.doctor.sharing import masked
 
@@ -23,7 +23,7 @@ __all__ = ["main", "page"]
 
 SCHEMA = 1
 BAD = 1
-WHOLE_S = 20.0
+SETTINGS_S, FACTS_S = 1.5, 18.5  # together 20 s: the most that the command takes
 NAME_COLUMNS = max(len(check.name) for check in CHECKS)
 
 
@@ -53,11 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _gather(url: OpenRun | None) -> Facts:
     """Return the facts, those about the machine and about the path at the same time."""
-    calls: dict[str, Callable[[], Any]] = {"machine": lambda: machine.gather(os.environ)}
+    settings = gathered({"": lambda: machine.read_settings(os.environ)}, SETTINGS_S).get("")
+    calls: dict[str, Callable[[], Any]] = {"machine": lambda: machine.gather(os.environ, settings)}
+    peer = settings.peer if settings and settings.peer else PeerSettings()
     if url is not None:
-        calls["path"] = lambda: path.gather(url.host, url.port, os.environ)
-    found = gathered(calls, WHOLE_S)
-    return Facts(machine=found.get("machine", Machine()), path=found.get("path"))
+        calls["path"] = lambda: path.gather(url.host, url.port, peer)
+    found = gathered(calls, FACTS_S)
+    late = None if url is None else Path(host=url.host, port=url.port)
+    return Facts(machine=found.get("machine", Machine()), path=found.get("path", late))
 
 
 def _masked(lines: Sequence[tuple[str, Line]], facts: Facts) -> list[tuple[str, Line]]:

@@ -35,7 +35,7 @@ from pccl_backend.command.endpoint import PROGRAM
 from pccl_backend.probe import settings as system
 from pccl_backend.probe.settings import HostSettings
 
-__all__ = ["LOOKED_AT", "device_of", "gather", "route_to"]
+__all__ = ["LOOKED_AT", "device_of", "gather", "read_settings", "route_to"]
 
 GATHER_S = 15.0
 LOOKED_AT = 64  # ports of PCCL_PORT_RANGE
@@ -46,20 +46,24 @@ DISTANT = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # no pa
 GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
-def gather(environment: Mapping[str, str]) -> Machine:
+def gather(environment: Mapping[str, str], settings: Settings | None) -> Machine:
     """Return the facts about this machine. It takes at most GATHER_S seconds, and raises nothing.
 
+    Args:
+        environment: the variables of this process.
+        settings: the result of read_settings(); None: not known.
+
     Example:
-        >>> gather({}).python == sys.version_info[:3]
+        >>> gather({}, None).python == sys.version_info[:3]
         True
     """
+    peer = settings.peer if settings else None
     calls: dict[str, Callable[[], Any]] = {
         "torch": packages.torch_version,
         "modules": packages.modules,
         "installs": packages.installs,
         "commands": packages.commands,
         "libraries": packages.libraries,
-        "settings": lambda: _settings(environment),
         "open_files": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
         "tcp": lambda: HostSettings.from_texts(system.read()),
         "cores": _cores,
@@ -67,7 +71,7 @@ def gather(environment: Mapping[str, str]) -> Machine:
         "disk": lambda: _disk(environment),
         "own_name": _own_name,
         "network": _network,
-        "ports": lambda: _ports(environment),
+        "ports": lambda: _ports(peer),
         "clock": _clock,
     }
     found = gathered(calls, GATHER_S)
@@ -76,6 +80,7 @@ def gather(environment: Mapping[str, str]) -> Machine:
         executable=sys.executable,
         suffixes=tuple(EXTENSION_SUFFIXES),
         folder=str(packages.FOLDER),
+        settings=settings,
         variables={
             name: text for name, text in environment.items() if name.startswith(PROVIDERS) and text
         },
@@ -83,7 +88,15 @@ def gather(environment: Mapping[str, str]) -> Machine:
     )
 
 
-def _settings(environment: Mapping[str, str]) -> Settings:
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Read the variables PCCL_... of this process, and the file of the token.
+
+    Call it once: it collects warnings, which a process has once.
+
+    Example:
+        >>> read_settings({"PCCL_LANES": "65"}).error
+        'PCCL_LANES=65: expected an integer from 1 to 64'
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -170,9 +183,8 @@ def _clock() -> Clock:
     return Clock(now=time.time(), installed=PROGRAM.stat().st_mtime)
 
 
-def _ports(environment: Mapping[str, str]) -> Ports | None:
+def _ports(peer: PeerSettings | None) -> Ports | None:
     """Try to listen on each port of the range, for a moment."""
-    peer = _settings(environment).peer
     if peer is None or peer.port_range == (0, 0):
         return None
     first, last = peer.port_range

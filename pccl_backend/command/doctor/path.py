@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,30 +22,26 @@ from pccl_backend.command.endpoint import Endpoint
 
 __all__ = ["gather"]
 
-GATHER_S = 19.0  # for everything below, whose own limits end earlier
+GATHER_S = 18.0  # for everything below, whose own limits end earlier
 RESOLVE_S = 4.0
 CONNECT_S = 4.0
 GREET_S = 3.5  # for the connection, and again for the answer
-ADDRESSES_MAX = 4
+ADDRESSES_TRIED = 4
 PADDING = 6000  # bytes: several full packets of an Ethernet
 
 
-def gather(host: str, port: int, environment: Mapping[str, str]) -> Path:
+def gather(host: str, port: int, peer: PeerSettings) -> Path:
     """Return the facts about the path to a master. It takes at most GATHER_S, and raises nothing.
 
     Args:
         host: name or address.
         port: number of the port.
-        environment: if it names a token, this is shown to the master, which must prove that it
-            knows it. Otherwise the greetings are plain text.
+        peer: the settings. If they have a token, it is shown to the master, which must prove that
+            it knows it. Otherwise the greetings are plain text.
     """
-    try:
-        peer = PeerSettings.read(environment)
-    except ValueError:  # a line about the settings has the reason
-        peer = PeerSettings()
-    token = peer.token
-    path = Path(host=host, port=port, token=token.id if token else "", is_insecure=peer.insecure)
-    return last_of(lambda: _steps(path, token), GATHER_S) or path
+    token = peer.token.id if peer.token else ""
+    path = Path(host=host, port=port, token=token, is_insecure=peer.insecure)
+    return last_of(lambda: _steps(path, peer.token), GATHER_S) or path
 
 
 def _steps(path: Path, token: Token | None) -> Iterator[Path]:
@@ -79,7 +75,7 @@ def _resolved(path: Path) -> Path:
         return replace(path, addresses=(), resolve_error=found)
     hosts = {str(one[4][0]): one[0] for one in found}
     addresses = [_routed(host, family) for host, family in hosts.items()]
-    return replace(path, addresses=tuple(addresses[:ADDRESSES_MAX]))
+    return replace(path, addresses=tuple(addresses[:ADDRESSES_TRIED]))
 
 
 def _routed(host: str, family: socket.AddressFamily) -> Address:

@@ -25,7 +25,7 @@ def name(facts: Facts) -> Line | None:
     path = _path(facts)
     if path.resolve_error or not path.addresses:
         return bad(
-            f"the name {path.host} has no address: {path.resolve_error or 'unknown'}",
+            f"the name {path.host} has no address: {path.resolve_error or 'no answer in time'}",
             f"check the spelling, and `getent hosts {path.host}`; or write the address of the "
             "master into the URL",
         )
@@ -102,7 +102,8 @@ def master(facts: Facts) -> Line | None:
     path = _path(facts)
     found = path.greeting
     if found is None:
-        return None
+        late = warn("the master was not greeted in time", "run `pccl doctor` again")
+        return None if path.open is None else late
     if found.ending == ANSWERED:
         return _answered(found)
     where = f"{path.host} port {path.port}"
@@ -189,8 +190,10 @@ def large_packets(facts: Facts) -> Line | None:
     """Do packets of full size arrive at the master?"""
     path = _path(facts)
     found, way = path.large_greeting, path.open
-    if found is None or way is None:
+    if path.greeting is None or path.greeting.ending != ANSWERED or way is None:
         return None
+    if found is None:
+        return warn("large packets were not tried in time", "run `pccl doctor` again")
     if found.ending == ANSWERED:
         return ok("packets of full size arrive at the master")
     device = way.device or "DEVICE"
