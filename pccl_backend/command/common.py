@@ -19,6 +19,7 @@ __all__ = [
     "COLUMNS",
     "CommandError",
     "aligned",
+    "cut",
     "prepare_output",
     "run_command",
     "socket_folders",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 COLUMNS = 80
+CUT = "..."  # in the place of the rest of a text
 INTERRUPTED = 130
 NOTHING = "-"  # an empty cell
 
@@ -101,13 +103,14 @@ def aligned(rows: Sequence[Iterable[str]]) -> list[str]:
     return ["  ".join(map(_padded, row, widths)).rstrip() for row in cells]
 
 
-def wrapped(text: str, first: str, others: str) -> list[str]:
-    """Return a text as lines of at most COLUMNS columns.
+def wrapped(text: str, first: str, others: str, columns: int = COLUMNS) -> list[str]:
+    """Return a text as lines of at most `columns` columns.
 
     Args:
         text: may have characters that take two columns.
         first: begins the first line.
         others: begins all other lines.
+        columns: the most that a line takes.
 
     Example:
         >>> wrapped("all is well", "ok  ", "    ")
@@ -115,11 +118,27 @@ def wrapped(text: str, first: str, others: str) -> list[str]:
     """
     return textwrap.wrap(
         text,
-        COLUMNS if text.isascii() else COLUMNS // 2,  # a character may take two columns
+        columns if text.isascii() else max(1, columns // 2),  # a character may take two columns
         initial_indent=first,
         subsequent_indent=others,
         break_on_hyphens=False,
     ) or [first.rstrip()]
+
+
+def cut(text: str, columns: int) -> str:
+    """Return the text, or the start of it and "..." if it takes more columns.
+
+    Example:
+        >>> cut("all is well", 10)
+        'all is ...'
+    """
+    if _width(text) <= columns:
+        return text
+    room, end = columns - len(CUT), 0
+    while _width(text[end]) <= room:
+        room -= _width(text[end])
+        end += 1
+    return text[:end] + CUT
 
 
 def when(seconds: Any) -> str:

@@ -29,7 +29,7 @@ from pccl_backend.command.runs import (
 )
 from pccl_backend.command.status_page import page
 
-__all__ = ["show_status"]
+__all__ = ["add_run_options", "read_snapshot", "show_status", "status_request"]
 
 HEALTHY = 0
 STANDS_STILL = 1  # a finding is an error
@@ -49,21 +49,16 @@ def show_status(arguments: Sequence[str] | None = None) -> int:
     elsewhere = options.journal is not None or options.port is not None or options.pid is not None
     if isinstance(options.run, OpenRun) and elsewhere:
         parser.error("a URL names the master, so --journal, --port and --pid do not go with it")
-    answers: list[Any] = []
+    answers: list[dict[str, Any]] = []
 
     def act() -> None:
         line = _answer(parser, options)
-        answer = json.loads(line)
-        if not isinstance(answer.get("findings"), list):
-            raise CommandError(
-                "the answer of the master has no findings: is it of another version?"
-            )
-        answers.append(answer)
+        answers.append(read_snapshot(line))
         prepare_output()
         if options.json:
             sys.stdout.buffer.write(line)
         else:
-            print("\n".join(page(answer)))
+            print("\n".join(page(answers[0])))
 
     ended = run_command(parser.prog, act)
     if ended == INTERRUPTED:
@@ -82,7 +77,7 @@ def _answer(parser: argparse.ArgumentParser, options: argparse.Namespace) -> byt
     run = options.run
     if isinstance(run, OpenRun):
         return json.dumps(observing.snapshot(run), separators=(",", ":")).encode() + b"\n"
-    request = {"command": "status"} | ({} if run is None else {"run": run})
+    request = status_request(run)
     if options.journal is not None or options.port is not None:
         return ask(chosen_journal(parser, options), request)
     masters = find_masters(os.environ)
@@ -96,6 +91,32 @@ def _answer(parser: argparse.ArgumentParser, options: argparse.Namespace) -> byt
     if not masters:  # the error explains where a master would be
         return ask(chosen_journal(parser, options), request)
     return ask_at(chosen_master(masters, run).socket, request)
+
+
+def status_request(run: str | None) -> dict[str, object]:
+    """Return the question for a snapshot of this run; None: of the only one that is under way.
+
+    Example:
+        >>> status_request("night")
+        {'command': 'status', 'run': 'night'}
+    """
+    return {"command": "status", **({} if run is None else {"run": run})}
+
+
+def read_snapshot(line: bytes) -> dict[str, Any]:
+    """Return the snapshot in an answer of the master, which is a JSON object.
+
+    Raises:
+        CommandError: the answer is no snapshot.
+
+    Example:
+        >>> read_snapshot(b'{"run": "night", "findings": []}')
+        {'run': 'night', 'findings': []}
+    """
+    answer: dict[str, Any] = json.loads(line)
+    if not isinstance(answer.get("findings"), list):
+        raise CommandError("the answer of the master has no findings: is it of another version?")
+    return answer
 
 
 def _stands_still(findings: Sequence[Any]) -> bool:
@@ -114,6 +135,13 @@ def _parser() -> argparse.ArgumentParser:
         "(torchrun), in $XDG_RUNTIME_DIR/pccl or ~/.local/state/pccl. From anywhere else it is "
         "asked by its URL, with a token in the file of PCCL_SECRET_FILE, if it has a keyring.",
     )
+    add_run_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the master's answer as it is")
+    return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the argument RUN, and the options that choose one of the masters of this machine."""
     parser.add_argument(
         "run",
         type=_run_or_url,
@@ -122,12 +150,10 @@ def _parser() -> argparse.ArgumentParser:
         help="its name, as `pccl runs` shows it (default: the only run that is under way); or its "
         "URL, pccl://HOST[:PORT]/RUN, for a master on any machine",
     )
-    parser.add_argument("--json", action="store_true", help="print the master's answer as it is")
     which = add_master_options(parser)
     which.add_argument(
         "--pid", type=_pid, help="the process of a peer that the master is inside of (torchrun)"
     )
-    return parser
 
 
 def _run_or_url(text: str) -> str | OpenRun:

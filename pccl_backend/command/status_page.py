@@ -1,67 +1,120 @@
-"""The text of `pccl status`: a snapshot of a run as lines of at most 80 columns.
+"""The text of `pccl status` and `pccl top`: a snapshot of a run as lines that fit the columns.
 
 A snapshot comes from a master that may be of another version, and names come from peers. So each
-field may be missing or of another type, and everything that is shown is escaped. A page for eight
-members has at most 40 lines: if the findings need more room, less of the rest is shown. Nothing
-here imports torch.
+field may be missing or of another type, and everything that is shown is escaped. A page of
+`pccl status` for eight members has at most 40 lines: if the findings need more room, less of the
+rest is shown. `pccl top` shows everything, because it scrolls. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
 
 from pccl_backend._settings import printable
-from pccl_backend.command.common import COLUMNS, NOTHING, aligned, wrapped
+from pccl_backend.command.common import COLUMNS, NOTHING, aligned, cut, wrapped
 
-__all__ = ["page"]
+__all__ = ["Line", "Tone", "duration", "page", "page_lines"]
 
 LINES = 40  # with at most MEMBERS_OF_A_SHORT_PAGE members
 MEMBERS_OF_A_SHORT_PAGE = 8
 EVENTS_KEPT = 1  # the fewest that are shown if there is little room
-FINDINGS_KEPT = 3  # the fewest that are shown whole
-CUT = "..."  # in the place of the rest of a text
 HEAD = ("rank", "name", "address", "state", "for", "activity")
+ADDRESS_AT = HEAD.index("address")
+NARROW = 64  # columns; a table with less room has no addresses, so that states and times are whole
+LOST_STATES = ("away", "silent")  # the master does not hear from such a peer
 TIME_IN_TEXT = re.compile(r" for [0-9.]+ (?:ms|s|min|h)\b")
 NAME_COLUMNS = 16
+NAME_COLUMNS_IF_NARROW = 10
 ADDRESS_COLUMNS = 21
 
 
+class Tone(Enum):
+    """The meaning of a line. The text says it, too; `pccl top` adds a colour."""
+
+    PLAIN = "plain"
+    NOTE = "note"  # the title of a finding of this severity
+    WARNING = "warning"
+    ERROR = "error"
+    LOST = "lost"  # a peer that the master does not hear from
+    STALE = "stale"  # a line of an earlier page
+
+
+class Line(NamedTuple):
+    """A line of the page."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+class _Block(NamedTuple):
+    """A text without its division into lines."""
+
+    text: str
+    first: str = ""  # indent of the first line
+    others: str = "  "  # indent of the other lines
+    tone: Tone = Tone.PLAIN  # of all lines
+    is_row: bool = False  # it is one line, which is cut if it is too long
+
+
+BLANK = _Block("")
+
+
 def page(snapshot: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the page.
+    """Return the lines of `pccl status`: at most 80 columns, and 40 lines for eight members.
 
     Example:
         >>> page({"run": "night", "findings": [{"text": "all is well", "severity": "note"}]})
         ['run night', '', 'note', '  all is well']
     """
+    return [line.text for line in page_lines(snapshot, columns=COLUMNS, is_short=True)]
+
+
+def page_lines(snapshot: Mapping[str, Any], *, columns: int, is_short: bool) -> list[Line]:
+    """Return the lines of the page.
+
+    Args:
+        snapshot: an answer of the master.
+        columns: the most columns of a line, at least 40.
+        is_short: whether findings and events are left out that need more room than LINES.
+
+    Example:
+        >>> page_lines({"run": "night"}, columns=40, is_short=False)
+        [Line(text='run night', tone=<Tone.PLAIN: 'plain'>)]
+    """
     groups = _dicts(snapshot.get("groups"))
-    findings = _findings(_dicts(snapshot.get("findings")), _count(snapshot.get("findings_more")))
-    events = [_event(one) for one in _dicts(snapshot.get("events"))]
-    head = _header(snapshot, groups)
-    bodies = [line for group in groups for line in _group(group, len(groups) > 1)]
+    reported = _findings(_dicts(snapshot.get("findings")), _count(snapshot.get("findings_more")))
+    findings = [_lines(one, columns) for one in reported]
+    events = _lines(map(_event, _dicts(snapshot.get("events"))), columns)
+    head = _lines(_header(snapshot, groups), columns)
+    blocks = [block for group in groups for block in _group(group, len(groups) > 1, columns)]
     if more := _count(snapshot.get("groups_more")):
-        bodies += ["", f"{more} more peer groups are not shown"]
+        blocks += [BLANK, _Block(f"{more} more peer groups are not shown")]
+    bodies = _lines(blocks, columns)
     members = sum(len(_dicts(group.get("peers"))) for group in groups)
     room = LINES + max(0, members - MEMBERS_OF_A_SHORT_PAGE) - len(head) - len(bodies)
-    events = events[-max(EVENTS_KEPT, room - len(findings) - 2) :] if events else []
-    tail = ["", "last events", *events] if events else []
-    return [*head, *_shortened(findings, room - len(tail)), *bodies, *tail]
+    if is_short and events:
+        events = events[-max(EVENTS_KEPT, room - len(findings) - 2) :]
+    tail = [Line(""), Line("last events"), *events] if events else []
+    shown = [line for one in findings for line in one]
+    if is_short:
+        shown = _shortened(findings, room - len(tail))
+    return [*head, *shown, *bodies, *tail]
 
 
 # --- Parts ----------------------------------------------------------------------------------------
 
 
-def _header(snapshot: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def _header(snapshot: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> list[_Block]:
     first = f"run {_text(snapshot.get('run'))}"
     if len(groups) == 1:
         first += f": {_state(groups[0])}"
-    if (up := _duration(snapshot.get("up_s"))) != NOTHING:
+    if (up := duration(snapshot.get("up_s"))) != NOTHING:
         first += f"; up {up}"
-    lines = wrapped(first, "", "  ")
-    return lines + (_facts(groups[0]) if len(groups) == 1 else [])
+    return [_Block(first), *(_facts(groups[0]) if len(groups) == 1 else [])]
 
 
 def _state(group: Mapping[str, Any]) -> str:
@@ -71,66 +124,87 @@ def _state(group: Mapping[str, Any]) -> str:
     )
 
 
-def _facts(group: Mapping[str, Any]) -> list[str]:
-    """Return the lines about the shared state and the rate of a group, if it has them."""
+def _facts(group: Mapping[str, Any]) -> list[_Block]:
+    """Return the shared state and the rate of a group, if it has them."""
     facts = []
     if state := _dict(group.get("shared_state")):
         facts.append(f"shared state {_text(state.get('revision'))}: {_text(state.get('hash'))}")
     if rate := _dict(group.get("rate")):
         facts.append(
             f"{_number(rate.get('operations_per_s'))} operations/s, "
-            f"{_rate(rate.get('bytes_per_s'))} in the last {_duration(rate.get('over_s'))}"
+            f"{_rate(rate.get('bytes_per_s'))} in the last {duration(rate.get('over_s'))}"
         )
-    return [line for fact in facts for line in wrapped(fact, "  ", "  ")]
+    return [_Block(fact, "  ") for fact in facts]
 
 
-def _findings(findings: Sequence[Mapping[str, Any]], more: int) -> list[list[str]]:
-    """Return the lines of each finding, and of the number of those that the master left out."""
+def _findings(findings: Sequence[Mapping[str, Any]], more: int) -> list[list[_Block]]:
+    """Return the texts of each finding, and the number of those that the master left out."""
     shown = []
     for one in findings:
         whom = one.get("whom")
         names = ", ".join(map(_text, whom)) if isinstance(whom, list) else ""
         code = f" {_text(one['code'])}" if "code" in one else ""
         title = f"{_text(one.get('severity'))}{code}" + (f": {names}" if names else "")
-        lines = ["", *wrapped(title, "", "  "), *wrapped(_text(one.get("text")), "  ", "  ")]
+        tone = _tone_of(one.get("severity"))
+        blocks = [BLANK, _Block(title, tone=tone), _Block(_text(one.get("text")), "  ")]
         if "next" in one:
-            lines += wrapped(_text(one["next"]), "  -> ", "     ")
-        shown.append(lines)
+            blocks.append(_Block(_text(one["next"]), "  -> ", "     "))
+        shown.append(blocks)
     if more:
-        shown.append(["", f"{more} more findings are not shown"])
+        shown.append([BLANK, _Block(f"{more} more findings are not shown")])
     return shown
 
 
-def _shortened(findings: Sequence[list[str]], room: int) -> list[str]:
+def _tone_of(severity: Any) -> Tone:
+    tones = (Tone.NOTE, Tone.WARNING, Tone.ERROR)
+    return next((tone for tone in tones if tone.value == severity), Tone.PLAIN)
+
+
+def _shortened(findings: Sequence[list[Line]], room: int) -> list[Line]:
     """Return the lines of the findings that fit; at least the first one is whole."""
-    lines: list[str] = []
+    lines: list[Line] = []
     for number, one in enumerate(findings):
         if number > 0 and len(lines) + len(one) > room - (number + 1 < len(findings)) * 2:
             left = len(findings) - number
-            return [*lines, "", f"{left} more findings: `pccl status --json` shows them"]
+            rest = f"{left} more findings: `pccl status --json` shows them"
+            return [*lines, Line(""), Line(rest)]
         lines += one
     return lines
 
 
-def _group(group: Mapping[str, Any], is_titled: bool) -> list[str]:
-    lines: list[str] = []
+def _group(group: Mapping[str, Any], is_titled: bool, columns: int) -> list[_Block]:
+    blocks: list[_Block] = []
     if is_titled:
         title = f"peer group {_text(group.get('group'))}: {_state(group)}"
-        lines += ["", *wrapped(title, "", "  ")]
-        lines += _facts(group)
+        blocks += [BLANK, _Block(title), *_facts(group)]
     if peers := _dicts(group.get("peers")):
-        lines += ["", *(_cut(line) for line in aligned([HEAD, *map(_peer, peers)]))]
+        blocks += [BLANK, *_peers(peers, columns)]
     if hops := [_hop(one) for one in _dicts(group.get("ring"))]:
-        lines += ["", *wrapped("ring  " + ", ".join(hops), "", "      ")]
+        blocks += [BLANK, _Block("ring  " + ", ".join(hops), others="      ")]
     if calls := [_call(one) for one in _dicts(group.get("calls"))]:
-        lines += ["", *(_cut(line) for line in calls)]
-    return lines
+        blocks += [BLANK, *calls]
+    return blocks
 
 
-def _peer(peer: Mapping[str, Any]) -> tuple[str, ...]:
-    name = _cut(_text(peer.get("name") or peer.get("peer")), NAME_COLUMNS)
-    address = _cut(_text(peer.get("address")), ADDRESS_COLUMNS)
-    state, since = _text(peer.get("state")), _duration(peer.get("since_s"))
+def _peers(peers: Sequence[Mapping[str, Any]], columns: int) -> list[_Block]:
+    """Return the rows of the table."""
+    is_narrow = columns < NARROW
+    name_columns = NAME_COLUMNS_IF_NARROW if is_narrow else NAME_COLUMNS
+    rows = [HEAD, *(_peer(one, name_columns) for one in peers)]
+    if is_narrow:
+        rows = [(*row[:ADDRESS_AT], *row[ADDRESS_AT + 1 :]) for row in rows]
+    tones = [
+        Tone.PLAIN,
+        *(Tone.LOST if peer.get("state") in LOST_STATES else Tone.PLAIN for peer in peers),
+    ]
+    texts = aligned(rows)
+    return [_Block(text, tone=tone, is_row=True) for text, tone in zip(texts, tones, strict=True)]
+
+
+def _peer(peer: Mapping[str, Any], name_columns: int) -> tuple[str, ...]:
+    name = cut(_text(peer.get("name") or peer.get("peer")), name_columns)
+    address = cut(_text(peer.get("address")), ADDRESS_COLUMNS)
+    state, since = _text(peer.get("state")), duration(peer.get("since_s"))
     doing = TIME_IN_TEXT.sub("", _text(peer.get("doing")), count=1)  # the column has the time
     return (_text(peer.get("rank")), name, address, state, since, doing)
 
@@ -143,17 +217,18 @@ def _hop(hop: Mapping[str, Any]) -> str:
     return f"{ends} {known}" if known else ends
 
 
-def _call(call: Mapping[str, Any]) -> str:
+def _call(call: Mapping[str, Any]) -> _Block:
     missing = call.get("missing")
     ranks = ", ".join(map(_text, missing)) if isinstance(missing, list) else ""
     absent = f", without ranks {ranks}" if ranks else ""
-    return f"waits {_duration(call.get('since_s'))}{absent}: {_text(call.get('call'))}"
+    text = f"waits {duration(call.get('since_s'))}{absent}: {_text(call.get('call'))}"
+    return _Block(text, is_row=True)
 
 
-def _event(event: Mapping[str, Any]) -> str:
+def _event(event: Mapping[str, Any]) -> _Block:
     at = _text(event.get("at"))
     time = at[11:19] if len(at) >= 19 else at
-    return _cut(f"{time} {_text(event.get('level'))}: {_text(event.get('text'))}")
+    return _Block(f"{time} {_text(event.get('level'))}: {_text(event.get('text'))}", is_row=True)
 
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -186,8 +261,13 @@ def _number(value: Any) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def _duration(value: Any) -> str:
-    """Return seconds in the form of the texts of the master: "12 s", "2.5 h"."""
+def duration(value: Any) -> str:
+    """Return seconds in the form of the texts of the master.
+
+    Example:
+        >>> duration(12.0), duration(45000)
+        ('12 s', '12.5 h')
+    """
     if not _is_number(value):
         return NOTHING
     if value < 1:
@@ -213,16 +293,13 @@ def _rate(value: Any) -> str:
 # --- Layout ---------------------------------------------------------------------------------------
 
 
-def _cut(text: str, columns: int = COLUMNS) -> str:
-    """Return the text, or the start of it and "..." if it takes more columns."""
-    if sum(map(_width, text)) <= columns:
-        return text
-    room, end = columns - len(CUT), 0
-    while _width(text[end]) <= room:
-        room -= _width(text[end])
-        end += 1
-    return text[:end] + CUT
-
-
-def _width(character: str) -> int:
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+def _lines(blocks: Iterable[_Block], columns: int) -> list[Line]:
+    return [
+        Line(text, block.tone)
+        for block in blocks
+        for text in (
+            [cut(block.text, columns)]
+            if block.is_row
+            else wrapped(block.text, block.first, block.others, columns)
+        )
+    ]
