@@ -26,6 +26,7 @@ COMMANDS = {
     "runs": ("pccl_backend.command.runs", "list_runs"),
     "status": ("pccl_backend.command.status", "show_status"),
     "token": ("pccl_backend.command.tokens", "main"),
+    "top": ("pccl_backend.command.top", "show_top"),
 }
 
 
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("runs", help="list the runs of a master on this machine")
     commands.add_parser("status", help="show a run, and why it stands still")
     commands.add_parser("doctor", help="check this machine, and the path to a master")
+    commands.add_parser("top", help="show a run live in this terminal")
     commands.add_parser("forget", help="let a master on this machine forget a run that is over")
     commands.add_parser("token", help="make, list and revoke the tokens of those who may join")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")

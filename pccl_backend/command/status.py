@@ -29,7 +29,7 @@ from pccl_backend.command.runs import (
 )
 from pccl_backend.command.status_page import page
 
-__all__ = ["add_run_options", "read_snapshot", "show_status", "status_request"]
+__all__ = ["add_run_options", "answer_of", "check_run_options", "read_snapshot", "show_status"]
 
 HEALTHY = 0
 STANDS_STILL = 1  # a finding is an error
@@ -46,13 +46,11 @@ def show_status(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    elsewhere = options.journal is not None or options.port is not None or options.pid is not None
-    if isinstance(options.run, OpenRun) and elsewhere:
-        parser.error("a URL names the master, so --journal, --port and --pid do not go with it")
+    check_run_options(parser, options)
     answers: list[dict[str, Any]] = []
 
     def act() -> None:
-        line = _answer(parser, options)
+        line = answer_of(parser, options)
         answers.append(read_snapshot(line))
         prepare_output()
         if options.json:
@@ -68,7 +66,14 @@ def show_status(arguments: Sequence[str] | None = None) -> int:
     return STANDS_STILL if _stands_still(answers[0]["findings"]) else HEALTHY
 
 
-def _answer(parser: argparse.ArgumentParser, options: argparse.Namespace) -> bytes:
+def check_run_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the command if the options of add_run_options() contradict each other."""
+    elsewhere = options.journal is not None or options.port is not None or options.pid is not None
+    if isinstance(options.run, OpenRun) and elsewhere:
+        parser.error("a URL names the master, so --journal, --port and --pid do not go with it")
+
+
+def answer_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> bytes:
     """Return the answer of the master that the options choose: a line that is a JSON object.
 
     Raises:
@@ -77,7 +82,7 @@ def _answer(parser: argparse.ArgumentParser, options: argparse.Namespace) -> byt
     run = options.run
     if isinstance(run, OpenRun):
         return json.dumps(observing.snapshot(run), separators=(",", ":")).encode() + b"\n"
-    request = status_request(run)
+    request = _status_request(run)
     if options.journal is not None or options.port is not None:
         return ask(chosen_journal(parser, options), request)
     masters = find_masters(os.environ)
@@ -93,11 +98,11 @@ def _answer(parser: argparse.ArgumentParser, options: argparse.Namespace) -> byt
     return ask_at(chosen_master(masters, run).socket, request)
 
 
-def status_request(run: str | None) -> dict[str, object]:
+def _status_request(run: str | None) -> dict[str, object]:
     """Return the question for a snapshot of this run; None: of the only one that is under way.
 
     Example:
-        >>> status_request("night")
+        >>> _status_request("night")
         {'command': 'status', 'run': 'night'}
     """
     return {"command": "status", **({} if run is None else {"run": run})}

@@ -21,8 +21,9 @@ def test_version() -> None:
 def test_help_names_the_commands() -> None:
     done = run_program([*PCCL, "--help"])
     assert done.returncode == 0
-    assert "master" in done.stdout
-    assert "demo" in done.stdout
+    named = re.findall(r"^    (\w+) +\S", done.stdout, re.MULTILINE)
+    expected = ["master", "runs", "status", "top", "forget", "token", "demo", "probe"]
+    assert named == expected, done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fleet import Fleet
+from played_master import PlayedMaster
 from programs import Program
 from world import run_program
 
@@ -53,31 +53,15 @@ def journal(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[Play]:
     """Yield a function that starts a master with one fixed answer and returns its journal."""
-    threads: list[threading.Thread] = []
-    server = socket.socket(socket.AF_UNIX)
-
-    def answer(said: bytes) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = server.accept()
-                with connection:
-                    assert connection.recv(1 << 16).endswith(b"\n")
-                    connection.sendall(said)
+    played: list[PlayedMaster] = []
 
     def start(said: bytes) -> Path:
-        server.bind(str(tmp_path / "played.sock"))
-        server.listen()
-        threads.append(threading.Thread(target=answer, args=(said,), daemon=True))
-        threads[-1].start()
-        return tmp_path / "played"
+        played.append(PlayedMaster(tmp_path / "played", said))
+        return played[-1].journal
 
     yield start
-    with contextlib.suppress(OSError):
-        server.shutdown(socket.SHUT_RDWR)  # wakes accept()
-    server.close()
-    for thread in threads:
-        thread.join(WAIT_S)
-        assert not thread.is_alive()
+    for master in played:
+        master.close()
 
 
 # --- A real master --------------------------------------------------------------------------------
