@@ -342,7 +342,8 @@ Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::JointAbor
 }
 
 // Whether a message is about operations, or about nothing that is decided. Other groups, and the
-// rest of this group, need to react to such a message only while the topology of its group is being changed.
+// rest of this group, need to react to such a message only while the topology of its group is being
+// changed.
 bool is_about_operations(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||

@@ -22,7 +22,7 @@ def test_help_names_the_commands() -> None:
     done = run_program([*PCCL, "--help"])
     assert done.returncode == 0
     named = re.findall(r"^    (\w+) +\S", done.stdout, re.MULTILINE)
-    expected = ["master", "runs", "status", "top", "forget", "token", "demo", "probe"]
+    expected = ["master", "runs", "status", "doctor", "top", "forget", "token", "demo", "probe"]
     assert named == expected, done.stdout
 
 
