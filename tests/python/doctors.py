@@ -29,7 +29,7 @@ from pccl_backend.command.doctor.facts import (
 from pccl_backend.probe.settings import Buffers, HostSettings
 
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
-DOCTOR_S = 60.0  # it takes at most 20 s on a machine that is not busy
+DOCTOR_S = 100.0  # it takes at most 20 s on a machine that is not busy
 
 SYSTEM = HostSettings(
     congestion="cubic",
