@@ -144,7 +144,7 @@ def token(facts: Facts) -> Line | None:
     if found.ending == ANSWERED and found.code == NEEDS_TOKEN:
         return bad(
             "the master admits only peers that have a token, and PCCL_SECRET_FILE is not set",
-            f"{NEW_TOKEN}; then `export PCCL_SECRET_FILE=FILE`",
+            f"{NEW_TOKEN}; then name that file in PCCL_SECRET_FILE",
         )
     if found.ending == ANSWERED:
         return ok(f"the master knows {shown}") if path.token else _plain(path)
