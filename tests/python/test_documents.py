@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = (
     *("running", "operating", "settings", "errors", "quantization", "recipes"),
-    "rarely-used",
-    "watching",
+    *("rarely-used", "watching", "install", "machines", "ddp", "diloco", "gpus"),
+    *("versions", "api"),
 )
 DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in PAGES}
 USER_PAGES = {"README": README, **DOCS}
@@ -100,13 +100,16 @@ def events(lines: list[str]) -> list[str]:
     return [text for text, _ in itertools.groupby(texts)]
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
 # --- The DDP script -------------------------------------------------------------------------------
 
 
 def ddp_script(folder: Path, **changes: str) -> Path:
-    """Write the script of the README's section with changes, and without its pauses."""
-    (_, section) = README.split("## An ordinary DDP script\n")
-    (name,) = set(re.findall(r"examples/\w+\.py", section.partition("\n## ")[0]))
+    """Write the script of docs/ddp.md with changes, and without its pauses."""
+    (name,) = set(re.findall(r"examples/\w+\.py", DOCS["ddp"]))
     program = (ROOT / name).read_text()
     for old, new in {"STEP_S = 0.1": "STEP_S = 0.0", **changes}.items():
         assert program.count(old) == 1, old
@@ -121,7 +124,7 @@ def test_the_ddp_script_runs_under_torchrun(tmp_path: Path) -> None:
     require_own_name()
     script = ddp_script(tmp_path)
     command = f"torchrun --standalone --nproc-per-node=2 examples/{script.name}\n"
-    assert command in blocks(README, "sh")
+    assert command in blocks(DOCS["ddp"], "sh")
     torchrun = [sys.executable, "-m", "torch.distributed.run", *command.split()[1:-1]]
     done = run_program([*torchrun, str(script)])
     assert done.returncode == 0, done.stderr
@@ -130,7 +133,7 @@ def test_the_ddp_script_runs_under_torchrun(tmp_path: Path) -> None:
 
 def test_the_ddp_script_runs_without_torchrun(tmp_path: Path, master: Master) -> None:
     init = 'dist.init_process_group("pccl"'
-    (shown,) = re.findall(rf"`{re.escape(init)}, init_method=\"(pccl://\S+)\"\)`", README)
+    (shown,) = re.findall(rf"`{re.escape(init)}, init_method=\"(pccl://\S+)\"\)`", DOCS["ddp"])
     assert shown == "pccl://127.0.0.1:48148/my-ddp?founders=3&min_peers=2"
     url = master.url(min_peers=2)
     with_url = {f"{init})": f'{init}, init_method="{url}")', '"LOCAL_RANK" in os.environ': "True"}
@@ -192,6 +195,12 @@ def test_the_pages_have_the_limits(page: str, row: str, numbers: list[float]) ->
     found = re.search(row, USER_PAGES[page])
     assert found is not None
     assert [float(number) for number in found.groups()] == numbers
+
+
+def test_the_api_page_has_every_module() -> None:
+    """Sphinx writes it from the docstrings: a module that it does not name is missing there."""
+    named = re.findall(r"auto(?:module|class):: pccl_backend\.(\w+)", DOCS["api"])
+    assert sorted(named) == sorted({*pccl_backend._MODULES, "errors", "SharedState"})
 
 
 # --- Text that a reader copies --------------------------------------------------------------------
