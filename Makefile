@@ -32,7 +32,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ tests/doubles/ ! -name '*.md')
 
-.PHONY: help fast setup cuda demo test conformance sim scenarios wheel diagrams stress churn bench compare compare-base lint fmt types \
+.PHONY: help fast setup cuda demo test conformance sim scenarios wheel docs diagrams stress churn bench compare compare-base lint fmt types \
   gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -107,6 +107,16 @@ scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 
 wheel: setup      ## build a wheel from a source distribution, repair it, run it
 	$(BIN)/pytest -n0 -m nightly tests/python/test_package.py
+
+# A folder of its own: the packages of .venv stay as they are. A page that loads anything from a network is an error.
+DOCS_PACKAGES := build/docs-packages
+$(DOCS_PACKAGES)/.ready: tools/requirements-docs.txt $(VENV_READY)
+	rm -rf $(DOCS_PACKAGES)
+	$(BIN)/pip install --quiet --disable-pip-version-check --target $(DOCS_PACKAGES) -r $<
+	touch $@
+docs: setup $(DOCS_PACKAGES)/.ready   ## the documentation site, in build/docs; reading it needs no network
+	PYTHONPATH=$(DOCS_PACKAGES) $(BIN)/python -m sphinx -n -W --keep-going -q -d build/docs-cache docs build/docs
+	! grep -rnE '<(script|img|link)[^>]* (src|href)="(https?:)?//' --include='*.html' build/docs
 
 diagrams: core    ## draw docs/state-machines.md from the tables of the state machines
 	build/core/pccl-diagrams --update docs/state-machines.md

@@ -138,9 +138,9 @@ class QuantizeState:
         Load each checkpoint in one member at most, because a residual must be sent only once.
 
         Returns:
-            "format", and "buckets": for each of torch's buckets that have lost something its
-            "index", the "shapes" of its parameters, and its "residual", a float32 for each gradient
-            in it.
+            A dict with "format" and "buckets". Each of torch's buckets that have lost something is
+            there with its "index", the "shapes" of its parameters, and its "residual", a float32
+            for each gradient in it.
         """
         found = {
             index: (bucket.shapes, bucket.feedback.state_dict()["residual"])

@@ -126,7 +126,7 @@ class TimeSpent:
 
     @property
     def waited(self) -> float:
-        """Seconds in calls of the group: all but `computing` and `saving`."""
+        """Seconds in calls of the group, which is all but `computing` and `saving`."""
         return self.waiting + self.transferring + self.joint + self.failing
 
     def since(self, before: TimeSpent) -> TimeSpent:

@@ -279,7 +279,7 @@ class DiLoCo(Trainer):
 
     @property
     def inner_steps(self) -> int:
-        """Inner steps of a peer since the run began, on average: for a newcomer's schedule."""
+        """Mean inner steps of a peer since the run began, for a newcomer's schedule."""
         if isinstance(self._host, Follower):
             return self._host.status.inner_steps
         if self._made is None:
