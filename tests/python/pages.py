@@ -126,7 +126,7 @@ systemctl() {  # the service begins without tokens, and a run "night" is over
 ssh() { shift; "$@"; }                           # HOST
 pccl master
 coproc PEER { python "$ROOT/night.py"; }
-read -r -t 60 -u "${PEER[0]}" synced
+read -r -t 90 -u "${PEER[0]}" || { echo "the peer has not synced within 90 s" >&2; exit 1; }
 """,
 }
 
