@@ -22,7 +22,9 @@ __all__ = ["Line", "Tone", "duration", "page", "page_lines"]
 LINES = 40  # with at most MEMBERS_OF_A_SHORT_PAGE members
 MEMBERS_OF_A_SHORT_PAGE = 8
 EVENTS_KEPT = 1  # the fewest that are shown if there is little room
+ROOM_OF_EVENTS = 2 + EVENTS_KEPT + 2  # and of the line about more findings
 HEAD = ("rank", "name", "address", "state", "for", "activity")
+TIME_HEAD = ("rank", "computes", "waits", "transfers", "joint", "sends", "numbers")
 ADDRESS_AT = HEAD.index("address")
 NARROW = 64  # columns; a table with less room has no addresses, so that states and times are whole
 LOST_STATES = ("away", "silent")  # the master does not hear from such a peer
@@ -90,12 +92,13 @@ def page_lines(snapshot: Mapping[str, Any], *, columns: int, is_short: bool) -> 
     findings = [_lines(one, columns) for one in reported]
     events = _lines(map(_event, _dicts(snapshot.get("events"))), columns)
     head = _lines(_header(snapshot, groups), columns)
-    blocks = [block for group in groups for block in _group(group, len(groups) > 1, columns)]
-    if more := _count(snapshot.get("groups_more")):
-        blocks += [BLANK, _Block(f"{more} more peer groups are not shown")]
-    bodies = _lines(blocks, columns)
     members = sum(len(_dicts(group.get("peers"))) for group in groups)
-    room = LINES + max(0, members - MEMBERS_OF_A_SHORT_PAGE) - len(head) - len(bodies)
+    most = LINES + max(0, members - MEMBERS_OF_A_SHORT_PAGE) - len(head)
+    bodies = _bodies(snapshot, groups, columns, has_times=True)
+    needed = len(findings[0]) if findings else 0
+    if is_short and most < len(bodies) + needed + ROOM_OF_EVENTS:
+        bodies = _bodies(snapshot, groups, columns, has_times=False)
+    room = most - len(bodies)
     if is_short and events:
         events = events[-max(EVENTS_KEPT, room - len(findings) - 2) :]
     tail = [Line(""), Line("last events"), *events] if events else []
@@ -106,6 +109,22 @@ def page_lines(snapshot: Mapping[str, Any], *, columns: int, is_short: bool) -> 
 
 
 # --- Parts ----------------------------------------------------------------------------------------
+
+
+def _bodies(
+    snapshot: Mapping[str, Any],
+    groups: Sequence[Mapping[str, Any]],
+    columns: int,
+    *,
+    has_times: bool,
+) -> list[Line]:
+    """Return the lines of the groups."""
+    blocks: list[_Block] = []
+    for group in groups:
+        blocks += _group(group, len(groups) > 1, columns, has_times=has_times)
+    if more := _count(snapshot.get("groups_more")):
+        blocks += [BLANK, _Block(f"{more} more peer groups are not shown")]
+    return _lines(blocks, columns)
 
 
 def _header(snapshot: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> list[_Block]:
@@ -172,13 +191,16 @@ def _shortened(findings: Sequence[list[Line]], room: int) -> list[Line]:
     return lines
 
 
-def _group(group: Mapping[str, Any], is_titled: bool, columns: int) -> list[_Block]:
+def _group(
+    group: Mapping[str, Any], is_titled: bool, columns: int, *, has_times: bool
+) -> list[_Block]:
     blocks: list[_Block] = []
     if is_titled:
         title = f"peer group {_text(group.get('group'))}: {_state(group)}"
         blocks += [BLANK, _Block(title), *_facts(group)]
     if peers := _dicts(group.get("peers")):
         blocks += [BLANK, *_peers(peers, columns)]
+        blocks += _times(peers) if has_times else []
     if hops := [_hop(one) for one in _dicts(group.get("ring"))]:
         blocks += [BLANK, _Block("ring  " + ", ".join(hops), others="      ")]
     if calls := [_call(one) for one in _dicts(group.get("calls"))]:
@@ -207,6 +229,29 @@ def _peer(peer: Mapping[str, Any], name_columns: int) -> tuple[str, ...]:
     state, since = _text(peer.get("state")), duration(peer.get("since_s"))
     doing = TIME_IN_TEXT.sub("", _text(peer.get("doing")), count=1)  # the column has the time
     return (_text(peer.get("rank")), name, address, state, since, doing)
+
+
+def _times(peers: Sequence[Mapping[str, Any]]) -> list[_Block]:
+    """Return a table of the members that have reported their numbers; empty if there are none."""
+    rows = [
+        _time(_text(peer.get("rank")), telemetry)
+        for peer in peers
+        if (telemetry := _dict(peer.get("telemetry"))) is not None
+    ]
+    if not rows:
+        return []
+    return [BLANK, *(_Block(text, is_row=True) for text in aligned([TIME_HEAD, *rows]))]
+
+
+def _time(rank: str, telemetry: Mapping[str, Any]) -> tuple[str, ...]:
+    shares = [_share(telemetry.get(name)) for name in ("computing", "waiting", "transferring")]
+    if (awaited := telemetry.get("waits_for")) is not None and shares[1] not in ("0 %", NOTHING):
+        name, _, _ = _text(awaited).partition(" (peer ")
+        shares[1] += f" for {cut(name, NAME_COLUMNS)}"
+    scalars = _dict(telemetry.get("scalars")) or {}
+    numbers = ", ".join(f"{_text(name)} {_scalar(value)}" for name, value in scalars.items())
+    joint = _share(telemetry.get("joint"))
+    return (rank, *shares, joint, _rate(telemetry.get("sent_per_s")), numbers or NOTHING)
 
 
 def _hop(hop: Mapping[str, Any]) -> str:
@@ -253,6 +298,16 @@ def _text(value: Any) -> str:
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and value >= 0
+
+
+def _share(value: Any) -> str:
+    return f"{100 * value:.0f} %" if _is_number(value) else NOTHING
+
+
+def _scalar(value: Any) -> str:
+    """Return a number of the application, which may be negative."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value:.4g}" if is_number and math.isfinite(value) else NOTHING
 
 
 def _number(value: Any) -> str:

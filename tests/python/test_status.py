@@ -227,9 +227,49 @@ def snapshot_of(members: int, findings: int) -> dict[str, Any]:
     }
 
 
+TELEMETRY = {
+    "over_s": 2.0,
+    "computing": 0.711,
+    "waiting": 0.18,
+    "waits_for": "osaka (peer 692b5a3f.3)",
+    "transferring": 0.09,
+    "joint": 0.02,
+    "sent_per_s": 12_345_678.0,
+    "scalars": {"step": 120.0, "loss": -2.31234},
+}
+
+
+def with_telemetry(snapshot: dict[str, Any]) -> dict[str, Any]:
+    for one in snapshot["groups"][0]["peers"]:
+        one["telemetry"] = TELEMETRY
+    return snapshot
+
+
+def test_the_times_of_members_that_report_them() -> None:
+    lines = page(with_telemetry(snapshot_of(2, 1)))
+    at = lines.index(
+        "rank  computes  waits                      transfers  joint  sends      numbers"
+    )
+    assert lines[at + 1].split() == [
+        *("0", "71", "%", "18", "%", "for", "osaka", "(peer", "6...", "9", "%", "2", "%"),
+        *("12.3", "MB/s", "step", "120,", "loss"),
+    ] + [lines[at + 1].split()[-1]]
+    assert not any("computes" in line for line in page(snapshot_of(2, 1)))
+
+
+@pytest.mark.parametrize("value", [None, 7, "x", [], {}, float("nan"), -1, True, {"a\x1b": 1}])
+def test_strange_telemetry(value: Any) -> None:
+    for field in TELEMETRY:
+        snapshot = snapshot_of(1, 1)
+        snapshot["groups"][0]["peers"][0]["telemetry"] = {**TELEMETRY, field: value}
+        assert "\x1b" not in "\n".join(page(snapshot))
+
+
 @pytest.mark.parametrize("findings", [1, 2, 3, 5, 20])
-def test_a_page_for_eight_members_fits_a_screen(findings: int) -> None:
-    lines = page(snapshot_of(8, findings))
+@pytest.mark.parametrize("reports", [False, True])
+def test_a_page_for_eight_members_fits_a_screen(findings: int, reports: bool) -> None:
+    snapshot = snapshot_of(8, findings)
+    lines = page(with_telemetry(snapshot) if reports else snapshot)
     assert len(lines) <= 40, "\n".join(lines)
     assert max(map(len, lines)) <= 80
     assert "error rank_has_not_called: tokyo-0" in lines[:5]
