@@ -137,9 +137,11 @@ def _header(snapshot: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) ->
 
 
 def _state(group: Mapping[str, Any]) -> str:
+    members = group.get("members")
     return (
         f"{_text(group.get('phase'))}, epoch {_text(group.get('epoch'))}, "
-        f"{_text(group.get('members'))} members, min_peers {_text(group.get('min_peers'))}"
+        f"{_text(members)} member{'' if members == 1 else 's'}, "
+        f"min_peers {_text(group.get('min_peers'))}"
     )
 
 
