@@ -131,6 +131,7 @@ read -r -t 90 -u "${PEER[0]}" || { echo "the peer has not synced within 90 s" >&
 }
 
 CHANGES = {
+    "docs/watching.md": {"pccl://host:48148": "pccl://127.0.0.1:48148"},
     "README.md": {"time.sleep(1)": "pass"},
     "docs/operating.md": {
         "/opt/pccl": "$ROOT/opt/pccl",

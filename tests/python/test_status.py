@@ -235,7 +235,7 @@ TELEMETRY = {
     "transferring": 0.09,
     "joint": 0.02,
     "sent_per_s": 12_345_678.0,
-    "scalars": {"step": 120.0, "loss": -2.31234},
+    "scalars": {"step": 12.0, "loss": -2.3},
 }
 
 
@@ -249,7 +249,7 @@ def test_the_times_of_members_that_report_them() -> None:
     lines = page(with_telemetry(snapshot_of(2, 1)))
     at = lines.index("rank  computes  waits           transfers  joint  sends      numbers")
     assert lines[at + 1] == (
-        "0     71 %      18 % for osaka  9 %        2 %    12.3 MB/s  step 120, loss -2.312"
+        "0     71 %      18 % for osaka  9 %        2 %    12.3 MB/s  step 12, loss -2.3"
     )
     assert not any("computes" in line for line in page(snapshot_of(2, 1)))
 
