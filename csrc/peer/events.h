@@ -377,8 +377,8 @@ struct Gone {
   Status why;
   bool lingers = false;
 };
-struct LookAtWaits {};     // WaitsSeen follows
-struct SampleTelemetry {   // TelemetrySampled follows, with these links as far as they are up
+struct LookAtWaits {};    // WaitsSeen follows
+struct SampleTelemetry {  // TelemetrySampled follows, with these links as far as they are up
   std::vector<PeerId> links;
 };
 struct Log {
@@ -389,8 +389,7 @@ using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith, DialPeer,
                  ForgetPeer, BeginEpoch, BeginPieces, StartOp, EndOp, SayDone, CheckPiece,
                  SyncProgress, ReturnPiece, FinishOp, FinishJoint, Reconfigured, ShowTopology, Gone,
-                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits, OpJudged,
-                 SampleTelemetry>;
+                 Log, ForgetTokens, OpenLanes, SampleLink, LookAtWaits, OpJudged, SampleTelemetry>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

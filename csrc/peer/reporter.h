@@ -20,7 +20,7 @@ class Reporter {
       : context_(context), membership_(membership) {}
 
   void on(const protocol::Observe& observe);
-  void sampled(protocol::Telemetry telemetry);  // the answer to SampleTelemetry
+  void sampled(protocol::Telemetry telemetry);             // the answer to SampleTelemetry
   void stop() { interval_ = Duration{0}, next_.reset(); }  // nobody watches
   void on_time();
   std::optional<Instant> deadline() const { return next_; }

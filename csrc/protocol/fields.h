@@ -178,9 +178,7 @@ void fields(auto& wire, Is<Blocked> auto& m) {
 }
 
 void fields(auto& wire, Is<Observe> auto& m) { wire(m.interval_ms); }
-void fields(auto& wire, Is<Scalar> auto& m) {
-  wire(shown(m.name, kScalarNameBytesMax), m.value);
-}
+void fields(auto& wire, Is<Scalar> auto& m) { wire(shown(m.name, kScalarNameBytesMax), m.value); }
 void fields(auto& wire, Is<LinkTelemetry> auto& m) {
   wire(m.peer, m.bytes_sent, m.bytes_received, m.lanes, m.lanes_used, m.rtt_us);
 }

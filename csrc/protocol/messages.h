@@ -637,21 +637,20 @@ struct LinkTelemetry {
 struct Telemetry {
   uint64_t all_us = 0, waiting_us = 0, transferring_us = 0, joint_us = 0, saving_us = 0;
   uint64_t failing_us = 0;
-  PeerId waits_for{};            // the member that this peer has waited for longest; 0: none
-  uint64_t waits_for_us = 0;     // so long
+  PeerId waits_for{};         // the member that this peer has waited for longest; 0: none
+  uint64_t waits_for_us = 0;  // so long
   uint64_t bytes_sent = 0, bytes_received = 0;  // of tensors, as on the wire
   std::vector<LinkTelemetry> links;             // to its neighbours in the ring
   std::vector<Scalar> scalars;                  // of the application
   bool operator==(const Telemetry&) const = default;
 };
 
-using Message =
-    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
-                 EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
-                 AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
-                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
-                 ListRequest, StateList, Probe, ProbeReport, Blocked, Watch, Snapshot, Observe,
-                 Telemetry>;
+using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
+                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
+                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
+                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell, AwaitSend,
+                             SendBegun, LinkRates, Fetching, ListRequest, StateList, Probe,
+                             ProbeReport, Blocked, Watch, Snapshot, Observe, Telemetry>;
 
 // Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {

@@ -82,16 +82,16 @@ void PostedOperation::finish(std::exception_ptr error) {
   }
   ended_cv_.notify_all();  // without the lock, which the waiting thread needs at once
   if (!last) return;
-  CompletionExecutor::get().run([future = std::move(future), last = std::move(last), error = error_,
-                                 waits = waits_] {
-    if (!future) return;
-    if (error) {
-      future->setError(error);
-    } else {
-      future->markCompleted(c10::IValue(last->results));
-    }
-    if (waits) waits->future_ends();
-  });
+  CompletionExecutor::get().run(
+      [future = std::move(future), last = std::move(last), error = error_, waits = waits_] {
+        if (!future) return;
+        if (error) {
+          future->setError(error);
+        } else {
+          future->markCompleted(c10::IValue(last->results));
+        }
+        if (waits) waits->future_ends();
+      });
 }
 
 bool PostedOperation::wait_until(Instant deadline) {

@@ -108,8 +108,8 @@ json telemetry_of(const GroupView& view, const Telemetries::Reports* reports,
                   const WallClock& clock) {
   if (reports == nullptr) return nullptr;
   const protocol::Telemetry& now = reports->last.telemetry;
-  const protocol::Telemetry before = reports->before ? reports->before->telemetry
-                                                     : protocol::Telemetry{};
+  const protocol::Telemetry before =
+      reports->before ? reports->before->telemetry : protocol::Telemetry{};
   const auto since = [&](uint64_t protocol::Telemetry::*field) {
     return static_cast<double>(now.*field - std::min(now.*field, before.*field));
   };

@@ -29,8 +29,7 @@ protocol::Telemetry telemetry_sample(const TimeTotals& time, const ring::DataCou
   sample.saving_us = microseconds(time.saving);
   sample.failing_us = microseconds(time.failing);
   const auto shorter = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const auto longest =
-      std::max_element(time.waiting_for.begin(), time.waiting_for.end(), shorter);
+  const auto longest = std::max_element(time.waiting_for.begin(), time.waiting_for.end(), shorter);
   if (longest != time.waiting_for.end()) {
     sample.waits_for = longest->first;
     sample.waits_for_us = microseconds(longest->second);
