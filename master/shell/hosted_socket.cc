@@ -109,8 +109,9 @@ Result<std::string> path_in(const std::string& folder) {
   remove_stale(folder, ending);
   const std::string pid = std::to_string(::getpid());
   for (int number = 1; number <= kNumbersMax; ++number) {
-    const std::string more = number == 1 ? "" : "-" + std::to_string(number);
-    const std::string path = folder + pid + more + ending;
+    std::string path = folder + pid;
+    if (number > 1) path += "-" + std::to_string(number);
+    path += ending;
     struct stat found {};
     if (::lstat(path.c_str(), &found) != 0 && errno == ENOENT) return path;
   }
