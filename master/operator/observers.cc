@@ -18,9 +18,11 @@ using protocol::kSnapshotIntervalMin;
 using protocol::Reject;
 using protocol::Watch;
 
+Observers::Observers(size_t most) : most_(std::min(most, kObserversMax)) {}
+
 std::optional<Reject> Observers::add(ConnectionId id, const std::string& run) {
   PCCL_ASSERT(!all_.contains(id));
-  if (all_.size() >= kObserversMax) {
+  if (all_.size() >= most_) {
     return Reject{Code::kInvalidState,
                   "this master has " + count_text(all_.size(), "observer") +
                       ", the most that it serves at the same time: ask again later"};
@@ -95,7 +97,7 @@ std::optional<Instant> Observers::deadline() const {
 }
 
 void Observers::check() const {
-  PCCL_ASSERT(all_.size() <= kObserversMax);
+  PCCL_ASSERT(all_.size() <= most_);
   for (const auto& [id, observer] : all_) {
     PCCL_ASSERT(!observer.run.empty() && observer.question <= questions_);
     PCCL_ASSERT(observer.phase == Phase::kWaits || observer.look_at > observer.answered_at);

@@ -3,7 +3,7 @@
 // belongs to no MasterCore, has no vote, and keeps no run alive.
 // The shell (shell/observing.h) owns it, on its loop. It is pure.
 // Invariants:
-// 1. There are at most kObserversMax observers.
+// 1. There are at most `most` observers, and at most kObserversMax.
 // 2. An observer has one question or one answer at a time. So the master never holds more than one
 //    snapshot for it.
 // 3. A run is described at most once in kSnapshotIntervalMin, and the master describes some run at
@@ -34,6 +34,8 @@ class Observers {
   static constexpr Duration kPause = std::chrono::milliseconds(50);
   // The bytes of its answer that an observer has not taken yet.
   using Unsent = std::function<size_t(ConnectionId)>;
+
+  explicit Observers(size_t most = protocol::kObserversMax);
 
   // Adds an observer with its first question, or returns the reason why it is refused.
   // REQUIRES: it is not known.
@@ -74,6 +76,7 @@ class Observers {
   };
   Instant due(const Observer& observer) const;  // REQUIRES: it waits
 
+  const size_t most_;
   std::map<ConnectionId, Observer> all_;
   uint64_t questions_ = 0;
   Instant next_;                            // the next snapshot of any run

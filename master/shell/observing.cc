@@ -9,8 +9,8 @@
 #include "master/operator/control.h"
 
 namespace pccl::master {
-Observing::Observing(net::Loop& loop, Callbacks callbacks)
-    : callbacks_(std::move(callbacks)), timer_(loop, [this] { work(); }) {}
+Observing::Observing(net::Loop& loop, Callbacks callbacks, size_t most)
+    : callbacks_(std::move(callbacks)), observers_(most), timer_(loop, [this] { work(); }) {}
 
 std::optional<protocol::Reject> Observing::add(ConnectionId id, const std::string& run) {
   auto rejected = observers_.add(id, run);

@@ -31,7 +31,8 @@ class Observing {
     std::function<size_t(ConnectionId)> unsent;  // bytes that wait to be sent
     std::function<void(ConnectionId, const std::string& why)> close;
   };
-  Observing(net::Loop& loop, Callbacks callbacks);
+  // `most`: of the observers.
+  Observing(net::Loop& loop, Callbacks callbacks, size_t most);
 
   // A connection has sent its first Watch. Returns the reason if it is refused.
   std::optional<protocol::Reject> add(ConnectionId id, const std::string& run);

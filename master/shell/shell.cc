@@ -53,14 +53,17 @@ namespace {
 constexpr size_t kPendingMax = 4096;
 // Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
-// Descriptors reserved for the master itself, for control clients and for observers.
-constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax + protocol::kObserversMax;
+// Descriptors reserved for the master itself and for control clients.
+constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
+
+// The largest number of observers. A process that may have few descriptors needs them for peers.
+size_t observers_max() { return std::min(protocol::kObserversMax, net::descriptors_max() / 16); }
 
 // A new peer is admitted only while the runs have fewer connections than this. An eighth of all
 // descriptors stays reserved for members that resume.
 size_t connections_max() {
   const size_t all = net::descriptors_max();
-  const size_t kept = net::pending_max(kPendingMax) + all / 8 + kOwnDescriptors;
+  const size_t kept = net::pending_max(kPendingMax) + all / 8 + kOwnDescriptors + observers_max();
   return all > kept ? all - kept : 1;
 }
 
@@ -243,7 +246,7 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
                             ? Status()
                             : open_control(ControlSocket::path_of(remembering.path));
     if (!controlled.ok()) return opened.set_value(std::move(controlled));
-    observing = std::make_unique<Observing>(loop, observing_callbacks());
+    observing = std::make_unique<Observing>(loop, observing_callbacks(), observers_max());
     auto made =
         net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());

@@ -100,14 +100,15 @@ def test_another_program() -> None:
 
 
 HTTP_SERVER = """
+import contextlib
 import socket
 with socket.create_server(("127.0.0.1", 0)) as listener:
     print(listener.getsockname()[1], flush=True)
     while True:
         connection, _ = listener.accept()
-        connection.sendall(b"HTTP/1.1 400 Bad Request\\r\\nContent-Length: 0\\r\\n\\r\\n")
-        connection.recv(1 << 16)
-        connection.close()
+        with connection, contextlib.suppress(OSError):  # the client may close it first
+            connection.sendall(b"HTTP/1.1 400 Bad Request\\r\\nContent-Length: 0\\r\\n\\r\\n")
+            connection.recv(1 << 16)
 """
 
 

@@ -41,6 +41,12 @@ class ObserversTest : public testing::Test {
   Observers observers;
 };
 
+TEST_F(ObserversTest, FewDescriptorsAllowFewObservers) {
+  Observers few(1);
+  EXPECT_FALSE(few.add({1}, "night"));
+  EXPECT_TRUE(few.add({2}, "night"));
+}
+
 TEST_F(ObserversTest, TheFirstQuestionIsAnsweredAtOnce) {
   EXPECT_FALSE(observers.deadline().has_value());
   EXPECT_EQ(add(1), "");
