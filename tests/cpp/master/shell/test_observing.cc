@@ -17,15 +17,17 @@ class ObservingTest : public testing::Test {
   ObservingTest() {
     on_loop([this] {
       observing = std::make_unique<Observing>(
-          loop, Observing::Callbacks{
-                    .snapshot_of = [this](const std::string&) { return next; },
-                    .send = [this](ConnectionId id,
-                                   const protocol::Message& message) { sent(id, message); },
-                    .refuse = [this](ConnectionId id, const std::string& run,
-                                     const Reject& reject) { end(id, run + ": " + reject.text); },
-                    .unsent = [this](ConnectionId) { return unsent; },
-                    .close = [this](ConnectionId id, const std::string& why) { end(id, why); },
-                });
+          loop,
+          Observing::Callbacks{
+              .snapshot_of = [this](const std::string&) { return next; },
+              .send = [this](ConnectionId id,
+                             const protocol::Message& message) { sent(id, message); },
+              .refuse = [this](ConnectionId id, const std::string& run,
+                               const Reject& reject) { end(id, run + ": " + reject.text); },
+              .unsent = [this](ConnectionId) { return unsent; },
+              .close = [this](ConnectionId id, const std::string& why) { end(id, why); },
+          },
+          protocol::kObserversMax);
     });
   }
   ~ObservingTest() override {
