@@ -208,7 +208,7 @@ TEST(DataPlane, ALinkThatIsToCarryMuchGetsMoreLanes) {
   expect_lanes(one, 1);
   one.open_lanes(id(1));
   const uint32_t first = link::LaneController::first(Duration{0});
-  EXPECT_EQ(one.sample(id(1)).opening, first - 1);
+  EXPECT_LE(one.sample(id(1)).opening, first - 1) << "some may be open already";
   expect_lanes(one, first);
   expect_lanes(other, first);
   EXPECT_EQ(one.sample(id(1)).opening, 0u);
