@@ -28,6 +28,13 @@ inline Instant monotonic_now() {
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch())};
 }
 
+// Reads the clock of this machine: the time since 1970, which a person or a program may set. Only
+// shells call it.
+inline std::chrono::milliseconds unix_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+}
+
 inline double to_seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }

@@ -72,6 +72,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Snapshot
     {o, o, x, o},  // Observe
     {o, o, o, o},  // Telemetry
+    {o, o, o, o},  // DialBack
+    {o, o, o, o},  // DialedBack
 }};
 
 const char* text(Phase phase) {

@@ -19,6 +19,11 @@
 //     "milliseconds": 3000}}
 //     {"greeting": "answered", "code": "invalid argument", "why": "the name of the run is empty",
 //       "rtt": 0.08, "unacknowledged": 0}
+//   {"tokens": [], "dial_back": {"host": "10.0.0.1", "port": 48148, "own_port": 40001,
+//     "milliseconds": 5000}}       (0: it asks for the clock only)
+//     {"greeting": "answered", "code": "", "why": "", "rtt": 0.08, "unacknowledged": 0,
+//       "dialed": {"host": "10.0.0.7", "connected": true, "fault": "other", "proof": "1f...",
+//         "ahead": 0.01}}
 //   {"failed": "busy", "why": "..."}
 //
 // pccl-probe ends when its input ends, so it never outlives the process that started it. It ignores
@@ -26,6 +31,7 @@
 // the input is no request.
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +48,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/little_endian.h"
 #include "csrc/base/token.h"
 #include "csrc/net/address.h"
 #include "csrc/net/library_check.h"
@@ -123,13 +130,43 @@ const char* name_of(probe::Greeting::Ending ending) {
   return "no master";
 }
 
+const char* name_of(LinkFault fault) {
+  switch (fault) {
+    case LinkFault::kRefused: return "refused";
+    case LinkFault::kNoAnswer: return "no answer";
+    default: return "other";
+  }
+}
+
+// The bytes of a proof as they arrive.
+std::string proof_text(uint64_t proof) {
+  std::array<std::byte, sizeof proof> bytes{};
+  store_little_endian(bytes.data(), proof);
+  std::string out;
+  for (const std::byte byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(byte));
+    out += digits;
+  }
+  return out;
+}
+
 void print_greeting(const probe::Greeting::Outcome& outcome) {
-  const bool answered = outcome.ending == probe::Greeting::Ending::kAnswered;
-  print({{"greeting", name_of(outcome.ending)},
-         {"code", answered ? text(outcome.reject.code) : ""},
-         {"why", answered ? outcome.reject.text : outcome.why},
-         {"rtt", to_seconds(outcome.rtt)},
-         {"unacknowledged", outcome.unacknowledged}});
+  const bool rejected =
+      outcome.ending == probe::Greeting::Ending::kAnswered && !outcome.dialed.has_value();
+  Json line = {{"greeting", name_of(outcome.ending)},
+               {"code", rejected ? text(outcome.reject.code) : ""},
+               {"why", rejected ? outcome.reject.text : outcome.why},
+               {"rtt", to_seconds(outcome.rtt)},
+               {"unacknowledged", outcome.unacknowledged}};
+  if (outcome.dialed) {
+    line["dialed"] = {{"host", outcome.dialed->host},
+                      {"connected", outcome.dialed->connected},
+                      {"fault", name_of(outcome.dialed->fault)},
+                      {"proof", proof_text(outcome.dialed->proof)},
+                      {"ahead", to_seconds(outcome.ahead)}};
+  }
+  print(line);
 }
 
 // The rate in Mbit/s.
@@ -173,7 +210,11 @@ std::vector<Token> parse_tokens(const Json& texts) {
 
 probe::Greeting::Options parse_greeting(const Json& asked, const std::vector<Token>& tokens) {
   probe::Greeting::Options options;
-  options.padding = asked.at("padding");
+  if (asked.contains("own_port")) {
+    options.dial_back = asked.at("own_port");
+  } else {
+    options.padding = asked.at("padding");
+  }
   options.at_most = std::chrono::milliseconds(asked.at("milliseconds").get<uint32_t>());
   if (tokens.size() > 1 || options.padding > probe::Greeting::kPaddingMax)
     throw std::invalid_argument("a greeting out of bounds");
@@ -202,8 +243,13 @@ Request parse(const std::string& text) {
     return request;
   }
   request.serves = json.contains("serve");
-  request.greets = json.contains("greet");
-  const Json& asked = json.at(request.serves ? "serve" : request.greets ? "greet" : "measure");
+  const char* kind = "measure";
+  for (const char* other : {"serve", "greet", "dial_back"}) {
+    if (json.contains(other)) kind = other;
+  }
+  request.serves = json.contains("serve");
+  request.greets = json.contains("greet") || json.contains("dial_back");
+  const Json& asked = json.at(kind);
   request.at = {asked.at("host"), asked.at("port")};
   if (request.greets) {
     request.greeting = parse_greeting(asked, tokens);

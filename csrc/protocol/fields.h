@@ -240,6 +240,14 @@ void fields(auto& wire, Is<Snapshot> auto& m) {
   wire(bounded(m.part, kSnapshotPartBytesMax), m.last);
 }
 
+void fields(auto& wire, Is<DialBack> auto& m) {
+  wire.introduction(m.magic, m.versions);
+  wire(m.port);
+}
+void fields(auto& wire, Is<DialedBack> auto& m) {
+  wire(free_text(m.host), m.connected, m.fault, m.proof, m.unix_ms);
+}
+
 // The last enumerator of each enum. A number from the network is valid if it is not above the
 // number of this enumerator.
 constexpr Code last(Code) { return Code::kProtocol; }
@@ -307,6 +315,8 @@ template <> inline constexpr Kind kKind<Watch>{40, "Watch"};
 template <> inline constexpr Kind kKind<Snapshot>{41, "Snapshot"};
 template <> inline constexpr Kind kKind<Observe>{42, "Observe"};
 template <> inline constexpr Kind kKind<Telemetry>{43, "Telemetry"};
+template <> inline constexpr Kind kKind<DialBack>{44, "DialBack"};
+template <> inline constexpr Kind kKind<DialedBack>{45, "DialedBack"};
 // clang-format on
 
 }  // namespace pccl::protocol

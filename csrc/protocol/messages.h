@@ -607,6 +607,28 @@ struct Snapshot {
   bool operator==(const Snapshot&) const = default;
 };
 
+// ---- Checks of a path to a master ---------------------------------------------------------------
+
+// First on its connection, from a machine that wants to know whether others can reach it: asks the
+// master to connect to `port` of the address from which this connection comes. 0: it asks for the
+// clock of the master only.
+struct DialBack {
+  uint32_t magic = kControlMagic;
+  VersionRange versions = kSpoken;
+  uint16_t port = 0;
+  bool operator==(const DialBack&) const = default;
+};
+
+// Master -> sender of the DialBack, last on the connection.
+struct DialedBack {
+  std::string host;        // the address from which the connection comes, as the master sees it
+  bool connected = false;  // the master has made a connection, and has sent `proof` on it
+  LinkFault fault = {};    // otherwise: the kind of the failure
+  uint64_t proof = 0;      // random
+  uint64_t unix_ms = 0;    // the clock of the master: milliseconds since 1970
+  bool operator==(const DialedBack&) const = default;
+};
+
 // ---- Telemetry: for people only. No decision of a master or a peer depends on it ----------------
 
 // Master -> member: somebody watches the run. The member sends Telemetry once in each interval,
@@ -645,12 +667,13 @@ struct Telemetry {
   bool operator==(const Telemetry&) const = default;
 };
 
-using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
-                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
-                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
-                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell, AwaitSend,
-                             SendBegun, LinkRates, Fetching, ListRequest, StateList, Probe,
-                             ProbeReport, Blocked, Watch, Snapshot, Observe, Telemetry>;
+using Message =
+    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
+                 EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
+                 AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
+                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
+                 ListRequest, StateList, Probe, ProbeReport, Blocked, Watch, Snapshot, Observe,
+                 Telemetry, DialBack, DialedBack>;
 
 // Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {

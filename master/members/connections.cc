@@ -57,6 +57,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Snapshot
     {o, o, o, o},  // Observe
     {o, o, o, x},  // Telemetry
+    {o, o, o, o},  // DialBack: its sender is no peer; see shell/dial_backs.h
+    {o, o, o, o},  // DialedBack
 }};
 
 // The end of a connection is no phase. A connection can close in any phase, and the master closes

@@ -39,8 +39,7 @@ protocol::Key random_key() {
 }
 
 UnixSeconds clock_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(unix_now()).count();
 }
 
 }  // namespace
@@ -421,9 +420,7 @@ std::optional<nlohmann::json> Runs::snapshot_of(const std::string& name) {
   if (found == runs_.end()) return std::nullopt;
   Run& run = *found->second;
   if (!run.waiting) step(run, Watched{});
-  const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
-  const WallClock clock{monotonic_now(),
-                        std::chrono::duration_cast<std::chrono::milliseconds>(unix_now).count()};
+  const WallClock clock{monotonic_now(), unix_now().count()};
   nlohmann::json shown = snapshot(run.core.view(), clock, registry_.find(name)->since);
   callbacks_.on_stepped();  // it may end the run
   return shown;

@@ -28,15 +28,16 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handshake_rate.h"
 #include "csrc/net/loop.h"
-#include "csrc/net/network_warnings.h"
 #include "csrc/net/pending_connections.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
 #include "master/members/admission.h"
 #include "master/members/token_admission.h"
+#include "master/operator/refusal_warnings.h"
 #include "master/runs/holdings.h"
 #include "master/shell/control_socket.h"
+#include "master/shell/dial_backs.h"
 #include "master/shell/keyring_file.h"
 #include "master/shell/observing.h"
 #include "master/shell/run_answers.h"
@@ -113,6 +114,7 @@ struct Shell::Impl {
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
   void admit_observer(ConnectionId id, const protocol::Watch& watch);
+  void dial_back(ConnectionId id, const protocol::DialBack& asked);
   std::optional<protocol::Reject> refuse_by_token(const Connection& connection,
                                                   const std::string& run, Role role) const;
   std::optional<protocol::Reject> refuse_number() const;
@@ -120,7 +122,6 @@ struct Shell::Impl {
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject,
               const char* who = "a peer");
   void warn_closed(ConnectionId id, const std::string& why);
-  void warn_refusal(ConnectionId id, const std::string& why);
   void send(ConnectionId id, const protocol::Message& message);
   void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
@@ -160,11 +161,12 @@ struct Shell::Impl {
   size_t token_count = 0;                  // at the start
   std::unique_ptr<ControlSocket> control;  // with a journal, and in a process of a peer
   std::unique_ptr<Observing> observing;
+  std::unique_ptr<DialBacks> dial_backs;
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
   net::HandshakeRate handshakes;
-  net::NetworkWarnings refused_tokens, plain_texts;
+  RefusalWarnings refusals;
   net::PendingConnections pending;
   std::map<uint64_t, ConnectionId> of_pending;  // by their key in `pending`
   uint64_t pending_seen = 0;
@@ -247,6 +249,10 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
                             : open_control(ControlSocket::path_of(remembering.path));
     if (!controlled.ok()) return opened.set_value(std::move(controlled));
     observing = std::make_unique<Observing>(loop, observing_callbacks(), observers_max());
+    dial_backs = std::make_unique<DialBacks>(loop, [this](ConnectionId id, const auto& result) {
+      send(id, result);
+      close(id);
+    });
     auto made =
         net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());
@@ -263,6 +269,7 @@ void Shell::Impl::close_all() {
   keyring.reset();
   control.reset();
   observing.reset();
+  dial_backs.reset();
   listener.reset();
   hello_timer.reset();
   connections.clear();
@@ -360,31 +367,6 @@ void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
 }
 
-// Logs that a connection was refused, but not each time, because anybody can cause it. Plain text
-// is counted apart: otherwise a program that scans ports could hide refused tokens.
-void Shell::Impl::warn_refusal(ConnectionId id, const std::string& why) {
-  const Connection& connection = connections.at(id);
-  const char* reason = nullptr;
-  switch (connection.stream->refusal()) {
-    case net::Tls::Refusal::kUnknownIdentity:
-      reason = " because of its token; the last one showed a token that is not in the keyring";
-      break;
-    case net::Tls::Refusal::kWrongKey:
-      reason = " because of its token; the last one did not know the secret of its token";
-      break;
-    case net::Tls::Refusal::kPlainText:
-      reason = " without a token: a peer that has no PCCL_SECRET_FILE, or another program";
-      break;
-    case net::Tls::Refusal::kOther: return;
-  }
-  const bool plain = connection.stream->refusal() == net::Tls::Refusal::kPlainText;
-  const std::string network = net::network_of(connection.host);
-  const uint64_t count = (plain ? plain_texts : refused_tokens).count(network, monotonic_now());
-  if (count == 0) return;
-  log(LogLevel::kWarning, "refused " + count_text(count, "connection") + " from " + network +
-                              reason + " (" + why + ")");
-}
-
 // Closes the connection. Its core, if any, gets Closed, as for any closed connection.
 void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
   Run* run = connections.at(id).run;
@@ -433,7 +415,10 @@ void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
   if (why.code == Code::kAuthentication) {
     log(LogLevel::kDebug, "closed a connection: " + why.message);
-    warn_refusal(id, why.message);
+    const Connection& connection = connections.at(id);
+    const auto refusal = connection.stream->refusal();
+    const auto line = refusals.refused(refusal, connection.host, why.message, monotonic_now());
+    if (line) log(LogLevel::kWarning, *line);
   }
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why.message});
@@ -441,10 +426,12 @@ void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
 }
 
 void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
+  if (dial_backs->contains(id)) return close(id);  // it may only wait for its answer
   Runs::Found found;
   std::string run;  // empty if the version of the message is not known here
   Connection& connection = connections.at(id);
   if (const auto* watch = std::get_if<protocol::Watch>(&message)) return admit_observer(id, *watch);
+  if (const auto* asked = std::get_if<protocol::DialBack>(&message)) return dial_back(id, *asked);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     run = hello->run;
     found.rejected = refuse_versions(hello->versions, hello->library, versions);
@@ -481,6 +468,13 @@ void Shell::Impl::admit_observer(ConnectionId id, const protocol::Watch& watch) 
   if (!rejected) rejected = observing->add(id, watch.run);
   if (rejected) return refuse(id, watch.run, *rejected, "an observer");
   remove_pending(connection);
+}
+
+// The connection stays a pending one: all of these together are bounded.
+void Shell::Impl::dial_back(ConnectionId id, const protocol::DialBack& asked) {
+  auto rejected = refuse_versions(asked.versions, "", versions);
+  if (!rejected) rejected = dial_backs->add(id, connections.at(id).host, asked.port);
+  if (rejected) refuse(id, {}, *rejected, "a question");
 }
 
 Observing::Callbacks Shell::Impl::observing_callbacks() {
@@ -558,6 +552,7 @@ void Shell::Impl::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);
   observing->forget(id);
+  dial_backs->forget(id);
   connection.closing = true;
   connection.decoder = {};
   undecoded.forget(id);
@@ -576,6 +571,7 @@ void Shell::Impl::leave_run(Connection& connection) {
 void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
   observing->forget(id);
+  dial_backs->forget(id);
   remove_pending(connections.at(id));
   connections.erase(id);
   undecoded.forget(id);

@@ -14,6 +14,7 @@ from pccl_backend.command.doctor.facts import (
     Address,
     Clock,
     Cores,
+    DialBack,
     Disk,
     Facts,
     Greeting,
@@ -71,6 +72,7 @@ PATH = Path(
     addresses=(REACHED,),
     greeting=NO_RUN,
     large_greeting=NO_RUN,
+    dial_back=DialBack(port=43210, host="203.0.113.7", connected=True, arrived=True, ahead=0.02),
     token="k3v9x2mq7a1p",
 )
 GOOD = Facts(machine=MACHINE, path=PATH)

@@ -391,8 +391,9 @@ def test_a_port_range_that_is_taken() -> None:
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         settings = machine.read_settings({"PCCL_PORT_RANGE": f"{port}-{port}"})
-        assert machine.gather({}, settings).ports == Ports(first=port, last=port, free=0)
-    assert machine.gather({}, settings).ports == Ports(first=port, last=port, free=1)
+        assert settings.peer is not None
+        assert machine.look_at_ports(settings.peer) == Ports(first=port, last=port, free=0)
+    assert machine.look_at_ports(settings.peer) == Ports(first=port, last=port, free=1)
 
 
 def test_the_facts_of_this_machine() -> None:

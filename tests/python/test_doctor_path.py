@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,13 +22,13 @@ from world import Master, free_port, plain_text
 
 from pccl_backend._tokens import Token
 from pccl_backend.command.doctor.checks import examine
-from pccl_backend.command.doctor.facts import Address, Facts, Greeting
+from pccl_backend.command.doctor.facts import Address, DialBack, Facts, Greeting
 from pccl_backend.command.doctor.facts import Network as Addresses
 from pccl_backend.command.doctor.facts import Path as Way
 from pccl_backend.command.doctor.line import Line
 
 PORT = 48148
-OF_PATH = ["name", "route", "port", "master", "token", "packets"]
+OF_PATH = ["name", "route", "port", "master", "token", "packets", "way back", "clocks"]
 PLAIN: dict[str, str | None] = {"PCCL_SECRET_FILE": None, "PCCL_INSECURE": None}
 INSECURE: dict[str, str | None] = {"PCCL_SECRET_FILE": None, "PCCL_INSECURE": "1"}
 
@@ -109,6 +110,43 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
         with connection, contextlib.suppress(OSError):  # the client may close it first
             connection.sendall(b"HTTP/1.1 400 Bad Request\\r\\nContent-Length: 0\\r\\n\\r\\n")
             connection.recv(1 << 16)
+"""
+
+
+def test_a_clock_that_is_wrong() -> None:
+    """A stand-in for a master whose clock is 90 s late."""
+    with Program([sys.executable, "-c", LATE_MASTER]) as master:
+        found = doctor(f"pccl://127.0.0.1:{int(master.line())}/run", **PLAIN)
+    assert (found.bad(), found.level("clocks")) == ([], "warn")
+    assert re.match(r"this clock is (89|90)\S* s ahead of that of the master", found.text("clocks"))
+
+
+# The answers are a Reject (type 2) of a Hello, and a DialedBack (type 45) of a DialBack (type 44).
+LATE_MASTER = """
+import contextlib
+import socket
+import struct
+import time
+
+def answer(kind):
+    if kind != 44:
+        return 2, struct.pack("<BI", 1, 2) + b"no"  # kInvalidArgument
+    now = int((time.time() - 90) * 1000)
+    return 45, struct.pack("<I", 9) + b"127.0.0.1" + struct.pack("<BBQQ", 0, 1, 0, now)
+
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    while True:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            head = connection.recv(6, socket.MSG_WAITALL)
+            if len(head) < 6:
+                continue
+            size, kind = struct.unpack("<IH", head)
+            connection.recv(size - 2, socket.MSG_WAITALL)
+            kind, body = answer(kind)
+            connection.sendall(struct.pack("<IH", len(body) + 2, kind) + body)
+            connection.recv(1)
 """
 
 
@@ -210,6 +248,45 @@ def test_a_mapped_port(network: Network) -> None:
         found = doctor(f"pccl://{home.address}:40001/run", inside=inside(here), **INSECURE)
         assert found.bad() == []
         assert levels(found) == {**dict.fromkeys(OF_PATH, "ok"), "token": "warn"}
+
+
+def test_the_way_back(network: Network) -> None:
+    """A machine behind a router, without a forwarded port, with one, and with one for another."""
+    server, home = network.host(), network.home(Unasked.REJECT)
+    here, other = home.host(), home.host()
+    home.forward(40001, here, 48201)
+    home.forward(40002, other, 48201)
+    url = f"pccl://{server.address}/run"
+
+    def ask(**settings: str) -> Found:
+        return doctor(url, inside=inside(here), **INSECURE, **settings)
+
+    with master_in(server):
+        found = ask()
+        assert (found.bad(), found.level("way back")) == ([], "warn")
+        assert f"the master cannot connect to {home.address} port " in found.text("way back")
+        assert "the address of a router" in found.text("way back")
+        assert "forward a TCP port of the router" in found.next("way back")
+        inner = {"PCCL_PORT_RANGE": "48201-48201"}
+        found = ask(**inner, PCCL_ADVERTISE=f"{home.address}:40001")
+        assert found.text("way back") == (
+            "others can connect to this machine: the master has connected to "
+            f"{home.address} port 40001"
+        )
+        with master_in(other, 48201):
+            found = ask(**inner, PCCL_ADVERTISE=f"{home.address}:40002")
+        assert found.level("way back") == "warn"
+        assert "another program or machine has answered" in found.text("way back")
+
+
+def test_a_firewall_of_this_machine(network: Network) -> None:
+    server, shy = network.host(), network.host(Unasked.DROP)
+    with master_in(server):
+        found = doctor(f"pccl://{server.address}/run", inside=inside(shy), **INSECURE)
+    assert (found.bad(), found.level("way back")) == ([], "warn")
+    assert found.text("way back").startswith(f"the master cannot connect to {shy.address} port ")
+    assert "no answer" in found.text("way back")
+    assert "open that TCP port in the firewall" in found.next("way back")
 
 
 def test_wrong_routes(network: Network) -> None:
@@ -334,9 +411,25 @@ def test_a_large_greeting_that_fails_otherwise() -> None:
     assert (found.level, "(closed: reset)" in found.text) == ("warn", True)
 
 
+def test_a_master_that_refuses_to_connect_back() -> None:
+    found = line("way back", dial_back=DialBack(port=1, why="it checks too many machines"))
+    assert (found.level, found.text.endswith(": it checks too many machines")) == ("warn", True)
+
+
+def test_no_port_to_connect_back_to() -> None:
+    path = dataclasses.replace(PATH, dial_back=DialBack(port=0, host="203.0.113.7", ahead=-1.5))
+    found = dict(examine(dataclasses.replace(GOOD, path=path)))
+    assert "way back" not in found
+    assert found["clocks"].text.startswith("this clock is 1.5 s ahead of that of the master")
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
-    [({"greeting": None, "large_greeting": None}, "master"), ({"large_greeting": None}, "packets")],
+    [
+        ({"greeting": None, "large_greeting": None}, "master"),
+        ({"large_greeting": None}, "packets"),
+        ({"dial_back": None}, "way back"),
+    ],
 )
 def test_a_check_without_a_result_is_no_success(changes: dict[str, Any], name: str) -> None:
     found = line(name, **changes)

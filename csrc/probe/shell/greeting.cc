@@ -1,5 +1,6 @@
 #include "csrc/probe/shell/greeting.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@ namespace {
 
 // The handshake ends later than the greeting: kSilent is the ending of a master that says nothing.
 constexpr Duration kHandshakeSlack = std::chrono::seconds(5);
+constexpr uint64_t kUnixMsMax = 8'000'000'000'000;  // in the year 2223; Duration ends in 2262
 constexpr size_t kLengthBytes = 4;  // the field in front of each message
 
 Greeting::Ending ending_of(LinkFault fault) {
@@ -47,6 +49,14 @@ std::vector<std::byte> hello(uint32_t padding) {
   return bytes;
 }
 
+std::vector<std::byte> question(uint16_t port) {
+  protocol::DialBack message;
+  message.port = port;
+  std::vector<std::byte> bytes;
+  protocol::encode(message, bytes);
+  return bytes;
+}
+
 }  // namespace
 
 struct Greeting::Impl {
@@ -61,7 +71,7 @@ struct Greeting::Impl {
 
   void connected(Result<net::Socket> socket);
   Result<net::Channel> channel(net::Socket socket) const;
-  void say_hello();
+  void begin();
   void received(std::span<const std::byte> bytes);
   void closed(const Status& why);
   void end(Outcome outcome);
@@ -90,9 +100,9 @@ void Greeting::Impl::connected(Result<net::Socket> socket) {
       net::Stream::Callbacks{
           .on_bytes = [this](std::span<const std::byte> bytes) { received(bytes); },
           .on_closed = [this](const Status& why) { closed(why); },
-          .on_established = [this] { say_hello(); }});
+          .on_established = [this] { begin(); }});
   timer.arm(monotonic_now() + options.at_most);
-  if (!encrypted) say_hello();
+  if (!encrypted) begin();
 }
 
 Result<net::Channel> Greeting::Impl::channel(net::Socket socket) const {
@@ -103,7 +113,9 @@ Result<net::Channel> Greeting::Impl::channel(net::Socket socket) const {
   return net::Channel(std::move(socket), std::move(tls.value()), by);
 }
 
-void Greeting::Impl::say_hello() { stream->send(hello(options.padding)); }
+void Greeting::Impl::begin() {
+  stream->send(options.dial_back ? question(*options.dial_back) : hello(options.padding));
+}
 
 void Greeting::Impl::received(std::span<const std::byte> bytes) {
   if (over) return;
@@ -113,6 +125,9 @@ void Greeting::Impl::received(std::span<const std::byte> bytes) {
   if (!next.value()) return;
   const auto* reject = std::get_if<protocol::Reject>(&*next.value());
   if (reject != nullptr) return end({.ending = Ending::kAnswered, .reject = *reject});
+  const auto* dialed = std::get_if<protocol::DialedBack>(&*next.value());
+  if (dialed != nullptr && options.dial_back)
+    return end({.ending = Ending::kAnswered, .dialed = *dialed});
   end({.ending = Ending::kNoMaster,
        .why = std::string("it has answered with ") + protocol::name(*next.value())});
 }
@@ -129,6 +144,10 @@ void Greeting::Impl::end(Outcome outcome) {
   if (is_open) {
     outcome.rtt = stream->socket().path().smoothed;
     outcome.unacknowledged = stream->socket().bytes_queued();
+  }
+  if (outcome.dialed) {
+    const std::chrono::milliseconds there(std::min(outcome.dialed->unix_ms, kUnixMsMax));
+    outcome.ahead = there + outcome.rtt / 2 - unix_now();
   }
   callback(outcome);
 }

@@ -3,9 +3,11 @@
 // nothing. The refusal shows that the address and the port are right, that both sides have a
 // version of the protocol in common, and in a secured run that the token is right: its proof comes
 // before the Hello. It belongs to one loop; call it on that loop only.
+// Or it sends a DialBack, and the answer shows whether the master can connect to this machine, and
+// the time of the master.
 //
 // The normal course: connect; with a token, TLS; the Hello, with padding if large packets are to be
-// tested; the Reject of the master.
+// tested, or the DialBack; the Reject or the DialedBack of the master.
 // Failure: each fault is an Ending, and ends the greeting. It never tries again. A greeting takes
 // at most twice Options::at_most: once for the connection, once for the answer.
 #pragma once
@@ -34,10 +36,13 @@ class Greeting {
     // The number of bytes after the last field of the Hello, which every receiver ignores.
     // REQUIRES: at most kPaddingMax.
     uint32_t padding = 0;
+    // The port of this machine that the master is asked to connect to; 0: it is asked for its clock
+    // only. None: a Hello is sent.
+    std::optional<uint16_t> dial_back = {};
     Duration at_most{0};
   };
   enum class Ending {
-    kAnswered,      // the master has sent a Reject
+    kAnswered,      // the master has sent a Reject, or a DialedBack
     kRefused,       // nobody listens on the port
     kNoAnswer,      // no connection in time, or no route
     kNoConnection,  // the system refuses to connect for another reason
@@ -51,9 +56,11 @@ class Greeting {
   };
   struct Outcome {
     Ending ending = Ending::kNoMaster;
-    protocol::Reject reject = {};  // of kAnswered
+    protocol::Reject reject = {};  // of kAnswered, without `dialed`
     std::string why = {};          // of all others
-    Duration rtt{0};               // smoothed RTT of the connection; 0: not known
+    std::optional<protocol::DialedBack> dialed = {};
+    Duration ahead{0};  // of `dialed`: the clock of the master minus that of this machine
+    Duration rtt{0};    // smoothed RTT of the connection; 0: not known
     // The number of sent bytes that the other side has not acknowledged at the end. If a silent
     // connection has some, packets are lost.
     uint64_t unacknowledged = 0;

@@ -51,6 +51,8 @@ CHECKS = (
     Check("master", path_checks.master, needs_url=True),
     Check("token", path_checks.token, needs_url=True),
     Check("packets", path_checks.large_packets, needs_url=True),
+    Check("way back", path_checks.reachable, needs_url=True),
+    Check("clocks", path_checks.clocks, needs_url=True),
 )
 
 

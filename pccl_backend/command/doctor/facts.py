@@ -17,6 +17,7 @@ __all__ = [
     "Address",
     "Clock",
     "Cores",
+    "DialBack",
     "Disk",
     "Facts",
     "Greeting",
@@ -233,6 +234,29 @@ class Greeting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DialBack:
+    """The result of a connection from the master to this machine, and the time of the master.
+
+    Attributes:
+        port: the port that the master was asked to connect to; 0: none, because no socket listened.
+        why: reason why there is no result: a refusal of the master, or a failure.
+        host: the address of this machine, as the master sees it.
+        connected: whether the master has made a connection.
+        fault: otherwise, the kind of the failure: "refused", "no answer" or "other".
+        arrived: whether the connection has arrived at this process.
+        ahead: seconds, the clock of the master minus that of this machine; None: unknown.
+    """
+
+    port: int
+    why: str = ""
+    host: str = ""
+    connected: bool = False
+    fault: str = ""
+    arrived: bool = False
+    ahead: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Path:
     """The facts about the path to a master.
 
@@ -242,6 +266,7 @@ class Path:
         resolve_error: reason why the name has no address.
         greeting: of ordinary size; None: it was not sent.
         large_greeting: longer than a packet; None: it was not sent.
+        dial_back: None: the master was not asked.
         token: id of the token that was shown; "": none.
         is_insecure: whether PCCL_INSECURE=1 is set.
     """
@@ -252,6 +277,7 @@ class Path:
     resolve_error: str = ""
     greeting: Greeting | None = None
     large_greeting: Greeting | None = None
+    dial_back: DialBack | None = None
     token: str = ""
     is_insecure: bool = False
 

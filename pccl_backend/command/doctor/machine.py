@@ -35,7 +35,7 @@ from pccl_backend.command.endpoint import PROGRAM
 from pccl_backend.probe import settings as system
 from pccl_backend.probe.settings import HostSettings
 
-__all__ = ["LOOKED_AT", "device_of", "gather", "read_settings", "route_to"]
+__all__ = ["LOOKED_AT", "device_of", "gather", "look_at_ports", "read_settings", "route_to"]
 
 GATHER_S = 15.0
 LOOKED_AT = 64  # ports of PCCL_PORT_RANGE
@@ -46,18 +46,20 @@ DISTANT = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # no pa
 GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
-def gather(environment: Mapping[str, str], settings: Settings | None) -> Machine:
+def gather(
+    environment: Mapping[str, str], settings: Settings | None, ports: Ports | None = None
+) -> Machine:
     """Return the facts about this machine. It takes at most GATHER_S seconds, and raises nothing.
 
     Args:
         environment: the variables of this process.
         settings: the result of read_settings(); None: not known.
+        ports: the result of look_at_ports().
 
     Example:
         >>> gather({}, None).python == sys.version_info[:3]
         True
     """
-    peer = settings.peer if settings else None
     calls: dict[str, Callable[[], Any]] = {
         "torch": packages.torch_version,
         "modules": packages.modules,
@@ -71,7 +73,6 @@ def gather(environment: Mapping[str, str], settings: Settings | None) -> Machine
         "disk": lambda: _disk(environment),
         "own_name": _own_name,
         "network": _network,
-        "ports": lambda: _ports(peer),
         "clock": _clock,
     }
     found = gathered(calls, GATHER_S)
@@ -81,6 +82,7 @@ def gather(environment: Mapping[str, str], settings: Settings | None) -> Machine
         suffixes=tuple(EXTENSION_SUFFIXES),
         folder=str(packages.FOLDER),
         settings=settings,
+        ports=ports,
         variables={
             name: text for name, text in environment.items() if name.startswith(PROVIDERS) and text
         },
@@ -104,6 +106,29 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         except ValueError as error:
             return Settings(error=str(error))
     return Settings(peer=peer, warnings=tuple(str(one.message) for one in caught))
+
+
+def look_at_ports(peer: PeerSettings) -> Ports | None:
+    """Try to listen on each port of PCCL_PORT_RANGE, for a moment. None: any port may be used.
+
+    Example:
+        >>> look_at_ports(PeerSettings(port_range=(48201, 48203)))
+        Ports(first=48201, last=48203, free=3)
+    """
+    if peer.port_range == (0, 0):
+        return None
+    first, last = peer.port_range
+    free = 0
+    for port in range(first, min(last, first + LOOKED_AT - 1) + 1):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("", port))
+                trial.listen(1)
+                free += 1
+            except OSError:
+                continue
+    return Ports(first=first, last=last, free=free)
 
 
 # --- Cores and memory -----------------------------------------------------------------------------
@@ -161,7 +186,7 @@ def _in_cgroups(controller: str, name: str) -> list[str]:
     return texts
 
 
-# --- Disk, clock, ports ---------------------------------------------------------------------------
+# --- Disk and clock ---------------------------------------------------------------------------
 
 
 def _disk(environment: Mapping[str, str]) -> Disk:
@@ -181,24 +206,6 @@ def _disk(environment: Mapping[str, str]) -> Disk:
 
 def _clock() -> Clock:
     return Clock(now=time.time(), installed=PROGRAM.stat().st_mtime)
-
-
-def _ports(peer: PeerSettings | None) -> Ports | None:
-    """Try to listen on each port of the range, for a moment."""
-    if peer is None or peer.port_range == (0, 0):
-        return None
-    first, last = peer.port_range
-    free = 0
-    for port in range(first, min(last, first + LOOKED_AT - 1) + 1):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("", port))
-                trial.listen(1)
-                free += 1
-            except OSError:
-                continue
-    return Ports(first=first, last=last, free=free)
 
 
 # --- Names and addresses --------------------------------------------------------------------------

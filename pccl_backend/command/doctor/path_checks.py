@@ -1,22 +1,23 @@
 """Decisions about the path to a master. Pure: facts in, a line out.
 
-The checks go outwards: name, route, port, master, token, large packets. If one of the first three
-is bad, those after it have no line, because they could not be made.
+The checks go outwards: name, route, port, master, token, large packets, and the way back. If one of
+the first three is bad, those after it have no line, because they could not be made.
 """
 
 from __future__ import annotations
 
 from pccl_backend._settings import is_loopback
-from pccl_backend.command.doctor.facts import Address, Facts, Greeting, Path
+from pccl_backend.command.doctor.facts import Address, DialBack, Facts, Greeting, Path
 from pccl_backend.command.doctor.line import Line, bad, ok, warn
 
-__all__ = ["large_packets", "master", "name", "port", "route", "token"]
+__all__ = ["clocks", "large_packets", "master", "name", "port", "reachable", "route", "token"]
 
 ANSWERED = "answered"
 NO_RUN = "invalid argument"  # the code of the refusal of a Hello without a run
 NEEDS_TOKEN = "authentication"
 OTHER_VERSION = "protocol"
 TOKEN_REFUSED = ("unknown token", "wrong secret", "plain text", "unproven")
+CLOCK_SLACK_S = 1.0
 NEW_TOKEN = "ask the owner of the master for a new token: `pccl token new NAME --out FILE`"
 
 
@@ -206,6 +207,66 @@ def large_packets(facts: Facts) -> Line | None:
     return warn(
         f"a greeting of {way.host} with large packets failed ({found.ending}: {found.why})",
         f"try again; if it stays, sudo ip link set dev {device} mtu 1280",
+    )
+
+
+def reachable(facts: Facts) -> Line | None:
+    """Can the master connect to a port on which a peer of this machine would listen?"""
+    path = _path(facts)
+    found = path.dial_back
+    greeting = path.greeting
+    if greeting is None or greeting.ending != ANSWERED or greeting.code == NEEDS_TOKEN:
+        return None
+    if found is None or found.why:
+        why = "" if found is None else f": {found.why}"
+        return warn(
+            f"the master has not tried in time whether it can connect to this machine{why}",
+            "run `pccl doctor` again",
+        )
+    if found.port == 0:  # the line about the ports has the reason
+        return None
+    where = f"{found.host} port {found.port}"
+    if found.arrived and is_loopback(found.host):
+        return ok("the master is on this machine: whether others can connect to it is not known")
+    if found.arrived:
+        return ok(f"others can connect to this machine: the master has connected to {where}")
+    if found.connected:
+        return warn(
+            f"the master has connected to {where}, and another program or machine has answered",
+            "compare PCCL_PORT_RANGE and PCCL_ADVERTISE with the ports that the router forwards",
+        )
+    return _out_of_reach(facts, found, where)
+
+
+def _out_of_reach(facts: Facts, found: DialBack, where: str) -> Line:
+    reasons = {"refused": ": connection refused", "no answer": ": no answer"}
+    text = f"the master cannot connect to {where}{reasons.get(found.fault, '')}"
+    here = facts.machine.network
+    own = () if here is None else (here.ipv4, here.ipv6, *here.others)
+    if found.host in own:
+        how = "open that TCP port in the firewall (a port of your choice: PCCL_PORT_RANGE)"
+    else:
+        text += ", the address of a router"
+        how = "forward a TCP port of the router to this machine, and name it in PCCL_ADVERTISE"
+    return warn(
+        f"{text}; so a peer here can be linked only with peers that accept connections",
+        f"if other machines are like this one, {how}",
+    )
+
+
+def clocks(facts: Facts) -> Line | None:
+    """Do the clocks of this machine and of the master agree?"""
+    path = _path(facts)
+    ahead = None if path.dial_back is None else path.dial_back.ahead
+    if ahead is None:
+        return None
+    if abs(ahead) <= CLOCK_SLACK_S:
+        return ok(f"this clock and that of the master agree within {CLOCK_SLACK_S:g} s")
+    side = "behind" if ahead > 0 else "ahead of"
+    return warn(
+        f"this clock is {abs(ahead):.3g} s {side} that of the master: the times in their logs "
+        "cannot be compared",
+        "sudo timedatectl set-ntp true, here or at the master",
     )
 
 

@@ -74,9 +74,9 @@ TEST_F(Rate, WarnsOnceInAWhile) {
 }
 
 TEST_F(Rate, RemembersFewNetworks) {
-  for (size_t i = 0; i < HandshakeRate::kNetworksMax + 10; ++i)
+  for (size_t i = 0; i < NetworkBuckets::kNetworksMax + 10; ++i)
     EXPECT_EQ(taken("10.0." + std::to_string(i), 1), 1);
-  EXPECT_EQ(rate.size(), HandshakeRate::kNetworksMax);
+  EXPECT_EQ(rate.size(), NetworkBuckets::kNetworksMax);
   EXPECT_EQ(taken("10.9.9.9", 1000), 1000) << "there is no room for its bucket";
   now = now + milliseconds(5);
   EXPECT_EQ(taken("10.9.9.9", 1000), HandshakeRate::kBurst) << "the others are full again";

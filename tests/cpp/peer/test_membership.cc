@@ -441,7 +441,8 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
       protocol::SendBegun{},     protocol::LinkRates{},  protocol::Fetching{},
       protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
       protocol::ProbeReport{},   protocol::Blocked{},    protocol::Watch{},
-      protocol::Snapshot{},      protocol::Observe{},    protocol::Telemetry{}};
+      protocol::Snapshot{},      protocol::Observe{},    protocol::Telemetry{},
+      protocol::DialBack{},      protocol::DialedBack{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;

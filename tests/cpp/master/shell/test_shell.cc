@@ -49,6 +49,32 @@ TEST_F(ShellTest, ServesManyRunsIndependently) {
   EXPECT_NE(one.join("one").run_id, other.join("other").run_id);
 }
 
+TEST_F(ShellTest, ConnectsBackToTheAddressThatAsks) {
+  Client caller(shell->port(), "127.0.0.9");
+  protocol::DialBack question;
+  question.port = shell->port();  // it listens on 127.0.0.1 only
+  caller.say(question);
+  const auto answer = caller.hear_a<protocol::DialedBack>();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->host, "127.0.0.9");
+  EXPECT_FALSE(answer->connected);
+  EXPECT_EQ(answer->fault, LinkFault::kRefused);
+  EXPECT_TRUE(caller.hears_the_end());
+}
+
+TEST_F(ShellTest, AMachineThatWaitsForItsAnswerMayNotJoin) {
+  Client caller(shell->port());
+  std::vector<std::byte> both;
+  protocol::DialBack question;
+  question.port = shell->port();
+  protocol::encode(question, both);
+  protocol::Hello hello;
+  hello.run = "run";
+  protocol::encode(hello, both);
+  caller.say_bytes(both);
+  EXPECT_TRUE(caller.hears_the_end()) << "without an answer, and without a Welcome";
+}
+
 struct ShellWithAJournalTest : testing::Test {
   Result<std::unique_ptr<Shell>> open() {
     Remembering remembering;

@@ -41,7 +41,8 @@ class FakeMaster {
 
   uint16_t port = 0;
   std::vector<protocol::Hello> hellos;  // on the loop, or after the greeting
-  size_t bytes = 0;                     // that came from all
+  std::vector<protocol::DialBack> questions;
+  size_t bytes = 0;  // that came from all
 
  private:
   void accept(net::Socket socket) {
@@ -62,7 +63,9 @@ class FakeMaster {
     decoder.feed(received);
     auto next = decoder.next();
     if (!next.ok() || !next.value()) return;
-    hellos.push_back(std::get<protocol::Hello>(*next.value()));
+    if (const auto* hello = std::get_if<protocol::Hello>(&*next.value())) hellos.push_back(*hello);
+    if (const auto* asked = std::get_if<protocol::DialBack>(&*next.value()))
+      questions.push_back(*asked);
     stream.send(answer_);
   }
 
@@ -122,6 +125,40 @@ TEST(Greeting, HasAsManyBytesMoreAsItIsTold) {
   EXPECT_EQ(greet(master.port, {.token = {}, .padding = 6000}).ending, GreetingEnding::kAnswered);
   EXPECT_EQ(master.bytes, small + small + 6000);
   EXPECT_EQ(master.hellos.at(0), master.hellos.at(1));
+}
+
+net::Bytes a_result(uint64_t unix_ms) {
+  protocol::DialedBack result;
+  result.host = "10.0.0.7";
+  result.unix_ms = unix_ms;
+  net::Bytes bytes;
+  protocol::encode(protocol::Message(result), bytes);
+  return bytes;
+}
+
+TEST(Greeting, AsksWhetherTheMasterCanConnect) {
+  constexpr Duration kBehind = std::chrono::seconds(90);
+  const auto there = unix_now() - std::chrono::duration_cast<std::chrono::milliseconds>(kBehind);
+  FakeMaster master(a_result(static_cast<uint64_t>(there.count())));
+  const Greeting::Outcome outcome = greet(master.port, {.token = {}, .dial_back = 40001});
+  EXPECT_EQ(outcome.ending, GreetingEnding::kAnswered) << outcome.why;
+  ASSERT_TRUE(outcome.dialed);
+  EXPECT_EQ(outcome.dialed->host, "10.0.0.7");
+  EXPECT_LE(outcome.ahead, -kBehind + kLimit);
+  EXPECT_GE(outcome.ahead, -kBehind - 2 * kLimit);
+  EXPECT_TRUE(master.hellos.empty());
+  ASSERT_EQ(master.questions.size(), 1u);
+  EXPECT_EQ(master.questions[0].port, 40001);
+}
+
+TEST(Greeting, AClockThatIsAbsurdIsNoError) {
+  FakeMaster master(a_result(~uint64_t{0}));
+  EXPECT_GT(greet(master.port, {.token = {}, .dial_back = 0}).ahead, std::chrono::hours(24));
+}
+
+TEST(Greeting, AResultThatNobodyAskedForIsOfNoMaster) {
+  FakeMaster master(a_result(0));
+  EXPECT_EQ(greet(master.port).ending, GreetingEnding::kNoMaster);
 }
 
 TEST(Greeting, ProvesItsToken) {
