@@ -25,7 +25,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = (
     *("running", "operating", "settings", "errors", "quantization", "recipes"),
     *("rarely-used", "watching", "install", "machines", "ddp", "diloco", "gpus"),
-    *("versions", "api"),
+    *("versions", "api", "launching"),
 )
 DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in PAGES}
 USER_PAGES = {"README": README, **DOCS}
