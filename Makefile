@@ -33,7 +33,8 @@ INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ tests/doubles/ ! -name '*.md')
 
 .PHONY: help fast setup cuda demo test conformance sim scenarios wheel docs diagrams stress churn bench compare compare-base lint fmt types \
-  gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-bench core
+  gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-test packages-bench \
+  core
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -42,6 +43,8 @@ packages:
 	@$(packages) setup
 packages-netns:   # installs all packages together, before anything is built
 	@$(packages) setup netns
+packages-test:
+	@$(packages) setup netns shell
 packages-bench:
 	@$(packages) setup netns wan bench
 
@@ -142,7 +145,7 @@ compare: compare-base packages-netns setup   ## is this tree slower than BASE=RE
 
 # All parts run, also after one that has failed. The simulation runs beside pytest and uses the time in which pytest's
 # processes wait for each other.
-test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
+test: packages-test setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
 	failed=; \
 	  ctest --test-dir build/core -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error || failed+=" ctest"; \
 	  build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
