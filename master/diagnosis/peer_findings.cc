@@ -157,9 +157,9 @@ void PeerFindings::see_slow_member() {
            std::to_string(slow->times) + " of the last " + std::to_string(Latecomers::kOperations) +
            " operations: all others have waited for it for " + text(slow->cost) + " of " +
            text(slow->over),
-       "look at the load of " + name +
-           "'s machine; if it is as fast as it can be, give it less work between two calls, for "
-           "example a smaller batch or fewer inner steps"});
+       "look at the load of the machine of " + name +
+           "; if it is as fast as it can be, give it less work between two calls, for example a "
+           "smaller batch or fewer inner steps"});
 }
 
 void PeerFindings::see_recovery() {

@@ -130,7 +130,7 @@ import time
 
 def answer(kind):
     if kind != 44:
-        return 2, struct.pack("<BI", 1, 2) + b"no"  # kInvalidArgument
+        return 2, struct.pack("<BI", 12, 2) + b"no"  # kInvalidArgument
     now = int((time.time() - 90) * 1000)
     return 45, struct.pack("<I", 9) + b"127.0.0.1" + struct.pack("<BBQQ", 0, 1, 0, now)
 
