@@ -32,7 +32,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ tests/doubles/ ! -name '*.md')
 
-.PHONY: help fast setup cuda demo test conformance sim scenarios wheel docs diagrams stress churn bench compare compare-base lint fmt types \
+.PHONY: help fast setup cuda demo test conformance sim scenarios wheel release docs diagrams stress churn bench compare compare-base lint fmt types \
   gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-test packages-bench \
   core
 help:             ## this list
@@ -108,8 +108,31 @@ sim: core         ## simulate: SEED=n one seed, MINUTES=m that long, CAMPAIGN=n 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
 
-wheel: setup      ## build a wheel from a source distribution, repair it, run it
+# For this Python and this torch only, so that a change of the package is tried in minutes.
+wheel: setup cuda ## a wheel that needs no compiler and no libraries, in dist/, and its test
+	@$(packages) wheel
+	$(BIN)/python packaging/wheel.py --torch $(VENV)/lib/python3*/site-packages/torch
 	$(BIN)/pytest -n0 -m nightly tests/python/test_package.py
+
+# The Pythons need their headers. A Python that is not here is left out.
+PYTHONS ?= $(foreach minor,10 11 12 13 14,$(shell command -v python3.$(minor)))
+TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+RELEASE_PACKAGES := build/release-packages
+$(RELEASE_PACKAGES)/.ready: tools/requirements-release.txt $(VENV_READY)
+	rm -rf $(RELEASE_PACKAGES)
+	$(BIN)/pip install --quiet --disable-pip-version-check --target $(RELEASE_PACKAGES) -r $<
+	touch $@
+release: export PYTHONPATH = $(RELEASE_PACKAGES)
+release: setup cuda $(RELEASE_PACKAGES)/.ready   ## all wheels and the source distribution, each tried: hours, needs root
+	@$(packages) wheel release
+	rm -rf dist
+	$(BIN)/python -m check_manifest
+	$(BIN)/python -m build --sdist --no-isolation --outdir dist
+	$(BIN)/python packaging/wheel.py --python $(PYTHONS) --torch $(TORCHES)
+	$(BIN)/python -m twine check --strict dist/*
+	for torch in $(TORCH_OLDEST) $(TORCH_NEWEST); do \
+	  $(BIN)/python packaging/try_wheel.py dist/*-cp311-*.whl --torch $$torch; done
+	cd dist && sha256sum *.whl *.tar.gz > SHA256SUMS
 
 # A folder of its own: the packages of .venv stay as they are. A page that loads anything from a network is an error.
 DOCS_PACKAGES := build/docs-packages

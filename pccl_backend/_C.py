@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch  # comes first: it loads libraries that the compiled module cannot find by itself
 
+from pccl_backend._distribution import BUILD_COMMAND
+
 _PREFIX = "_C_torch_"
 _release = torch.__version__.split(".")[:2]
 _name = _PREFIX + "_".join(_release)
@@ -28,10 +30,13 @@ if not _builds and (_folder / "setup.py").exists():
     )
 if _name not in _builds:
     _others = ", ".join(sorted(build.removeprefix(_PREFIX).replace("_", ".") for build in _builds))
+    _how = (
+        f"`make setup TORCH={torch.__version__.split('+')[0]}` in the source folder"
+        if (_folder / "setup.py").exists()
+        else f"`{BUILD_COMMAND}`; that needs a compiler, and the Debian packages of docs/install.md"
+    )
     raise ImportError(
         f"pccl is built for torch {_others or '(none yet)'}, but this process runs torch "
-        f"{torch.__version__}. Build it for this one: `pip install --no-build-isolation .` in the "
-        "source folder, or, for the environment that make keeps, "
-        f"`make setup TORCH={torch.__version__.split('+')[0]}`."
+        f"{torch.__version__}. Build it for this one: {_how}."
     )
 sys.modules[__name__] = import_module(f"pccl_backend.{_name}")

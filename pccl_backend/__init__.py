@@ -104,7 +104,9 @@ if not TYPE_CHECKING:  # so that a type checker refuses other names
         if name == "__version__":
             from importlib.metadata import version
 
-            value = version("pccl")
+            from pccl_backend._distribution import NAME
+
+            value = version(NAME)
         elif name in _MODULES:
             value = import_module(f"pccl_backend.{name}")
             _announce()

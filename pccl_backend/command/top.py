@@ -60,7 +60,7 @@ def show_top(arguments: Sequence[str] | None = None) -> int:
 
 def _require_rich() -> None:
     if find_spec("rich") is None:
-        raise CommandError("it needs rich: pip install 'pccl[top]'")
+        raise CommandError("it needs rich: pip install 'pccl-torch[top]'")
 
 
 def _require_terminal() -> None:
@@ -79,8 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         "once per second. If the master does not answer, the last page stays, with the reason "
         "above it. q quits; the arrow keys, j, k, Page Up and Page Down scroll.",
         epilog="Exit status: 0: ended by q; 2: the run could not be shown; 130: ended by Ctrl-C. "
-        "The command needs a terminal and rich: pip install 'pccl[top]'. The master is asked as "
-        "`pccl status` does it.",
+        "The command needs a terminal and rich: pip install 'pccl-torch[top]'. The master is asked "
+        "as `pccl status` does it.",
     )
     add_run_options(parser)
     return parser

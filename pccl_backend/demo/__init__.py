@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        print(f"pccl demo needs {' and '.join(missing)}: pip install 'pccl[demo]'", file=sys.stderr)
+        print(
+            f"pccl demo needs {' and '.join(missing)}: pip install 'pccl-torch[demo]'",
+            file=sys.stderr,
+        )
         return 1
     from pccl_backend.demo.command import main as command
 

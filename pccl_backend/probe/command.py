@@ -143,7 +143,7 @@ def _check_plot(path: Path | None) -> None:
     if path is None:
         return
     if find_spec("matplotlib") is None:
-        raise ProbeError("--plot needs matplotlib: pip install 'pccl[demo]'")
+        raise ProbeError("--plot needs matplotlib: pip install 'pccl-torch[demo]'")
     if not path.parent.is_dir():
         raise ProbeError(f"--plot {path}: there is no folder {path.parent}; make it first")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):

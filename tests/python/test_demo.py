@@ -156,7 +156,7 @@ def test_what_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "rich" else name)
     assert demo.main(["--short"]) == 1
-    assert "needs rich: pip install 'pccl[demo]'" in capsys.readouterr().err
+    assert "needs rich: pip install 'pccl-torch[demo]'" in capsys.readouterr().err
 
 
 def test_the_orchestrator_does_without_torch() -> None:

@@ -155,7 +155,7 @@ def test_another_torch_is_refused(make_world: MakeWorld) -> None:
     (text,) = make_world(1).run(work.meets_another_torch, setup="nothing")
     assert "pccl is built for torch" in text
     assert "2.99.1" in text
-    assert "pip install --no-build-isolation" in text
+    assert "`make setup TORCH=2.99.1` in the source folder" in text
 
 
 def test_a_source_folder_that_hides_the_installed_package_says_so(tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ def test_a_terminal_without_a_cursor(played: PlayedMaster) -> None:
 def test_without_rich(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(top, "find_spec", lambda name: None)
     assert top.show_top([]) == 2
-    assert capsys.readouterr().err == "pccl top: it needs rich: pip install 'pccl[top]'\n"
+    assert capsys.readouterr().err == "pccl top: it needs rich: pip install 'pccl-torch[top]'\n"
 
 
 def test_neither_torch_nor_rich_is_imported_early() -> None:

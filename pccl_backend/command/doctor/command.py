@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
+from pccl_backend._distribution import NAME
 from pccl_backend._settings import OpenRun, PeerSettings, printable, read_url
 from pccl_backend.command.common import prepare_output, run_command, wrapped
 from pccl_backend.command.doctor import machine, path
@@ -111,7 +112,7 @@ def _json(lines: Sequence[tuple[str, Line]]) -> str:
 
 def _version() -> str:
     try:
-        return metadata.version("pccl")
+        return metadata.version(NAME)
     except metadata.PackageNotFoundError:
         return ""
 
@@ -124,8 +125,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="pccl doctor",
         description="Check this machine: Python, torch, pccl and its libraries, the limits and the "
         "network of the system. With a URL, check the path to that master, too: name, route, port, "
-        "version, token, large packets, the way back to this machine, and the clock. A line is ok, warn (pccl works, but less well than it can) "
-        "or bad (something does not work), and has the next step of a person.",
+        "version, token, large packets, the way back to this machine, and the clocks. A line is "
+        "ok, warn (pccl works, but less well than it can) or bad (something does not work), and "
+        "has the next step of a person.",
         epilog="Exit status: 0: no line is bad; 1: a line is bad; 2: wrong usage. It takes at most "
         "20 seconds, and joins no run. It shows the token of PCCL_SECRET_FILE to the master, as a "
         "peer does.",

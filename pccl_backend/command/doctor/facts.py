@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pccl_backend._distribution import NAME
 from pccl_backend._settings import PeerSettings
 from pccl_backend.probe.settings import HostSettings
 
@@ -35,13 +36,15 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Install:
-    """An installed package with the name pccl.
+    """An installed package with the name of this project, or with its former name.
 
     Attributes:
+        name: "pccl-torch" or "pccl".
         folder: the folder of its metadata.
         is_ours: whether it is this project, and not another one of that name.
     """
 
+    name: str = NAME
     version: str
     folder: str
     is_ours: bool = True

@@ -72,14 +72,14 @@ def installs(facts: Facts) -> Line | None:
     shown = ", ".join(map(_install, found))
     if any(not one.is_ours for one in found):
         return warn(
-            f"a package named pccl that is another project is installed: {shown}",
-            "run `pip uninstall pccl` until nothing is left, and then install pccl from its "
-            "source folder",
+            f"a package that is another project is installed: {shown}",
+            "pip uninstall pccl",
         )
     if len(found) > 1:
         return warn(
             f"pccl is installed {len(found)} times, and Python uses the first: {shown}",
-            "run `pip uninstall pccl` until nothing is left, and then install it once",
+            f"run `pip uninstall {' '.join(sorted({one.name for one in found}))}` until nothing is "
+            "left, and then install it once",
         )
     if len(facts.machine.commands) > 1:
         first, *others = facts.machine.commands
@@ -93,11 +93,11 @@ def installs(facts: Facts) -> Line | None:
             f"pccl runs from the folder {facts.machine.folder}, and is not installed",
             f"{REBUILD}, and run it from another folder",
         )
-    return ok(f"pccl {shown}, and no other one")
+    return ok(f"{shown}, and no other one")
 
 
 def _install(one: Install) -> str:
-    return f"{one.version} in {one.folder}"
+    return f"{one.name} {one.version} in {one.folder}"
 
 
 def libraries(facts: Facts) -> Line | None:

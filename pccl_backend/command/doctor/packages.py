@@ -12,6 +12,7 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
+from pccl_backend._distribution import FORMER_NAME, NAME
 from pccl_backend.command.doctor.facts import Install, Libraries
 from pccl_backend.command.endpoint import PROGRAM
 
@@ -36,16 +37,22 @@ def modules() -> tuple[str, ...]:
 
 
 def installs() -> tuple[Install, ...]:
-    """Return the installed packages named pccl, in the order in which Python looks for them."""
+    """Return the installed packages of both names, each in the order in which Python looks."""
+    return (*_installs(NAME), *_installs(FORMER_NAME))
+
+
+def _installs(name: str) -> tuple[Install, ...]:
     found: dict[str, Install] = {}
-    for one in metadata.distributions(name="pccl"):
+    for one in metadata.distributions(name=name):
         folder = os.path.realpath(str(one.locate_file("")))
         # A build leaves metadata beside the source, in addition to those of the installation.
         if Path(folder) == FOLDER.parent and Path(folder, "setup.py").exists():
             continue
         is_ours = any(entry.value.startswith("pccl_backend.") for entry in one.entry_points)
         path = f"{folder} {one.version}"
-        found.setdefault(path, Install(version=one.version, folder=folder, is_ours=is_ours))
+        found.setdefault(
+            path, Install(name=name, version=one.version, folder=folder, is_ours=is_ours)
+        )
     return tuple(found.values())
 
 

@@ -223,8 +223,11 @@ def reachable(facts: Facts) -> Line | None:
             f"the master has not tried in time whether it can connect to this machine{why}",
             "run `pccl doctor` again",
         )
-    if found.port == 0:  # the line about the ports has the reason
-        return None
+    # Without a port, the line about the ports has the reason.
+    return None if found.port == 0 else _way_back(facts, found)
+
+
+def _way_back(facts: Facts, found: DialBack) -> Line:
     where = f"{found.host} port {found.port}"
     if found.arrived and is_loopback(found.host):
         return ok("the master is on this machine: whether others can connect to it is not known")
@@ -235,10 +238,6 @@ def reachable(facts: Facts) -> Line | None:
             f"the master has connected to {where}, and another program or machine has answered",
             "compare PCCL_PORT_RANGE and PCCL_ADVERTISE with the ports that the router forwards",
         )
-    return _out_of_reach(facts, found, where)
-
-
-def _out_of_reach(facts: Facts, found: DialBack, where: str) -> Line:
     reasons = {"refused": ": connection refused", "no answer": ": no answer"}
     text = f"the master cannot connect to {where}{reasons.get(found.fault, '')}"
     here = facts.machine.network

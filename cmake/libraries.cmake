@@ -1,0 +1,11 @@
+# libuv and OpenSSL: those of the system, or static ones for a wheel (PCCL_BUNDLED).
+if(PCCL_BUNDLED)
+  set(UV ${PCCL_BUNDLED}/lib/libuv_a.a)
+  set(UV_INCLUDE ${PCCL_BUNDLED}/include)
+  set(OPENSSL_ROOT_DIR ${PCCL_BUNDLED})
+  set(OPENSSL_USE_STATIC_LIBS ON)
+else()
+  find_library(UV uv REQUIRED)
+  find_path(UV_INCLUDE uv.h REQUIRED)
+endif()
+find_package(OpenSSL 3 REQUIRED)
