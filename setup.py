@@ -7,11 +7,12 @@ With PCCL_PREBUILT, a folder of files that packaging/wheel.py has built, nothing
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -28,7 +29,9 @@ def torch_version() -> str:
     spec = util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:  # a source distribution needs none
         return "none"
-    return metadata.version("torch")
+    text = Path(spec.submodule_search_locations[0], "version.py").read_text()
+    found = re.search(r"__version__ = '([^']+)'", text)
+    return found[1] if found else "none"
 
 
 TORCH_VERSION = torch_version()

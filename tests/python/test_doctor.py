@@ -157,17 +157,17 @@ def test_other_good_hosts(changes: dict[str, Any]) -> None:
             {
                 "installs": (
                     Install(version="0.1.0", folder="/a"),
-                    Install(version="0.2.0", folder="/b"),
+                    Install(name="pccl", version="0.2.0", folder="/b"),
                 )
             },
-            "2 times, and Python uses the first: 0.1.0 in /a, 0.2.0 in /b",
-            "pip uninstall pccl",
+            "2 times, and Python uses the first: pccl-torch 0.1.0 in /a, pccl 0.2.0 in /b",
+            "pip uninstall pccl pccl-torch",
         ),
         (
             "installs",
             "warn",
-            {"installs": (Install(version="0.0.0", folder="/a", is_ours=False),)},
-            "another project is installed: 0.0.0 in /a",
+            {"installs": (Install(name="pccl", version="0.0.0", folder="/a", is_ours=False),)},
+            "another project is installed: pccl 0.0.0 in /a",
             "pip uninstall pccl",
         ),
         (
@@ -319,13 +319,16 @@ def test_a_foreign_package_of_the_same_name(tmp_path: Path) -> None:
     assert f"0.0.0 in {tmp_path}" in found.text("installs")
 
 
-def test_two_versions(tmp_path: Path) -> None:
-    variables = package(tmp_path, "pccl", "9.9.9")
+@pytest.mark.parametrize("name", ["pccl-torch", "pccl"])
+def test_two_versions(tmp_path: Path, name: str) -> None:
+    """The second one has the present name, or the former one."""
+    variables = package(tmp_path, name, "9.9.9")
     entry = "[torch.backends]\npccl = pccl_backend._register:register\n"
-    (tmp_path / "pccl-9.9.9.dist-info" / "entry_points.txt").write_text(entry)
+    (tmp_path / f"{name}-9.9.9.dist-info" / "entry_points.txt").write_text(entry)
     found = doctor(**variables, **NO_TOKEN)
     assert found.level("installs") == "warn"
-    assert "is installed 2 times, and Python uses the first: 9.9.9 in " in found.text("installs")
+    assert "is installed 2 times, and Python uses the first: pccl-torch " in found.text("installs")
+    assert f"{name} 9.9.9 in {tmp_path}" in found.text("installs")
 
 
 def test_a_wrong_torch(tmp_path: Path) -> None:
