@@ -48,9 +48,12 @@ cp -r "$uv/include/." "$prefix/include"
 target=linux-x86_64 compiler=()
 [ -z "$host" ] || { target="linux-${host%%-*}"; compiler=("--cross-compile-prefix=$host-"); }
 cd "$ssl"
-./Configure "$target" "${compiler[@]}" --prefix="$prefix" --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-module \
-  no-dso no-engine no-legacy -fPIC -fvisibility=hidden > "$work/openssl.log"
-make -s -j"$jobs" build_libs install_dev >> "$work/openssl.log" 2>&1 || { tail -n 50 "$work/openssl.log" >&2; exit 1; }
+# The folders are constants in the library: those of a system, and not those of this build.
+./Configure "$target" "${compiler[@]}" --prefix=/usr --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-module no-dso \
+  no-engine no-legacy -fPIC -fvisibility=hidden > "$work/openssl.log"
+make -s -j"$jobs" DESTDIR="$work/root" build_libs install_dev >> "$work/openssl.log" 2>&1 ||
+  { tail -n 50 "$work/openssl.log" >&2; exit 1; }
+cp -r "$work/root/usr/lib" "$work/root/usr/include" "$prefix"
 
 cp "$uv/LICENSE" "$prefix/licenses/LICENSE-libuv.txt"
 cp "$ssl/LICENSE.txt" "$prefix/licenses/LICENSE-openssl.txt"
