@@ -7,8 +7,16 @@ from typing import Any
 
 __all__ = ["sbom"]
 
-LICENSES = {"libuv": "MIT", "openssl": "Apache-2.0"}
-HOMES = {"libuv": "https://libuv.org", "openssl": "https://www.openssl.org"}
+LICENSES = {
+    "libuv": "MIT",
+    "openssl": "Apache-2.0",
+    "libgomp": "GPL-3.0-or-later WITH GCC-exception-3.1",
+}
+HOMES = {
+    "libuv": "https://libuv.org",
+    "openssl": "https://www.openssl.org",
+    "libgomp": "https://gcc.gnu.org",
+}
 
 
 def sbom(version: str, bundled: Mapping[str, str]) -> dict[str, Any]:
@@ -16,7 +24,7 @@ def sbom(version: str, bundled: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         version: of pccl-torch.
-        bundled: versions of Debian's source packages, by the name of the library.
+        bundled: versions of Debian's packages, by the name of the library.
 
     Example:
         >>> sbom("0.1.0", {"libuv": "1.44.2-1+deb12u1"})["packages"][1]["versionInfo"]

@@ -44,11 +44,17 @@ class TryError(Exception):
     """A step failed."""
 
 
+def settings() -> dict[str, str]:
+    """Return the variables for the root: those of pip name its certificates."""
+    pips = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+    return {"PATH": os.environ["PATH"], "HOME": "/root", **pips}
+
+
 def run(command: Sequence[str | Path], *, seconds: float = STEP_S, **more: str) -> str:
     words = [str(word) for word in command]
     done = subprocess.run(
         words,
-        env={"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C.UTF-8", **more},
+        env={**settings(), "LANG": "C.UTF-8", **more},
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -79,7 +85,7 @@ def bare_root(torch: str) -> None:
 @contextlib.contextmanager
 def mounted() -> Iterator[None]:
     """Mount /proc and /dev into the root."""
-    for name in ("/etc/resolv.conf", "/etc/pip.conf"):
+    for name in ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"):
         if Path(name).exists():
             shutil.copy(name, f"{BARE}{name}")
     with contextlib.ExitStack() as stack:
@@ -99,7 +105,7 @@ def attempt(wheel: Path, **environment: str) -> float:
     start = time.monotonic()
     run([*inside, "/venv/bin/pip", "install", "-q", "--no-index", f"/{wheel.name}"])
     words = [*map(str, inside), "/venv/bin/pccl", "master", "--no-journal"]
-    variables = {"PATH": os.environ["PATH"], "HOME": "/root", **environment}
+    variables = {**settings(), **environment}
     master = subprocess.Popen(words, env=variables, stdout=subprocess.DEVNULL)
     try:
         command = [*map(str, inside), "/venv/bin/python", "/peer.py"]

@@ -30,6 +30,8 @@ WORK = ROOT / "build" / "release"
 CORE = WORK / "core"
 PROGRAMS = ("pccl-master", "pccl-probe")
 LIBRARIES = ("libpccl_core.so", "libpccl_cuda.so")
+OPENMP = "libgomp.so.1"
+OPENMP_LICENSE = Path("/usr/share/doc/libgomp1/copyright")
 # Of RHEL 9 and Amazon Linux 2023, and of the libstdc++ of Debian 11.
 FLOOR = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 28), "CXXABI": (1, 3, 12)}
 # The libraries that stay outside: torch brings them.
@@ -183,6 +185,15 @@ def strip(source: Path, target: Path) -> None:
     run(["strip", "--strip-unneeded", "-o", target, source])
 
 
+def openmp() -> Path:
+    """Return the OpenMP library of the compiler.
+
+    In a process with torch, torch's library of the same name is there first, and serves all. A
+    master runs without torch.
+    """
+    return Path(run(["g++", f"-print-file-name={OPENMP}"]).strip()).resolve()
+
+
 def stage(folder: Path, modules: Iterable[Path]) -> None:
     """Put everything compiled into a folder, as it is in the package."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -192,6 +203,7 @@ def stage(folder: Path, modules: Iterable[Path]) -> None:
         strip(CORE / name, folder / name)
     for name in PROGRAMS:
         strip(CORE / name, folder / "bin" / name)
+    strip(openmp(), folder / OPENMP)
     for module in modules:
         strip(module, folder / module.name)
     check_floor(binaries(folder))
@@ -199,7 +211,7 @@ def stage(folder: Path, modules: Iterable[Path]) -> None:
 
 
 def binaries(folder: Path) -> Iterator[Path]:
-    yield from folder.glob("*.so")
+    yield from folder.glob("*.so*")
     yield from (folder / "bin").iterdir()
 
 
@@ -242,14 +254,16 @@ def add_licenses(metadata: Path) -> None:
     """Add the licences of the libraries inside, and the list of these libraries (SBOM)."""
     bundled = WORK / "bundled"
     names = []
-    for path in sorted((bundled / "licenses").iterdir()):
-        shutil.copy2(path, metadata / "licenses" / path.name)
-        names.append(path.name)
+    texts = {path.name: path for path in (bundled / "licenses").iterdir()}
+    for name, path in sorted({**texts, "LICENSE-libgomp.txt": OPENMP_LICENSE}.items()):
+        shutil.copy2(path, metadata / "licenses" / name)
+        names.append(name)
     text = (metadata / "METADATA").read_text()
     lines = "".join(f"License-File: {name}\n" for name in names)
     text = text.replace("License-File: LICENSE\n", f"License-File: LICENSE\n{lines}", 1)
     (metadata / "METADATA").write_text(text)
     versions = json.loads((bundled / "versions.json").read_text())
+    versions["libgomp"] = run(["dpkg-query", "-W", "-f", "${Version}", "libgomp1"])
     (metadata / "sboms").mkdir()
     path = metadata / "sboms" / "pccl-torch.spdx.json"
     path.write_text(json.dumps(sbom(version(), versions), indent=1) + "\n")

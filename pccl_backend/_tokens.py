@@ -111,7 +111,7 @@ def _decoded(encoded: str) -> bytes:
         )
     secret = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
     if _encoded(secret) != encoded:  # the last character has bits that belong to no byte
-        raise ValueError("has a secret that no token ends with: is its last character wrong?")
+        raise ValueError("is damaged: its last character cannot end a token; copy the file again")
     return secret
 
 

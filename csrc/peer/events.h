@@ -337,7 +337,7 @@ struct FinishOp {  // returns the tensor to the application
   Duration committing{0};  // if it succeeded: the time from its end here until that was known
 };
 // The verdict on an operation has come: the member that called it last, and the time since then; 0
-// if it has not called it. The operation may have finished before.
+// if it has not called it, and kForever if it is this peer. The operation may have finished before.
 struct OpJudged {
   Handle handle = 0;
   PeerId last;

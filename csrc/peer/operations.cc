@@ -407,8 +407,10 @@ Status Operations::settle(const protocol::Verdict& verdict) {
     }
     const auto& members = membership_.topology().members;
     if (verdict.last >= members.size()) return refuse("names a rank that there is not");
-    context_.emit(OpJudged{op.handle, members[verdict.last].peer,
-                           std::chrono::microseconds(verdict.last_us)});
+    // If this peer was the last one, it has not waited for a call.
+    const PeerId last = members[verdict.last].peer;
+    const std::chrono::microseconds since(verdict.last_us);
+    context_.emit(OpJudged{op.handle, last, last == membership_.self() ? kForever : since});
     if (op.state == State::kRestart) {  // the master counts the members that received the verdict
       context_.send(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }

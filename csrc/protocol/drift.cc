@@ -55,10 +55,9 @@ bool is_announced(uint64_t count) {
 
 std::string drift_text(const std::string& whom, const Drift& drift) {
   PCCL_ASSERT(drift.count > 0);
-  return whom + " drifts: it has computed other bits than the others, and sync_shared_state has " +
+  return whom + " drifts: its result differs from that of the others, and sync_shared_state has " +
          "corrected " + drift.keys + " (" + count_text(drift.bytes, "byte") + ") at revision " +
-         std::to_string(drift.revision) + ", " +
-         (drift.count == 1 ? "once" : count_text(drift.count, "time")) + " so far";
+         std::to_string(drift.revision) + " (" + count_text(drift.count, "correction") + " so far)";
 }
 
 std::string drift_warning(const std::string& whom, const Drift& drift) {

@@ -56,8 +56,8 @@ bool is_announced(uint64_t count);
 std::string drift_text(const std::string& whom, const Drift& drift);
 // The next step of a person.
 inline constexpr const char* kDriftAdvice =
-    "look for a faulty machine, another kind of processor or GPU, and code that is not "
-    "deterministic: docs/running.md, section 6";
+    "look for a faulty machine, another kind of processor or GPU, or code that is not "
+    "deterministic (docs/running.md, section 6)";
 // The text of a log line: the fact and the next step.
 std::string drift_warning(const std::string& whom, const Drift& drift);
 

@@ -154,8 +154,8 @@ void PeerFindings::see_slow_member() {
        Severity::kWarning,
        {name},
        view_.membership.describe(slow->who) + " was the last to call in " +
-           std::to_string(slow->times) + " of the last " + std::to_string(Latecomers::kOperations) +
-           " operations: all others have waited for it for " + text(slow->cost) + " of " +
+           std::to_string(slow->times) + " of the last " + std::to_string(Latecomers::kCalls) +
+           " calls: all others have waited for it for " + text(slow->cost) + " of " +
            text(slow->over),
        "look at the load of the machine of " + name +
            "; if it is as fast as it can be, give it less work between two calls, for example a "

@@ -328,6 +328,20 @@ Status Group::on(PeerId peer, const protocol::Pong& message) {
 
 // ---- Joint calls ----
 
+// All members have voted, `last` as the last one. After a restart of the master, the times of some
+// calls are not known.
+void Group::count_latecomer(PeerId last) {
+  Latecomers::Begins begins{last, context_.now, {}, context_.now};
+  const auto& members = membership_.members();
+  for (const PeerId member : members) {
+    const LastCall& call = membership_.find(member)->last_call;
+    if (!std::holds_alternative<protocol::JointKind>(call.call)) return;
+    begins.first_at = std::min(begins.first_at, call.at);
+    if (member != last) begins.before_last_at = std::max(begins.before_last_at, call.at);
+  }
+  if (members.size() > 1) present_.called_together(begins);
+}
+
 Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < present_.number()) return {};  // it crossed the EpochStart
@@ -339,7 +353,10 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   overdue_.called(peer);
   switch (cast.value()) {
     case Ballot::Cast::kCounted:
-    case Ballot::Cast::kDiffers: membership_.called(peer, {message.kind, context_.now}); break;
+    case Ballot::Cast::kDiffers:
+      membership_.called(peer, {message.kind, context_.now});
+      if (ballot_.is_complete()) count_latecomer(peer);
+      break;
     case Ballot::Cast::kRepeated: break;
     case Ballot::Cast::kAnswered:
       PCCL_ASSERT(ballot_.last_answer(peer) != nullptr);

@@ -186,6 +186,7 @@ class Group {
   void remove(const Misfit& misfit);  // a newcomer
   void warn_of(const CycleWatch::Cycle& cycle);
   void carry_out(const Ruling& ruling);
+  void count_latecomer(PeerId last);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void took_part(const protocol::Answer& answer, PeerId peer);
   void on_turn(Epochs::Turn turn);

@@ -132,11 +132,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pccl status",
         description="Show a run: first the findings, which are the reasons why it stands still "
-        "with the next step of a person, then its members, its ring, the calls that wait, and the "
-        "last events.",
+        "and what to do, then its members, its ring, the calls that wait, and the last events.",
         epilog="Exit status: 0: nothing stands still; 1: a finding is an error; 2: the run could "
-        "not be shown. On its machine, a master is asked by a socket that is for the user who has "
-        "started it and for root only: beside its journal, or, if it is inside of a peer's process "
+        "not be shown. On its machine, a master answers at a socket, to its own user and to root "
+        "only: beside its journal, or, if a peer's process contains the master "
         "(torchrun), in $XDG_RUNTIME_DIR/pccl or ~/.local/state/pccl. From anywhere else it is "
         "asked by its URL, with a token in the file of PCCL_SECRET_FILE, if it has a keyring.",
     )
@@ -157,7 +156,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     which = add_master_options(parser)
     which.add_argument(
-        "--pid", type=_pid, help="the process of a peer that the master is inside of (torchrun)"
+        "--pid", type=_pid, help="the process of a peer that contains the master (torchrun)"
     )
 
 

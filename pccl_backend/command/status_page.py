@@ -24,7 +24,7 @@ MEMBERS_OF_A_SHORT_PAGE = 8
 EVENTS_KEPT = 1  # the fewest that are shown if there is little room
 ROOM_OF_EVENTS = 2 + EVENTS_KEPT + 2  # and of the line about more findings
 HEAD = ("rank", "name", "address", "state", "for", "activity")
-TIME_HEAD = ("rank", "computes", "waits", "transfers", "joint", "sends", "numbers")
+TIME_HEAD = ("rank", "computes", "waits", "transfers", "joint calls", "sends", "reports")
 ADDRESS_AT = HEAD.index("address")
 NARROW = 64  # columns; a table with less room has no addresses, so that states and times are whole
 LOST_STATES = ("away", "silent")  # the master does not hear from such a peer
@@ -267,7 +267,7 @@ def _hop(hop: Mapping[str, Any]) -> str:
 def _call(call: Mapping[str, Any]) -> _Block:
     missing = call.get("missing")
     ranks = ", ".join(map(_text, missing)) if isinstance(missing, list) else ""
-    absent = f", without ranks {ranks}" if ranks else ""
+    absent = f", without {'ranks' if ',' in ranks else 'rank'} {ranks}" if ranks else ""
     text = f"waits {duration(call.get('since_s'))}{absent}: {_text(call.get('call'))}"
     return _Block(text, is_row=True)
 

@@ -104,7 +104,7 @@ def test_a_rank_that_has_not_called(fleet: Fleet, tmp_path: Path) -> None:
     code, shown, _ = status("night", "--journal", tmp_path / "journal")
     assert code == 1
     assert "error rank_has_not_called: " in shown
-    assert "without ranks 2: all_reduce(" in shown
+    assert "without rank 2: all_reduce(" in shown
     peers[2].tell("all_reduce", count=1000, seed=1)
     for peer in peers[:2]:
         assert peer.answer()["ok"]
@@ -247,9 +247,9 @@ def with_telemetry(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_times_of_members_that_report_them() -> None:
     lines = page(with_telemetry(snapshot_of(2, 1)))
-    at = lines.index("rank  computes  waits           transfers  joint  sends      numbers")
+    at = lines.index("rank  computes  waits           transfers  joint calls  sends      reports")
     assert lines[at + 1] == (
-        "0     71 %      18 % for osaka  9 %        2 %    12.3 MB/s  step 12, loss -2.3"
+        "0     71 %      18 % for osaka  9 %        2 %          12.3 MB/s  step 12, loss -2.3"
     )
     assert not any("computes" in line for line in page(snapshot_of(2, 1)))
 

@@ -51,7 +51,7 @@ def test_a_token_is_read_as_it_was_written() -> None:
         (f"{TEXT}=", "has a secret with a character that is no letter, digit, - or _"),
         (f"{TEXT[:-1]}+", "has a secret with a character that is no letter"),
         (f"{TEXT[:-1]}\u00e4", "has a secret with a character that is no letter"),
-        (f"{TEXT[:-1]}_", "has a secret that no token ends with"),
+        (f"{TEXT[:-1]}_", "is damaged: its last character cannot end a token"),
     ],
 )
 def test_a_text_that_is_no_token(text: str, says: str) -> None:

@@ -347,7 +347,10 @@ void Control::apply(SampleTelemetry& effect) {
     const Lock lock(report_mutex_);
     scalars = scalars_;
   }
-  push(Event{TelemetrySampled{telemetry_sample(waits_->totals(monotonic_now()), data_->counters(),
+  const ring::DataCounters data = data_->counters();
+  const uint64_t moved = data.engine.bytes_sent + data.engine.bytes_received;
+  const bool moving = moved != std::exchange(moved_at_sample_, moved);
+  push(Event{TelemetrySampled{telemetry_sample(waits_->totals(monotonic_now(), moving), data,
                                                effect.links, std::move(scalars))}});
 }
 
@@ -543,7 +546,7 @@ Info Control::info() {
                               past.info.count * element_bytes(past.info.dtype),
                               to_seconds(past.took), to_seconds(past.committing)});
     }
-    info.time = waits_->totals(monotonic_now());
+    info.time = waits_->totals(monotonic_now(), false);
     if (data_ != nullptr) info.data = data_->counters();  // null: this peer has left
     return info;
   };

@@ -64,9 +64,20 @@ void WaitRecord::saved(Duration time) {
   account_.saved(time);
 }
 
-TimeTotals WaitRecord::totals(Instant now) const {
-  const Lock lock(mutex_);
-  return account_.totals(now);
+// A wait ends in its slot first, and then in the account. So no wait is in both here.
+TimeTotals WaitRecord::totals(Instant now, bool moving) const {
+  TimeTotals totals;
+  {
+    const Lock lock(mutex_);
+    totals = account_.totals(now);
+  }
+  const ThreadWait wait = slots_[0].wait();
+  if (wait.handle == 0 || wait.since > now) return totals;
+  Duration& part = wait.handle == kInJointCall ? totals.joint
+                   : moving                    ? totals.transferring
+                                               : totals.waiting;
+  part += now - wait.since;
+  return totals;
 }
 
 WaitRecord::Slot* WaitRecord::slot_of_this_thread() {

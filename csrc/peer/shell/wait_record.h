@@ -57,7 +57,9 @@ class WaitRecord {
   void judged(Handle operation, PeerId last, Instant called_at);
   void failed(Handle operation);
   void saved(Duration time);
-  TimeTotals totals(Instant now) const;
+  // A wait that goes on is in the totals, too: in `transferring` if data is `moving`, and otherwise
+  // in `waiting`. Its verdict may change that.
+  TimeTotals totals(Instant now, bool moving) const;
 
  private:
   struct alignas(64) Slot {  // a cache line: threads do not disturb each other

@@ -126,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Check this machine: Python, torch, pccl and its libraries, the limits and the "
         "network of the system. With a URL, check the path to that master, too: name, route, port, "
         "version, token, large packets, the way back to this machine, and the clocks. A line is "
-        "ok, warn (pccl works, but less well than it can) or bad (something does not work), and "
-        "has the next step of a person.",
+        "ok, warn (pccl works, but less well than it can) or bad (something does not work). A warn "
+        "or bad line is followed by what to do.",
         epilog="Exit status: 0: no line is bad; 1: a line is bad; 2: wrong usage. It takes at most "
         "20 seconds, and joins no run. It shows the token of PCCL_SECRET_FILE to the master, as a "
         "peer does.",

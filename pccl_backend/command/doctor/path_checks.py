@@ -139,7 +139,8 @@ def token(facts: Facts) -> Line | None:
     """Does the master admit a peer with this token, or without one?"""
     path = _path(facts)
     found = path.greeting
-    if found is None:
+    settings = facts.machine.settings
+    if found is None or (settings and settings.error):  # no token was read, for a reason there
         return None
     shown = f"the token {path.token}"
     if found.ending == ANSWERED and found.code == NEEDS_TOKEN:

@@ -91,11 +91,12 @@ TEST(Drift, WarningsComeAtGrowingIntervals) {
 
 TEST(Drift, ItsTextNamesTheMemberTheKeysAndTheCount) {
   Drift drift{4, "\"b\"", 24, 1};
-  EXPECT_EQ(drift_text("rank 2 (c)", drift),
-            "rank 2 (c) drifts: it has computed other bits than the others, and sync_shared_state "
-            "has corrected \"b\" (24 bytes) at revision 4, once so far");
+  EXPECT_EQ(
+      drift_text("rank 2 (c)", drift),
+      "rank 2 (c) drifts: its result differs from that of the others, and sync_shared_state has "
+      "corrected \"b\" (24 bytes) at revision 4 (1 correction so far)");
   drift.count = 8;
-  EXPECT_TRUE(drift_text("", drift).ends_with(", 8 times so far"));
+  EXPECT_TRUE(drift_text("", drift).ends_with(" (8 corrections so far)"));
   EXPECT_EQ(drift_warning("", drift), drift_text("", drift) + ": " + kDriftAdvice);
 }
 

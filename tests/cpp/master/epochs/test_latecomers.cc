@@ -65,6 +65,17 @@ TEST_F(LatecomersTest, LessThanASecondIsNoFault) {
   EXPECT_TRUE(latecomers_.slow());
 }
 
+TEST_F(LatecomersTest, CallsInWhichNobodyIsLateDoNotCount) {
+  for (int i = 0; i < 5; ++i) {  // a step: one call after the computation, and three at once
+    operations(1, kSlow, std::chrono::seconds(3));
+    operations(3, kQuick, std::chrono::microseconds(100));
+  }
+  const auto slow = latecomers_.slow();
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->times, 5u);
+  EXPECT_EQ(slow->cost, std::chrono::seconds(15));
+}
+
 TEST_F(LatecomersTest, OnlyTheLastTwentyCount) {
   operations(20, kSlow, milliseconds(500));
   operations(10, kQuick, milliseconds(1));

@@ -85,12 +85,27 @@ TEST(WaitRecord, AddsUpTheWaitsOfTheFirstThread) {
   const Duration passed = monotonic_now() - begin;
   record.judged(7, PeerId{2}, monotonic_now());
   record.judged(8, PeerId{2}, monotonic_now());
-  const TimeTotals totals = record.totals(monotonic_now());
+  const TimeTotals totals = record.totals(monotonic_now(), false);
   EXPECT_GT(totals.joint, Duration{0});
   EXPECT_GT(totals.waiting, Duration{0});
   EXPECT_GT(totals.elsewhere, Duration{0});
   EXPECT_EQ(totals.waiting_for.size(), 1u);
   EXPECT_LE(totals.waiting + totals.transferring, passed) << "the inner wait counts once";
+}
+
+TEST(WaitRecord, AWaitThatGoesOnIsInTheTotals) {
+  WaitRecord record;
+  const Instant begin = monotonic_now();
+  const Instant later = begin + std::chrono::seconds(60);
+  {
+    const WaitRecord::Wait wait(&record, {7, begin});
+    EXPECT_EQ(record.totals(later, false).waiting, std::chrono::seconds(60));
+    EXPECT_EQ(record.totals(later, true).transferring, std::chrono::seconds(60));
+    EXPECT_EQ(record.totals(later, true).waiting, Duration{0});
+  }
+  EXPECT_EQ(record.totals(later, false).waiting, Duration{0});
+  const WaitRecord::Wait wait(&record, {kInJointCall, begin});
+  EXPECT_EQ(record.totals(later, false).joint, std::chrono::seconds(60));
 }
 
 TEST(WaitRecord, CountsFutures) {
