@@ -369,8 +369,9 @@ TEST_F(GroupTest, AMemberThatDriftsIsNamedInTheLog) {
   const Lines warnings = h.warnings();
   ASSERT_EQ(warnings.size(), 3u) << "after the first, the second and the fourth correction";
   EXPECT_TRUE(contains(warnings[0], "rank 2 drifts: ")) << warnings[0];
-  EXPECT_TRUE(contains(warnings[0], "\"k0\" (24 bytes) at revision 1, once")) << warnings[0];
-  EXPECT_TRUE(contains(warnings[2], "at revision 4, 4 times")) << warnings[2];
+  EXPECT_TRUE(contains(warnings[0], "\"k0\" (24 bytes) at revision 1 (1 correction so far)"))
+      << warnings[0];
+  EXPECT_TRUE(contains(warnings[2], "at revision 4 (4 corrections so far)")) << warnings[2];
   const GroupView& view = h.core().view().group_of(h.id("c"))->view();
   ASSERT_EQ(view.agreement.drifts().all().size(), 1u);
   EXPECT_EQ(view.agreement.drifts().all().at(h.id("c")).count, 4u);

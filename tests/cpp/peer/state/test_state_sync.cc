@@ -103,12 +103,13 @@ TEST_F(StateSyncTest, OtherBitsAfterTheNextStepAreDrift) {
   EXPECT_EQ(step(1, failed), "finish joint call 6: peer lost: sync_shared_state: peer 1.3 lost\n");
   protocol::Answer succeeded = answer();
   succeeded.number = 2;
-  EXPECT_EQ(step(2, succeeded),
-            "warn: this process drifts: it has computed other bits than the others, and "
-            "sync_shared_state has corrected \"w0\", \"w2\" (32 bytes) at revision 7, once so "
-            "far: look for a faulty machine, another kind of processor or GPU, and code that is "
-            "not deterministic: docs/running.md, section 6\n"
-            "finish joint call 6: ok, install 0, install 2, drifted\n");
+  EXPECT_EQ(
+      step(2, succeeded),
+      "warn: this process drifts: its result differs from that of the others, and "
+      "sync_shared_state has corrected \"w0\", \"w2\" (32 bytes) at revision 7 (1 correction so "
+      "far): look for a faulty machine, another kind of processor or GPU, or code that is not "
+      "deterministic (docs/running.md, section 6)\n"
+      "finish joint call 6: ok, install 0, install 2, drifted\n");
 }
 
 TEST_F(StateSyncTest, PartsAreCheckedWhenTheManifestIsHere) {
