@@ -110,7 +110,9 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
 
-        print(f"pccl {version('pccl')}")
+        from pccl_backend._distribution import NAME
+
+        print(f"pccl {version(NAME)}")
         parser.exit()
 
 

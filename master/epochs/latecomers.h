@@ -1,6 +1,7 @@
 // Latecomers: the last calls of one peer group that all members have made, operations and joint
-// calls, and for each of them the member that made it last. The diagnosis finds a slow peer by it. A plain record of
-// constant size: no decision of the master depends on it. Group's PresentEpoch owns one.
+// calls, and for each of them the member that made it last. The diagnosis finds a slow peer by it.
+// A plain record of constant size: no decision of the master depends on it. Group's PresentEpoch
+// owns one.
 #pragma once
 
 #include <algorithm>

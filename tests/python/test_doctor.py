@@ -307,7 +307,7 @@ def test_the_buffers_count_for_the_way_to_the_master() -> None:
 
 def package(folder: Path, name: str, version: str) -> dict[str, str]:
     """Make the metadata of an installed package; return the variables that let Python find it."""
-    place = folder / f"{name}-{version}.dist-info"
+    place = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     place.mkdir(parents=True)
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     return {"PYTHONPATH": str(folder)}
@@ -324,7 +324,8 @@ def test_two_versions(tmp_path: Path, name: str) -> None:
     """The second one has the present name, or the former one."""
     variables = package(tmp_path, name, "9.9.9")
     entry = "[torch.backends]\npccl = pccl_backend._register:register\n"
-    (tmp_path / f"{name}-9.9.9.dist-info" / "entry_points.txt").write_text(entry)
+    (folder,) = tmp_path.iterdir()
+    (folder / "entry_points.txt").write_text(entry)
     found = doctor(**variables, **NO_TOKEN)
     assert found.level("installs") == "warn"
     assert "is installed 2 times, and Python uses the first: pccl-torch " in found.text("installs")

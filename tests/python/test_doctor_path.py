@@ -118,7 +118,9 @@ def test_a_clock_that_is_wrong() -> None:
     with Program([sys.executable, "-c", LATE_MASTER]) as master:
         found = doctor(f"pccl://127.0.0.1:{int(master.line())}/run", **PLAIN)
     assert (found.bad(), found.level("clocks")) == ([], "warn")
-    assert re.match(r"this clock is (89|90)\S* s ahead of that of the master", found.text("clocks"))
+    assert re.match(
+        r"this clock is (89|90)\S* s ahead of the clock of the master", found.text("clocks")
+    )
 
 
 # The answers are a Reject (type 2) of a Hello, and a DialedBack (type 45) of a DialBack (type 44).
@@ -420,7 +422,7 @@ def test_no_port_to_connect_back_to() -> None:
     path = dataclasses.replace(PATH, dial_back=DialBack(port=0, host="203.0.113.7", ahead=-1.5))
     found = dict(examine(dataclasses.replace(GOOD, path=path)))
     assert "way back" not in found
-    assert found["clocks"].text.startswith("this clock is 1.5 s ahead of that of the master")
+    assert found["clocks"].text.startswith("this clock is 1.5 s ahead of the clock of the master")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_the_first_program_prints_what_the_readme_shows(tmp_path: Path, master: 
         assert first.wait() == -signal.SIGKILL
         stack.enter_context(Program(lasting))
         printed += read_until(second, "rank 0 of 2, sum 2")
-    (shown,) = blocks(README, "text")
+    shown = blocks(README, "text")[0]
     assert events(printed) == events(shown.splitlines())
 
 

@@ -389,7 +389,7 @@ def test_a_picture_that_could_not_be_drawn_is_said_before(
     with pytest.raises(ProbeError, match="there is no folder"):
         command._check_plot(tmp_path / "nowhere" / "x.png")
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    with pytest.raises(ProbeError, match=r"pip install 'pccl\[demo\]'"):
+    with pytest.raises(ProbeError, match=r"pip install 'pccl-torch\[demo\]'"):
         command._check_plot(tmp_path / "x.png")
 
 

@@ -247,9 +247,9 @@ def with_telemetry(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_times_of_members_that_report_them() -> None:
     lines = page(with_telemetry(snapshot_of(2, 1)))
-    at = lines.index("rank  computes  waits           transfers  joint calls  sends      reports")
+    at = lines.index("rank  computes  waits           transfers  joint  sends      reports")
     assert lines[at + 1] == (
-        "0     71 %      18 % for osaka  9 %        2 %          12.3 MB/s  step 12, loss -2.3"
+        "0     71 %      18 % for osaka  9 %        2 %    12.3 MB/s  step 12, loss -2.3"
     )
     assert not any("computes" in line for line in page(snapshot_of(2, 1)))
 

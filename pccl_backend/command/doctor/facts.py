@@ -128,7 +128,7 @@ class Network:
 
     Attributes:
         ipv4, ipv6: the address of packets to distant machines; "": there is no route to them.
-        others: all addresses but those of loopback and of a single link.
+        others: all addresses, without loopback and addresses of a single link.
     """
 
     ipv4: str = ""
@@ -170,7 +170,7 @@ class Machine:
         installs: all installed packages named pccl.
         commands: the files `pccl` in PATH, without links to the same file.
         open_files: limits of open files, now and at most.
-        variables: those of a provider of rented machines.
+        variables: the variables of a provider of rented machines.
     """
 
     python: tuple[int, int, int] | None = None
@@ -247,7 +247,7 @@ class DialBack:
         connected: whether the master has made a connection.
         fault: otherwise, the kind of the failure: "refused", "no answer" or "other".
         arrived: whether the connection has arrived at this process.
-        ahead: seconds, the clock of the master minus that of this machine; None: unknown.
+        ahead: seconds, the clock of the master minus the clock of this machine; None: unknown.
     """
 
     port: int

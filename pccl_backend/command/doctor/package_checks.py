@@ -131,7 +131,10 @@ def settings(facts: Facts) -> Line | None:
     if found is None:
         return None
     if found.error:
-        return bad(found.error, "correct this variable, or the file that it names: a peer does not start with it")
+        return bad(
+            found.error,
+            "correct this variable, or the file that it names: a peer does not start with it",
+        )
     if found.warnings:
         return warn(found.warnings[0], "unset this variable, or correct its name")
     peer = found.peer

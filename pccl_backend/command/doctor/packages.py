@@ -45,7 +45,7 @@ def _installs(name: str) -> tuple[Install, ...]:
     found: dict[str, Install] = {}
     for one in metadata.distributions(name=name):
         folder = os.path.realpath(str(one.locate_file("")))
-        # A build leaves metadata beside the source, in addition to those of the installation.
+        # A build leaves metadata beside the source. The metadata of the installation are elsewhere.
         if Path(folder) == FOLDER.parent and Path(folder, "setup.py").exists():
             continue
         is_ours = any(entry.value.startswith("pccl_backend.") for entry in one.entry_points)

@@ -261,11 +261,11 @@ def clocks(facts: Facts) -> Line | None:
     if ahead is None:
         return None
     if abs(ahead) <= CLOCK_SLACK_S:
-        return ok(f"this clock and that of the master agree within {CLOCK_SLACK_S:g} s")
+        return ok(f"this clock and the clock of the master agree within {CLOCK_SLACK_S:g} s")
     side = "behind" if ahead > 0 else "ahead of"
     return warn(
-        f"this clock is {abs(ahead):.3g} s {side} that of the master: the times in their logs "
-        "cannot be compared",
+        f"this clock is {abs(ahead):.3g} s {side} the clock of the master: the times in their "
+        "logs cannot be compared",
         "sudo timedatectl set-ntp true, here or at the master",
     )
 

@@ -215,7 +215,7 @@ TEST(Socket, AChildHoldsNoConnectionOpen) {
   const pid_t child = fork();
   if (child == 0) {
     ::close(server);
-    // A descriptor of the child gets the number of the closed socket, unless libuv has one with that
+    // A descriptor of the child gets the number of the closed socket, unless libuv has taken this
     // number since the fork. The destructor must leave it alone.
     const bool used = fcntl(client, F_GETFD) >= 0 || fcntl(to_parent[1], F_DUPFD, client) == client;
     socket.reset();

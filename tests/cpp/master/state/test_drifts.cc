@@ -36,7 +36,8 @@ TEST_F(DriftsTest, TheCorrectedMemberIsNamed) {
   const Lines warnings = sync({offer(4, {5, 1}), offer(4, {5, 1}), offer(4, {6, 1})});
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_TRUE(warnings[0].starts_with("rank 2 (c) drifts: ")) << warnings[0];
-  EXPECT_TRUE(contains(warnings[0], "\"k0\" (24 bytes) at revision 4 (1 correction so far)")) << warnings[0];
+  EXPECT_TRUE(contains(warnings[0], "\"k0\" (24 bytes) at revision 4 (1 correction so far)"))
+      << warnings[0];
   EXPECT_EQ(drifts.all(), (std::map<PeerId, protocol::Drift>{{kC, {4, "\"k0\"", 24, 1}}}));
 }
 

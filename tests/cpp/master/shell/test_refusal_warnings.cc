@@ -1,4 +1,4 @@
-#include "master/operator/refusal_warnings.h"
+#include "master/shell/refusal_warnings.h"
 
 #include <gtest/gtest.h>
 
