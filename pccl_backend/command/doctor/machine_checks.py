@@ -183,7 +183,7 @@ def buffers(facts: Facts) -> Line | None:
 
 
 def _rtt(facts: Facts) -> tuple[float, str]:
-    """Return the round trip to the master if it is a long one, else the round trip over an ocean."""
+    """Return the round trip to the master if it is long, else the round trip over an ocean."""
     greeting = facts.path.greeting if facts.path else None
     if greeting is not None and greeting.rtt > FAR_RTT_S:
         return greeting.rtt, f"the {greeting.rtt * 1e3:.0f} ms to the master"
