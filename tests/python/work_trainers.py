@@ -48,7 +48,8 @@ class Stop:
         if self._dies_at is not None and done.revision >= self._dies_at:
             os._exit(9)
         self._lost = self._lost or bool(done.left)
-        if self._lost and done.joined and self.at is None:
+        # The peer that will be lost may have joined in the same step in which it is lost.
+        if self._lost and done.joined and done.world_size == 3 and self.at is None:
             self.newcomer_begins(done.revision)
 
     def newcomer_begins(self, revision: int) -> None:
