@@ -17,7 +17,7 @@ namespace {
 // The handshake ends later than the greeting: kSilent is the ending of a master that says nothing.
 constexpr Duration kHandshakeSlack = std::chrono::seconds(5);
 constexpr uint64_t kUnixMsMax = 8'000'000'000'000;  // in the year 2223; Duration ends in 2262
-constexpr size_t kLengthBytes = 4;  // the field in front of each message
+constexpr size_t kLengthBytes = 4;                  // the field in front of each message
 
 Greeting::Ending ending_of(LinkFault fault) {
   switch (fault) {
