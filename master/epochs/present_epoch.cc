@@ -142,6 +142,10 @@ void PresentEpoch::take_settled() {
   announced_.current.verdicts.append(std::move(settled));
 }
 
+void PresentEpoch::called_together(const Latecomers::Begins& begins) {
+  latecomers_.count(context_.now, begins);
+}
+
 // All members have taken part in an operation that has committed, unless it was a transfer: they
 // are now compared.
 void PresentEpoch::compared(bool is_transfer) {

@@ -69,9 +69,7 @@ class PresentEpoch {
   const Throughput& throughput() const { return throughput_; }
   const Latecomers& latecomers() const { return latecomers_; }
   // All members have made a joint call.
-  void called_together(const Latecomers::Begins& begins) {
-    latecomers_.count(context_.now, begins);
-  }
+  void called_together(const Latecomers::Begins& begins);
   // The unresponsive members: each has more than kOpsOpenMax verdicts that it has not acknowledged.
   std::vector<PeerId> unresponsive_members() const;
 
