@@ -33,8 +33,7 @@ tensor = torch.full((3,), float(dist.get_rank() + 1))
 dist.all_reduce(tensor)
 assert tensor.tolist() == [3.0] * 3, tensor
 used = {line.split()[-1] for line in open("/proc/self/maps") if "/lib" in line}
-strange = [path for path in used if "libuv" in path or "libssl" in path]
-assert all("pccl" in path or "torch" in path or "lib-dynload" in path for path in strange), strange
+assert not [path for path in used if "libuv" in path], used  # libssl is there for Python itself
 print("reduced")
 dist.destroy_process_group()
 """
@@ -147,6 +146,8 @@ def main() -> int:
             plain = attempt(options.wheel)
             old = attempt(options.wheel, LD_LIBRARY_PATH=OLD_LIBRARIES)
             missing = missing_libraries()
+            extra = f"/{options.wheel.name}[demo]"
+            run(["chroot", BARE, "/venv/bin/pip", "install", "-q", extra])
             demo = run(["chroot", BARE, "/venv/bin/pccl", "demo", "--short"], seconds=300.0)
     except (TryError, subprocess.TimeoutExpired) as error:
         print(f"try_wheel: {error}", file=sys.stderr)
