@@ -8,8 +8,10 @@ if(PCCL_SANITIZE OR PCCL_UNITY)  # built from scratch each time and run only onc
   # In a large unit, a name of one file can hide a name of the next. The ordinary build checks each file for this.
   list(APPEND test_options -Wno-shadow)
 endif()
+set(test_seconds 120)  # longest time of a test
 if(PCCL_SANITIZE)
   list(APPEND test_options -DPCCL_SANITIZED)
+  set(test_seconds 360)
 endif()
 if(PCCL_SANITIZE MATCHES undefined)
   # This sanitizer checks the core only. In the tests it would cost a minute of compilation.
@@ -43,7 +45,7 @@ foreach(layer ${layers})
     set_target_properties(test_${layer} PROPERTIES UNITY_BUILD ON)
   endif()
   gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS unit TIMEOUT 120)
+    PROPERTIES LABELS unit TIMEOUT ${test_seconds})
 endforeach()
 
 # The kernels in cuda/ run as host code: the twin of CUDA's header stands in front of the real one.
