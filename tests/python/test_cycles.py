@@ -9,7 +9,7 @@ import work_cycles as work
 from conftest import MakeWorld
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, 3, 8])
 def test_ranks_that_wait_for_each_other(make_open_world: MakeWorld, size: int) -> None:
     texts = make_open_world(size).run(work.around)
     for text in texts:
