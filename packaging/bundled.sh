@@ -48,7 +48,7 @@ cp -r "$uv/include/." "$prefix/include"
 target=linux-x86_64 compiler=()
 [ -z "$host" ] || { target="linux-${host%%-*}"; compiler=("--cross-compile-prefix=$host-"); }
 cd "$ssl"
-# The folders are constants in the library: those of a system, and not those of this build.
+# The library contains these folders as constants. So they are not the folders of this build.
 ./Configure "$target" "${compiler[@]}" --prefix=/usr --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-module no-dso \
   no-engine no-legacy -fPIC -fvisibility=hidden > "$work/openssl.log"
 make -s -j"$jobs" DESTDIR="$work/root" build_libs install_dev >> "$work/openssl.log" 2>&1 ||

@@ -90,6 +90,8 @@ def mounted() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in ("proc", "dev"):
             run(["mount", "--rbind", f"/{name}", BARE / name])
+            # Otherwise the end of these mounts would also end those of the machine.
+            run(["mount", "--make-rslave", BARE / name])
             stack.callback(run, ["umount", "--recursive", "--lazy", BARE / name])
         yield
 

@@ -36,7 +36,7 @@ OPENMP_LICENSE = Path("/usr/share/doc/libgomp1/copyright")
 FLOOR = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 28), "CXXABI": (1, 3, 12)}
 # The libraries that stay outside: torch brings them.
 OUTSIDE = ("libtorch*", "libc10*", "libgomp*")
-# Of the wheel of torch: headers, and the libraries that a module is linked with.
+# A module needs these files of the wheel of torch: the headers, and some libraries for the linker.
 TORCH_FILES = re.compile(r"torch/(include/|lib/lib(c10|torch|torch_cpu|torch_python)\.so$)")
 PLATFORM = "manylinux_2_28_x86_64"  # of torch's own wheels
 SOURCES = ("pccl_backend", "pyproject.toml", "setup.py", "README.md", "LICENSE")

@@ -25,8 +25,8 @@ namespace pccl::master {
 
 class DialBacks {
  public:
-  static constexpr size_t kAtOnceMax = 32;
-  static constexpr int kPerSecond = 1;  // for each network; and kBurst at once
+  static constexpr size_t kAtOnceMax = 8;  // each takes a descriptor
+  static constexpr int kPerSecond = 1;     // for each network; and kBurst at once
   static constexpr int kBurst = 8;
   static constexpr Duration kTimeout = std::chrono::seconds(3);
 

@@ -1,5 +1,5 @@
-// RefusalWarnings: the log lines about connections that were refused because of their token. It is
-// pure. Strangers decide how often they try, so the log has few lines about them
+// RefusalWarnings: the log lines about connections that were refused because of their token. It has
+// no socket and no clock. Strangers decide how often they try, so the log has few lines about them
 // (net/network_warnings.h). Plain text is counted apart: otherwise a program that scans ports could
 // hide refused tokens.
 #pragma once

@@ -54,8 +54,8 @@ namespace {
 constexpr size_t kPendingMax = 4096;
 // Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
-// Descriptors reserved for the master itself and for control clients.
-constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
+// Descriptors reserved for the master itself, for control clients and for connections back.
+constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax + DialBacks::kAtOnceMax;
 
 // The largest number of observers. A process that may have few descriptors needs them for peers.
 size_t observers_max() { return std::min(protocol::kObserversMax, net::descriptors_max() / 16); }

@@ -194,4 +194,4 @@ class Place:
         while missing:
             missing = [name for name in missing if not (self.path / f"ended.{name}").exists()]
             assert time.monotonic() < until, f"still there: {missing}"
-            time.sleep(0.02)
+            time.sleep(0.02)  # nothing announces a new file; `until` bounds the loop

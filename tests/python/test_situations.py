@@ -190,6 +190,8 @@ def test_a_rank_has_not_called(stage: Stage) -> None:
     stage.call(oslo)
     for peer in (tokyo, lima, oslo):
         assert peer.answer()["ok"]
+    codes = [one["code"] for one in stage.findings()]
+    assert codes == ["nothing_wrong"], "the finding ends with the wait"
 
 
 def test_different_calls(stage: Stage) -> None:
@@ -300,7 +302,7 @@ def test_a_peer_is_slow(stage: Stage) -> None:
     for _ in range(22):
         for peer in (peers[0], peers[2]):
             stage.call(peer)
-        time.sleep(0.15)  # its forward and backward pass
+        time.sleep(0.15)  # lima computes for longer than the others: this is the fault
         stage.call(peers[1])
         for peer in peers:
             assert peer.answer()["ok"]
@@ -321,7 +323,7 @@ def test_a_healthy_run_has_no_finding(stage: Stage) -> None:
             snapshots.append([one["code"] for one in stage.findings()])
             if until():
                 return
-            time.sleep(0.05)
+            time.sleep(0.05)  # from one snapshot to the next; `times` bounds the loop
 
     for peer in peers:
         peer.tell("train", steps=400)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +10,11 @@ from typing import Any
 
 import pytest
 from fleet import Fleet
-from world import run_program, wait_until
+from world import run_program
 
-from pccl_backend.command import runs
 from pccl_backend.command.status_page import page
 
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
-WAIT_S = 30.0
-TIMEOUT_S = 2.0  # peer_timeout of the real peers
 
 
 def status(*words: str | Path) -> tuple[int, str, str]:
@@ -37,20 +31,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         started.close()
 
 
-def wait_for(journal: Path, code: str) -> dict[str, Any]:
-    """Wait until the diagnosis has this finding; return the snapshot."""
-    snapshot: dict[str, Any] = {}
-
-    def is_found() -> bool:
-        with contextlib.suppress(runs.MasterError):  # no peer has joined yet
-            snapshot.update(json.loads(runs.ask(journal, {"command": "status"})))
-        return any(one["code"] == code for one in snapshot.get("findings", []))
-
-    assert wait_until(is_found, timeout_s=WAIT_S), (code, snapshot.get("findings"))
-    return snapshot
-
-
-# --- Real runs ------------------------------------------------------------------------------------
+# --- Real runs: test_situations.py has those that stand still -------------------------------------
 
 
 def test_a_run_that_trains(fleet: Fleet, tmp_path: Path) -> None:
@@ -72,55 +53,6 @@ def test_a_run_that_trains(fleet: Fleet, tmp_path: Path) -> None:
     assert snapshot["schema"] == 1
     assert [one["code"] for one in snapshot["findings"]] == ["nothing_wrong"]
     assert [peer["rank"] for peer in snapshot["groups"][0]["peers"]] == [0, 1]
-
-
-def test_a_founder_that_is_alone(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.spawn().tell(
-        "join", url=fleet.url("night", min_peers=2, name="tokyo", peer_timeout=TIMEOUT_S)
-    )
-    wait_for(tmp_path / "journal", "alone_waiting_for_founders")
-    code, shown, errors = status("--journal", tmp_path / "journal")
-    assert (code, errors) == (1, ""), shown
-    assert "error alone_waiting_for_founders: tokyo (peer " in shown
-    assert "  -> Start 1 more with the same master and run" in shown.splitlines()
-
-
-def test_a_rank_that_has_not_called(fleet: Fleet, tmp_path: Path) -> None:
-    peers = fleet.found(3, run="night", peer_timeout=TIMEOUT_S)
-    for peer in peers:  # a newcomer that calls nothing would be removed
-        peer.tell("all_reduce", count=1000, seed=1)
-    for peer in peers:
-        assert "posted" in peer.answer()
-        assert peer.answer()["ok"]
-    for peer in peers[:2]:
-        peer.tell("all_reduce", count=1000, seed=1)
-        assert "posted" in peer.answer()
-    snapshot = wait_for(tmp_path / "journal", "rank_has_not_called")
-    guilty = next(one for one in snapshot["groups"][0]["peers"] if one["rank"] == 2)
-    finding = snapshot["findings"][0]
-    assert finding["whom"] == [f"{guilty['name']} (peer {guilty['peer']})"]
-    assert finding["text"].startswith("ranks 0 (")
-    assert " has waited for " in finding["text"]
-    code, shown, _ = status("night", "--journal", tmp_path / "journal")
-    assert code == 1
-    assert "error rank_has_not_called: " in shown
-    assert "without rank 2: all_reduce(" in shown
-    peers[2].tell("all_reduce", count=1000, seed=1)
-    for peer in peers[:2]:
-        assert peer.answer()["ok"]
-    wait_for(tmp_path / "journal", "nothing_wrong")
-
-
-def test_a_peer_that_is_frozen(fleet: Fleet, tmp_path: Path) -> None:
-    peers = fleet.found(2, run="night", peer_timeout=8)
-    os.kill(peers[1].pid, signal.SIGSTOP)
-    try:
-        finding = wait_for(tmp_path / "journal", "peer_silent")["findings"][0]
-        assert "has been silent for " in finding["text"]
-        assert status("--journal", tmp_path / "journal")[0] == 1
-    finally:
-        os.kill(peers[1].pid, signal.SIGCONT)
-    wait_for(tmp_path / "journal", "nothing_wrong")
 
 
 def test_two_runs_need_a_name(fleet: Fleet, tmp_path: Path) -> None:
