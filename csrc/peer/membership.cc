@@ -232,6 +232,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
   PCCL_ASSERT(!reconfigures || continues_);
   seen_.begin(topology_, reconfigures);
   frozen_ = ended_ = continues_ = needs_reconfiguration_ = false;
+  for (auto& [peer, link] : links_) link.lost.reset();
   if (!reconfigures) broken_ = {};
   forget_non_members();
   std::vector<PeerId> others;
@@ -376,6 +377,10 @@ Status Membership::dial(const protocol::Dial& dial) {
     context_.send(*last);
     return {};
   }
+  if (last && last->state == protocol::LinkState::kUp) {
+    lost_in_epoch({dial.peer, protocol::LinkState::kDown, "the other end has lost this connection",
+                   last->serial});
+  }
   last.reset();
   context_.emit(DialPeer{dial});
   return {};
@@ -409,9 +414,19 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
                     last->state != protocol::LinkState::kUnreachable;
   last = report;
-  if (report.state != protocol::LinkState::kUp && rank_of(report.peer))
+  if (report.state == protocol::LinkState::kUnreachable && rank_of(report.peer))
     needs_reconfiguration_ = true;
+  if (down) lost_in_epoch(report);
   if (tells && news && is_ours_to_say(report)) context_.send(report);
+}
+
+// A restarted master does not know the connection that is lost. Later reports that the link is up
+// again do not show this loss.
+void Membership::lost_in_epoch(const protocol::LinkReport& report) {
+  PCCL_ASSERT(report.state == protocol::LinkState::kDown);
+  if (!rank_of(report.peer)) return;
+  needs_reconfiguration_ = true;
+  links_.at(report.peer).lost = report;
 }
 
 // Forgets links that are not up and that lead neither to a member nor to a peer that the master has
@@ -428,6 +443,7 @@ void Membership::forget_unnamed() {
 void Membership::repeat_reports() {
   PCCL_ASSERT(welcomed() && context_.linked);
   for (auto& [peer, link] : links_) {
+    if (link.lost && link.lost != link.last) context_.send(*link.lost);
     if (link.last && is_ours_to_say(*link.last)) context_.send(*link.last);
     link.rate_told = 0;
   }

@@ -129,6 +129,7 @@ class Membership {
 
  private:
   bool is_ours_to_say(const protocol::LinkReport& report) const;
+  void lost_in_epoch(const protocol::LinkReport& report);
 
   Context& context_;
   Phase phase_ = Phase::kIdle;
@@ -144,6 +145,9 @@ class Membership {
   // The last report about the link to a peer.
   struct Reported {
     std::optional<protocol::LinkReport> last;
+    // The link to a member was lost in the present epoch, with the data on it: the last report of
+    // such a loss. It is repeated to each master, so that the epoch is reconfigured.
+    std::optional<protocol::LinkReport> lost;
     bool of_master_before = false;  // only an earlier master has named this peer
     bool named = false;             // the master has named this peer
     uint64_t rate = 0;              // bytes per second that the link has shown; 0: none yet

@@ -48,6 +48,10 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   const uint32_t last = std::max(link.made, link.dead);
   if (report.serial > last && report.serial - last > protocol::kSerialStepMax) return News::kNone;
   if (report.serial > protocol::kSerialMax) return News::kNone;
+  if (report.serial < link.made) {
+    const bool lost = report.state == protocol::LinkState::kDown;
+    return lost && std::exchange(link.may_be_old, false) ? News::kMade : News::kNone;
+  }
   const bool was_up = link.up();
   switch (report.state) {
     case protocol::LinkState::kUp:
@@ -58,16 +62,14 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
       link.down_ticks = 0;
       break;
     case protocol::LinkState::kDown:
-    case protocol::LinkState::kUnreachable:
-      if (report.serial < link.made) return News::kNone;  // the other side has a newer one
-      link.dead = std::max(link.dead, report.serial);
-      break;
+    case protocol::LinkState::kUnreachable: link.dead = std::max(link.dead, report.serial); break;
   }
   View& view = from < report.peer ? link.by_lower : link.by_higher;
   view = {state_of(report.state), report.text, report.fault};
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
   PCCL_ASSERT(up_count_ <= links_.size() && link.up() == !link.down());
   const bool first = !std::exchange(link.known, true);
+  link.may_be_old = first && link.up();
   if (!link.up()) return News::kDead;
   return first ? News::kNone : News::kMade;
 }

@@ -47,7 +47,8 @@ class Links {
     // is no violation: the other peer may have raised the numbers before a restart of the master.
     kNone,
     // The link is up on a new connection: data on the old one is lost. The first report about a
-    // link is not kMade: after a restart of the master, the link may have been up for long.
+    // link is not kMade: after a restart of the master, the link may have been up for long. But if
+    // the loss of an older connection is reported then, the new one was made meanwhile: kMade.
     kMade,
     kDead,  // down, or this side still cannot connect
   };
@@ -115,6 +116,7 @@ class Links {
   struct Views {
     View by_lower, by_higher;
     bool known = false;           // a report has arrived
+    bool may_be_old = false;      // the only connection that was ever reported may be an old one
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
     uint32_t rtt = 0;

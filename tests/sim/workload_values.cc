@@ -169,6 +169,7 @@ std::vector<std::byte> Workload::reduced_around(const Posted& posted) const {
   for (auto at = posted.attempts.begin(); at != posted.attempts.end(); ++at) {
     const auto& [start, attempt] = *at;
     const uint64_t end = std::next(at) == posted.attempts.end() ? call.count : std::next(at)->first;
+    if (start == end) continue;  // everything was final before the last attempt
     const std::vector<PeerId> over = present(call, attempt.order);
     const size_t members = attempt.order.size();
     if (!is_quantized(call, members) || over.empty()) {

@@ -267,7 +267,8 @@ TEST(Core, ResumesAfterABrokenConnection) {
             "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.wait(0.1), "connect\n");
   EXPECT_EQ(t.on(MasterConnected{}),
-            "tell Resume in epoch 1.1, #0 done, #1 not done, #2 not done, seen 0, answered 0\n");
+            "tell Resume in epoch 1.1, reconfigures, #0 done, #1 not done, #2 not done, seen 0, "
+            "answered 0\n");
   EXPECT_EQ(t.hear(protocol::Resumed{1}),
             "warn: the master at host:1 is back after 100 ms\n"
             "tell Vote 0 are_peers_pending of 1.1\ntell LinkReport 1.3 down\n");

@@ -327,6 +327,37 @@ TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
       << resumed;
 }
 
+std::string reconnect(Transcript& t) {
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  return t.on(MasterConnected{});
+}
+
+// The master that sent the Dial knows that the connection is dead. The next master does not.
+TEST(Membership, ADialThatVoidsTheLinkOfAMemberIsALossInThisEpoch) {
+  Transcript t;
+  t.become_member();
+  t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 2}});
+  EXPECT_EQ(t.hear(protocol::Dial{peer_id(1), "10.0.0.1", 1, 2}), "dial 1.1 at 10.0.0.1:1\n");
+  t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 3}});
+  EXPECT_EQ(reconnect(t), "tell Resume in epoch 1.1, reconfigures, seen 0, answered 0\n");
+  const std::string resumed = t.hear(protocol::Resumed{2});
+  EXPECT_NE(resumed.find("tell LinkReport 1.1 down\ntell LinkReport 1.1 up\n"), std::string::npos)
+      << resumed;
+}
+
+// The Resume has left already, so the loss follows as a report.
+TEST(Membership, ALinkThatIsLostAndMadeAnewWhileItIsResumingIsReportedAsLost) {
+  Transcript t;
+  t.become_member();
+  t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 3}});
+  EXPECT_EQ(reconnect(t), "tell Resume in epoch 1.1, seen 0, answered 0\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset", 3}}), "");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 4}}), "");
+  const std::string resumed = t.hear(protocol::Resumed{2});
+  EXPECT_NE(resumed.find("tell LinkReport 1.1 down\n"), std::string::npos) << resumed;
+}
+
 // The previous master did not announce that these newcomers are gone, and no master will.
 TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   Transcript t;

@@ -359,8 +359,9 @@ class Transcript {
   static std::string detail(const protocol::StateReport& what) { return reports(what.ops); }
   static std::string detail(const protocol::Resume& what) {
     std::string out = " in epoch " + text(what.epoch) + (what.ended ? " (ended)" : "") +
-                      reports(what.ops) + ", seen " + std::to_string(what.verdict_index) +
-                      ", answered " + std::to_string(what.joint_answered);
+                      (what.needs_reconfiguration ? ", reconfigures" : "") + reports(what.ops) +
+                      ", seen " + std::to_string(what.verdict_index) + ", answered " +
+                      std::to_string(what.joint_answered);
     if (what.last_answer) out += " and remembers " + std::to_string(what.last_answer->number);
     return out;
   }

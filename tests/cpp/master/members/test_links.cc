@@ -139,6 +139,15 @@ TEST_F(LinksTest, ANewConnectionTellsThatTheOldOneHasEnded) {
   EXPECT_FALSE(links.linked(kA, kB));
 }
 
+// This master was restarted, and the first report that it receives is about the newer connection.
+TEST_F(LinksTest, AReportAboutAnOlderConnectionShowsThatTheFirstKnownOneIsNew) {
+  links.add(kA, kB);
+  EXPECT_EQ(say(kA, kB, LinkState::kUp, 3), News::kNone) << "it may have been up for long";
+  EXPECT_EQ(say(kB, kA, LinkState::kDown, 2), News::kMade);
+  EXPECT_EQ(say(kB, kA, LinkState::kDown, 2), News::kNone) << "it is known";
+  EXPECT_TRUE(links.linked(kA, kB));
+}
+
 TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   links.add(kA, kB);
   links.add(kA, kC);
