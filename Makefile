@@ -33,7 +33,7 @@ INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake/ csrc/ cuda/ master/ tests/doubles/ ! -name '*.md')
 
 .PHONY: help fast setup cuda demo test conformance sim scenarios wheel release docs diagrams stress churn bench compare compare-base lint fmt types \
-  gpu-bundle asan tsan fuzz fuzz-add ci nightly clean packages packages-netns packages-test packages-bench \
+  gpu-bundle asan tsan aarch64 fuzz fuzz-add ci nightly clean packages packages-netns packages-test packages-bench \
   core
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -132,6 +132,7 @@ release: setup cuda $(RELEASE_PACKAGES)/.ready   ## all wheels and the source di
 	$(BIN)/python -m twine check --strict dist/*
 	for torch in $(TORCH_OLDEST) $(TORCH_NEWEST); do \
 	  $(BIN)/python packaging/try_wheel.py dist/*-cp311-*.whl --torch $$torch; done
+	$(BIN)/python packaging/wheel_tests.py dist --python $(PYTHONS) --torch $(TORCH_OLDEST) $(TORCH_NEWEST)
 	cd dist && sha256sum *.whl *.tar.gz > SHA256SUMS
 
 # A folder of its own: the packages of .venv stay as they are. A page that loads anything from a network is an error.
@@ -231,6 +232,18 @@ tsan: | packages  ## core tests with the thread sanitizer
 	@$(packages) clang
 	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF,$(one_thread))
 
+# With the libraries of a wheel, because Debian has none of another processor here.
+ARM := build/aarch64
+aarch64: setup    ## core tests, scenarios and a master on 64-bit ARM, compiled here and run by qemu
+	@$(packages) aarch64 wheel
+	packaging/bundled.sh $(ARM)/bundled aarch64-linux-gnu
+	cmake -S . -B $(ARM)/core -G Ninja --toolchain cmake/aarch64.cmake -DPCCL_BUNDLED=$(CURDIR)/$(ARM)/bundled \
+	  -DPCCL_UNITY=ON >/dev/null
+	cmake --build $(ARM)/core -j$(JOBS)
+	ctest --test-dir $(ARM)/core -j$(JOBS) --output-on-failure --no-tests=error
+	MASTER_OF_TESTS="qemu-aarch64 -L /usr/aarch64-linux-gnu $(ARM)/core/pccl-master" \
+	  $(BIN)/pytest tests/python/test_collectives.py tests/python/test_membership.py
+
 fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, JOBS at a time
 	@$(packages) clang
 	cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_FUZZ=ON -DPCCL_TESTS=OFF -DPCCL_OPENMP=OFF \
@@ -258,6 +271,7 @@ nightly: core     ## hours: the oldest torch, a wheel, long simulation, quantize
 	$(MAKE) fuzz SECONDS_EACH=600
 	$(MAKE) asan SEEDS=1000
 	$(MAKE) tsan
+	$(MAKE) aarch64
 
 clean:            ## delete what was built, except the Python environments
 	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin \

@@ -29,6 +29,8 @@ else()
 endif()
 add_compile_options(${warnings})
 add_compile_options(-ffp-contract=off)  # a fused multiply-add would make rounding differ between machines
-if(PCCL_FLOOR)
+if(PCCL_FLOOR)  # for a wheel
   add_link_options(-L${PCCL_FLOOR})
+  cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH tree)
+  add_compile_options(-fmacro-prefix-map=${tree}/=)  # an assertion names its file without the folder of the build
 endif()

@@ -1,6 +1,13 @@
 # Tests of the core. Each layer is one binary, so that an edit links only one. Each test is one ctest case, so that the
 # name of a test that hangs is known.
-find_package(GTest REQUIRED)
+if(CMAKE_CROSSCOMPILING)  # for another processor, Debian has only the sources
+  add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+  target_compile_options(gtest PRIVATE -w)
+  target_compile_options(gtest_main PRIVATE -w)
+  add_library(GTest::gtest_main ALIAS gtest_main)
+else()
+  find_package(GTest REQUIRED)
+endif()
 include(GoogleTest)
 set(test_options)
 if(PCCL_SANITIZE OR PCCL_UNITY)  # built from scratch each time and run only once

@@ -290,7 +290,7 @@ def main() -> int:
         core = [*shared, "-DPCCL_TESTS=OFF", "-DPCCL_UNITY=ON"]
         build(ROOT, CORE, core, "pccl-package")
         for python in pythons:
-            fitting = [torch for torch in torches if fits(python, torch)]
+            fitting = [torch for torch in torches if fits(python, torch.release)]
             modules = [build_module(python, torch, shared) for torch in fitting]
             folder = WORK / f"package-{python.tag}"
             stage(folder, modules)
@@ -302,9 +302,9 @@ def main() -> int:
     return 0
 
 
-def fits(python: Python, torch: Torch) -> bool:
+def fits(python: Python, torch: str) -> bool:
     """Return whether this torch exists for this Python: 2.15 does not for 3.10."""
-    return not (python.tag == "cp310" and torch.release == "2.15")
+    return not (python.tag == "cp310" and torch.startswith("2.15"))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ void LinkCore::begin_pass(PeerId peer, const std::vector<Endpoint>& addresses) {
   continue_dial(peer);
 }
 
-// Starts the attempts that may start now. At the end of a pass, reports the peer as unreachable.
+// Starts the attempts that may start now. If all addresses have been tried and have failed, the
+// pass is over, and the peer is reported as unreachable.
 void LinkCore::continue_dial(PeerId peer) {
   Dialling& dial = dialling_.at(peer);
   Redial& redial = dial.redial;

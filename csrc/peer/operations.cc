@@ -535,8 +535,8 @@ void Operations::repeat_later(OpKey key, Operation& op, uint64_t kept) {
           ", which does not restore tensors (PCCL_RESTORE=off): nothing is left to repeat it with");
 }
 
-// Restarts the operations in the order of their calls, because on a link the older operation has
-// priority.
+// Restarts the operations in the order of their calls: a link gives priority to the operation that
+// started first.
 void Operations::reconfigure() {
   PCCL_ASSERT(!membership_.frozen() && verdicts_epoch_ < membership_.epoch());
   verdicts_.begin_epoch();

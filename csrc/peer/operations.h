@@ -71,11 +71,13 @@ class Operations {
   bool settled() const { return open_.empty(); }
   uint64_t verdicts_seen() const { return verdicts_.seen(); }
   void begin_generation();  // numbers start at zero. REQUIRES: settled()
-  // A new epoch of the same generation. Every open operation begins in it as soon as it is drained.
+  // A new epoch of the same generation has begun. Each open operation starts again in this epoch,
+  // as soon as the operation is drained.
   void reconfigure();
   bool reconfigured() const;  // all open operations have begun
 
-  // The answer to FreezeRequest: operations that are not done stay so.
+  // The answer to FreezeRequest. An operation that is not done now never becomes done in this
+  // epoch.
   protocol::StateReport freeze();
   Status on_verdicts(const protocol::Verdicts& verdicts);
   Status on_abort_proposal(const protocol::AbortProposal& what);

@@ -35,8 +35,8 @@ class SeenTopology {
   // An update_topology has returned without a new epoch. From now on the application sees the
   // latest members, with the ring order and the shares of the present epoch.
   Topology show_with_routes(const Topology& present);
-  // The topology that the application sees, with the ring order and the shares of the present
-  // epoch; nothing if the members have changed meanwhile.
+  // The members that the application sees, with the ring order and the shares of `present`. Nothing
+  // if `present` has other members.
   std::optional<Topology> with_routes(const Topology& present) const;
 
   void check(PeerId self, const Topology& present) const;  // asserts the invariants

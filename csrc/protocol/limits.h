@@ -95,11 +95,11 @@ inline constexpr uint64_t kStateUnitBytes = 4u << 20;
 // The largest number of pieces of one state, so that the list of the pieces that a peer has is
 // small. A state of more than 256 GiB has larger pieces.
 inline constexpr uint32_t kStatePiecesMax = 65536;
-// The largest number of requests of one peer for pieces that wait here. An honest peer has far
+// One peer may have at most this many requests for pieces waiting here. An honest peer has far
 // fewer.
 inline constexpr size_t kStateRequestsMax = 64;
-// The highest number of a verdict that is accepted. An epoch never has this many verdicts. So the
-// numbers stay far below an overflow, whatever the members report after a restart.
+// The highest index of a verdict that is accepted. An epoch never has this many verdicts. So the
+// indexes stay far below an overflow, whatever the members report after a restart.
 inline constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
 // The largest number of operations that a peer has posted and that are not settled. Beyond this
 // limit, posting fails with InvalidStateError.

@@ -21,7 +21,7 @@ constexpr Duration kBusyPoll = std::chrono::microseconds(200);
 constexpr Duration kPauseMin = std::chrono::microseconds(50);
 constexpr Duration kPauseMax = std::chrono::milliseconds(1);
 
-// Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
+// Never destroyed, and replaced in a forked child, for the reasons in completion_executor.cc.
 DevicePoller* g_poller = new DevicePoller;
 [[maybe_unused]] const int g_poller_registered =
     pthread_atfork(nullptr, nullptr, [] { g_poller = new DevicePoller; });

@@ -10,7 +10,8 @@
 
 namespace pccl::torch_layer {
 
-// Bits, block, bits of the result, 1 for stochastic rounding. All are 0 where nothing is quantized.
+// Bits of an element on the wire, elements of a block, bits of an element of the result, and 1 for
+// stochastic rounding (otherwise 0). All are 0 if nothing is quantized.
 using FormatNumbers = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
 WireFormat format_of(const FormatNumbers& numbers);

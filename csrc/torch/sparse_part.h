@@ -47,8 +47,8 @@ size_t part_bytes(const SparseHeader& header);
 // The part of one rank, as bytes: the indices, in ascending order without repetition, and then the
 // values.
 at::Tensor pack(const at::Tensor& tensor);
-// The sum of the parts, added in rank order. It has each index once, and the same bits for the same
-// parts. Raises if an index is outside of the tensor.
+// The sum of the parts, added in rank order. Each index occurs once in it. The same parts give the
+// same bits. Raises if an index is outside of the tensor.
 at::Tensor sum_of_parts(std::span<const SparseHeader> headers, const Tensors& parts);
 
 }  // namespace pccl::torch_layer

@@ -22,8 +22,9 @@ Status PresentEpoch::check(Epoch epoch) const {
 
 Status PresentEpoch::begin(PeerId peer, const protocol::Begin& begin) {
   PCCL_ASSERT(membership_.is_member(peer));
-  // A receive from any source sends Begin when it has found its send. drain() may have settled the
-  // send before. Then the Begin still counts, so that the operation can be forgotten.
+  // A receive from any source sends Begin only when it has found the matching send. By then,
+  // drain() may have settled the operation of the two. The Begin is accepted all the same: without
+  // it, the operation could not be forgotten.
   const bool late = stage_ == Stage::kDraining && operations_.knows(begin.op);
   const bool counts = stage_ == Stage::kOpen || stage_ == Stage::kFreezing || late;
   if (begin.epoch != number() || !counts) return check(begin.epoch);
@@ -224,10 +225,11 @@ void PresentEpoch::recover(const std::map<PeerId, protocol::Resume>& resumed) {
   }
 }
 
-// The member that has received the largest number of verdicts has kept all that matter: all members
-// have received the verdicts that it no longer keeps. A member that calls a settled operation later
-// finds the verdict, and sends only Begin. So the table gets the settled operations that some
-// member has not called: such a Begin is then not taken for a new operation.
+// The verdicts come from the member that has received the largest number of them. If this member no
+// longer keeps a verdict, then all members have received it. A member may call an operation after
+// its verdict has arrived: the member then sends only Begin. So the operations that have a verdict
+// and that some member has not called go into the table of operations. Otherwise the Begin would be
+// taken for a new operation.
 void PresentEpoch::rebuild(const std::map<PeerId, protocol::Resume>& resumed) {
   const protocol::Resume* best = nullptr;
   for (const auto& [peer, resume] : resumed) {

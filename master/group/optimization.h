@@ -71,10 +71,10 @@ class Optimization {
   protocol::TopologyPlan result(const protocol::EpochStart& now) const;
   // The call has ended.
   void cancel();
-  // The epoch ends for another reason: the votes are void, and the call continues when they have
-  // been cast again. Ignored unless it is under way.
+  // The epoch ends, but not because of this call. The votes are void. The call continues when all
+  // members have voted again. Ignored if no call is under way.
   void interrupt();
-  void lose(PeerId peer);  // it is gone for good
+  void lose(PeerId peer);  // the peer is gone and will not return
 
   // For an update_topology: returns a plan that is better than the plan of the present epoch, by
   // the present measurements. Nothing if no plan is better, if some rate is unknown, or if there

@@ -27,6 +27,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -399,6 +400,8 @@ def free_port() -> int:
 
 # The variable that names the keyring of all masters, if the tests are secured (conftest.py).
 KEYRING = "KEYRING_OF_TESTS"
+# The variable with the command of another master that the tests are to use: `make aarch64`.
+MASTER = "MASTER_OF_TESTS"
 
 
 plain_text = pytest.mark.skipif(KEYRING in os.environ, reason="SKIPPED: it is about plain text")
@@ -416,7 +419,8 @@ class Master:
         self.port = port or free_port()
         self._log = log
         self._runs = itertools.count()
-        command = [sys.executable, "-m", "pccl_backend.cli", "master"]
+        command = shlex.split(os.environ.get(MASTER, ""))
+        command = command or [sys.executable, "-m", "pccl_backend.cli", "master"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--no-journal"]
         command += [*keyring_options(), *options]
         with open(log, "w") as out:

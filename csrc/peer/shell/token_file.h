@@ -25,8 +25,8 @@ struct TokenSource {
   bool any() const { return !path.empty() || token != nullptr; }
 };
 
-// kSystem if the file cannot be read, is open to others, or holds no token. Does not block on a
-// FIFO.
+// kSystem if the file cannot be read, if other users may read or write it, or if it has no token.
+// Does not block on a FIFO.
 Result<Token> read_token(const std::string& path);
 
 // TokenWatch looks at the file of a token again and again. It has a thread of its own, since a disk

@@ -85,9 +85,10 @@ void Swarm::exclude(PeerId peer) {
   if (!other->source) no_owner_[other->index] = true;
 }
 
-// The next piece to ask `other` for. A source: the first absent piece of the share that this peer
-// takes from it. A receiver: the first absent piece that it owns, or else the first absent piece
-// that it has.
+// The next piece to ask `other` for: a piece that is absent here.
+//   `other` is a source     the first piece of the share that this peer takes from `other`
+//   `other` is a receiver   the first piece that `other` owns; if there is none, the first piece
+//                           that `other` has
 std::optional<uint32_t> Swarm::choose(const Other& other) const {
   std::optional<uint32_t> any;
   for (size_t index = 0; index < absent_.words(); ++index) {
