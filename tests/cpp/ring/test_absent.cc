@@ -106,7 +106,7 @@ TEST_P(Absent, AbortedAtAnyMomentTheTensorIsAsItWas) {
 // is kept. The tensor of an absent rank is as it was from there on.
 TEST_P(Absent, AreKnownWithThePartThatIsKept) {
   uint64_t kept = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= runs(60); ++seed) {
     World world(GetParam(), seed, 60'000);
     world.wan = seed % 2 == 0;
     const Pattern both = GetParam() == 2 ? Pattern::kPairwise : Pattern::kDirect;

@@ -166,7 +166,7 @@ bool start(World& world, int moves) {
 
 // Tests every moment of the small worlds, and every third of the larger one, which has many similar
 // moments.
-int stride(uint32_t world) { return world <= 3 ? 1 : 3; }
+int stride(uint32_t world) { return static_cast<int>(kRunsDivisor) * (world <= 3 ? 1 : 3); }
 
 class Moments : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Engine, Moments, ::testing::Values(2u, 3u, 4u));
@@ -210,7 +210,7 @@ TEST_P(Moments, ALinkLostAtAnyMomentLeavesNoTrace) {
 }
 
 TEST(Engine, OneIsAbortedWhileTheOthersGoOnOnTheSameLinks) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < runs(60); ++seed) {
     World world(3, seed, 20000);
     std::vector<Call> calls;
     for (uint32_t n = 0; n < 4; ++n)
@@ -299,7 +299,7 @@ TEST(Engine, AnOperationThatEndsBeforeItIsCalledHere) {
 }
 
 TEST(Engine, FramesOfAnEndedEpochAreVoid) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < runs(40); ++seed) {
     World world(3, seed, 20000);
     const Call call{.key = key(1), .count = 60000, .block_bytes = {}};
     world.post(call);
@@ -398,7 +398,7 @@ TEST(Engine, BothWaysSendTheOriginalData) {
 // On wan paths the first steps leave as eager data. Data that arrives before its operation is
 // posted is kept until then. Nothing remains of an operation that is never posted.
 TEST(Engine, EarlyDataIsAsGoodAsTimelyData) {
-  for (uint64_t seed = 0; seed < 30; ++seed) {
+  for (uint64_t seed = 0; seed < runs(30); ++seed) {
     World world(2 + static_cast<uint32_t>(seed % 3), seed, 60000);
     world.wan = true;
     const std::vector<Call> calls = calls_to_break(world);

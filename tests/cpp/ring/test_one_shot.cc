@@ -90,7 +90,7 @@ TEST(OneShotOfEngines, AnOperationThatOnlyOneHasCalledDelaysNoOther) {
 
 // A contribution lands for an operation that is then called as a ring all-reduce.
 TEST(OneShotOfEngines, OneRankMayHaveCalledSomethingElse) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < runs(40); ++seed) {
     for (const uint64_t count : {uint64_t{5}, uint64_t{100000}}) {
       World world(3, seed, 3000);
       world.post(0, one_shot_call(0));

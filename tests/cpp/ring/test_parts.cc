@@ -96,7 +96,7 @@ Call reduce_scatter(uint64_t tag, uint64_t count, bool one_shot, bool into_input
 
 // It begins several times, and each attempt finds what the first one found.
 TEST_P(Parts, AReduceScatterIntoItsInput) {
-  for (uint64_t seed = 1; seed <= 24; ++seed) {
+  for (uint64_t seed = 1; seed <= runs(24); ++seed) {
     World world(GetParam(), seed);
     world.wan = seed % 2 == 0;
     const bool one_shot = seed % 3 == 0;
@@ -127,7 +127,7 @@ TEST_P(Parts, AReduceScatterIntoItsInput) {
 
 // A call that is not over leaves no trace, whenever it is aborted.
 TEST(PartsOfThree, AnAbortRestoresWhatWasWritten) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= runs(60); ++seed) {
     World world(3, seed);
     const auto uneven = [](uint32_t from, uint32_t to) { return uint64_t{(from + to) % 3} * 9000; };
     const auto even = [](uint32_t, uint32_t) { return uint64_t{500}; };
