@@ -153,7 +153,8 @@ class Master:
         if secured:
             keyring, token = Path(self._folder.name) / "keyring", Path(self._folder.name) / "token"
             words = ["token", "new", "bench", "--keyring", str(keyring), "--out", str(token)]
-            subprocess.run([program, *words], check=True, capture_output=True)
+            environment = environment_of(build)  # an older build may not read a newer keyring
+            subprocess.run([program, *words], check=True, capture_output=True, env=environment)
             options = ["--keyring", str(keyring)]
             self.environment = {"PCCL_SECRET_FILE": str(token)}
         elif host != "127.0.0.1":

@@ -31,8 +31,8 @@ namespace pccl::ring {
 
 using Bytes = std::vector<std::byte>;
 
-// How many random runs a test makes. Under a sanitizer each run takes ten times as long, and a quarter
-// of the runs find the same wrong accesses.
+// How many random runs a test makes. Under a sanitizer each run takes ten times as long, and a
+// quarter of the runs find the same wrong accesses.
 #ifdef PCCL_SANITIZED
 constexpr uint64_t kRunsDivisor = 4;
 #else
