@@ -66,7 +66,7 @@ void LinkCore::on(const Dial& event) {
   const auto up = links_.find(peer);
   if (up != links_.end()) {
     if (up->second.serial > event.dead_serial) return report_up(peer, up->second);
-    drop(peer);
+    lost(peer, "the other end has lost this connection");
   }
   Dialling& dial = dialling_.try_emplace(peer, identity_.peer_timeout).first->second;
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);

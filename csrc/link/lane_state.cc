@@ -25,7 +25,7 @@ const Transitions<Phase, 5> kTransitions(
      {Phase::kUp, Phase::kGone,
       "Failed; silence; Suspected; Forget, or a Dial that voids it; no answer, and the peer dials "
       "again; too many peers are not named",
-      "LinkDown, Close for all lanes, ReportLink down unless a Dial voids it"}});
+      "LinkDown, Close for all lanes, ReportLink down"}});
 
 }  // namespace
 

@@ -377,10 +377,6 @@ Status Membership::dial(const protocol::Dial& dial) {
     context_.send(*last);
     return {};
   }
-  if (last && last->state == protocol::LinkState::kUp) {
-    lost_in_epoch({dial.peer, protocol::LinkState::kDown, "the other end has lost this connection",
-                   last->serial});
-  }
   last.reset();
   context_.emit(DialPeer{dial});
   return {};

@@ -48,9 +48,9 @@ void Dialling::log_unreachable(PeerId from, const protocol::LinkReport& report) 
                                     membership_.describe(report.peer) + ": " + report.text);
 }
 
-void Dialling::repeat(PeerId peer) {
+void Dialling::repeat(PeerId peer, const std::set<PeerId>& needed) {
   for (const Membership::Gone& gone : membership_.gone()) {
-    connections_.send(peer, protocol::Forget{gone.peer});
+    if (!needed.contains(gone.peer)) connections_.send(peer, protocol::Forget{gone.peer});
   }
   if (membership_.find(peer)->order == 0) return;  // not registered yet: it has no links
   for (const auto& [other, about] : membership_.peers()) {

@@ -3,6 +3,8 @@
 // link for the members.
 #pragma once
 
+#include <set>
+
 #include "master/context.h"
 #include "master/members/membership.h"
 
@@ -21,8 +23,9 @@ class Dialling {
   // another peer.
   Links::News on(PeerId from, const protocol::LinkReport& report);
   // The peer is connected again: repeats every message that it may have missed. A superfluous Dial
-  // or Forget does no harm.
-  void repeat(PeerId peer);
+  // does no harm. `needed`: peers that are gone, but whose links are still needed. They are not
+  // forgotten yet.
+  void repeat(PeerId peer, const std::set<PeerId>& needed);
   // This peer is gone for good.
   void forget(PeerId gone);
 

@@ -113,7 +113,7 @@ Status Group::back(const protocol::Resume& resume) {
   if (membership_.is_member(peer) && agreement_.plan()) connections_.send(peer, *agreement_.plan());
   if (agreement_.awaits_list(peer))
     connections_.send(peer, protocol::ListRequest{agreement_.number()});
-  dialling_.repeat(peer);
+  dialling_.repeat(peer, left_);
   context_.log(level, membership_.describe(peer) + " is connected again");
   return {};
 }

@@ -394,8 +394,9 @@ TEST_F(LinkCoreTest, ALaneThatFailsTakesItsLinkAndIsNotDialledAgainByItself) {
 TEST_F(LinkCoreTest, ADialAfterItsDeathMakesALinkAnewAndOneBeforeItDoesNot) {
   link(kLow);
   EXPECT_EQ(dial(kLow), (Lines{"report up 1"})) << "it lives";
-  EXPECT_EQ(dial(kLow, 1),
-            (Lines{"down " + text(kLow), "close a", "connect b to 10.0.0.3:48201 in 5000 ms"}));
+  EXPECT_EQ(dial(kLow, 1), (Lines{"down " + text(kLow), "close a",
+                                  "report down 1: the other end has lost this connection",
+                                  "connect b to 10.0.0.3:48201 in 5000 ms"}));
   EXPECT_EQ(dial(kLow, 1), Lines{}) << "it is under way";
   step(Connected{named('b')});
   EXPECT_EQ(dial(kLow, 1), Lines{}) << "it has serial 3";

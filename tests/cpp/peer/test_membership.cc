@@ -339,6 +339,7 @@ TEST(Membership, ADialThatVoidsTheLinkOfAMemberIsALossInThisEpoch) {
   t.become_member();
   t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 2}});
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(1), "10.0.0.1", 1, 2}), "dial 1.1 at 10.0.0.1:1\n");
+  t.on(LinkChanged{{peer_id(1), LinkState::kDown, "the other end has lost it", 2}});
   t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 3}});
   EXPECT_EQ(reconnect(t), "tell Resume in epoch 1.1, reconfigures, seen 0, answered 0\n");
   const std::string resumed = t.hear(protocol::Resumed{2});
