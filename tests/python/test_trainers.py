@@ -35,7 +35,7 @@ def all_equal(results: list[Any]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_peer_is_lost_and_one_joins(make_open_world: MakeWorld, kind: str) -> None:
-    world = make_open_world(3, min_peers=2)
+    world = make_open_world(3, min_peers=2, parameters={"founders": 3})
     for seed, dies_at in enumerate([None, None, 4]):
         world.spawn(work.train, KINDS[kind], seed, dies_at, False)
     while world.processes[2].poll() is None:
