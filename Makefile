@@ -238,7 +238,7 @@ aarch64: setup    ## core tests, scenarios and a master on 64-bit ARM, compiled 
 	@$(packages) aarch64 wheel
 	packaging/bundled.sh $(ARM)/bundled aarch64-linux-gnu
 	cmake -S . -B $(ARM)/core -G Ninja --toolchain cmake/aarch64.cmake -DPCCL_BUNDLED=$(CURDIR)/$(ARM)/bundled \
-	  -DPCCL_UNITY=ON >/dev/null
+	  -DPCCL_UNITY=ON -DPCCL_NVCC=OFF >/dev/null
 	cmake --build $(ARM)/core -j$(JOBS)
 	ctest --test-dir $(ARM)/core -j$(JOBS) --output-on-failure --no-tests=error
 	MASTER_OF_TESTS="qemu-aarch64 -L /usr/aarch64-linux-gnu $(ARM)/core/pccl-master" \
