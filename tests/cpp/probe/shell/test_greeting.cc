@@ -40,9 +40,15 @@ class FakeMaster {
   }
 
   uint16_t port = 0;
-  std::vector<protocol::Hello> hellos;  // on the loop, or after the greeting
-  std::vector<protocol::DialBack> questions;
-  size_t bytes = 0;  // that came from all
+  std::vector<protocol::Hello> hellos() {
+    return net::on(loop_, [&] { return hellos_; });
+  }
+  std::vector<protocol::DialBack> questions() {
+    return net::on(loop_, [&] { return questions_; });
+  }
+  size_t bytes() {  // that came from all
+    return net::on(loop_, [&] { return bytes_; });
+  }
 
  private:
   void accept(net::Socket socket) {
@@ -59,13 +65,13 @@ class FakeMaster {
             .on_closed = [](const Status&) {}}));
   }
   void heard(protocol::Decoder& decoder, net::Stream& stream, std::span<const std::byte> received) {
-    bytes += received.size();
+    bytes_ += received.size();
     decoder.feed(received);
     auto next = decoder.next();
     if (!next.ok() || !next.value()) return;
-    if (const auto* hello = std::get_if<protocol::Hello>(&*next.value())) hellos.push_back(*hello);
+    if (const auto* hello = std::get_if<protocol::Hello>(&*next.value())) hellos_.push_back(*hello);
     if (const auto* asked = std::get_if<protocol::DialBack>(&*next.value()))
-      questions.push_back(*asked);
+      questions_.push_back(*asked);
     stream.send(answer_);
   }
 
@@ -75,6 +81,9 @@ class FakeMaster {
   std::unique_ptr<net::Listener> listener_;
   std::list<protocol::Decoder> decoders_;
   std::vector<std::unique_ptr<net::Stream>> streams_;
+  std::vector<protocol::Hello> hellos_;
+  std::vector<protocol::DialBack> questions_;
+  size_t bytes_ = 0;
 };
 
 net::Bytes a_reject(Code code, const std::string& why) {
@@ -113,18 +122,18 @@ TEST(Greeting, IsRefusedByAMasterThatSpeaksItsVersion) {
   EXPECT_EQ(outcome.reject.code, Code::kInvalidArgument);
   EXPECT_EQ(outcome.reject.text, "the name is empty");
   EXPECT_GT(outcome.rtt, Duration{0});
-  ASSERT_EQ(master.hellos.size(), 1u);
-  EXPECT_EQ(master.hellos[0].run, "") << "with a name, it would make a run";
-  EXPECT_EQ(master.hellos[0].versions, protocol::kSpoken);
+  ASSERT_EQ(master.hellos().size(), 1u);
+  EXPECT_EQ(master.hellos()[0].run, "") << "with a name, it would make a run";
+  EXPECT_EQ(master.hellos()[0].versions, protocol::kSpoken);
 }
 
 TEST(Greeting, HasAsManyBytesMoreAsItIsTold) {
   FakeMaster master(of_no_name());
   EXPECT_EQ(greet(master.port).ending, GreetingEnding::kAnswered);
-  const size_t small = master.bytes;
+  const size_t small = master.bytes();
   EXPECT_EQ(greet(master.port, {.token = {}, .padding = 6000}).ending, GreetingEnding::kAnswered);
-  EXPECT_EQ(master.bytes, small + small + 6000);
-  EXPECT_EQ(master.hellos.at(0), master.hellos.at(1));
+  EXPECT_EQ(master.bytes(), small + small + 6000);
+  EXPECT_EQ(master.hellos().at(0), master.hellos().at(1));
 }
 
 net::Bytes a_result(uint64_t unix_ms) {
@@ -146,9 +155,9 @@ TEST(Greeting, AsksWhetherTheMasterCanConnect) {
   EXPECT_EQ(outcome.dialed->host, "10.0.0.7");
   EXPECT_LE(outcome.ahead, -kBehind + kLimit);
   EXPECT_GE(outcome.ahead, -kBehind - 2 * kLimit);
-  EXPECT_TRUE(master.hellos.empty());
-  ASSERT_EQ(master.questions.size(), 1u);
-  EXPECT_EQ(master.questions[0].port, 40001);
+  EXPECT_TRUE(master.hellos().empty());
+  ASSERT_EQ(master.questions().size(), 1u);
+  EXPECT_EQ(master.questions()[0].port, 40001);
 }
 
 TEST(Greeting, AClockThatIsAbsurdIsNoError) {
@@ -176,13 +185,13 @@ TEST(Greeting, NoticesAMasterWithoutAKeyring) {
   FakeMaster master(of_no_name());
   const auto outcome = greet(master.port, {.token = a_token(kSecret)});
   EXPECT_NE(outcome.ending, GreetingEnding::kAnswered);
-  EXPECT_TRUE(master.hellos.empty()) << "nothing is said before the proof";
+  EXPECT_TRUE(master.hellos().empty()) << "nothing is said before the proof";
 }
 
 TEST(Greeting, WaitsNoLongerThanItIsTold) {
   FakeMaster master({});
   EXPECT_EQ(greet(master.port).ending, GreetingEnding::kSilent);
-  EXPECT_EQ(master.hellos.size(), 1u);
+  EXPECT_EQ(master.hellos().size(), 1u);
 }
 
 TEST(Greeting, TellsAClosedPortFromAClosedConnection) {
