@@ -532,7 +532,7 @@ size_t vector_of(const Quantization& how) { return how.bits == 16 ? 16 : words_o
 
 // Calls run(codec) with the fastest codec of this machine whose vectors have at most `floats`
 // floats.
-void with_codec(size_t floats, const auto& run) {
+void with_codec([[maybe_unused]] size_t floats, const auto& run) {
   const PlainFloatMode mode;
 #if PCCL_X86
   if (has_widest_vectors() && floats >= 16) return run(Widest());
