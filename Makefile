@@ -114,8 +114,8 @@ wheel: setup cuda ## a wheel that needs no compiler and no libraries, in dist/, 
 	$(BIN)/python packaging/wheel.py --torch $(VENV)/lib/python3*/site-packages/torch
 	$(BIN)/pytest -n0 -m nightly tests/python/test_package.py
 
-# The Pythons need their headers. A Python that is not here is left out.
-PYTHONS ?= $(foreach minor,10 11 12 13 14,$(shell command -v python3.$(minor)))
+# The Pythons need their headers. A Python that does not run here is left out.
+PYTHONS ?= $(foreach minor,10 11 12 13 14,$(shell python3.$(minor) -c 'import sys; print(sys.executable)' 2>/dev/null))
 TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 RELEASE_PACKAGES := build/release-packages
 $(RELEASE_PACKAGES)/.ready: tools/requirements-release.txt $(VENV_READY)

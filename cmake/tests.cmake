@@ -15,9 +15,11 @@ if(PCCL_SANITIZE OR PCCL_UNITY)  # built from scratch each time and run only onc
   list(APPEND test_options -Wno-shadow)
 endif()
 set(test_seconds 120)  # longest time of a test
+if(PCCL_SANITIZE OR CMAKE_CROSSCOMPILING)
+  set(test_seconds 360)
+endif()
 if(PCCL_SANITIZE)
   list(APPEND test_options -DPCCL_SANITIZED)
-  set(test_seconds 360)
 endif()
 if(PCCL_SANITIZE MATCHES undefined)
   # This sanitizer checks the core only. In the tests it would cost a minute of compilation.

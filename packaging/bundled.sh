@@ -51,9 +51,9 @@ cd "$ssl"
 # The library contains these folders as constants. So they are not the folders of this build.
 ./Configure "$target" "${compiler[@]}" --prefix=/usr --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-module no-dso \
   no-engine no-legacy -fPIC -fvisibility=hidden > "$work/openssl.log"
-make -s -j"$jobs" DESTDIR="$work/root" build_libs install_dev >> "$work/openssl.log" 2>&1 ||
+make -s -j"$jobs" DESTDIR="$work/installed" build_libs install_dev >> "$work/openssl.log" 2>&1 ||
   { tail -n 50 "$work/openssl.log" >&2; exit 1; }
-cp -r "$work/root/usr/lib" "$work/root/usr/include" "$prefix"
+cp -r "$work"/installed/usr/{lib,include} "$prefix"
 
 cp "$uv/LICENSE" "$prefix/licenses/LICENSE-libuv.txt"
 cp "$ssl/LICENSE.txt" "$prefix/licenses/LICENSE-openssl.txt"

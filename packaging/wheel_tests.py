@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from wheel import ROOT, WORK, BuildError, Python, fits, run
@@ -25,46 +23,31 @@ TOOLS = ("numpy", "pytest", "pytest-timeout")
 SETTINGS = '[pytest]\naddopts = -q -m "not nightly"\nmarkers = nightly\ntimeout = 240\n'
 
 
-class TestsError(Exception):
-    """The tests of a pair failed, or did not use the wheel."""
-
-
-def make_environment(folder: Path, program: str, torch: str) -> Path:
-    """Make an environment with torch; return its Python."""
-    python = folder / "bin" / "python"
-    shutil.rmtree(folder, ignore_errors=True)
-    run([program, "-m", "venv", folder])
-    run([python, "-m", "pip", "install", "-q", f"torch=={torch}", *TOOLS])
-    return python
-
-
 def attempt(wheels: Path, program: str, torch: str) -> str:
-    """Install the wheel and run the tests; return the last line of pytest."""
+    """Install the wheel and run the tests; return the last line of pytest.
+
+    Raises:
+        BuildError: a step or a test failed, or the package is not the one of the wheel.
+    """
     tag = Python.of(program).tag
-    environment = WORK / f"venv-{tag}-{torch}"
-    python = make_environment(environment, program, torch)
-    options = ["--no-index", "--no-deps", "--force-reinstall", "--find-links", wheels.resolve()]
+    environment, place = WORK / f"venv-{tag}-{torch}", WORK / f"tests-{tag}-{torch}"
+    for folder in (environment, place):
+        shutil.rmtree(folder, ignore_errors=True)
+    run([program, "-m", "venv", environment])
+    python = environment / "bin" / "python"
+    run([python, "-m", "pip", "install", "-q", f"torch=={torch}", *TOOLS])
+    options = ["--no-index", "--no-deps", "--find-links", wheels.resolve()]
     run([python, "-m", "pip", "install", "-q", *options, "pccl-torch"])
-    place = WORK / f"tests-{tag}-{torch}"
-    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for path in (ROOT / "tests" / "python").glob("*.py"):
         shutil.copy2(path, place)
     (place / "pytest.ini").write_text(SETTINGS)
-    where = in_folder(place, [python, "-c", "import pccl_backend; print(pccl_backend.__file__)"])
-    if not where.strip().startswith(str(environment)):
-        raise TestsError(f"pccl_backend is from {where.strip()}, not from the wheel")
-    shown = in_folder(place, [python, "-m", "pytest", *TESTS])
+    where = run([python, "-c", "import pccl_backend; print(pccl_backend.__file__)"], place)
+    if not where.startswith(str(environment)):
+        raise BuildError(f"pccl_backend is from {where.strip()}, not from the wheel")
+    shown = run([python, "-m", "pytest", *TESTS], place)
     shutil.rmtree(environment)
     return shown.strip().splitlines()[-1]
-
-
-def in_folder(folder: Path, command: Sequence[str | Path]) -> str:
-    words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise TestsError(f"{' '.join(words[-4:])} failed:\n{done.stdout[-8000:]}{done.stderr}")
-    return done.stdout
 
 
 def main() -> int:
@@ -82,7 +65,7 @@ def main() -> int:
                 continue
             last = attempt(options.wheels, program, torch)
             print(f"{name}: {last} ({time.monotonic() - start:.0f} s with its setup)", flush=True)
-        except (TestsError, BuildError) as error:
+        except BuildError as error:
             failed = True
             print(f"{name}: {error}", file=sys.stderr, flush=True)
     return int(failed)
