@@ -50,7 +50,7 @@ class Row:
     Attributes:
         wall: seconds per call.
         cpu: seconds per GB of one rank's tensor, of all ranks together.
-        pump: the same of sealing and opening alone; the same for all sizes.
+        pump: the same of sealing and opening alone, of the largest size.
     """
 
     hosts: int
@@ -146,16 +146,17 @@ def measure(count: int, mib: int, rounds: int, contenders: Sequence[str]) -> lis
             )
             for name in contenders
         }
-        for number in range(-1, rounds):  # the first round is a warm-up
-            pumped = pump(program, mib, count)
-            for row, case in zip(rows, cases(mib), strict=True):
-                if number >= 0:
-                    row.pump.append(pumped)
-                for name, world in worlds.items():
-                    wall, cpu = world.all_reduce(case)
-                    if number >= 0:
-                        row.wall.setdefault(name, []).append(wall)
-                        row.cpu.setdefault(name, []).append(cpu)
+        # One size after the other: calls of one size would free the memory that a larger one keeps.
+        for row, case in zip(rows, cases(mib), strict=True):
+            for number in range(-1, rounds):  # the first round is a warm-up
+                pumped = pump(program, mib, count)
+                measured = {name: world.all_reduce(case) for name, world in worlds.items()}
+                if number < 0:
+                    continue
+                row.pump.append(pumped)
+                for name, (wall, cpu) in measured.items():
+                    row.wall.setdefault(name, []).append(wall)
+                    row.cpu.setdefault(name, []).append(cpu)
     return rows
 
 

@@ -232,7 +232,7 @@ constexpr size_t kLine = 64;
 // that the line leaves the write buffer at once. The prefetch crosses the ends of pages, where the
 // processor's own prefetch stops.
 void stream(std::byte* to, const std::byte* from, size_t bytes) {
-  constexpr size_t kAhead = 1024;
+  constexpr size_t kAhead = 4096;
   for (size_t at = 0; at < bytes; at += kLine) {
     _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
     const auto* const source = reinterpret_cast<const __m128i*>(from + at);

@@ -2,6 +2,8 @@
 // linker could use them in place of the same functions of other files, which run on every machine.
 #include "csrc/net/checksum_wide.h"
 
+// The prefetch crosses the ends of pages, where the processor's own prefetch stops.
+#define XXH_PREFETCH_DIST 4096
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
