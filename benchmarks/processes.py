@@ -146,7 +146,7 @@ class Master:
         secured: bool = False,
         shares: Sequence[int] = (),
     ) -> None:
-        program = str(Path(sys.executable).with_name("pccl"))
+        program = [sys.executable, "-m", "pccl_backend.cli"]
         self._folder = tempfile.TemporaryDirectory(prefix="pccl-bench-")
         self.environment: dict[str, str] = {}
         options: list[str] = []
@@ -154,7 +154,7 @@ class Master:
             keyring, token = Path(self._folder.name) / "keyring", Path(self._folder.name) / "token"
             words = ["token", "new", "bench", "--keyring", str(keyring), "--out", str(token)]
             environment = environment_of(build)  # an older build may not read a newer keyring
-            subprocess.run([program, *words], check=True, capture_output=True, env=environment)
+            subprocess.run([*program, *words], check=True, capture_output=True, env=environment)
             options = ["--keyring", str(keyring)]
             self.environment = {"PCCL_SECRET_FILE": str(token)}
         elif host != "127.0.0.1":
@@ -163,7 +163,7 @@ class Master:
         if shares:
             options += ["--shares", ",".join(map(str, shares))]
         self._process = subprocess.Popen(
-            [*place, program, "master", "--host", host, "--port", "0", *options],
+            [*place, *program, "master", "--host", host, "--port", "0", *options],
             stdout=subprocess.PIPE,
             text=True,
             env={"PCCL_LOG": "warning", **environment_of(build)},

@@ -1,6 +1,7 @@
 #include "csrc/net/byte_queue.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -8,7 +9,7 @@
 namespace pccl::net {
 
 void ByteQueue::append(std::span<const std::byte> bytes) {
-  std::ranges::copy(bytes, extend(bytes.size()).begin());
+  if (!bytes.empty()) std::memcpy(extend(bytes.size()).data(), bytes.data(), bytes.size());
 }
 
 std::span<std::byte> ByteQueue::extend(size_t bytes) {

@@ -69,6 +69,11 @@ class Channel {
   // protocol of that end.
   void answer_plain_text_with(std::vector<std::byte> bytes) { plain_answer_ = std::move(bytes); }
 
+  // Long data is encrypted and decrypted with these threads, which must outlive this object.
+  void share_work(HelperThreads& helpers) {
+    if (tls_) tls_->share_work(helpers);
+  }
+
   bool encrypted() const { return tls_.has_value(); }
   // REQUIRES: encrypted().
   Tls::Refusal refusal() const {

@@ -277,6 +277,7 @@ Lane::Lane(Loop& loop, Channel channel, FrameSink& sink, Callbacks callbacks)
     impl->ready(readable, writable);
   });
   impl->watch();
+  impl->channel.share_work(impl->loop->helpers());
   if (impl->announced) return;
   const auto late = [impl] {
     if (!impl->dead) impl->fail(impl->broken("the TLS handshake took too long"));

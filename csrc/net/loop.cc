@@ -98,6 +98,7 @@ void Loop::Impl::run() {
   uv_run(&uv, UV_RUN_DEFAULT);  // until handle_closed() calls uv_stop()
   PCCL_ASSERT(ending_ && handle_count == 0);
   deferred_.clear();
+  helpers_.reset();
   if (uv_loop_close(&uv) != 0) keep_for_ever(shared_from_this());
   finish();
 }
@@ -240,8 +241,15 @@ void Loop::Impl::run_deferred() {
 
 std::span<std::byte> Loop::Impl::read_buffer() {
   assert_on_loop();
-  if (read_buffer_.empty()) read_buffer_.resize(kReadBufferBytes);
+  if (read_buffer_.empty())
+    read_buffer_.resize(helpers().helpers() > 0 ? kSharedReadBufferBytes : kReadBufferBytes);
   return read_buffer_;
+}
+
+HelperThreads& Loop::Impl::helpers() {
+  assert_on_loop();
+  if (!helpers_) helpers_.emplace(HelperThreads::affordable());
+  return *helpers_;
 }
 
 // ---- Loop -------------------------------------------------------------------------------------

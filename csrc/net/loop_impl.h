@@ -11,10 +11,12 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "csrc/base/helper_threads.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
@@ -40,7 +42,10 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   static constexpr size_t kDeferredMax = 64;
   static constexpr size_t kOwnTasksMax = 256;
   static constexpr int kRoundsMax = 4;
+  // A buffer of this size stays in the cache of a core. The buffer for helpers is larger, because
+  // each of them takes a part.
   static constexpr size_t kReadBufferBytes = 256u << 10;
+  static constexpr size_t kSharedReadBufferBytes = 1u << 20;
 
   Status start(const std::string& thread_name);
   void run();
@@ -61,6 +66,8 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   bool ending() const { return ending_; }
   // A buffer to read into, for the duration of one callback.
   std::span<std::byte> read_buffer();
+  // The threads that share the work of this loop's thread.
+  HelperThreads& helpers();
 
   uv_loop_t uv;
   size_t handle_count = 0;  // open handles, `wake_` and `before_poll_` included
@@ -97,6 +104,7 @@ struct Loop::Impl : std::enable_shared_from_this<Impl> {
   std::vector<std::function<void()>> own_tasks_;  // posted by this thread
   std::vector<std::shared_ptr<Deferred>> deferred_;
   std::vector<std::byte> read_buffer_;
+  std::optional<HelperThreads> helpers_;
 
   friend class Loop;
 };

@@ -63,7 +63,7 @@ constexpr size_t key_bytes(RecordCipher::Suite suite) {
 void RecordCipher::Free::operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
 
 RecordCipher::RecordCipher(Suite suite, Use use, const Key& traffic_secret)
-    : suite_(suite), use_(use), secret_(traffic_secret), context_(EVP_CIPHER_CTX_new()) {}
+    : suite_(suite), use_(use), secret_(traffic_secret) {}
 
 std::optional<RecordCipher> RecordCipher::make(Suite suite, Use use, const Key& traffic_secret) {
   RecordCipher made(suite, use, traffic_secret);
@@ -73,76 +73,107 @@ std::optional<RecordCipher> RecordCipher::make(Suite suite, Use use, const Key& 
 
 // Derives the key and the first nonce from the secret.
 bool RecordCipher::install() {
+  contexts_.clear();  // nothing is sealed with a part of two keys
+  next_ = 0;
+  return expand(secret_, "iv", iv_) && add_worker();
+}
+
+bool RecordCipher::add_worker() {
   const EVP_CIPHER* const cipher = fetched(suite_);
+  Context context(EVP_CIPHER_CTX_new());
   Key key;
   const std::span bytes = std::span(key.bytes).first(key_bytes(suite_));
-  const bool installed =
-      context_ && cipher != nullptr && expand(secret_, "key", bytes) &&
-      expand(secret_, "iv", iv_) &&
-      EVP_CipherInit_ex2(context_.get(), cipher, raw(bytes.data()), raw(iv_.data()),
-                         use_ == Use::kSeal ? 1 : 0, nullptr) == 1;
-  if (!installed) context_.reset();  // nothing is sealed with a part of two keys
-  next_ = 0;
-  return installed;
+  const bool made = context && cipher != nullptr && expand(secret_, "key", bytes) &&
+                    EVP_CipherInit_ex2(context.get(), cipher, raw(bytes.data()), raw(iv_.data()),
+                                       use_ == Use::kSeal ? 1 : 0, nullptr) == 1;
+  if (made) contexts_.push_back(std::move(context));
+  return made;
 }
 
 bool RecordCipher::replace() {
   Key next;
-  if (!expand(secret_, "traffic upd", next.bytes)) context_.reset();
+  const bool derived = expand(secret_, "traffic upd", next.bytes);
   secret_ = next;
-  return install();
+  if (derived) return install();
+  contexts_.clear();
+  return false;
+}
+
+std::optional<uint64_t> RecordCipher::take(uint64_t count, size_t workers) {
+  if (contexts_.empty()) return std::nullopt;
+  const uint64_t first = next_;
+  next_ += count;
+  while (contexts_.size() < workers) {
+    if (!add_worker()) return std::nullopt;
+  }
+  return first;
 }
 
 // The nonce of a record is iv_, with the number of the record added to its last 8 bytes by XOR.
-bool RecordCipher::begin(std::span<const std::byte> header) {
-  if (!context_) return false;
+bool RecordCipher::begin(EVP_CIPHER_CTX* context, uint64_t number,
+                         std::span<const std::byte> header) const {
   std::array<std::byte, kNonceBytes> nonce = iv_;
-  const uint64_t number = next_++;
   for (size_t i = 0; i < sizeof number; ++i) {
     nonce[kNonceBytes - 1 - i] ^= static_cast<std::byte>(number >> (8 * i));
   }
   int size = 0;
-  return EVP_CipherInit_ex2(context_.get(), nullptr, nullptr, raw(nonce.data()), -1, nullptr) ==
-             1 &&
-         EVP_CipherUpdate(context_.get(), nullptr, &size, raw(header.data()),
+  return EVP_CipherInit_ex2(context, nullptr, nullptr, raw(nonce.data()), -1, nullptr) == 1 &&
+         EVP_CipherUpdate(context, nullptr, &size, raw(header.data()),
                           static_cast<int>(header.size())) == 1;
 }
 
 bool RecordCipher::seal(uint8_t type, std::span<const std::byte> content,
                         std::span<std::byte> record) {
+  const auto number = take(1, 1);
+  return number && seal(*number, 0, type, content, record);
+}
+
+bool RecordCipher::seal(uint64_t number, size_t worker, uint8_t type,
+                        std::span<const std::byte> content, std::span<std::byte> record) const {
   PCCL_ASSERT(use_ == Use::kSeal && content.size() <= kPlainBytesMax);
   PCCL_ASSERT(record.size() == content.size() + kExtraBytes);
+  PCCL_ASSERT(number < next_ && worker < contexts_.size());
   const size_t length = record.size() - kHeaderBytes;
   record[0] = std::byte{kSealedType};
   record[1] = record[2] = std::byte{3};  // TLS 1.2, as all records of TLS 1.3
   record[3] = static_cast<std::byte>(length >> 8);
   record[4] = static_cast<std::byte>(length);
+  EVP_CIPHER_CTX* const context = contexts_[worker].get();
   std::byte* const out = record.data() + kHeaderBytes;
   const auto content_bytes = static_cast<int>(content.size());
   int size = 0;
-  return begin(record.first(kHeaderBytes)) &&
-         (content.empty() || EVP_CipherUpdate(context_.get(), raw(out), &size, raw(content.data()),
-                                              content_bytes) == 1) &&
-         EVP_CipherUpdate(context_.get(), raw(out + content.size()), &size, &type, 1) == 1 &&
-         EVP_CipherFinal_ex(context_.get(), raw(out + content.size() + 1), &size) == 1 &&
-         EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes,
-                             out + content.size() + 1) == 1;
+  return begin(context, number, record.first(kHeaderBytes)) &&
+         (content.empty() ||
+          EVP_CipherUpdate(context, raw(out), &size, raw(content.data()), content_bytes) == 1) &&
+         EVP_CipherUpdate(context, raw(out + content.size()), &size, &type, 1) == 1 &&
+         EVP_CipherFinal_ex(context, raw(out + content.size() + 1), &size) == 1 &&
+         EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, kTagBytes, out + content.size() + 1) ==
+             1;
 }
 
 std::optional<std::span<std::byte>> RecordCipher::open(std::span<std::byte> record) {
+  const auto number = take(1, 1);
+  if (!number) return std::nullopt;
+  return open(*number, 0, record);
+}
+
+std::optional<std::span<std::byte>> RecordCipher::open(uint64_t number, size_t worker,
+                                                       std::span<std::byte> record) const {
   PCCL_ASSERT(use_ == Use::kOpen && record.size() >= kHeaderBytes);
+  PCCL_ASSERT(number < next_ && worker < contexts_.size());
   const std::span body = record.subspan(kHeaderBytes);
   if (body.size() < kTagBytes) return std::nullopt;
   const std::span content = body.first(body.size() - kTagBytes);
+  EVP_CIPHER_CTX* const context = contexts_[worker].get();
   unsigned char* const at = raw(content.data());
   int size = 0;
   const bool verified =
-      begin(record.first(kHeaderBytes)) &&
+      begin(context, number, record.first(kHeaderBytes)) &&
       (content.empty() ||
-       EVP_CipherUpdate(context_.get(), at, &size, at, static_cast<int>(content.size())) == 1) &&
-      EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes,
-                          body.last(kTagBytes).data()) == 1 &&
-      EVP_CipherFinal_ex(context_.get(), at + content.size(), &size) == 1;
+       EVP_CipherUpdate(context, at, &size, at, static_cast<int>(content.size())) == 1) &&
+      EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, kTagBytes, body.last(kTagBytes).data()) ==
+          1 &&
+      EVP_CipherFinal_ex(context, at + content.size(), &size) == 1;
   if (!verified) return std::nullopt;
   return content;
 }

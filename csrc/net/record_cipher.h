@@ -1,6 +1,7 @@
 // RecordCipher: the key of one direction of a TLS 1.3 connection. It seals records, or opens them
 // (RFC 8446, sections 5.2 and 7). Both ends derive the key from the same traffic secret.
-// One thread at a time may use it.
+// One thread at a time may use it, except that several threads may seal or open records with numbers
+// at the same time, each as a worker of its own.
 // Invariants:
 //   1. The number of a record is used up before the first byte of the record is sealed or opened,
 //      whatever fails then. So no two records are sealed with the same nonce.
@@ -19,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "csrc/net/keys.h"
 
@@ -47,6 +49,14 @@ class RecordCipher {
   // content, and by padding. Returns nullopt if the record is not the next one of the other end.
   // REQUIRES: `record` is a header, and as many bytes as the header announces.
   std::optional<std::span<std::byte>> open(std::span<std::byte> record);
+  // Uses up the numbers of `count` records, and prepares the key for `workers` workers. Returns the
+  // first number; nullopt if OpenSSL refuses.
+  std::optional<uint64_t> take(uint64_t count, size_t workers);
+  // As above, of the record with a number from take(). The workers count from 0.
+  bool seal(uint64_t number, size_t worker, uint8_t type, std::span<const std::byte> content,
+            std::span<std::byte> record) const;
+  std::optional<std::span<std::byte>> open(uint64_t number, size_t worker,
+                                           std::span<std::byte> record) const;
   // The number of records that this key has sealed or opened.
   uint64_t records() const { return next_; }
 
@@ -55,14 +65,16 @@ class RecordCipher {
   struct Free {
     void operator()(EVP_CIPHER_CTX* context) const;
   };
+  using Context = std::unique_ptr<EVP_CIPHER_CTX, Free>;
   RecordCipher(Suite suite, Use use, const Key& traffic_secret);
   bool install();
-  bool begin(std::span<const std::byte> header);
+  bool add_worker();
+  bool begin(EVP_CIPHER_CTX* context, uint64_t number, std::span<const std::byte> header) const;
 
   Suite suite_;
   Use use_;
   Key secret_;
-  std::unique_ptr<EVP_CIPHER_CTX, Free> context_;
+  std::vector<Context> contexts_;  // of each worker; none: the key seals and opens nothing
   std::array<std::byte, kNonceBytes> iv_{};
   uint64_t next_ = 0;  // number of the next record
 };

@@ -1,6 +1,9 @@
 #include "csrc/net/record_cutter.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "csrc/base/assert.h"
 
 namespace pccl::net {
 
@@ -9,10 +12,19 @@ std::span<const std::byte> RecordCutter::next() {
   if (piece.size() == kPieceBytesMax || spans_.empty()) return piece;
   size_t size = 0;
   for (; !piece.empty(); piece = part(kPieceBytesMax - size)) {
-    std::ranges::copy(piece, together_.begin() + static_cast<std::ptrdiff_t>(size));
+    std::memcpy(together_.data() + size, piece.data(), piece.size());
     size += piece.size();
   }
   return std::span(together_).first(size);
+}
+
+size_t RecordCutter::pieces() const {
+  return spans_.empty() ? 0 : (spans_.front().size() - at_) / kPieceBytesMax;
+}
+
+std::span<const std::byte> RecordCutter::next_pieces(size_t count) {
+  PCCL_ASSERT(count <= pieces());
+  return part(count * kPieceBytesMax);
 }
 
 // Returns at most `bytes_max` bytes of one span. Afterwards no empty span is at the front.

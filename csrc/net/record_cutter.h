@@ -17,6 +17,10 @@ class RecordCutter {
   // Returns the next piece, which is as long as possible; empty: nothing is left. It is valid until
   // the next call.
   std::span<const std::byte> next();
+  // The number of pieces of kPieceBytesMax bytes that lie next to each other at the front. They may
+  // be taken together, by next_pieces(): a view of the spans, which stays valid.
+  size_t pieces() const;
+  std::span<const std::byte> next_pieces(size_t count);  // REQUIRES: count <= pieces()
 
  private:
   std::span<const std::byte> part(size_t bytes_max);

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/net/record_cutter.h"
 
 namespace pccl::net {
 namespace {
@@ -21,8 +21,10 @@ constexpr size_t kPlainBytesMax = RecordCipher::kPlainBytesMax;
 static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
 static_assert(SealedRecords::kRecordBytesMax ==
               RecordCipher::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
-// The queue may have this number of bytes more than kOutgoingBytesMax, for our answers: alerts and
-// key updates.
+constexpr size_t kFullRecordBytes = kPlainBytesMax + RecordCipher::kExtraBytes;
+static_assert(SealedRecords::kOutgoingBytesMax >= SealedRecords::kRecordBytesMax);
+// The queue may have this number of bytes more than its maximum, for our answers: alerts and key
+// updates.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
 // The start of a KeyUpdate message: its type, and its length of 1 in three bytes. One more byte
@@ -59,21 +61,52 @@ void SealedRecords::damaged(Alert kind, const std::string& why) {
 Result<SealedRecords::Bytes> SealedRecords::read(std::span<std::byte>& ciphertext) {
   PCCL_ASSERT(receiving_);
   while (failure_.ok() && !closed_by_other_) {
-    const std::span<std::byte> record = next_record(ciphertext);
-    if (record.empty()) break;
-    const Bytes data = open(record);
+    if (opened_at_ == opened_.size()) open_together(ciphertext);
+    Bytes data;
+    if (opened_at_ < opened_.size()) {
+      data = take_record(opened_[opened_at_++]);
+    } else {
+      const std::span<std::byte> record = next_record(ciphertext);
+      if (record.empty()) break;
+      data = take_record(receiving_->open(record));
+    }
     if (!data.empty()) return data;
   }
   if (closed_by_other_) ciphertext = {};  // nothing counts after close_notify
   if (!failure_.ok()) return failure_;
   PCCL_DCHECK(ciphertext.empty());
+  if (!opened_.empty()) std::vector<Opened>().swap(opened_);
+  opened_at_ = 0;
   return Bytes();
+}
+
+// Opens all full records at the front of `ciphertext`, if they are enough for the helpers.
+void SealedRecords::open_together(std::span<std::byte>& ciphertext) {
+  opened_.clear();
+  opened_at_ = 0;
+  if (helpers_ == nullptr || (!partial_.empty() && !partial_opened_)) return;
+  size_t count = 0;
+  for (auto rest = ciphertext; rest.size() >= kFullRecordBytes; ++count) {
+    if (rest[0] != static_cast<std::byte>(Type::kData)) break;
+    if (length_in(rest) != kFullRecordBytes - RecordCipher::kHeaderBytes) break;
+    rest = rest.subspan(kFullRecordBytes);
+  }
+  if (count < kSharedRecordsMin) return;
+  forget_partial();
+  opened_.resize(count);
+  const auto first = receiving_->take(count, helpers_->helpers() + 1);
+  if (!first) return;  // each record fails
+  helpers_->for_each(count, [&](size_t worker, size_t index) {
+    const auto record = ciphertext.subspan(index * kFullRecordBytes, kFullRecordBytes);
+    opened_[index] = receiving_->open(*first + index, worker, record);
+  });
+  ciphertext = ciphertext.subspan(count * kFullRecordBytes);
 }
 
 // Returns the next whole record: a part of `ciphertext`, or partial_, where its parts were put
 // together. Empty: the record is incomplete, or its header is wrong.
 std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext) {
-  if (std::exchange(partial_opened_, false)) partial_.clear();
+  forget_partial();
   if (partial_.empty() && ciphertext.size() >= RecordCipher::kHeaderBytes) {
     if (!check_header(ciphertext)) return {};
     const size_t bytes = RecordCipher::kHeaderBytes + length_in(ciphertext);
@@ -101,6 +134,10 @@ std::span<std::byte> SealedRecords::next_record(std::span<std::byte>& ciphertext
   return {};
 }
 
+void SealedRecords::forget_partial() {
+  if (std::exchange(partial_opened_, false)) partial_.clear();
+}
+
 // True if the header is valid. Then the length in it is not 0, so the record is longer than its
 // header.
 bool SealedRecords::check_header(Bytes header) {
@@ -116,8 +153,7 @@ bool SealedRecords::check_header(Bytes header) {
 }
 
 // Returns the data of a record; empty if the record has no data, or if it fails.
-SealedRecords::Bytes SealedRecords::open(std::span<std::byte> record) {
-  const auto opened = receiving_->open(record);
+SealedRecords::Bytes SealedRecords::take_record(const Opened& opened) {
   if (!opened) {
     damaged(Alert::kBadRecordMac, "decryption failed or bad record mac");
     return {};
@@ -131,7 +167,9 @@ SealedRecords::Bytes SealedRecords::open(std::span<std::byte> record) {
     return {};
   }
   if (type == static_cast<int>(Type::kData)) return take_data(content);
-  if (type == static_cast<int>(Type::kAlert)) {
+  if (opened->size() > kPlainBytesMax) {
+    damaged(Alert::kUnexpectedMessage, "no data in a full record");
+  } else if (type == static_cast<int>(Type::kAlert)) {
     take_alert(content);
   } else if (type == static_cast<int>(Type::kHandshake)) {
     take_handshake(content);
@@ -201,17 +239,27 @@ void SealedRecords::update_keys(bool answer) {
   if (!receiving_->replace()) return damaged(Alert::kInternalError, "no new key");
   if (!answer || closed_) return;
   constexpr size_t kAnswerBytes = kKeyUpdateBytes + RecordCipher::kExtraBytes;
-  if (outgoing_.size() + kAnswerBytes > kOutgoingBytesMax + kAnswerBytesMax)
+  if (outgoing_.size() + kAnswerBytes > outgoing_max_ + kAnswerBytesMax)
     return fail("it asks for many answers and does not read them");
   replace_sending_key();
 }
 
 // ---- Sending ----
 
-// If a record cannot be sealed, the connection ends, because the number of the record is used up.
+void SealedRecords::share_work(HelperThreads& helpers) {
+  if (helpers.helpers() == 0) return;
+  helpers_ = &helpers;
+  outgoing_max_ = kSharedOutgoingBytesMax;
+}
+
 bool SealedRecords::seal(Type type, Bytes content) {
   const size_t bytes = content.size() + RecordCipher::kExtraBytes;
-  if (sending_->seal(static_cast<uint8_t>(type), content, outgoing_.extend(bytes))) return true;
+  return sending_->seal(static_cast<uint8_t>(type), content, outgoing_.extend(bytes)) ||
+         cannot_seal();
+}
+
+// Ends the connection, because the number of the record is used up. Returns false.
+bool SealedRecords::cannot_seal() {
   outgoing_.clear();
   sending_.reset();
   if (failure_.ok()) fail("a record could not be encrypted");
@@ -234,7 +282,7 @@ bool SealedRecords::replace_sending_key() {
 void SealedRecords::reserve(size_t plaintext_bytes) {
   const size_t records = plaintext_bytes / kPlainBytesMax + 1;
   const size_t wanted = plaintext_bytes + records * RecordCipher::kExtraBytes;
-  const size_t room = kOutgoingBytesMax - std::min(kOutgoingBytesMax, outgoing_.size());
+  const size_t room = outgoing_max_ - std::min(outgoing_max_, outgoing_.size());
   outgoing_.reserve(std::min(wanted, room));
 }
 
@@ -246,14 +294,44 @@ Result<size_t> SealedRecords::write(std::span<const Bytes> plaintext) {
   for (const Bytes span : plaintext) given += span.size();
   reserve(given);
   RecordCutter cutter(plaintext);
-  while (outgoing_.size() + kRecordBytesMax <= kOutgoingBytesMax) {
-    const Bytes content = cutter.next();
+  while (outgoing_.size() + kRecordBytesMax <= outgoing_max_) {
+    const Bytes content = next_content(cutter);
     if (content.empty()) break;
-    const bool old = sending_->records() >= records_per_key_;
-    if ((old && !replace_sending_key()) || !seal(Type::kData, content)) return failure_;
+    if (sending_->records() >= records_per_key_ && !replace_sending_key()) return failure_;
+    const bool sealed =
+        content.size() > kPlainBytesMax ? seal_together(content) : seal(Type::kData, content);
+    if (!sealed) return failure_;
     total += content.size();
   }
   return total;
+}
+
+// Returns the content of the next record, or of as many full records as the helpers may seal. All
+// of them have the same key.
+SealedRecords::Bytes SealedRecords::next_content(RecordCutter& cutter) const {
+  if (helpers_ == nullptr) return cutter.next();
+  const size_t room = (outgoing_max_ - outgoing_.size()) / kFullRecordBytes;
+  const uint64_t used = sending_->records();
+  const uint64_t left = used < records_per_key_ ? records_per_key_ - used : records_per_key_;
+  const size_t count = std::min({cutter.pieces(), room, static_cast<size_t>(left)});
+  return count < kSharedRecordsMin ? cutter.next() : cutter.next_pieces(count);
+}
+
+// Seals full records with the helpers.
+bool SealedRecords::seal_together(Bytes content) {
+  const size_t count = content.size() / kPlainBytesMax;
+  PCCL_ASSERT(content.size() == count * kPlainBytesMax);
+  const std::span<std::byte> records = outgoing_.extend(count * kFullRecordBytes);
+  const auto first = sending_->take(count, helpers_->helpers() + 1);
+  std::atomic<bool> sealed = first.has_value();
+  const auto seal_one = [&](size_t worker, size_t index) {
+    const auto record = records.subspan(index * kFullRecordBytes, kFullRecordBytes);
+    const Bytes piece = content.subspan(index * kPlainBytesMax, kPlainBytesMax);
+    if (!sending_->seal(*first + index, worker, static_cast<uint8_t>(Type::kData), piece, record))
+      sealed = false;
+  };
+  if (first) helpers_->for_each(count, seal_one);
+  return sealed || cannot_seal();
 }
 
 void SealedRecords::close() {

@@ -6,7 +6,9 @@
 // Invariants:
 //   1. A view that read() returns was verified. All other received bytes stay inside.
 //   2. At most one incomplete record stays inside. If there is none, no memory is kept for it.
-//   3. Each record in the queue is complete. If a record cannot be sealed, the queue is emptied,
+//   3. Only data fills a record: an alert or a message of this size is refused. So full records can
+//      be opened together, because none of them replaces the key.
+//   4. Each record in the queue is complete. If a record cannot be sealed, the queue is emptied,
 //      and the connection fails.
 // Failure: read() or write() returns it, and is not called again. The code is kProtocol. An alert
 // in the queue then names the kind of the failure to the other side.
@@ -19,9 +21,11 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/helper_threads.h"
 #include "csrc/base/result.h"
 #include "csrc/net/byte_queue.h"
 #include "csrc/net/record_cipher.h"
+#include "csrc/net/record_cutter.h"
 
 namespace pccl::net {
 
@@ -45,6 +49,10 @@ class SealedRecords {
 
   static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;  // of a record from the other end
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
+  // The same with helpers, for which a few records are too little work.
+  static constexpr size_t kSharedOutgoingBytesMax = 1u << 20;
+  // At least this number of full records are sealed or opened together with the helpers.
+  static constexpr size_t kSharedRecordsMin = 4;
   // The largest number of records without data that arrive one after the other.
   static constexpr size_t kEmptyRecordsMax = 32;
   // `kKeysMax`: the largest number of new keys of the other side. One more is allowed for each
@@ -62,9 +70,13 @@ class SealedRecords {
   bool begin_sending(RecordCipher::Suite suite, const Key& traffic_secret);
   bool begin_receiving(RecordCipher::Suite suite, const Key& traffic_secret);
 
+  // Shares the work on long data with these threads, which must outlive this object.
+  void share_work(HelperThreads& helpers);
+
   // Takes bytes from the front of `ciphertext`, opens them in place, and returns the data of the
   // next record that contains data: a view of `ciphertext` or of memory inside, valid until the
-  // next call. Empty: all ciphertext was used and more is needed. REQUIRES: begin_receiving().
+  // next call. Empty: all ciphertext was used and more is needed. The bytes that were taken stay in
+  // use until then. REQUIRES: begin_receiving().
   Result<Bytes> read(std::span<std::byte>& ciphertext);
   // Seals the spans in order. Returns the number of bytes that were sealed: fewer than all if the
   // queue is full. Small spans share a record with the spans after them. REQUIRES: begin_sending().
@@ -79,21 +91,31 @@ class SealedRecords {
   void replace_key_after(uint64_t records) { records_per_key_ = records; }
 
  private:
+  using Opened = std::optional<std::span<std::byte>>;
+  void open_together(std::span<std::byte>& ciphertext);
   std::span<std::byte> next_record(std::span<std::byte>& ciphertext);
+  void forget_partial();
   bool check_header(Bytes header);
-  Bytes open(std::span<std::byte> record);
+  Bytes take_record(const Opened& opened);
   Bytes take_data(Bytes data);
   void take_alert(Bytes content);
   void take_handshake(Bytes content);
   void update_keys(bool answer);
+  Bytes next_content(RecordCutter& cutter) const;
   bool seal(Type type, Bytes content);
+  bool seal_together(Bytes content);
+  bool cannot_seal();
   bool replace_sending_key();
   void reserve(size_t plaintext_bytes);
   void fail(std::string why);
   void damaged(Alert alert, const std::string& why);
 
   ByteQueue& outgoing_;
+  size_t outgoing_max_ = kOutgoingBytesMax;
+  HelperThreads* helpers_ = nullptr;
   std::optional<RecordCipher> sending_, receiving_;
+  std::vector<Opened> opened_;      // records that were opened together
+  size_t opened_at_ = 0;            // the next of them
   std::vector<std::byte> partial_;  // the part of a record that has arrived
   bool partial_opened_ = false;     // partial_ was a whole record, and the caller may still read it
   std::vector<std::byte> message_;  // the part of a handshake message that has arrived

@@ -33,6 +33,7 @@ using Bytes = std::span<const std::byte>;
 constexpr size_t kHeaderBytes = RecordCipher::kHeaderBytes;
 static_assert(Tls::kRecordBytesMax == SealedRecords::kRecordBytesMax);
 static_assert(Tls::kOutgoingBytesMax == SealedRecords::kOutgoingBytesMax);
+static_assert(Tls::kSharedOutgoingBytesMax == SealedRecords::kSharedOutgoingBytesMax);
 static_assert(Tls::kEmptyRecordsMax == SealedRecords::kEmptyRecordsMax);
 
 // TLS_AES_128_GCM_SHA256. The other cipher and the shared keys have the same hash.
@@ -544,6 +545,7 @@ Bytes Tls::plain_text_alert() {
   return std::as_bytes(std::span(kAlert));
 }
 
+void Tls::share_work(HelperThreads& helpers) { impl_->records.share_work(helpers); }
 void Tls::rekey_after(uint64_t records) { impl_->records.replace_key_after(records); }
 
 }  // namespace pccl::net

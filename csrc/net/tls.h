@@ -38,6 +38,7 @@
 #include <string>
 #include <string_view>
 
+#include "csrc/base/helper_threads.h"
 #include "csrc/base/result.h"
 #include "csrc/net/keys.h"
 
@@ -113,6 +114,11 @@ class Tls {
   // ClientHello. plain_text_alert(): the answer to it (Refusal::kPlainText).
   static bool begins(std::span<const std::byte> bytes);
   static std::span<const std::byte> plain_text_alert();
+
+  // Long data is encrypted and decrypted with these threads, which must outlive this object. Then
+  // outgoing() has up to kSharedOutgoingBytesMax.
+  static constexpr size_t kSharedOutgoingBytesMax = 1u << 20;
+  void share_work(HelperThreads& helpers);
 
   // For tests: a new key follows after this many records.
   void rekey_after(uint64_t records);

@@ -43,6 +43,7 @@ STEPS = (
     Step(name="state", limit_s=100),
     Step(name="kills", limit_s=110),
     Step(name="speed", limit_s=100),
+    Step(name="links", limit_s=100),
 )
 
 

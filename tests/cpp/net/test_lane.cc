@@ -415,6 +415,27 @@ TEST(Lane, AnEncryptedChunkArrivesInPiecesOfAnySize) {
   ::close(second);
 }
 
+// Both ends encrypt and decrypt with helpers, in both directions at once.
+TEST(Lane, HelpersCarryEncryptedChunks) {
+  HelperThreads::set_affordable(2);
+  End a{"a"}, b{"b"};
+  const auto [first, second] = connected_fds();
+  a.open(Channel(Socket(first), a_dialler(), monotonic_now() + seconds(30)));
+  b.open(Channel(Socket(second), an_acceptor(), monotonic_now() + seconds(30)));
+  for (End* const end : {&a, &b}) {
+    on(end->loop, [&, end] {
+      end->payload = content(7, protocol::kChunkBytesMax);
+      end->on_sent = [end, left = 15]() mutable {
+        if (left-- > 0) end->lane->send_chunk(chunk(7, end->payload.size()), end->payload);
+      };
+      end->lane->send_chunk(chunk(7, end->payload.size()), end->payload);
+    });
+  }
+  for (End* const end : {&a, &b})
+    EXPECT_TRUE(eventually(end->loop, [&] { return end->valid_count == 16; }));
+  HelperThreads::set_affordable(std::nullopt);
+}
+
 // The landing has the data of the records before it, and is as it was from there on.
 TEST(Lane, NoByteOfADamagedRecordReachesTheLanding) {
   constexpr size_t kBytes = 100'000, kContent = RecordCipher::kPlainBytesMax;

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/cpp/net/tls_forge.h"
 
@@ -78,6 +79,31 @@ TEST(RecordCipher, NoNumberIsUsedTwice) {
       EXPECT_TRUE(pair.sealing.replace());
     }
     EXPECT_TRUE(seen.insert(pair.seal("same")).second);
+  }
+}
+
+// Workers seal and open in any order, under a key that was replaced before.
+TEST(RecordCipher, WorkersUseTheNumbersTheyAreGiven) {
+  for (const Suite suite : {Suite::kAes128Gcm, Suite::kChaCha20Poly1305}) {
+    Pair in_order(suite), pair(suite);
+    for (Pair* const each : {&in_order, &pair}) {
+      EXPECT_TRUE(each->sealing.replace());
+      EXPECT_TRUE(each->opening.replace());
+    }
+    const uint64_t sealed = pair.sealing.take(3, 3).value();
+    const uint64_t opened = pair.opening.take(3, 2).value();
+    const std::vector<Bytes> expected{in_order.seal("one"), in_order.seal("two"),
+                                      in_order.seal("six")};
+    const std::vector<std::string> contents{"one", "two", "six"};
+    for (const size_t i : {2u, 0u, 1u}) {
+      Bytes record(3 + RecordCipher::kExtraBytes);
+      const auto content = std::as_bytes(std::span(contents[i]));
+      EXPECT_TRUE(pair.sealing.seal(sealed + i, i, 23, content, record));
+      EXPECT_EQ(record, expected[i]);
+      EXPECT_EQ(text_of(pair.opening.open(opened + i, i % 2, record).value()),
+                contents[i] + "\x17");
+    }
+    EXPECT_EQ(pair.open(pair.seal("next")), "next\x17");
   }
 }
 

@@ -56,6 +56,22 @@ TEST(RecordCutter, FillsEachPieceButTheLast) {
   }
 }
 
+TEST(RecordCutter, GivesSeveralPiecesOfALongSpan) {
+  const std::vector<std::string> texts{"header", std::string(4 * kMax, 'p'), "end"};
+  const auto spans = spans_of(texts);
+  RecordCutter cutter(spans);
+  EXPECT_EQ(cutter.pieces(), 0u);
+  EXPECT_EQ(cutter.next().size(), kMax);  // the header, and the start of the long span
+  ASSERT_EQ(cutter.pieces(), 3u);
+  const auto pieces = cutter.next_pieces(2);
+  EXPECT_EQ(pieces.data(), spans[1].data() + kMax - 6);
+  EXPECT_EQ(pieces.size(), 2 * kMax);
+  EXPECT_EQ(cutter.pieces(), 1u);
+  EXPECT_EQ(cutter.next_pieces(1).size(), kMax);
+  EXPECT_EQ(cutter.next().size(), 6u + 3u);
+  EXPECT_EQ(cutter.pieces(), 0u);
+}
+
 TEST(RecordCutter, DoesNotCopyLongSpans) {
   const std::vector<std::string> texts{std::string(64, 'h'), std::string(3 * kMax, 'p')};
   const auto spans = spans_of(texts);

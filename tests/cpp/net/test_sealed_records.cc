@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+#include <set>
 #include <string>
 
 #include "tests/cpp/net/tls_forge.h"
@@ -44,6 +46,7 @@ struct SealedEnd {
   }
 
   ByteQueue queue;
+  HelperThreads helpers{2};
   SealedRecords records{queue};
 };
 
@@ -154,6 +157,91 @@ TEST(SealedRecords, ACloseEndsTheData) {
   ends.a.records.close();
   EXPECT_EQ(ends.b.read(ends.a.take_outgoing() + raw_bytes("whatever follows")), "last");
   EXPECT_TRUE(ends.b.records.closed_by_other());
+}
+
+// ---- With helpers ----
+
+// Both ends, or only one of them, share their work.
+TEST(SealedRecords, HelpersGiveTheSameData) {
+  for (const int sharing : {1, 2, 3}) {
+    for (const uint64_t records_per_key : {1u, 3u, 5u, 7u, 1000u}) {
+      for (const size_t piece : {16'405u, 16'406u, 100'000u, 1'000'000u}) {
+        SealedEnds ends;
+        if ((sharing & 1) != 0) ends.a.records.share_work(ends.a.helpers);
+        if ((sharing & 2) != 0) ends.b.records.share_work(ends.b.helpers);
+        ends.a.records.replace_key_after(records_per_key);
+        std::string received;
+        const std::string header = text_of_size(64), text = text_of_size(700'000);
+        const std::array spans = {std::as_bytes(std::span(header)), std::as_bytes(std::span(text))};
+        const size_t taken = ends.a.records.write(spans).value();
+        EXPECT_EQ(ends.b.read(ends.a.take_outgoing(), piece), (header + text).substr(0, taken));
+        ends.a.write("the rest is short");
+        EXPECT_EQ(ends.b.read(ends.a.take_outgoing(), piece), "the rest is short");
+      }
+    }
+  }
+}
+
+// The records before the damaged one are good. Nothing of the others is returned, although they
+// were opened together.
+TEST(SealedRecords, HelpersReturnNothingFromTheDamagedRecordOn) {
+  constexpr size_t kContent = RecordCipher::kPlainBytesMax;
+  constexpr size_t kRecord = kContent + RecordCipher::kExtraBytes;
+  const std::string text = text_of_size(8 * kContent);
+  for (size_t damaged = 0; damaged < 8; ++damaged) {
+    for (const size_t at : {size_t{5}, kRecord / 2, kRecord - 1}) {
+      SealedEnds ends;
+      ends.a.records.share_work(ends.a.helpers);
+      ends.b.records.share_work(ends.b.helpers);
+      ends.a.write(text);
+      Bytes bytes = ends.a.take_outgoing();
+      ASSERT_EQ(bytes.size(), 8 * kRecord);
+      bytes[damaged * kRecord + at] ^= std::byte{1};
+      EXPECT_TRUE(ends.b.read(bytes) ==
+                  text.substr(0, damaged * kContent) +
+                      "a record is damaged: decryption failed or bad record mac");
+    }
+  }
+}
+
+TEST(SealedRecords, NoTwoRecordsOfHelpersHaveOneNumber) {
+  SealedEnd end(1, 2);
+  end.records.share_work(end.helpers);
+  const std::string same(20 * RecordCipher::kPlainBytesMax, 'x');
+  end.write(same);
+  const Bytes bytes = end.take_outgoing();
+  constexpr size_t kRecord = RecordCipher::kPlainBytesMax + RecordCipher::kExtraBytes;
+  std::set<Bytes> seen;
+  for (size_t at = 0; at < bytes.size(); at += kRecord)
+    EXPECT_TRUE(seen.emplace(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                             bytes.begin() + static_cast<std::ptrdiff_t>(at + kRecord))
+                    .second);
+  EXPECT_EQ(seen.size(), 20u);
+}
+
+// Full records are opened together under one key, so none of them may replace the key.
+TEST(SealedRecords, OnlyDataFillsARecord) {
+  const Key secret = key_of(2);
+  for (const uint8_t type : {21, 22, 23}) {
+    SealedEnd end(1, 2);
+    forge::Sealer other(Bytes(secret.bytes.begin(), secret.bytes.end()));
+    Bytes content = raw_bytes(std::string("\x18\0\0\1\0", 5)) + Bytes(1, std::byte{type});
+    content.resize(RecordCipher::kPlainBytesMax + 1);
+    EXPECT_EQ(end.read(other.seal(content)), type == 23
+                                                 ? std::string("\x18\0\0\1\0", 5)
+                                                 : "a record is damaged: no data in a full record");
+  }
+}
+
+TEST(SealedRecords, TheQueueOfHelpersIsBounded) {
+  SealedEnds ends;
+  ends.a.records.share_work(ends.a.helpers);
+  const std::string text = text_of_size(2 * SealedRecords::kSharedOutgoingBytesMax);
+  const auto bytes = std::as_bytes(std::span(text));
+  const size_t taken = ends.a.records.write(std::span(&bytes, 1)).value();
+  EXPECT_GT(ends.a.queue.size(), SealedRecords::kOutgoingBytesMax);
+  EXPECT_LE(ends.a.queue.size(), SealedRecords::kSharedOutgoingBytesMax);
+  EXPECT_TRUE(ends.b.read(ends.a.take_outgoing()) == text.substr(0, taken));
 }
 
 TEST(SealedRecords, TheQueueIsBounded) {
