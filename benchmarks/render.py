@@ -330,7 +330,7 @@ def many_hosts(machine: Machine, results: Results) -> Body:
                 for name in ("pccl", *rivals)
             )
         )
-        cells.append(f"{row.emulator_load:.2f} of a core")
+        cells.append(row.load())
         lines.append(cells)
     head = ["", "at iperf3's rate", "for the distance", "pccl", "of the limit", "goal"]
     head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of these four", "network"]
@@ -341,8 +341,8 @@ def many_hosts(machine: Machine, results: Results) -> Body:
         "the scenario's scale. The bare ring sends, receives and adds\nover one connection. Gloo "
         "in groups: the tensor cut into parts, each in a group of its own, all at once, in as\n"
         "many as were fastest in a pilot. Rivals may have fewer rounds. The last column is what "
-        "the emulated network takes of\neach core in calls: it has room for twice as much where "
-        "that is no more than half.\n",
+        "the emulated network takes of\neach core in calls of pccl, and what all processes take "
+        "of all cores: above 0.6 the hosts wait for cores, and the\nrow is open.\n",
         table(head, lines),
         without,
         picture("worlds.png", "What share of the limit each reaches in each world"),
@@ -383,7 +383,8 @@ def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
         f"{records.size_name(rows[0].bytes)}; all hosts 10 ms from each other. The limit is the "
         "bytes that a host has to send, at the rate\nthat iperf3 reaches, and the hops. Hosts and "
         "network share the machine: where slower uplinks come nearer\nto their limit, its cores "
-        "hold up the others: the last column is what the network itself takes of each.\n",
+        "hold up the others. The last column is what the network takes of each, and all processes "
+        "of all.\n",
         "\n".join([uplinks.HEAD, *map(uplinks.line, rows)]) + "\n",
         without,
         picture("uplinks.png", "Wall time over the number of hosts"),

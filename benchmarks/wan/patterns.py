@@ -25,7 +25,6 @@ import argparse
 import random
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, PLANNED, Case, World
 from lab import Lab
+from load import Loaded
 from options import add_only, at_least_one, parse_with
 from processes import run_main
 from worlds import REPORT_BYTES
@@ -49,13 +49,12 @@ PLAN_GOALS = {"both": 1.25, "america": 1.12, "europe": 1.0}
 
 
 @dataclass(kw_only=True)
-class Row:
+class Row(Loaded):
     """A world.
 
     Attributes:
         shuffle: number of the joining order of the hosts; 0: the order of the scenario.
         wall: seconds of each counted call, by the contender's name.
-        emulator_load: share of a core that each thread of the network took in calls.
         emulator: the network's observations.
         sound: whether the figures may be used.
     """
@@ -65,7 +64,6 @@ class Row:
     hosts: int
     bytes: int
     wall: dict[str, list[float]] = field(default_factory=dict)
-    emulator_load: float = 0.0
     emulator: str = ""
     sound: bool = False
 
@@ -119,7 +117,6 @@ def measure(scenario: Path, options: argparse.Namespace, shuffle: int = 0) -> Ro
     case = Case(name="", tensor_bytes=row.bytes, goals={})
     rivals = options.rounds if options.rival_rounds is None else options.rival_rounds
     worlds: dict[str, World] = {}
-    loads = []
     with lab:
         try:
             for name in contenders(lab.scenario):
@@ -129,9 +126,8 @@ def measure(scenario: Path, options: argparse.Namespace, shuffle: int = 0) -> Ro
                 for name, world in worlds.items():
                     if name == GLOO and not 0 <= number < rivals:
                         continue
-                    cpu, begin = lab.cpu(), time.monotonic()
-                    seconds, _ = world.all_reduce(case)
-                    loads.append(lab.load(cpu, time.monotonic() - begin))
+                    with row.watched(lab, name):
+                        seconds, _ = world.all_reduce(case)
                     counted = "" if number >= 0 else " (not counted)"
                     print(f"{row.scenario}, {name}: {seconds:.2f} s{counted}", flush=True)
                     if number >= 0:
@@ -140,7 +136,6 @@ def measure(scenario: Path, options: argparse.Namespace, shuffle: int = 0) -> Ro
             for world in worlds.values():
                 world.close()
     assert lab.report is not None
-    row.emulator_load = statistics.median(loads)
     row.emulator, row.sound = str(lab.report), lab.report.sound
     return row
 
@@ -162,7 +157,7 @@ def line(row: Row) -> str:
             cells.append(records.spread(row.wall[name]))
         else:
             cells.append(f"{records.spread(row.wall[name])}, {row.gain(name):.2f}x")
-    return "| " + " | ".join([*cells, f"{row.emulator_load:.2f} of a core"]) + " |"
+    return "| " + " | ".join([*cells, row.load()]) + " |"
 
 
 def gains(rows: Sequence[Row]) -> str:

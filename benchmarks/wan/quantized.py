@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import FORMATS, MIB, Case, World
 from lab import Lab
+from load import Loaded
 from options import add_only, at_least_one, parse_with
 from processes import run_main
 from sections import table
@@ -47,14 +47,13 @@ GOALS = {  # times faster than float32
 
 
 @dataclass(kw_only=True)
-class Row:
+class Row(Loaded):
     """A world.
 
     Attributes:
         goals: times faster than float32, by the contender's name; none for another size.
         first: seconds of each pilot, by the contender's name.
         wall: seconds of each counted call, by the contender's name.
-        emulator_load: share of a core that each thread of the network took in calls.
         emulator: the network's observations.
         sound: whether the figures may be used.
     """
@@ -65,7 +64,6 @@ class Row:
     goals: dict[str, float] = field(default_factory=dict)
     first: dict[str, list[float]] = field(default_factory=dict)
     wall: dict[str, list[float]] = field(default_factory=dict)
-    emulator_load: float = 0.0
     emulator: str = ""
     sound: bool = False
 
@@ -107,7 +105,6 @@ def measure(scenario: Path, names: Sequence[str], rounds: int, mib: int | None) 
         goals={} if mib else GOALS.get(scenario.stem, {}),
     )
     worlds: dict[str, World] = {}
-    loads = []
     with lab:
         try:
             for name in contenders(row.hosts, names):
@@ -116,9 +113,8 @@ def measure(scenario: Path, names: Sequence[str], rounds: int, mib: int | None) 
                 for name, world in worlds.items():
                     form = format_of(name)
                     case = Case(name="", tensor_bytes=row.bytes, quantize=form, goals={})
-                    cpu, begin = lab.cpu(), time.monotonic()
-                    seconds, _ = world.all_reduce(case)
-                    loads.append(lab.load(cpu, time.monotonic() - begin))
+                    with row.watched(lab, name):
+                        seconds, _ = world.all_reduce(case)
                     counted = "" if number >= PILOTS else " (not counted)"
                     print(f"{row.scenario}, {name}: {seconds:.2f} s{counted}", flush=True)
                     into = row.wall if number >= PILOTS else row.first
@@ -127,7 +123,6 @@ def measure(scenario: Path, names: Sequence[str], rounds: int, mib: int | None) 
             for world in worlds.values():
                 world.close()
     assert lab.report is not None
-    row.emulator_load = statistics.median(loads)
     row.emulator, row.sound = str(lab.report), lab.report.sound
     return row
 
@@ -157,11 +152,12 @@ def main() -> int:
     rows = []
     for scenario in given.scenarios:
         rows.append(measure(scenario, given.only, given.rounds, given.mib))
-        load = f"in calls {rows[-1].emulator_load:.2f} of a core"
-        print(f"{lines(rows[-1])}{rows[-1].emulator}; {load}", flush=True)
+        row = rows[-1]
+        print(f"{lines(row)}{row.emulator}; in calls {row.load()}", flush=True)
     record = records.Record(congestion=Lab.congestion, rounds=given.rounds, rows=rows)
     records.write(record, given.json)
     bad = [f"{row.scenario} ({row.emulator})" for row in rows if not row.sound]
+    bad += [f"{row.scenario} ({row.load()})" for row in rows if not row.enough_cores]
     bad += [f"{row.scenario}, {name}" for row in rows for name in row.missed()]
     for text in bad:
         print(f"MISSED: {text}")

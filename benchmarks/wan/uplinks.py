@@ -69,9 +69,8 @@ def line(row: Row) -> str:
     """Return a row as one line of a Markdown table."""
     wall = row.wall["pccl"]
     ratio = statistics.median(wall) / row.limit
-    load = f"{row.emulator_load:.2f} of a core"
     cells = [row.scenario, records.spread(wall), f"{row.by_rate:.2f} s", f"{row.by_hops:.2f} s"]
-    return "| " + " | ".join([*cells, f"{ratio:.2f}", f"{GOAL:g}", load]) + " |"
+    return "| " + " | ".join([*cells, f"{ratio:.2f}", f"{GOAL:g}", row.load()]) + " |"
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ import math
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, iperf, ping
+from load import Loaded
 from options import at_least_one
 from processes import run_main
 
@@ -45,7 +46,7 @@ GLOO_IN_GROUPS = "gloo in groups"
 
 
 @dataclass(kw_only=True)
-class Row:
+class Row(Loaded):
     """A world.
 
     Attributes:
@@ -54,7 +55,6 @@ class Row:
         wall: seconds of each counted call, by the contender's name.
         cpu: seconds per GB of each counted call, by the contender's name.
         groups: the number of groups that makes Gloo in groups fastest.
-        load: the emulator's load in each counted call of pccl.
         emulator: the emulator's observations.
         sound: whether the figures may be used.
     """
@@ -67,7 +67,6 @@ class Row:
     wall: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
     groups: int = 0
-    load: list[float] = field(default_factory=list)
     emulator: str = ""
     sound: bool = False
 
@@ -75,11 +74,6 @@ class Row:
     def limit(self) -> float:
         """Return the limit in seconds: the bytes, plus the hops of one byte."""
         return self.by_rate + self.by_hops
-
-    @property
-    def emulator_load(self) -> float:
-        """The median share of a core that each emulator thread took in calls of pccl."""
-        return statistics.median(self.load)
 
 
 def limit(lab: Lab, tensor_bytes: int, paths: int | None = None) -> tuple[float, float]:
@@ -153,12 +147,10 @@ def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_roun
                     turns[pilot]()
             for round_number in range(rounds):
                 for name in turns if round_number < rival_rounds else ("pccl",):
-                    emulator_before, start = lab.cpu(), time.monotonic()
-                    seconds, cpu = turns[name]()
+                    with row.watched(lab, name) if name == "pccl" else nullcontext():
+                        seconds, cpu = turns[name]()
                     row.wall.setdefault(name, []).append(seconds)
                     row.cpu.setdefault(name, []).append(cpu)
-                    if name == "pccl":
-                        row.load.append(lab.load(emulator_before, time.monotonic() - start))
                     print(f"{name}: {seconds:.2f} s", flush=True)
         finally:
             for world in worlds.values():
@@ -173,7 +165,7 @@ def show(row: Row) -> None:
             f"{name}: {middle:.2f} s ({min(seen):.2f}-{max(seen):.2f}), "
             f"{row.limit / middle:.2f} of the limit"
         )
-    print(f"{row.emulator}; in calls {row.emulator_load:.2f} of a core", flush=True)
+    print(f"{row.emulator}; in calls of pccl {row.load()}", flush=True)
 
 
 def measure(scenario: Path, names: Sequence[str], rounds: int, rival_rounds: int) -> Row:

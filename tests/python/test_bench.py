@@ -200,7 +200,8 @@ def world_row(*, sound: bool) -> worlds.Row:
         wall={"pccl": [0.8], "gloo": [4.0], "gloo in groups": [1.5]},
         cpu={"pccl": [2.0], "gloo": [3.0], "gloo in groups": [5.0]},
         groups=16,
-        load=[0.5],
+        network=[0.5],
+        cores={"pccl": [0.4]},
         emulator="emulator: as it was",
         sound=sound,
     )
@@ -212,7 +213,8 @@ def pattern_row(*, sound: bool = True) -> patterns.Row:
         hosts=4,
         bytes=1 << 24,
         wall={"ring": [3.0, 3.5, 3.6], "direct": [2.0, 1.75, 1.6], "gloo": [3.5]},
-        emulator_load=0.2,
+        network=[0.2],
+        cores={"pccl": [0.4]},
         emulator="emulator: as it was",
         sound=sound,
     )
@@ -235,6 +237,16 @@ def test_goals_of_formats() -> None:
     shown = "| 8bit | 9.00 s | 6.00 s | 1.10 s (1.10-1.10) | 4.00 | 3.2 |"
     assert shown in quantized.lines(format_row(faster=4.0)).splitlines()
     assert set(all_reduce.FORMATS) == quantized.GOALS["atlantic"].keys()
+
+
+def test_a_row_of_busy_cores_is_open() -> None:
+    row = pattern_row()
+    row.cores = {"ring": [0.5, 0.6, 0.9], "direct": [0.1]}
+    assert row.enough_cores
+    assert row.load() == "0.20 of a core; cores 0.60 busy"
+    row.cores = {"ring": [0.1], "direct": [0.5, 0.61, 0.9]}
+    assert not row.enough_cores
+    assert row.load() == "0.20 of a core; cores 0.61 busy, **open**: above 0.6"
 
 
 class KnownWorld(all_reduce.World):
