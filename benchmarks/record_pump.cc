@@ -1,5 +1,5 @@
 // record_pump: how much faster helpers (csrc/base/helper_threads.h) encrypt and decrypt long data.
-//   cmake --build build/core --target record_pump && build/core/record_pump [HELPERS]
+//   cmake --build build/core --target pccl-record-pump && build/core/pccl-record-pump [HELPERS]
 // One end of a connection writes 512 MiB, the other end reads them, on one thread without a
 // network; then the same with helpers, in turns. Prints GB/s (1e9 bytes), the medians of 7 rounds.
 // Use it only while other cores are idle.
@@ -60,7 +60,7 @@ double median(std::vector<double> values) {
 int main(int count, char** words) {
   const int helpers = count == 2 ? atoi(words[1]) : 1;
   if (count > 2 || helpers < 1) {
-    fprintf(stderr, "usage: record_pump [HELPERS], at least 1\n");
+    fprintf(stderr, "usage: pccl-record-pump [HELPERS], at least 1\n");
     return 2;
   }
   const std::vector<std::byte> data(kBytes, std::byte{1});

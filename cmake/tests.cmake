@@ -90,6 +90,8 @@ target_link_libraries(pccl-diagrams PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,pccl_co
 
 add_test(NAME diagrams COMMAND pccl-diagrams ${PROJECT_SOURCE_DIR}/docs/state-machines.md)
 set_tests_properties(diagrams PROPERTIES LABELS unit TIMEOUT 120)
+add_executable(verdict_model ${PROJECT_SOURCE_DIR}/tests/model/verdict.cc)
+add_test(NAME model.verdict COMMAND verdict_model --quick)
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
 # Losses at each moment of a sync_shared_state. `--states 5` takes a minute.
 add_test(NAME sim.states COMMAND pccl-sim --states 3)
@@ -108,3 +110,6 @@ target_link_libraries(pccl-tours PRIVATE pccl_core)
 # The speed of quantizing: see the head of the file.
 add_executable(pccl-codec EXCLUDE_FROM_ALL benchmarks/codec.cc)
 target_link_libraries(pccl-codec PRIVATE pccl_core)
+# How much faster helpers make encryption: see the head of the file.
+add_executable(pccl-record-pump EXCLUDE_FROM_ALL benchmarks/record_pump.cc)
+target_link_libraries(pccl-record-pump PRIVATE pccl_core)

@@ -512,7 +512,8 @@ bool MasterCore::Impl::watch_members() {
     const bool is_new = group.view().has_members() && group.view().is_new();
     const bool removed = group.watch_newcomers(is_new ? awaited_by_others(groups) : "");
     const bool late = group.watch_late_members();
-    if (group.watch_cycles() || late || removed || group.optimization().is_late()) {
+    const bool lied = group.remove_liars();
+    if (group.watch_cycles() || late || lied || removed || group.optimization().is_late()) {
       any = true;
       groups.touch(group.id());
     }

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <fstream>
 #include <system_error>
 
 #include "csrc/base/assert.h"
@@ -13,11 +14,19 @@ namespace {
 
 // If the caller waits longer than this for the last steps, a helper has lost its core.
 constexpr Duration kWaitMax = std::chrono::microseconds(100);
-// For this time, the caller polls for the end of the last steps. To sleep takes as long.
+// For this time, the caller polls for the end of the last steps. To fall asleep and to wake up
+// would take as long.
 constexpr Duration kPolled = std::chrono::microseconds(20);
 
 constexpr size_t kNotSet = SIZE_MAX;
 std::atomic<size_t> g_affordable = kNotSet;
+
+// The CPU quota of the container (cgroup v2), in cores.
+size_t quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double used = 0, period = 0;  // `used` is the word "max" without a quota
+  return file >> used >> period && period > 0 ? static_cast<size_t>(used / period) : SIZE_MAX;
+}
 
 }  // namespace
 
@@ -39,26 +48,30 @@ size_t HelperThreads::affordable() {
   if (const size_t set = g_affordable; set != kNotSet) return set;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
-  return std::min<size_t>(static_cast<size_t>(CPU_COUNT(&allowed)) / 4, kHelpersMax);
+  const auto cores = static_cast<size_t>(CPU_COUNT(&allowed));
+  return std::min(std::min(cores, quota()) / 4, kHelpersMax);
 }
 
-// Returns whether there are helpers.
-bool HelperThreads::start() {
+void HelperThreads::start() {
   try {
     while (threads_.size() < helpers_) {
       const size_t worker = threads_.size() + 1;
       threads_.emplace_back([this, worker] { help(worker); });
     }
   } catch (const std::system_error&) {
-    resting_ = rest_ = kRestMax;  // no thread can be started at present
+    helpers_ = threads_.size();
   }
-  return !threads_.empty();
+}
+
+bool HelperThreads::ready() {
+  if (resting_ == 0) return helpers_ > 0;
+  --resting_;
+  return false;
 }
 
 void HelperThreads::for_each(size_t count, const Step& step) {
-  const bool alone = count < 2 || helpers_ == 0 || resting_ > 0;
-  if (alone || !start()) {
-    if (resting_ > 0 && count >= 2) --resting_;
+  start();
+  if (helpers_ == 0) {
     for (size_t index = 0; index < count; ++index) step(0, index);
     return;
   }
@@ -73,12 +86,15 @@ void HelperThreads::for_each(size_t count, const Step& step) {
   }
   begun_.notify_all();
   for (size_t index = next_++; index < count; index = next_++) step(0, index);
+  {
+    const Lock lock(mutex_);
+    step_ = nullptr;  // no helper begins any more
+  }
   const Instant done = monotonic_now();
   while (active_ > 0 && monotonic_now() - done < kPolled) {
   }
   Lock lock(mutex_);
-  step_ = nullptr;
-  while (active_ > 0) left_.wait(lock);  // each is in its last step
+  while (active_ > 0) left_.wait(lock);  // each helper is in its last step
   const bool helped = helped_;
   lock.unlock();
   judge(helped, monotonic_now() - done);

@@ -18,9 +18,19 @@ std::span<std::byte> ByteQueue::extend(size_t bytes) {
   return {bytes_.get() + end_ - bytes, bytes};
 }
 
-// At least doubles the room: many small calls must not copy everything each time.
+// Moves the queue to the front if that frees at least its size. Otherwise at least doubles the
+// room. So many small calls do not copy everything each time.
 void ByteQueue::reserve(size_t bytes) {
-  if (end_ + bytes > room_) move_to(std::max(end_ + bytes, 2 * room_));
+  if (end_ + bytes > room_) {
+    if (size() + bytes <= room_ && size() <= at_) {
+      std::copy_n(bytes_.get() + at_, size(), bytes_.get());
+      end_ = size();
+      at_ = 0;
+    } else {
+      move_to(std::max(size() + bytes, 2 * room_));
+    }
+  }
+  most_ = std::max(most_, size() + bytes);
 }
 
 // Moves the queue to memory for `room` bytes; 0: frees it.
@@ -37,16 +47,12 @@ void ByteQueue::drop(size_t bytes) {
   PCCL_ASSERT(bytes <= size());
   at_ += bytes;
   if (size() == 0) {
-    const bool spacious = end_ < room_ / 4;
+    const bool spacious = most_ < room_ / 4;
     clear();
     if (spacious && room_ > kKeptBytes) move_to(0);
-  } else if (at_ > end_ / 2) {
-    std::copy_n(bytes_.get() + at_, size(), bytes_.get());
-    end_ = size();
-    at_ = 0;
   }
 }
 
-void ByteQueue::clear() { at_ = end_ = 0; }
+void ByteQueue::clear() { at_ = end_ = most_ = 0; }
 
 }  // namespace pccl::net

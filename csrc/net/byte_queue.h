@@ -36,6 +36,7 @@ class ByteQueue {
 
   std::unique_ptr<std::byte[]> bytes_;  // the queue is [at_, end_) of them
   size_t room_ = 0, at_ = 0, end_ = 0;
+  size_t most_ = 0;  // the largest size since the queue was last empty
 };
 
 }  // namespace pccl::net

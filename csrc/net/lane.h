@@ -5,7 +5,8 @@
 //   1. A span passed to send_chunk() is not used any more when on_sent fires or withdraw() returns.
 //   2. A landing from the sink is not used any more at on_chunk_end() or when revoke() returns.
 //   3. No span and no landing is used any more when on_failed fires or when the lane is destroyed.
-//   4. The lane reads and writes at most kTurnBytes before the loop's other handles run.
+//   4. The lane reads and writes at most kTurnBytes, and one buffer of ciphertext more, before the
+//      loop's other handles run.
 //   5. on_sent and on_failed come from the bottom of the loop's stack, never from inside a call.
 //      These two callbacks and the sink's methods may destroy the lane.
 // Failure: on_failed fires once, and the lane is dead: it drops everything that it is given.

@@ -98,9 +98,9 @@ void Loop::Impl::run() {
   uv_run(&uv, UV_RUN_DEFAULT);  // until handle_closed() calls uv_stop()
   PCCL_ASSERT(ending_ && handle_count == 0);
   deferred_.clear();
-  helpers_.reset();
   if (uv_loop_close(&uv) != 0) keep_for_ever(shared_from_this());
   finish();
+  helpers_.reset();  // late tasks may have held lanes
 }
 
 void Loop::Impl::stop() {

@@ -74,7 +74,7 @@ std::optional<RecordCipher> RecordCipher::make(Suite suite, Use use, const Key& 
 // Derives the key and the first nonce from the secret.
 bool RecordCipher::install() {
   contexts_.clear();  // nothing is sealed with a part of two keys
-  next_ = 0;
+  next_ = taken_ = 0;
   return expand(secret_, "iv", iv_) && add_worker();
 }
 
@@ -99,14 +99,18 @@ bool RecordCipher::replace() {
   return false;
 }
 
-std::optional<uint64_t> RecordCipher::take(uint64_t count, size_t workers) {
-  if (contexts_.empty()) return std::nullopt;
-  const uint64_t first = next_;
-  next_ += count;
+bool RecordCipher::prepare(size_t workers) {
+  if (contexts_.empty()) return false;
   while (contexts_.size() < workers) {
-    if (!add_worker()) return std::nullopt;
+    if (!add_worker()) return false;
   }
-  return first;
+  return true;
+}
+
+uint64_t RecordCipher::take(uint64_t count) {
+  taken_ = next_;
+  next_ += count;
+  return taken_;
 }
 
 // The nonce of a record is iv_, with the number of the record added to its last 8 bytes by XOR.
@@ -124,15 +128,14 @@ bool RecordCipher::begin(EVP_CIPHER_CTX* context, uint64_t number,
 
 bool RecordCipher::seal(uint8_t type, std::span<const std::byte> content,
                         std::span<std::byte> record) {
-  const auto number = take(1, 1);
-  return number && seal(*number, 0, type, content, record);
+  return !contexts_.empty() && seal(take(1), 0, type, content, record);
 }
 
 bool RecordCipher::seal(uint64_t number, size_t worker, uint8_t type,
                         std::span<const std::byte> content, std::span<std::byte> record) const {
   PCCL_ASSERT(use_ == Use::kSeal && content.size() <= kPlainBytesMax);
   PCCL_ASSERT(record.size() == content.size() + kExtraBytes);
-  PCCL_ASSERT(number < next_ && worker < contexts_.size());
+  PCCL_ASSERT(taken_ <= number && number < next_ && worker < contexts_.size());
   const size_t length = record.size() - kHeaderBytes;
   record[0] = std::byte{kSealedType};
   record[1] = record[2] = std::byte{3};  // TLS 1.2, as all records of TLS 1.3
@@ -152,15 +155,14 @@ bool RecordCipher::seal(uint64_t number, size_t worker, uint8_t type,
 }
 
 std::optional<std::span<std::byte>> RecordCipher::open(std::span<std::byte> record) {
-  const auto number = take(1, 1);
-  if (!number) return std::nullopt;
-  return open(*number, 0, record);
+  if (contexts_.empty()) return std::nullopt;
+  return open(take(1), 0, record);
 }
 
 std::optional<std::span<std::byte>> RecordCipher::open(uint64_t number, size_t worker,
                                                        std::span<std::byte> record) const {
   PCCL_ASSERT(use_ == Use::kOpen && record.size() >= kHeaderBytes);
-  PCCL_ASSERT(number < next_ && worker < contexts_.size());
+  PCCL_ASSERT(taken_ <= number && number < next_ && worker < contexts_.size());
   const std::span body = record.subspan(kHeaderBytes);
   if (body.size() < kTagBytes) return std::nullopt;
   const std::span content = body.first(body.size() - kTagBytes);

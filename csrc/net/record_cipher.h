@@ -1,7 +1,7 @@
 // RecordCipher: the key of one direction of a TLS 1.3 connection. It seals records, or opens them
 // (RFC 8446, sections 5.2 and 7). Both ends derive the key from the same traffic secret.
-// One thread at a time may use it, except that several threads may seal or open records with numbers
-// at the same time, each as a worker of its own.
+// One thread at a time may use it. But several threads may at the same time seal, or open, records
+// whose numbers came from take(), each thread as a different worker.
 // Invariants:
 //   1. The number of a record is used up before the first byte of the record is sealed or opened,
 //      whatever fails then. So no two records are sealed with the same nonce.
@@ -49,10 +49,12 @@ class RecordCipher {
   // content, and by padding. Returns nullopt if the record is not the next one of the other end.
   // REQUIRES: `record` is a header, and as many bytes as the header announces.
   std::optional<std::span<std::byte>> open(std::span<std::byte> record);
-  // Uses up the numbers of `count` records, and prepares the key for `workers` workers. Returns the
-  // first number; nullopt if OpenSSL refuses.
-  std::optional<uint64_t> take(uint64_t count, size_t workers);
-  // As above, of the record with a number from take(). The workers count from 0.
+  // Prepares the key for this number of workers. False if OpenSSL refuses.
+  bool prepare(size_t workers);
+  // Uses up the numbers of `count` records. Returns the first number.
+  uint64_t take(uint64_t count);
+  // Like seal() and open() above, for a record whose number came from the last take(). The workers
+  // count from 0. REQUIRES: each number is used once; prepare() was called under this key.
   bool seal(uint64_t number, size_t worker, uint8_t type, std::span<const std::byte> content,
             std::span<std::byte> record) const;
   std::optional<std::span<std::byte>> open(uint64_t number, size_t worker,
@@ -76,7 +78,8 @@ class RecordCipher {
   Key secret_;
   std::vector<Context> contexts_;  // of each worker; none: the key seals and opens nothing
   std::array<std::byte, kNonceBytes> iv_{};
-  uint64_t next_ = 0;  // number of the next record
+  uint64_t next_ = 0;   // number of the next record
+  uint64_t taken_ = 0;  // the first number of the last take()
 };
 
 }  // namespace pccl::net

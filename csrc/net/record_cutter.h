@@ -12,7 +12,10 @@ namespace pccl::net {
 class RecordCutter {
  public:
   static constexpr size_t kPieceBytesMax = 16384;
-  explicit RecordCutter(std::span<const std::span<const std::byte>> spans) : spans_(spans) {}
+  explicit RecordCutter(std::span<const std::span<const std::byte>> spans) : spans_(spans) {
+    skip_empty();
+  }
+  bool empty() const { return spans_.empty(); }
 
   // Returns the next piece, which is as long as possible; empty: nothing is left. It is valid until
   // the next call.

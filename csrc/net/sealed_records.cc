@@ -23,8 +23,7 @@ static_assert(SealedRecords::kRecordBytesMax ==
               RecordCipher::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
 constexpr size_t kFullRecordBytes = kPlainBytesMax + RecordCipher::kExtraBytes;
 static_assert(SealedRecords::kOutgoingBytesMax >= SealedRecords::kRecordBytesMax);
-// The queue may have this number of bytes more than its maximum, for our answers: alerts and key
-// updates.
+// The queue may have this number of bytes more than its maximum, for our answers: new keys.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
 // The start of a KeyUpdate message: its type, and its length of 1 in three bytes. One more byte
@@ -91,14 +90,14 @@ void SealedRecords::open_together(std::span<std::byte>& ciphertext) {
     if (length_in(rest) != kFullRecordBytes - RecordCipher::kHeaderBytes) break;
     rest = rest.subspan(kFullRecordBytes);
   }
-  if (count < kSharedRecordsMin) return;
+  if (count < kSharedRecordsMin || !helpers_->ready()) return;
+  if (!receiving_->prepare(helpers_->helpers() + 1)) return;  // this thread opens them alone
   forget_partial();
   opened_.resize(count);
-  const auto first = receiving_->take(count, helpers_->helpers() + 1);
-  if (!first) return;  // each record fails
+  const uint64_t first = receiving_->take(count);
   helpers_->for_each(count, [&](size_t worker, size_t index) {
     const auto record = ciphertext.subspan(index * kFullRecordBytes, kFullRecordBytes);
-    opened_[index] = receiving_->open(*first + index, worker, record);
+    opened_[index] = receiving_->open(first + index, worker, record);
   });
   ciphertext = ciphertext.subspan(count * kFullRecordBytes);
 }
@@ -239,7 +238,9 @@ void SealedRecords::update_keys(bool answer) {
   if (!receiving_->replace()) return damaged(Alert::kInternalError, "no new key");
   if (!answer || closed_) return;
   constexpr size_t kAnswerBytes = kKeyUpdateBytes + RecordCipher::kExtraBytes;
-  if (outgoing_.size() + kAnswerBytes > outgoing_max_ + kAnswerBytesMax)
+  if (outgoing_.size() == 0) answer_bytes_ = 0;
+  answer_bytes_ += kAnswerBytes;
+  if (answer_bytes_ > kAnswerBytesMax)
     return fail("it asks for many answers and does not read them");
   replace_sending_key();
 }
@@ -247,9 +248,7 @@ void SealedRecords::update_keys(bool answer) {
 // ---- Sending ----
 
 void SealedRecords::share_work(HelperThreads& helpers) {
-  if (helpers.helpers() == 0) return;
-  helpers_ = &helpers;
-  outgoing_max_ = kSharedOutgoingBytesMax;
+  if (helpers.helpers() > 0) helpers_ = &helpers;
 }
 
 bool SealedRecords::seal(Type type, Bytes content) {
@@ -279,10 +278,10 @@ bool SealedRecords::replace_sending_key() {
 
 // Reserves memory at once for the records of this number of bytes, but only for those that write()
 // takes.
-void SealedRecords::reserve(size_t plaintext_bytes) {
+void SealedRecords::reserve(size_t plaintext_bytes, size_t outgoing_max) {
   const size_t records = plaintext_bytes / kPlainBytesMax + 1;
   const size_t wanted = plaintext_bytes + records * RecordCipher::kExtraBytes;
-  const size_t room = outgoing_max_ - std::min(outgoing_max_, outgoing_.size());
+  const size_t room = outgoing_max - std::min(outgoing_max, outgoing_.size());
   outgoing_.reserve(std::min(wanted, room));
 }
 
@@ -292,12 +291,14 @@ Result<size_t> SealedRecords::write(std::span<const Bytes> plaintext) {
   PCCL_ASSERT(sending_ && !closed_);
   size_t given = 0;
   for (const Bytes span : plaintext) given += span.size();
-  reserve(given);
+  const bool is_long = given >= kSharedRecordsMin * kPlainBytesMax;
+  const bool shared = is_long && helpers_ != nullptr && helpers_->ready();
+  const size_t outgoing_max = shared ? kSharedOutgoingBytesMax : kOutgoingBytesMax;
+  reserve(given, outgoing_max);
   RecordCutter cutter(plaintext);
-  while (outgoing_.size() + kRecordBytesMax <= outgoing_max_) {
-    const Bytes content = next_content(cutter);
-    if (content.empty()) break;
+  while (!cutter.empty() && outgoing_.size() + kRecordBytesMax <= outgoing_max) {
     if (sending_->records() >= records_per_key_ && !replace_sending_key()) return failure_;
+    const Bytes content = shared ? next_content(cutter, outgoing_max) : cutter.next();
     const bool sealed =
         content.size() > kPlainBytesMax ? seal_together(content) : seal(Type::kData, content);
     if (!sealed) return failure_;
@@ -306,14 +307,12 @@ Result<size_t> SealedRecords::write(std::span<const Bytes> plaintext) {
   return total;
 }
 
-// Returns the content of the next record, or of as many full records as the helpers may seal. All
-// of them have the same key.
-SealedRecords::Bytes SealedRecords::next_content(RecordCutter& cutter) const {
-  if (helpers_ == nullptr) return cutter.next();
-  const size_t room = (outgoing_max_ - outgoing_.size()) / kFullRecordBytes;
-  const uint64_t used = sending_->records();
-  const uint64_t left = used < records_per_key_ ? records_per_key_ - used : records_per_key_;
-  const size_t count = std::min({cutter.pieces(), room, static_cast<size_t>(left)});
+// Returns the content of the next record, or of as many full records as the helpers may seal with
+// the present key.
+SealedRecords::Bytes SealedRecords::next_content(RecordCutter& cutter, size_t outgoing_max) const {
+  const size_t room = (outgoing_max - outgoing_.size()) / kFullRecordBytes;
+  const auto left = static_cast<size_t>(records_per_key_ - sending_->records());
+  const size_t count = std::min({cutter.pieces(), room, left});
   return count < kSharedRecordsMin ? cutter.next() : cutter.next_pieces(count);
 }
 
@@ -322,15 +321,16 @@ bool SealedRecords::seal_together(Bytes content) {
   const size_t count = content.size() / kPlainBytesMax;
   PCCL_ASSERT(content.size() == count * kPlainBytesMax);
   const std::span<std::byte> records = outgoing_.extend(count * kFullRecordBytes);
-  const auto first = sending_->take(count, helpers_->helpers() + 1);
-  std::atomic<bool> sealed = first.has_value();
+  if (!sending_->prepare(helpers_->helpers() + 1)) return cannot_seal();
+  const uint64_t first = sending_->take(count);
+  std::atomic<bool> sealed = true;
   const auto seal_one = [&](size_t worker, size_t index) {
     const auto record = records.subspan(index * kFullRecordBytes, kFullRecordBytes);
     const Bytes piece = content.subspan(index * kPlainBytesMax, kPlainBytesMax);
-    if (!sending_->seal(*first + index, worker, static_cast<uint8_t>(Type::kData), piece, record))
+    if (!sending_->seal(first + index, worker, static_cast<uint8_t>(Type::kData), piece, record))
       sealed = false;
   };
-  if (first) helpers_->for_each(count, seal_one);
+  helpers_->for_each(count, seal_one);
   return sealed || cannot_seal();
 }
 

@@ -4,7 +4,7 @@
 // was received.
 // One thread at a time may use it.
 // Invariants:
-//   1. A view that read() returns was verified. All other received bytes stay inside.
+//   1. A view that read() returns was verified. Nobody gets the other received bytes.
 //   2. At most one incomplete record stays inside. If there is none, no memory is kept for it.
 //   3. Only data fills a record: an alert or a message of this size is refused. So full records can
 //      be opened together, because none of them replaces the key.
@@ -49,15 +49,15 @@ class SealedRecords {
 
   static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;  // of a record from the other end
   static constexpr size_t kOutgoingBytesMax = 128u << 10;
-  // The same with helpers, for which a few records are too little work.
+  // The same limit for a write that helpers share: a few records are too little work for them.
   static constexpr size_t kSharedOutgoingBytesMax = 1u << 20;
   // At least this number of full records are sealed or opened together with the helpers.
   static constexpr size_t kSharedRecordsMin = 4;
   // The largest number of records without data that arrive one after the other.
   static constexpr size_t kEmptyRecordsMax = 32;
   // `kKeysMax`: the largest number of new keys of the other side. One more is allowed for each
-  // kBytesPerKey bytes of its data. A new key takes as long as a kilobyte of data, so that a large
-  // number of new keys would keep the thread busy.
+  // kBytesPerKey bytes of its data. A new key takes as long as some kilobytes of data, so that a
+  // large number of new keys would keep the thread busy.
   static constexpr uint64_t kKeysMax = 8192;
   static constexpr uint64_t kBytesPerKey = 1u << 20;
   // A key encrypts at most this number of records, then a new key follows (RFC 8446, section 5.5).
@@ -75,8 +75,9 @@ class SealedRecords {
 
   // Takes bytes from the front of `ciphertext`, opens them in place, and returns the data of the
   // next record that contains data: a view of `ciphertext` or of memory inside, valid until the
-  // next call. Empty: all ciphertext was used and more is needed. The bytes that were taken stay in
-  // use until then. REQUIRES: begin_receiving().
+  // next call. Empty: all ciphertext was used and more is needed.
+  // REQUIRES: begin_receiving(). Until a call has returned nothing, no other code writes to the
+  // bytes that were taken: helpers may have opened several records.
   Result<Bytes> read(std::span<std::byte>& ciphertext);
   // Seals the spans in order. Returns the number of bytes that were sealed: fewer than all if the
   // queue is full. Small spans share a record with the spans after them. REQUIRES: begin_sending().
@@ -101,17 +102,16 @@ class SealedRecords {
   void take_alert(Bytes content);
   void take_handshake(Bytes content);
   void update_keys(bool answer);
-  Bytes next_content(RecordCutter& cutter) const;
+  Bytes next_content(RecordCutter& cutter, size_t outgoing_max) const;
   bool seal(Type type, Bytes content);
   bool seal_together(Bytes content);
   bool cannot_seal();
   bool replace_sending_key();
-  void reserve(size_t plaintext_bytes);
+  void reserve(size_t plaintext_bytes, size_t outgoing_max);
   void fail(std::string why);
   void damaged(Alert alert, const std::string& why);
 
   ByteQueue& outgoing_;
-  size_t outgoing_max_ = kOutgoingBytesMax;
   HelperThreads* helpers_ = nullptr;
   std::optional<RecordCipher> sending_, receiving_;
   std::vector<Opened> opened_;      // records that were opened together
@@ -121,6 +121,7 @@ class SealedRecords {
   std::vector<std::byte> message_;  // the part of a handshake message that has arrived
   size_t empty_records_ = 0;        // number of records that have arrived since the last data
   uint64_t keys_received_ = 0;      // number of new keys of the other side
+  size_t answer_bytes_ = 0;         // bytes of our new keys since the queue was seen empty
   uint64_t bytes_received_ = 0;     // bytes of data of the other side
   uint64_t records_per_key_ = kRecordsPerKeyMax;
   bool closed_ = false;

@@ -75,7 +75,7 @@ void Stream::Impl::ready(bool readable, bool writable) {
 }
 
 void Stream::Impl::read_some() {
-  const std::span<std::byte> space = loop->read_buffer();
+  const std::span<std::byte> space = loop->read_buffer().first(Loop::Impl::kReadBufferBytes);
   for (size_t total = 0; (total < kTurnBytes || channel.holds_input()) && !over;) {
     const Channel::Received received = channel.receive(space);
     note_established();

@@ -72,7 +72,8 @@ class Tls {
   // Takes bytes from the front of `ciphertext`, decrypts them where they lie, and returns the data
   // of one record. Empty: all ciphertext was used and more is needed. So call it until it returns
   // nothing. The data lies in `ciphertext` or inside the Tls, and is valid until the next call of a
-  // method. The call may add to outgoing(), and change proven() and established().
+  // method. Until a call has returned nothing, no other code may write to the bytes that were
+  // taken. The call may add to outgoing(), and change proven() and established().
   Result<std::span<const std::byte>> read(std::span<std::byte>& ciphertext);
   // Encrypts the spans in order and adds them to outgoing(). Returns the number of bytes that it
   // has taken: fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven()

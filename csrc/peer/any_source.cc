@@ -131,7 +131,8 @@ void AnySource::no_sender(const std::string& tag) {
     return {
         Code::kPeerLost,
         any_source_name(receive.request) +
-            ": every other rank has left the group (destroy_process_group), so no send can come",
+            ": every other rank has left the group (destroy_process_group) or waits for "
+            "update_topology, so no send can come",
         {}};
   });
 }

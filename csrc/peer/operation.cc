@@ -80,7 +80,10 @@ void Operation::begin(const Membership& membership) {
 
 protocol::OpReport Operation::report(OpKey key) const {
   const bool done = state == State::kDone;
-  const auto reported = done ? protocol::OpState::kDone : protocol::OpState::kNotDone;
+  const bool agreed = returned && protocol::agreed_among_members(info);
+  const auto reported = agreed ? protocol::OpState::kReturned
+                        : done ? protocol::OpState::kDone
+                               : protocol::OpState::kNotDone;
   if (!info.keep) return {key, reported};
   return {key, reported, done ? info.count : begun ? finished : info.start};
 }

@@ -258,7 +258,7 @@ constexpr PatternChoice last(PatternChoice) { return PatternChoice::kDirect; }
 constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
 constexpr LinkFault last(LinkFault) { return LinkFault::kOnlySmallPackets; }
-constexpr OpState last(OpState) { return OpState::kAborted; }
+constexpr OpState last(OpState) { return OpState::kReturned; }
 constexpr Continuation last(Continuation) { return Continuation::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }
 constexpr OpKind last(OpKind) { return OpKind::kAllToAll; }

@@ -221,7 +221,9 @@ struct FreezeRequest {
   bool operator==(const FreezeRequest&) const = default;
 };
 
-enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted = 3 };
+// kReturned: done, and the application has its result, because the members have agreed
+// (agreed_among_members()). So every other member was done.
+enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kReturned = 2 };
 
 struct OpReport {
   OpKey op;

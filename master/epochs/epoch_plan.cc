@@ -38,6 +38,27 @@ protocol::EpochStart PlanBasis::start(protocol::EpochStart numbers,
   return start;
 }
 
+std::map<OpKey, States> PlanBasis::states(const Reports& reports) const {
+  const Operations& operations = present.operations();
+  std::map<OpKey, States> states =
+      states_of(reports, [&](OpKey op) { return operations.concerned(op, membership.members()); });
+  std::erase_if(states, [this](const auto& at) {
+    return present.announced().current.verdicts.contains(at.first);
+  });
+  return states;
+}
+
+std::vector<Misfit> PlanBasis::liars(const Reports& reports) const {
+  std::vector<Misfit> liars;
+  for (const auto& [op, states] : states(reports)) {
+    const std::vector<PeerId> some = contradicting(states);
+    if (some.empty()) continue;
+    const std::string why = present.operations().contradiction_text(op, states);
+    for (const PeerId peer : some) liars.push_back({peer, why});
+  }
+  return liars;
+}
+
 protocol::EpochEnd PlanBasis::end(const Reports& reports, bool syncs) const {
   using protocol::Continuation;
   const std::vector<PeerId>& survivors = membership.members();
@@ -47,8 +68,7 @@ protocol::EpochEnd PlanBasis::end(const Reports& reports, bool syncs) const {
     return present.announced().current.verdicts.contains(op);
   };
   protocol::EpochEnd end{present.number(), named_losses(), {}, lost_text(), {}, {}};
-  end.committed = decide(reports, [&](OpKey op) { return operations.concerned(op, survivors); });
-  std::erase_if(end.committed, announced);
+  end.committed = decide(states(reports));
   end.kept = decide_kept(reports, end.committed,
                          [&](OpKey op) { return operations.keeps(op) && !announced(op); });
   const bool may_keep = survivors.size() >= quorum.min_peers && !context.ends;

@@ -12,6 +12,8 @@
 #include "csrc/protocol/messages.h"
 #include "master/epochs/losses.h"
 #include "master/epochs/routes.h"
+#include "master/epochs/verdict.h"
+#include "master/members/misfit.h"
 #include "master/runs/records.h"
 
 namespace pccl::master {
@@ -44,6 +46,9 @@ struct PlanBasis {
   // generation and `together`. `planned`: a plan, used if it is for these members; null: none.
   protocol::EpochStart start(protocol::EpochStart numbers, const std::vector<PeerId>& members,
                              const RoutePlan* planned) const;
+  // The survivors whose reports contradict each other, with the reason. A survivor may be named
+  // twice. REQUIRES: all survivors have reported.
+  std::vector<Misfit> liars(const Reports& reports) const;
   // `syncs`: a sync_shared_state is under way. It continues if a next epoch is possible.
   protocol::EpochEnd end(const Reports& reports, bool syncs) const;
   // The lost members that an EpochEnd names. It names none if the master ends: then its text names
@@ -55,6 +60,8 @@ struct PlanBasis {
   // have left, with kPeerLost. REQUIRES: a member was lost or has left, or the group is broken.
   Status end_status() const;
   MembershipRecord record(GroupId group, const EpochPlan& plan) const;
+  // What the survivors have reported of the operations that have no verdict.
+  std::map<OpKey, States> states(const Reports& reports) const;
 };
 
 }  // namespace pccl::master

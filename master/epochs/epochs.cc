@@ -103,8 +103,10 @@ Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
   protocol::StateReport known{report.epoch, {}};
   std::set<OpKey> seen;
   for (const protocol::OpReport& op : report.ops) {
-    const bool begun = present_.operations().was_begun(peer, op.op);
-    if (begun && seen.insert(op.op).second) known.ops.push_back(op);
+    if (!present_.operations().was_begun(peer, op.op) || !seen.insert(op.op).second) continue;
+    const Status status = present_.check(op);
+    if (!status.ok()) return status;
+    known.ops.push_back(op);
   }
   reports_.try_emplace(peer, std::move(known));  // its first report stays valid
   return {};
@@ -204,7 +206,7 @@ Epochs::Turn Epochs::advance(bool may_end, bool may_change, bool syncs) {
   if (context_.ends) reconfigure();
   if (phase_ == Phase::kFreezing) {
     advance_freezing();
-    if (may_end && !awaits_reports()) plan_end();
+    if (may_end && !awaits_reports() && liars().empty()) plan_end();
   } else if (context_.ends) {
     return Turn::kNone;
   } else if (phase_ == Phase::kFounding) {

@@ -168,6 +168,12 @@ class Epochs {
   }
   // A peer that is no member is gone or has lost its connection: it cannot be admitted now.
   void waiting_gone(PeerId peer);
+  // The survivors whose state reports contradict each other: they are to be removed before the
+  // epoch can end. A survivor may be named twice.
+  std::vector<Misfit> liars() const {
+    const bool reported = phase_ == Phase::kFreezing && !awaits_reports();
+    return reported ? basis_.liars(reports_) : std::vector<Misfit>();
+  }
   // Takes every step that is due. `may_end`: whether a frozen epoch may end now. It is false while
   // the record of a shared state is being persisted: the answer about this state has to leave
   // before the EpochEnd. `may_change`: all members have an open vote for update_topology (after a

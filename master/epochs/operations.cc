@@ -372,6 +372,7 @@ void Operations::close_posting(PeerId voter) {
     const bool missed = table_.concerns(op, closed) && op.at[closed] == At::kNothing;
     if (!op.settled && missed) settle_closed(here, {closed});
   }
+  end_questions_of_last();
 }
 
 std::optional<uint32_t> Operations::missed_by_closed(const Op& op) const {
@@ -399,10 +400,16 @@ bool Operations::needs(PeerId left) const {
   });
 }
 
+// A member that has left sends nothing more, and one whose posting is closed sends nothing before
+// the update_topology, which waits for all. So if only one member could send, nobody can send to
+// it.
 void Operations::end_questions_of_last() {
-  if (table_.left.size() + 1 != table_.members.size()) return;
+  std::set<uint32_t> silent = table_.left;
+  silent.insert(closed_.begin(), closed_.end());
+  if (silent.size() + 1 < table_.members.size()) return;
   for (uint32_t rank = 0; rank < table_.members.size(); ++rank) {
-    if (!table_.left.contains(rank))
+    const bool hears_nobody = silent.size() - silent.count(rank) + 1 == table_.members.size();
+    if (hears_nobody && !table_.left.contains(rank))
       table_.any_source.end_questions(table_.epoch, table_.members[rank]);
   }
 }
@@ -494,6 +501,38 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
   }
   PCCL_ASSERT(next.table_.open == 0);
   return next;
+}
+
+// ---- State reports ----
+
+Status Operations::check_report(const protocol::OpReport& report, bool wan) const {
+  const OpTable::Op* const op = table_.find(report.op);
+  if (op == nullptr) return {};  // it does not count
+  const protocol::OpInfo& info = op->info;
+  const bool agreed = wan && protocol::agreed_among_members(info);
+  if (report.state == protocol::OpState::kReturned && !agreed) {
+    return violation("it reports that it has returned " + table_.name(info, report.op) +
+                     " before its verdict, which it cannot");
+  }
+  const uint64_t first = info.keep ? info.start : 0, last = info.keep ? info.count : 0;
+  if (op->settled || (first <= report.finished && report.finished <= last)) return {};
+  return violation("it reports " + std::to_string(report.finished) + " finished elements of " +
+                   table_.name(info, report.op) + ", where " + std::to_string(first) + " to " +
+                   std::to_string(last) + " are possible");
+}
+
+std::string Operations::contradiction_text(OpKey key, const States& states) const {
+  const OpTable::Op* const op = table_.find(key);
+  PCCL_ASSERT(op != nullptr);
+  std::vector<uint32_t> returned, not_done;
+  for (const auto& [peer, state] : states) {
+    if (state == protocol::OpState::kReturned) returned.push_back(table_.rank(peer));
+    if (state == protocol::OpState::kNotDone) not_done.push_back(table_.rank(peer));
+  }
+  return "the reports on " + table_.name(op->info, key) +
+         " contradict each other: " + ranks_text(returned, table_.names) +
+         " has returned it, which needs all others, and " + ranks_text(not_done, table_.names) +
+         " has not finished it";
 }
 
 // ---- After a connection broke, or a restart ----

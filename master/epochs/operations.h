@@ -18,8 +18,8 @@
 // 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
 // 7. Verdicts, abort proposals and misfits are taken in the step that made them.
 // 8. A member that has left is done with every open operation that concerns it. A member whose
-//    posting is closed has begun every open operation that concerns it. If all members but one have
-//    left, the remaining one has no open question for sends.
+//    posting is closed has begun every open operation that concerns it. If every other member has
+//    left or has its posting closed, a member has no open question for sends.
 // Failure: a forbidden message returns kProtocol, and the connection of its sender is closed.
 #pragma once
 
@@ -37,6 +37,7 @@
 #include "master/epochs/any_source.h"
 #include "master/epochs/latecomers.h"
 #include "master/epochs/op_table.h"
+#include "master/epochs/verdict.h"
 #include "master/members/misfit.h"
 #include "master/runs/records.h"
 #include "master/text_format.h"
@@ -127,6 +128,12 @@ class Operations {
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
   bool is_transfer(OpKey op) const;  // whether a known operation is a send
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
+  // Whether a member may report this. Only a lie has other values: a return of an operation that
+  // members do not agree on (`wan`: whether they agree on any), or elements outside of those that
+  // the operation reduces.
+  Status check_report(const protocol::OpReport& report, bool wan) const;
+  // The reason why members are removed because of contradicting reports (verdict.h).
+  std::string contradiction_text(OpKey op, const States& states) const;
   // A member has resumed. `uncalled`: the settled operations that it has not called yet. It counts
   // as having begun all others. Its questions for sends are forgotten: it asks again.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);

@@ -56,6 +56,11 @@ Status PresentEpoch::abort(PeerId peer, const protocol::AbortRequest& request,
   return operations_.abort(peer, request, missing);
 }
 
+Status PresentEpoch::check(const protocol::OpReport& report) const {
+  const bool wan = std::chrono::microseconds(start().rtt) >= protocol::kWanRttMin;
+  return operations_.check_report(report, wan);
+}
+
 Status PresentEpoch::acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index) {
   if (epoch != number() || !epoch) return check(epoch);
   if (announced_.current.verdicts.acknowledge(peer, verdict_index)) return {};
@@ -102,7 +107,7 @@ Status PresentEpoch::take_over(const protocol::Resume& resume) {
     if (!operations_.has_begun(resume.peer, op.op)) {
       status = begin(resume.peer, {number(), op.op, resume.infos[i]});
     }
-    if (!status.ok() || op.state != protocol::OpState::kDone) continue;
+    if (!status.ok() || op.state == protocol::OpState::kNotDone) continue;
     if (operations_.has_begun(resume.peer, op.op)) status = done(resume.peer, {number(), op.op, 0});
   }
   return status;

@@ -84,6 +84,8 @@ class PresentEpoch {
   }
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
+  // kProtocol if no honest member reports this (Operations::check_report).
+  Status check(const protocol::OpReport& report) const;
   // Whether resume() would accept this; changes nothing.
   Status check(const protocol::Resume& resume) const;
   // A member has resumed. Takes over its open operations. Returns the messages it has missed, in

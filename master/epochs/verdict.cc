@@ -22,27 +22,44 @@ static_assert(kVerdictsBytesMax / kVerdictBytes <= protocol::kOpsOpenMax);
 
 Outcome decide(std::span<const OpState> survivors) {
   PCCL_ASSERT(!survivors.empty());
-  const auto holds = [survivors](OpState state) {
-    return std::find(survivors.begin(), survivors.end(), state) != survivors.end();
-  };
-  if (holds(OpState::kCommitted)) return Outcome::kCommitted;
-  if (holds(OpState::kAborted) || holds(OpState::kNotDone)) return Outcome::kAborted;
-  return Outcome::kCommitted;
+  const auto not_done = std::find(survivors.begin(), survivors.end(), OpState::kNotDone);
+  return not_done == survivors.end() ? Outcome::kCommitted : Outcome::kAborted;
 }
 
-std::vector<OpKey> decide(const std::map<PeerId, protocol::StateReport>& survivors,
-                          const std::function<std::vector<PeerId>(OpKey)>& concerned) {
-  std::map<OpKey, std::map<PeerId, OpState>> reported;
+std::vector<PeerId> contradicting(const States& survivors) {
+  std::vector<PeerId> returned, not_done;
+  for (const auto& [peer, state] : survivors) {
+    if (state == OpState::kReturned) returned.push_back(peer);
+    if (state == OpState::kNotDone) not_done.push_back(peer);
+  }
+  if (returned.empty() || not_done.empty()) return {};
+  if (returned.size() > 1) return not_done;
+  if (not_done.size() > 1) return returned;
+  return {returned[0], not_done[0]};
+}
+
+std::map<OpKey, States> states_of(const std::map<PeerId, protocol::StateReport>& survivors,
+                                  const std::function<std::vector<PeerId>(OpKey)>& concerned) {
+  std::map<OpKey, States> reported;
   for (const auto& [survivor, report] : survivors) {
     for (const protocol::OpReport& op : report.ops) reported[op.op].emplace(survivor, op.state);
   }
+  std::map<OpKey, States> states;
+  for (const auto& [op, by] : reported) {
+    States& counted = states[op];
+    for (const PeerId peer : concerned(op)) {
+      const auto at = by.find(peer);
+      counted[peer] = at == by.end() ? OpState::kNotDone : at->second;
+    }
+  }
+  return states;
+}
+
+std::vector<OpKey> decide(const std::map<OpKey, States>& reported) {
   std::vector<OpKey> committed;
   for (const auto& [op, by] : reported) {
     std::vector<OpState> states;
-    for (const PeerId peer : concerned(op)) {
-      const auto at = by.find(peer);
-      states.push_back(at == by.end() ? OpState::kNotDone : at->second);
-    }
+    for (const auto& [peer, state] : by) states.push_back(state);
     if (!states.empty() && decide(states) == Outcome::kCommitted) committed.push_back(op);
   }
   return committed;

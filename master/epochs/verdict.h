@@ -3,8 +3,10 @@
 // calls decide(), and PresentEpoch owns the log.
 // The commit rule (docs/design.md, section 6). tests/cpp/master/epochs/test_verdict.cc checks it
 // for every combination of states:
-// 1. A verdict that any survivor knows wins.
-// 2. Otherwise an operation commits if and only if every survivor has finished it.
+// 1. An operation commits if and only if every survivor has finished it.
+// 2. A member has returned an operation only if every other member had finished it. If one survivor
+//    reports that it has returned the operation, and another one that it has not finished it, one
+//    of them lies: contradicting().
 // 3. In a kept operation, elements keep their result if and only if every survivor has finished
 //    them.
 #pragma once
@@ -26,14 +28,25 @@ namespace pccl::master {
 using protocol::kVerdictIndexMax;
 
 // The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
-// the operation. REQUIRES: at least one survivor.
+// the operation. REQUIRES: at least one survivor; no two of them contradict each other.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 
-// The reported operations that commit, in order; all others do not. `concerned`: the survivors
-// whose reports count for an operation; if there are none, it does not commit. If a report lists an
-// operation twice, the first entry counts.
-std::vector<OpKey> decide(const std::map<PeerId, protocol::StateReport>& survivors,
-                          const std::function<std::vector<PeerId>(OpKey)>& concerned);
+// What each survivor that an operation concerns has reported of it.
+using States = std::map<PeerId, protocol::OpState>;
+// The survivors to remove because of contradictory reports on one operation, under the assumption
+// that only one of them lies; empty: there is no contradiction. If two or more have returned the
+// operation, one of them is honest, so those who have not finished it lie, and vice versa. If one
+// stands against one, nobody can know which of them lies, and both are removed.
+// tests/model/verdict.cc checks this rule exhaustively.
+std::vector<PeerId> contradicting(const States& survivors);
+
+// What the survivors have reported of each operation. `concerned`: the survivors whose reports
+// count for an operation. If a report lists an operation twice, the first entry counts.
+std::map<OpKey, States> states_of(const std::map<PeerId, protocol::StateReport>& survivors,
+                                  const std::function<std::vector<PeerId>(OpKey)>& concerned);
+
+// The operations that commit, in order; all others do not, nor do those that concern no survivor.
+std::vector<OpKey> decide(const std::map<OpKey, States>& reported);
 
 // The kept operations: `keeps` is true for them, every survivor reports them, and they have not
 // committed. Each has the number of elements that all survivors have finished.

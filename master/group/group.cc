@@ -554,6 +554,14 @@ bool Group::watch_late_members() {
   return !late.empty();
 }
 
+bool Group::remove_liars() {
+  const std::vector<Misfit> liars = epochs_.liars();
+  for (const Misfit& liar : liars) {
+    if (membership_.is_member(liar.peer)) lose(liar.peer, liar.why);
+  }
+  return !liars.empty();
+}
+
 bool Group::watch_cycles() {
   const std::vector<CycleWatch::Cycle> due = cycle_watch_.look();
   for (const CycleWatch::Cycle& cycle : due) {

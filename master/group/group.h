@@ -128,6 +128,8 @@ class Group {
   // Removes members that are late: in no call, while most of the others have waited for them for
   // call_timeout. Returns whether it has removed any.
   bool watch_late_members();
+  // Removes members whose state reports contradict each other. Returns whether it has removed any.
+  bool remove_liars();
   // Ends the operations of members that wait for each other, so that none of them can continue.
   // Returns whether there were any.
   bool watch_cycles();

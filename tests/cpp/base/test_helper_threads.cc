@@ -59,6 +59,7 @@ TEST(HelperThreads, RestWhenTheyAreLate) {
   int with_helper = 0;
   for (int loop = 0; loop < 100; ++loop) {
     std::atomic<bool> helped = false;
+    if (!threads.ready()) continue;
     threads.for_each(2, [&](size_t worker, size_t) {
       if (worker == 1) helped = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(worker == 1 ? 2 : 1));
@@ -66,6 +67,11 @@ TEST(HelperThreads, RestWhenTheyAreLate) {
     with_helper += helped ? 1 : 0;
   }
   EXPECT_LE(with_helper, 7);  // after loops 1, 3, 7, 15, 31, 63, each once
+}
+
+TEST(HelperThreads, WithoutHelpersNothingIsReady) {
+  HelperThreads threads(0);
+  EXPECT_FALSE(threads.ready());
 }
 
 TEST(HelperThreads, AProcessWithFewCoresHasNone) {

@@ -94,6 +94,7 @@ class Harness {
   PeerId id(const std::string& name) const { return ids_.at(name); }
   bool hold_persists = false;
   bool hold_searches = false;
+  uint32_t rtt = 0;  // of the links that link_all() makes, in microseconds
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;          // of founders
   const std::vector<PlanRing>& searches() const { return searches_; }  // that are held
   size_t held() const { return held_.size(); }
@@ -203,7 +204,7 @@ class Harness {
     while (!dials_.empty()) {
       const auto [name, dial] = dials_.front();
       dials_.pop_front();
-      say(name, protocol::LinkReport{dial.peer, protocol::LinkState::kUp, "", 1});
+      say(name, protocol::LinkReport{dial.peer, protocol::LinkState::kUp, "", 1, rtt});
     }
   }
   // Founds a group whose members are in rank order. The transcript starts after that.

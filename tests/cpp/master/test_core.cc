@@ -621,7 +621,7 @@ TEST(Core, ReportsOfOperationsThatNeverWereAddUpToNothing) {
   protocol::StateReport invented{epoch(1), {}};
   for (const char* name : {"a", "b"}) {
     for (uint32_t i = 0; i < protocol::kOpsOpenMax; ++i) {
-      invented.ops.push_back({op(i, name), protocol::OpState::kCommitted, 0});
+      invented.ops.push_back({op(i, name), protocol::OpState::kReturned, 0});
     }
     h.say(name, invented);
     invented.ops.clear();

@@ -212,7 +212,7 @@ class Wild {
       if (!peer.proposals || !speaks(peer)) return;
       protocol::StateReport invented = std::get<protocol::StateReport>(report(peer));
       while (invented.ops.size() < std::min<uint64_t>(count, protocol::kOpsOpenMax))
-        invented.ops.push_back({op(peer.floods++, tag), protocol::OpState::kCommitted});
+        invented.ops.push_back({op(peer.floods++, tag), protocol::OpState::kReturned});
       return say(peer, invented);
     }
     for (uint64_t i = 0; i < count && speaks(peer); ++i) {

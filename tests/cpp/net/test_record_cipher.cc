@@ -90,8 +90,10 @@ TEST(RecordCipher, WorkersUseTheNumbersTheyAreGiven) {
       EXPECT_TRUE(each->sealing.replace());
       EXPECT_TRUE(each->opening.replace());
     }
-    const uint64_t sealed = pair.sealing.take(3, 3).value();
-    const uint64_t opened = pair.opening.take(3, 2).value();
+    EXPECT_TRUE(pair.sealing.prepare(3));
+    EXPECT_TRUE(pair.opening.prepare(2));
+    const uint64_t sealed = pair.sealing.take(3);
+    const uint64_t opened = pair.opening.take(3);
     const std::vector<Bytes> expected{in_order.seal("one"), in_order.seal("two"),
                                       in_order.seal("six")};
     const std::vector<std::string> contents{"one", "two", "six"};

@@ -19,7 +19,7 @@ TEST(OperationsAgreed, FarAwayItCommitsWhenAllSayThatItIsDone) {
   EXPECT_EQ(t.on(OpAgreed{epoch_id(1), t.key(0)}), "") << "it is over";
 }
 
-TEST(OperationsAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsDone) {
+TEST(OperationsAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsReturned) {
   Transcript t;
   t.become_far_member();
   t.call(t.all_reduce(5, "", std::chrono::milliseconds(1500)));
@@ -27,7 +27,7 @@ TEST(OperationsAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsDone) {
   t.on(OpAgreed{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.wait(2), "");
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
-            "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, #0 done\n");
+            "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, #0 returned\n");
   EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 

@@ -372,7 +372,7 @@ class Transcript {
     return " " + std::to_string(what.counter);
   }
   static std::string reports(const std::vector<protocol::OpReport>& ops) {
-    const char* states[] = {"not done", "done", "committed", "aborted"};
+    const char* states[] = {"not done", "done", "returned"};
     std::string out;
     for (const protocol::OpReport& op : ops) {
       out += ", " + text(op.op) + " " + states[static_cast<int>(op.state)];

@@ -25,7 +25,7 @@ class EpochsTest : public testing::Test {
     membership.welcome(peer, {});
     for (const PeerId dialler :
          membership.register_peer(peer, {"h", static_cast<uint16_t>(number)})) {
-      membership.links.report(dialler, {peer, protocol::LinkState::kUp, "", 1});
+      membership.links.report(dialler, {peer, protocol::LinkState::kUp, "", 1, rtt});
     }
   }
   void found(uint32_t size) {
@@ -96,6 +96,7 @@ class EpochsTest : public testing::Test {
   }
 
   uint32_t min_peers = 2;
+  uint32_t rtt = 0;  // of all links, in microseconds
   MembershipRecord last_record;
   Effects effects;
   Context context;

@@ -82,6 +82,51 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   EXPECT_EQ(epochs.end_status().message, "peer 3 lost; 2 members are left, and min_peers is 3");
 }
 
+TEST_F(EpochsTest, AReturnAgainstAMemberThatIsNotDoneShowsALie) {
+  rtt = 50'000;
+  found(4);
+  for (uint32_t number = 1; number <= 4; ++number) begin(number, 0);
+  lose(4);
+  advance();
+  report(1, {{op(0), OpState::kReturned}});
+  report(2, {{op(0), OpState::kDone}});
+  EXPECT_TRUE(epochs.liars().empty());
+  report(3, {{op(0), OpState::kNotDone}});
+  const std::vector<Misfit> liars = epochs.liars();
+  ASSERT_EQ(liars.size(), 2u);
+  EXPECT_EQ(liars[0].peer, peer_id(1));
+  EXPECT_EQ(liars[1].peer, peer_id(3));
+  EXPECT_EQ(liars[1].why,
+            "the reports on all_reduce(sum, float32, 8 elements, world size 2) (#0) in epoch 1.1 "
+            "contradict each other: rank 0 has returned it, which needs all others, and rank 2 has "
+            "not finished it");
+  EXPECT_EQ(advance(), Turn::kNone);
+  EXPECT_EQ(epochs.phase(), Phase::kFreezing) << "the epoch waits until they are removed";
+  lose(1);
+  lose(3);
+  EXPECT_TRUE(epochs.liars().empty());
+  advance();
+  EXPECT_EQ(committed(record()), std::vector{op(0)});
+}
+
+TEST_F(EpochsTest, NoHonestMemberReportsThis) {
+  found(2);
+  for (uint32_t number = 1; number <= 2; ++number) begin(number, 0);
+  epochs.reconfigure();
+  advance();
+  const auto refused = [&](OpState state, uint64_t finished) {
+    const auto status = epochs.report(peer_id(1), {epoch(1), {{op(0), state, finished}}});
+    EXPECT_EQ(status.code, Code::kProtocol);
+    return status.message;
+  };
+  const std::string name = "all_reduce(sum, float32, 8 elements, world size 2) (#0) in epoch 1.1";
+  EXPECT_EQ(refused(OpState::kReturned, 0),
+            "it reports that it has returned " + name + " before its verdict, which it cannot");
+  EXPECT_EQ(refused(OpState::kNotDone, 1),
+            "it reports 1 finished elements of " + name + ", where 0 to 0 are possible");
+  EXPECT_TRUE(epochs.awaits_reports());
+}
+
 TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
   found(3);
   for (uint32_t number = 1; number <= 3; ++number) begin(number, 0);
@@ -177,7 +222,7 @@ TEST_F(EpochsTest, AKeptOperationOutlivesALossAndTheGroupStaysBroken) {
   lose(3);
   advance();
   report(1, {{op(0), OpState::kNotDone, 0}, {op(1), OpState::kNotDone, 40}});
-  report(2, {{op(0), OpState::kNotDone, 99}, {op(1), OpState::kDone, 100}});
+  report(2, {{op(0), OpState::kNotDone, 0}, {op(1), OpState::kDone, 100}});
   advance();
   const protocol::EpochEnd end = *record().previous.end;
   EXPECT_EQ(end.continuation, protocol::Continuation::kKept);

@@ -11,7 +11,9 @@ class GroupLossTest : public testing::Test {
     h.close(name);
     h.say(witness, protocol::LinkReport{h.id(name), protocol::LinkState::kDown, "reset", 1});
   }
-  void report(const std::string& name) { h.say(name, protocol::StateReport{epoch(1), {}}); }
+  void report(const std::string& name, const std::vector<protocol::OpReport>& ops = {}) {
+    h.say(name, protocol::StateReport{epoch(1), ops});
+  }
   Harness h;
 };
 
@@ -64,6 +66,55 @@ TEST_F(SyncThroughALoss, GivingUpEndsItForMembersThatHaveYetToVoteAgain) {
   EXPECT_EQ(h.story(), (Lines{"a < Answer 0 sync_shared_state operation timeout"}));
   h.vote("b", epoch(2), 0, kSync, offer(0, {0, 2}, kReceive));
   EXPECT_EQ(h.story(), (Lines{"b < Answer 0 sync_shared_state operation timeout"}));
+}
+
+class ALiar : public GroupLossTest {
+ protected:
+  ALiar() {
+    h.rtt = 50'000;
+    h.found({"a", "b", "c", "d"}, 0, 1);
+    for (const std::string name : {"a", "b", "c", "d"})
+      h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(8)});
+    kill("d", "a");
+  }
+  // Whether it was removed, and why.
+  bool was_blamed(const std::string& name) {
+    const auto kicked = h.last<protocol::Kicked>(name);
+    if (!kicked) return false;
+    EXPECT_NE(kicked->text.find("contradict each other: "), std::string::npos) << kicked->text;
+    return true;
+  }
+  std::vector<OpKey> committed(const std::string& name) {
+    const auto end = h.last<protocol::EpochEnd>(name);
+    return end ? end->committed : std::vector{op(99)};
+  }
+};
+
+TEST_F(ALiar, WhoDeniesWhatTwoHaveReturnedIsLost) {
+  report("a", {{op(0), protocol::OpState::kReturned}});
+  report("b", {{op(0), protocol::OpState::kReturned}});
+  report("c", {{op(0), protocol::OpState::kNotDone}});
+  EXPECT_TRUE(was_blamed("c"));
+  EXPECT_EQ(committed("a"), std::vector{op(0)});
+  EXPECT_EQ(committed("b"), std::vector{op(0)});
+}
+
+TEST_F(ALiar, WhoHasReturnedWhatTwoHaveNotFinishedIsLost) {
+  report("a", {{op(0), protocol::OpState::kReturned}});
+  report("b", {{op(0), protocol::OpState::kNotDone}});
+  report("c", {{op(0), protocol::OpState::kNotDone}});
+  EXPECT_TRUE(was_blamed("a"));
+  EXPECT_EQ(committed("b"), std::vector<OpKey>{});
+  EXPECT_EQ(committed("c"), std::vector<OpKey>{});
+}
+
+TEST_F(ALiar, OneAgainstOneBothAreLost) {
+  report("a", {{op(0), protocol::OpState::kReturned}});
+  report("b", {{op(0), protocol::OpState::kDone}});
+  report("c", {{op(0), protocol::OpState::kNotDone}});
+  EXPECT_TRUE(was_blamed("a"));
+  EXPECT_TRUE(was_blamed("c"));
+  EXPECT_EQ(committed("b"), std::vector{op(0)});
 }
 
 TEST_F(GroupLossTest, ASyncThatASurvivorHasNotCalledEndsWithTheLoss) {
