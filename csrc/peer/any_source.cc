@@ -128,12 +128,11 @@ Status AnySource::check(const protocol::SendBegun& answer) const {
 void AnySource::no_sender(const std::string& tag) {
   end_if([&](const Receive& receive) -> Status {
     if (receive.held || receive.request.tag != tag) return {};
-    return {
-        Code::kPeerLost,
-        any_source_name(receive.request) +
-            ": every other rank has left the group (destroy_process_group) or waits for "
-            "update_topology, so no send can come",
-        {}};
+    return {Code::kPeerLost,
+            any_source_name(receive.request) +
+                ": every other rank has left the group (destroy_process_group) or waits for "
+                "update_topology, so no send can come",
+            {}};
   });
 }
 

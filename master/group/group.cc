@@ -281,6 +281,12 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   return status;
 }
 
+// A member that finishes operations gets data, although a transfer of the state waits behind them.
+Status Group::on(PeerId peer, const protocol::Done& message) {
+  overdue_.took_part(peer);
+  return present_.done(peer, message);
+}
+
 // A newcomer that gives up does not abort the operation for the others: it is removed instead. An
 // abort with kMembershipChanged is no mistake of the newcomer: after a loss the operation may no
 // longer mean the same.

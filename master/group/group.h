@@ -105,7 +105,7 @@ class Group {
     return membership_.links.measured(peer, message);
   }
   Status on(PeerId peer, const protocol::Begin& message);
-  Status on(PeerId peer, const protocol::Done& message) { return present_.done(peer, message); }
+  Status on(PeerId peer, const protocol::Done& message);
   Status on(PeerId peer, const protocol::AbortRequest& message);
   Status on(PeerId peer, const protocol::AwaitSend& message);
   Status on(PeerId peer, const protocol::Blocked& message);

@@ -310,6 +310,19 @@ TEST_F(NewcomerTest, ADownloadThatStandsStillIsItsMistake) {
   members_sync_again();
 }
 
+// Operations leave before the state, so on a slow path it may wait for them.
+TEST_F(NewcomerTest, ADownloadThatWaitsForOperationsDoesNotStandStill) {
+  all_sync();
+  for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+    for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), sequence, 7);
+    tick_with({"a", "b", "c"}, 15);
+    for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(sequence), 0});
+  }
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 22);
+  EXPECT_TRUE(contains(kicked("c"), "nothing has reached it for 10 s")) << kicked("c");
+}
+
 TEST_F(NewcomerTest, ItsTimeBeginsWithTheDownload) {
   vote("a", epoch(2), 0, kSync, offer(3, {1}));
   vote("b", epoch(2), 0, kSync, offer(3, {1}));
