@@ -281,12 +281,6 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   return status;
 }
 
-// A member that finishes operations gets data, although a transfer of the state waits behind them.
-Status Group::on(PeerId peer, const protocol::Done& message) {
-  overdue_.took_part(peer);
-  return present_.done(peer, message);
-}
-
 // A newcomer that gives up does not abort the operation for the others: it is removed instead. An
 // abort with kMembershipChanged is no mistake of the newcomer: after a loss the operation may no
 // longer mean the same.
@@ -558,14 +552,6 @@ bool Group::watch_late_members() {
                           ". If a step may take longer, give all peers a longer one");
   }
   return !late.empty();
-}
-
-bool Group::remove_liars() {
-  const std::vector<Misfit> liars = epochs_.liars();
-  for (const Misfit& liar : liars) {
-    if (membership_.is_member(liar.peer)) lose(liar.peer, liar.why);
-  }
-  return !liars.empty();
 }
 
 bool Group::watch_cycles() {

@@ -105,7 +105,10 @@ class Group {
     return membership_.links.measured(peer, message);
   }
   Status on(PeerId peer, const protocol::Begin& message);
-  Status on(PeerId peer, const protocol::Done& message);
+  Status on(PeerId peer, const protocol::Done& message) {
+    overdue_.took_part(peer);  // it gets data, although a transfer of the state may wait behind it
+    return present_.done(peer, message);
+  }
   Status on(PeerId peer, const protocol::AbortRequest& message);
   Status on(PeerId peer, const protocol::AwaitSend& message);
   Status on(PeerId peer, const protocol::Blocked& message);
@@ -129,7 +132,13 @@ class Group {
   // call_timeout. Returns whether it has removed any.
   bool watch_late_members();
   // Removes members whose state reports contradict each other. Returns whether it has removed any.
-  bool remove_liars();
+  bool remove_liars() {
+    const std::vector<Misfit> liars = epochs_.liars();
+    for (const Misfit& liar : liars) {
+      if (membership_.is_member(liar.peer)) lose(liar.peer, liar.why);
+    }
+    return !liars.empty();
+  }
   // Ends the operations of members that wait for each other, so that none of them can continue.
   // Returns whether there were any.
   bool watch_cycles();

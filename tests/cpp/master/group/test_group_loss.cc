@@ -90,7 +90,7 @@ class ALiar : public GroupLossTest {
   }
 };
 
-TEST_F(ALiar, WhoDeniesWhatTwoHaveReturnedIsLost) {
+TEST_F(ALiar, IsLostIfItDeniesWhatTwoHaveReturned) {
   report("a", {{op(0), protocol::OpState::kReturned}});
   report("b", {{op(0), protocol::OpState::kReturned}});
   report("c", {{op(0), protocol::OpState::kNotDone}});
@@ -99,7 +99,7 @@ TEST_F(ALiar, WhoDeniesWhatTwoHaveReturnedIsLost) {
   EXPECT_EQ(committed("b"), std::vector{op(0)});
 }
 
-TEST_F(ALiar, WhoHasReturnedWhatTwoHaveNotFinishedIsLost) {
+TEST_F(ALiar, IsLostIfItHasReturnedWhatTwoHaveNotFinished) {
   report("a", {{op(0), protocol::OpState::kReturned}});
   report("b", {{op(0), protocol::OpState::kNotDone}});
   report("c", {{op(0), protocol::OpState::kNotDone}});
@@ -108,7 +108,7 @@ TEST_F(ALiar, WhoHasReturnedWhatTwoHaveNotFinishedIsLost) {
   EXPECT_EQ(committed("c"), std::vector<OpKey>{});
 }
 
-TEST_F(ALiar, OneAgainstOneBothAreLost) {
+TEST_F(ALiar, IsLostWithAnotherIfOneStandsAgainstOne) {
   report("a", {{op(0), protocol::OpState::kReturned}});
   report("b", {{op(0), protocol::OpState::kDone}});
   report("c", {{op(0), protocol::OpState::kNotDone}});
