@@ -266,6 +266,7 @@ nightly: core     ## hours: the oldest torch, a wheel, long simulation, quantize
 	$(BIN)/python benchmarks/quality.py quantized
 	$(MAKE) wheel
 	$(MAKE) sim CAMPAIGN=5000
+	build/core/verdict_model
 	$(MAKE) stress MINUTES=30
 	$(MAKE) churn MINUTES=30
 	$(MAKE) fuzz SECONDS_EACH=600

@@ -20,6 +20,7 @@ import ddp_step
 import groups
 import hosts
 import latency
+import load
 import memory
 import patterns
 import plots
@@ -340,9 +341,10 @@ def many_hosts(machine: Machine, results: Results) -> Body:
         "sent, so that it can be beaten. All rates and\nthe tensor are the report's, divided by "
         "the scenario's scale. The bare ring sends, receives and adds\nover one connection. Gloo "
         "in groups: the tensor cut into parts, each in a group of its own, all at once, in as\n"
-        "many as were fastest in a pilot. Rivals may have fewer rounds. The last column is what "
-        "the emulated network takes of\neach core in calls of pccl, and what all processes take "
-        "of all cores: above 0.6 the hosts wait for cores, and the\nrow is open.\n",
+        "many as were fastest in a pilot. Rivals may have fewer rounds. The last column has the "
+        "share of each core that the\nemulated network takes in calls of pccl, and the share of "
+        f"all cores that is busy: above {load.CORES_BUSY_MAX:g} the hosts\nwait for cores, and the "
+        "row is open.\n",
         table(head, lines),
         without,
         picture("worlds.png", "What share of the limit each reaches in each world"),
@@ -383,8 +385,8 @@ def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
         f"{records.size_name(rows[0].bytes)}; all hosts 10 ms from each other. The limit is the "
         "bytes that a host has to send, at the rate\nthat iperf3 reaches, and the hops. Hosts and "
         "network share the machine: where slower uplinks come nearer\nto their limit, its cores "
-        "hold up the others. The last column is what the network takes of each, and all processes "
-        "of all.\n",
+        "hold up the others. The last column has the share of each core that the network takes, "
+        "and the share of all\ncores that is busy.\n",
         "\n".join([uplinks.HEAD, *map(uplinks.line, rows)]) + "\n",
         without,
         picture("uplinks.png", "Wall time over the number of hosts"),

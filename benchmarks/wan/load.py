@@ -1,8 +1,8 @@
 """How busy the machine was during the calls of a benchmark in an emulated network.
 
-All hosts and the network share the cores of one machine. While many hosts have work at once, each
-waits for a core, which hosts of their own would not. So a result counts only if enough time of the
-cores was idle.
+All hosts and the network share the cores of one machine. If many hosts have work at once, each
+waits for a core. Machines of their own would not wait. So a result counts only if the cores were
+idle for enough time.
 """
 
 from __future__ import annotations

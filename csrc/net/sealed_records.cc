@@ -22,7 +22,6 @@ static_assert(RecordCutter::kPieceBytesMax == kPlainBytesMax);
 static_assert(SealedRecords::kRecordBytesMax ==
               RecordCipher::kHeaderBytes + SSL3_RT_MAX_TLS13_ENCRYPTED_LENGTH);
 constexpr size_t kFullRecordBytes = kPlainBytesMax + RecordCipher::kExtraBytes;
-static_assert(SealedRecords::kOutgoingBytesMax >= SealedRecords::kRecordBytesMax);
 // The queue may have this number of bytes more than its maximum, for our answers: new keys.
 constexpr size_t kAnswerBytesMax = 16u << 10;
 
@@ -74,8 +73,7 @@ Result<SealedRecords::Bytes> SealedRecords::read(std::span<std::byte>& ciphertex
   if (closed_by_other_) ciphertext = {};  // nothing counts after close_notify
   if (!failure_.ok()) return failure_;
   PCCL_DCHECK(ciphertext.empty());
-  if (!opened_.empty()) std::vector<Opened>().swap(opened_);
-  opened_at_ = 0;
+  std::vector<Opened>().swap(opened_);
   return Bytes();
 }
 
@@ -309,19 +307,19 @@ Result<size_t> SealedRecords::write(std::span<const Bytes> plaintext) {
 
 // Returns the content of the next record, or of as many full records as the helpers may seal with
 // the present key.
-SealedRecords::Bytes SealedRecords::next_content(RecordCutter& cutter, size_t outgoing_max) const {
+SealedRecords::Bytes SealedRecords::next_content(RecordCutter& cutter, size_t outgoing_max) {
   const size_t room = (outgoing_max - outgoing_.size()) / kFullRecordBytes;
   const auto left = static_cast<size_t>(records_per_key_ - sending_->records());
   const size_t count = std::min({cutter.pieces(), room, left});
-  return count < kSharedRecordsMin ? cutter.next() : cutter.next_pieces(count);
+  const bool shared = count >= kSharedRecordsMin && sending_->prepare(helpers_->helpers() + 1);
+  return shared ? cutter.next_pieces(count) : cutter.next();
 }
 
-// Seals full records with the helpers.
+// Seals full records with the helpers. REQUIRES: the key is prepared for them.
 bool SealedRecords::seal_together(Bytes content) {
   const size_t count = content.size() / kPlainBytesMax;
   PCCL_ASSERT(content.size() == count * kPlainBytesMax);
   const std::span<std::byte> records = outgoing_.extend(count * kFullRecordBytes);
-  if (!sending_->prepare(helpers_->helpers() + 1)) return cannot_seal();
   const uint64_t first = sending_->take(count);
   std::atomic<bool> sealed = true;
   const auto seal_one = [&](size_t worker, size_t index) {

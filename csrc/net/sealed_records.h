@@ -102,7 +102,7 @@ class SealedRecords {
   void take_alert(Bytes content);
   void take_handshake(Bytes content);
   void update_keys(bool answer);
-  Bytes next_content(RecordCutter& cutter, size_t outgoing_max) const;
+  Bytes next_content(RecordCutter& cutter, size_t outgoing_max);
   bool seal(Type type, Bytes content);
   bool seal_together(Bytes content);
   bool cannot_seal();

@@ -262,11 +262,13 @@ bool Operations::transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absen
 }
 
 // All members are done: the operation is returned at once, and stays open until its verdict comes.
+// After the state report it is not returned: the master decides from the report, and a member that
+// lies could send its word after it.
 // If many operations are open, the master is away or far behind. Then operations wait for their
 // verdicts.
 void Operations::agreed(Epoch epoch, OpKey key) {
   Operation* const op = find(epoch, key);
-  if (op == nullptr || op->state != State::kDone || op->returned) return;
+  if (op == nullptr || op->state != State::kDone || op->returned || membership_.frozen()) return;
   if (open_.size() <= protocol::kOpsOpenMax / 2 && tag_bytes_ <= protocol::kCarriedBytesMax / 2)
     hand_back(key, *op);
 }

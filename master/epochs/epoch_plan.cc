@@ -12,6 +12,14 @@
 
 namespace pccl::master {
 
+namespace {
+
+bool has_verdict(const PresentEpoch& present, OpKey op) {
+  return present.announced().current.verdicts.contains(op);
+}
+
+}  // namespace
+
 bool PlanBasis::continues() const {
   if (context.ends) return false;
   const bool enough = membership.members().size() >= quorum.min_peers;
@@ -42,9 +50,7 @@ std::map<OpKey, States> PlanBasis::states(const Reports& reports) const {
   const Operations& operations = present.operations();
   std::map<OpKey, States> states =
       states_of(reports, [&](OpKey op) { return operations.concerned(op, membership.members()); });
-  std::erase_if(states, [this](const auto& at) {
-    return present.announced().current.verdicts.contains(at.first);
-  });
+  std::erase_if(states, [this](const auto& at) { return has_verdict(present, at.first); });
   return states;
 }
 
@@ -64,13 +70,11 @@ protocol::EpochEnd PlanBasis::end(const Reports& reports, bool syncs) const {
   const std::vector<PeerId>& survivors = membership.members();
   PCCL_ASSERT(!survivors.empty() && reports.size() == survivors.size());
   const Operations& operations = present.operations();
-  const auto announced = [this](OpKey op) {
-    return present.announced().current.verdicts.contains(op);
-  };
   protocol::EpochEnd end{present.number(), named_losses(), {}, lost_text(), {}, {}};
   end.committed = decide(states(reports));
-  end.kept = decide_kept(reports, end.committed,
-                         [&](OpKey op) { return operations.keeps(op) && !announced(op); });
+  end.kept = decide_kept(reports, end.committed, [&](OpKey op) {
+    return operations.keeps(op) && !has_verdict(present, op);
+  });
   const bool may_keep = survivors.size() >= quorum.min_peers && !context.ends;
   if (continues() && !present.is_kept()) {
     end.continuation = Continuation::kEverything;

@@ -60,7 +60,7 @@ struct PlanBasis {
   // have left, with kPeerLost. REQUIRES: a member was lost or has left, or the group is broken.
   Status end_status() const;
   MembershipRecord record(GroupId group, const EpochPlan& plan) const;
-  // What the survivors have reported of the operations that have no verdict.
+  // The reports of the survivors on the operations without a verdict.
   std::map<OpKey, States> states(const Reports& reports) const;
 };
 

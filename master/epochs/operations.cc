@@ -529,10 +529,9 @@ std::string Operations::contradiction_text(OpKey key, const States& states) cons
     if (state == protocol::OpState::kReturned) returned.push_back(table_.rank(peer));
     if (state == protocol::OpState::kNotDone) not_done.push_back(table_.rank(peer));
   }
-  return "the reports on " + table_.name(op->info, key) +
-         " contradict each other: " + ranks_text(returned, table_.names) +
-         " has returned it, which needs all others, and " + ranks_text(not_done, table_.names) +
-         " has not finished it";
+  return "the reports on " + table_.name(op->info, key) + " contradict each other: returned by " +
+         ranks_text(returned, table_.names) + ", which needs all others; not finished by " +
+         ranks_text(not_done, table_.names);
 }
 
 // ---- After a connection broke, or a restart ----

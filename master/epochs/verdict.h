@@ -31,7 +31,7 @@ using protocol::kVerdictIndexMax;
 // the operation. REQUIRES: at least one survivor; no two of them contradict each other.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 
-// What each survivor that an operation concerns has reported of it.
+// The reports on one operation, of the survivors that it concerns.
 using States = std::map<PeerId, protocol::OpState>;
 // The survivors to remove because of contradictory reports on one operation, under the assumption
 // that only one of them lies; empty: there is no contradiction. If two or more have returned the
@@ -40,8 +40,8 @@ using States = std::map<PeerId, protocol::OpState>;
 // tests/model/verdict.cc checks this rule exhaustively.
 std::vector<PeerId> contradicting(const States& survivors);
 
-// What the survivors have reported of each operation. `concerned`: the survivors whose reports
-// count for an operation. If a report lists an operation twice, the first entry counts.
+// The reports of the survivors, by operation. `concerned`: the survivors whose reports on an
+// operation count. If a report lists an operation twice, the first entry counts.
 std::map<OpKey, States> states_of(const std::map<PeerId, protocol::StateReport>& survivors,
                                   const std::function<std::vector<PeerId>(OpKey)>& concerned);
 

@@ -62,6 +62,19 @@ TEST(ByteQueue, GrowsInFewSteps) {
   EXPECT_LE(steps, 12u);
 }
 
+// A burst that leaves in parts has used all of its memory.
+TEST(ByteQueue, KeepsItsMemoryAfterABurstThatLeavesInParts) {
+  ByteQueue queue;
+  const std::vector<std::byte> burst(1u << 20), ping(10);
+  queue.append(burst);
+  const size_t room = queue.capacity();
+  for (int part = 0; part < 8; ++part) queue.drop(burst.size() / 8);
+  EXPECT_EQ(queue.capacity(), room);
+  queue.append(ping);
+  queue.drop(ping.size());
+  EXPECT_EQ(queue.capacity(), 0u);
+}
+
 // A queue that never runs empty does not keep all bytes that it ever had.
 TEST(ByteQueue, ForgetsDroppedBytes) {
   ByteQueue queue;

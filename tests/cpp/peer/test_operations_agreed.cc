@@ -31,6 +31,19 @@ TEST(OperationsAgreed, AnAgreedOperationHasNoTimeoutAndIsReportedAsReturned) {
   EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 
+// The last word may be a lie that comes after the report.
+TEST(OperationsAgreed, NothingIsReturnedAfterTheStateReport) {
+  Transcript t;
+  t.become_far_member();
+  t.call(t.all_reduce(5));
+  t.on(OpTransferred{epoch_id(1), t.key(0)});
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
+            "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, #0 done\n");
+  EXPECT_EQ(t.on(OpAgreed{epoch_id(1), t.key(0)}), "");
+  EXPECT_EQ(t.lose(1, 3, {t.key(0)}),
+            "warn: epoch 1.1 ended: peer 1.3 lost\nend #0 committed\nfinish call 5: ok\n");
+}
+
 TEST(OperationsAgreed, AnAgreedOperationCannotBeAborted) {
   const auto after = [](auto then) {
     Transcript t;

@@ -98,8 +98,8 @@ TEST_F(EpochsTest, AReturnAgainstAMemberThatIsNotDoneShowsALie) {
   EXPECT_EQ(liars[1].peer, peer_id(3));
   EXPECT_EQ(liars[1].why,
             "the reports on all_reduce(sum, float32, 8 elements, world size 2) (#0) in epoch 1.1 "
-            "contradict each other: rank 0 has returned it, which needs all others, and rank 2 has "
-            "not finished it");
+            "contradict each other: returned by rank 0, which needs all others; not finished by "
+            "rank 2");
   EXPECT_EQ(advance(), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kFreezing) << "the epoch waits until they are removed";
   lose(1);
