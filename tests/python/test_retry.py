@@ -41,7 +41,7 @@ def test_a_kill_during_all_reduce(fleet: Fleet, victim: int) -> None:
 
 def test_a_tensor_that_is_not_contiguous_is_reduced_once(fleet: Fleet) -> None:
     peers = fleet.found(3)
-    count = 2 << 20
+    count = 4 << 20  # elements: 16 MiB of float32
     for seed, peer in enumerate(peers):
         dies = {"dies_at": 0.5} if seed == 2 else {}
         peer.tell("all_reduce", count=count, seed=seed, stride=2, **dies)
@@ -56,7 +56,7 @@ def test_a_reduce_of_a_tensor_that_is_not_contiguous_is_repeated(fleet: Fleet) -
     peers = fleet.found(3)
     ring = peers[0].call("info")["ring"]
     before = ring[ring.index(0) - 1]  # the sum that it passes on goes to rank 0, the root
-    count = 2 << 20
+    count = 4 << 20  # elements: 16 MiB of float32
     for seed, peer in enumerate(peers):
         dies = {"dies_at": 0.5} if seed == before else {}
         peer.tell("all_reduce", count=count, seed=seed, stride=2, root=0, **dies)
