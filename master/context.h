@@ -58,6 +58,13 @@ struct Context {
     history.note(now, level, text);
     emit(Log{level, std::move(text)});
   }
+  // The same for a text that is not for strangers. Everybody can observe a run without tokens, so
+  // there the history has `shown` in its place. Empty: nothing.
+  void log_withheld(LogLevel level, std::string text, const std::string& shown) {
+    const std::string& noted = options.seed ? text : shown;
+    if (!noted.empty()) history.note(now, level, noted);
+    emit(Log{level, std::move(text)});
+  }
   // Returns the token that Persisted will carry.
   uint64_t persist(Record record) {
     ++tokens;

@@ -91,6 +91,7 @@ struct MasterCore::Impl {
   Status receive(ConnectionId id, const protocol::Message& message);
   bool handle_held();
   void reject(ConnectionId id, const protocol::Reject& reject);
+  void punish(ConnectionId id, const Status& why);
   void cut_off(ConnectionId id, const std::string& why);
   void warn_closed(ConnectionId id, const std::string& why);
   Group* group_of(PeerId peer);  // null if it is in none; touches the group
@@ -348,6 +349,7 @@ bool is_about_operations(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
          std::holds_alternative<protocol::AbortRequest>(message) ||
+         std::holds_alternative<protocol::AbortAnswer>(message) ||
          std::holds_alternative<protocol::AwaitSend>(message) ||
          std::holds_alternative<protocol::Ping>(message) ||
          std::holds_alternative<protocol::Pong>(message) ||
@@ -359,6 +361,7 @@ bool is_decided(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
          std::holds_alternative<protocol::AbortRequest>(message) ||
+         std::holds_alternative<protocol::AbortAnswer>(message) ||
          std::holds_alternative<protocol::AwaitSend>(message) ||
          std::holds_alternative<protocol::StateReport>(message) ||
          std::holds_alternative<protocol::Vote>(message) ||
@@ -397,17 +400,26 @@ Status MasterCore::Impl::receive(ConnectionId id, const protocol::Message& messa
 void MasterCore::Impl::on(const Received& event) {
   if (connections.find(event.connection) == nullptr) return;  // closed by us meanwhile
   const Status status = receive(event.connection, event.message);
-  if (!status.ok()) cut_off(event.connection, status.message);
+  if (!status.ok()) punish(event.connection, status);
 }
 
-// A member that breaks a rule loses its connection, but can resume (PROTOCOL.md, section 1).
+// A member that holds more than its share is removed. One that breaks any other rule loses its
+// connection, but can resume (PROTOCOL.md, section 1): the bytes may have been damaged on the way.
+void MasterCore::Impl::punish(ConnectionId id, const Status& why) {
+  const PeerId peer = connections.find(id)->peer;
+  Group* group = peer ? group_of(peer) : nullptr;
+  const bool is_member = group != nullptr && group->view().membership.is_member(peer);
+  if (why.code != Code::kKicked || !is_member) return cut_off(id, why.message);
+  group->give_up(peer, why.message);
+}
+
 void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
   warn_closed(id, why);
   const PeerId peer = connections.find(id)->peer;
   connections.close(id);
   PCCL_ASSERT(!peer || !connections.connected(peer));
   Group* group = peer ? group_of(peer) : nullptr;
-  if (group != nullptr) group->away(peer, true);
+  if (group != nullptr) group->away(peer, why);
 }
 
 void MasterCore::Impl::warn_closed(ConnectionId id, const std::string& why) {
@@ -422,7 +434,7 @@ void MasterCore::Impl::on(const Closed& event) {
   connections.forget(event.connection);
   PCCL_ASSERT(!peer || !connections.connected(peer));
   Group* group = peer ? group_of(peer) : nullptr;
-  if (group != nullptr) group->away(peer, event.refused);
+  if (group != nullptr) group->away(peer, event.refused ? event.why : std::string());
 }
 
 // ---- Time and progress ----
@@ -474,7 +486,8 @@ void MasterCore::Impl::on(const TimePassed&) {
   groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
       PCCL_ASSERT(group.view().membership.is_member(peer));
-      if (connections.connected(peer)) cut_off(connections.of(peer), "it acknowledges no verdicts");
+      group.give_up(peer, "it has more than " + std::to_string(protocol::kOpsOpenMax) +
+                              " verdicts not acknowledged");
     }
   });
   groups.each([this](Group& group) { group.report(described_waits(groups, group)); });
@@ -499,7 +512,7 @@ bool MasterCore::Impl::handle_held() {
       if (!connections.connected(held.peer)) continue;
       const Status status = std::visit(
           [&](const auto& content) { return on(group, held.peer, content); }, held.message);
-      if (!status.ok()) cut_off(connections.of(held.peer), status.message);
+      if (!status.ok()) punish(connections.of(held.peer), status);
     }
   });
   return any;

@@ -114,6 +114,9 @@ struct Options {
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   // Random; the keys of all links follow from it. None: the run is not secured.
   std::optional<protocol::Key> seed = {};
+  // Random, and the same after a restart: it authenticates the decisions of the masters of this run
+  // (epochs/decision_mac.h).
+  protocol::Key decisions = {};
   // Rank 0 hosts the run of a fixed world. With LossPolicy::kRaise, a member that leaves such a run
   // ends no epoch (PROTOCOL.md, section 4).
   bool fixed_world = false;

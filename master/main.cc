@@ -1,20 +1,25 @@
 // pccl-master: runs a master until a signal ends it. It listens, prints its address in one line on
 // stdout, then the runs that it remembers, and waits for SIGINT or SIGTERM. It ignores SIGHUP, so
-// that it outlives its terminal. Exit codes: 0 ended by a signal, 1 the system refused or the
-// journal failed, 2 wrong usage.
+// that it outlives its terminal. Exit codes: 0 ended by a signal, 1 the system refused, the journal
+// failed or there was no memory left, 2 wrong usage.
 
+#include <poll.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/log.h"
@@ -238,6 +243,32 @@ void end_for(const pccl::Status& why) {
   kill(getpid(), SIGTERM);
 }
 
+// Ends the process when operator new finds no memory. Any thread may call it, and the others go on
+// meanwhile: it allocates nothing, takes no lock and runs no destructor. For the peers and for the
+// journal it is the same as a kill.
+[[noreturn]] void end_without_memory() {
+  constexpr std::string_view kText =
+      "pccl master: there is no memory left, so this master ends. Start it again with a higher "
+      "limit (ulimit -v), or let it serve fewer runs and peers: it goes on from its journal\n";
+  static constinit std::atomic_flag reported;
+  while (reported.test_and_set()) pause();  // another thread ends the process
+  pollfd output{STDERR_FILENO, POLLOUT, 0};
+  // The text is lost if nothing reads stderr, because a write to a full pipe would never return.
+  if (poll(&output, 1, 0) > 0) static_cast<void>(!write(STDERR_FILENO, kText.data(), kText.size()));
+  _exit(1);
+}
+
+// The memory of this process has the secrets of all tokens. Now no core dump is made of it, and
+// only root can read it or attach a debugger. The leak detection of the address sanitizer still
+// works, because it lifts this for its own duration.
+void keep_memory_private() {
+  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0) return;
+  pccl::log(pccl::LogLevel::kWarning,
+            std::string("cannot turn off core dumps (") + std::strerror(errno) +
+                "), and one would have the secrets of all tokens. Start this master with ulimit -c "
+                "0");
+}
+
 int serve(const Arguments& arguments, const sigset_t& ending) {
   const pccl::net::Endpoint& at = arguments.at;
   pccl::master::Remembering remembering{
@@ -307,6 +338,7 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
 
 int main(int argc, char** argv) {
   pccl::net::open_standard_descriptors();  // before the journal is opened
+  std::set_new_handler(end_without_memory);
   const Arguments arguments = parse(argc, argv);
   const char* level = std::getenv("PCCL_LOG");
   switch (arguments.mode) {
@@ -330,6 +362,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "pccl master: %s\n", status.message.c_str());
     return 1;
   }
+  keep_memory_private();  // before the keyring is read
   // These calls precede the start of any thread, so that all threads leave these signals to
   // sigwait().
   std::signal(SIGPIPE, SIG_IGN);

@@ -2,6 +2,7 @@
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
@@ -99,6 +100,29 @@ protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
   std::string info(kLaneLabel);
   append(info, run_id);
   return derive(accepting, info + encode(identity));
+}
+
+uint64_t mac(const protocol::Key& key, std::span<const std::byte> bytes) {
+  static EVP_MAC* const hmac = EVP_MAC_fetch(openssl_context(), "HMAC", nullptr);
+  std::string digest = "SHA256";
+  const OSSL_PARAM params[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0),
+      OSSL_PARAM_construct_end(),
+  };
+  EVP_MAC_CTX* const context = EVP_MAC_CTX_new(hmac);
+  std::array<unsigned char, 32> out{};
+  size_t length = 0;
+  const auto* const secret = reinterpret_cast<const unsigned char*>(key.words.data());
+  const auto* const data = reinterpret_cast<const unsigned char*>(bytes.data());
+  const bool made = context != nullptr &&
+                    EVP_MAC_init(context, secret, sizeof key.words, params) == 1 &&
+                    EVP_MAC_update(context, data, bytes.size()) == 1 &&
+                    EVP_MAC_final(context, out.data(), &length, out.size()) == 1;
+  EVP_MAC_CTX_free(context);
+  PCCL_ASSERT(made && length == out.size());
+  uint64_t first = 0;
+  std::memcpy(&first, out.data(), sizeof first);
+  return first;
 }
 
 std::string encode(const protocol::LaneIntroduction& introduction) {

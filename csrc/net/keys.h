@@ -47,6 +47,9 @@ protocol::Key accepting_key(const protocol::Key& seed, PeerId peer);
 protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
                        const protocol::LaneIdentity& identity);
 
+// The first 64 bits of HMAC-SHA256 (RFC 2104) of these bytes. Any thread may use it.
+uint64_t mac(const protocol::Key& key, std::span<const std::byte> bytes);
+
 // The bytes that represent an introduction on the wire: its fields in order, little-endian.
 inline constexpr size_t kLaneIntroductionBytes = 33;
 std::string encode(const protocol::LaneIntroduction& introduction);

@@ -31,22 +31,23 @@ Status explain_handshake(const Status& why, Tls::Refusal refusal, const Endpoint
     case Tls::Refusal::kUnknownIdentity:
       return {why.code,
               who + " does not know the " + what +
-                  ": it was revoked, or another master has made it. Ask the owner of the master "
-                  "for another one (`pccl token new`)",
+                  ": it was revoked, or another master has made it, or somebody on the path has "
+                  "forged this answer. Ask the owner of the master for another one (`pccl token "
+                  "new`)",
               {}};
     case Tls::Refusal::kWrongKey:
       return {why.code,
               who + " has another secret for the " + what +
-                  ": another master has made this token, or one of the two files was changed. Copy "
-                  "the file of the token again, or ask the owner of the master for another token "
-                  "(`pccl token new`)",
+                  ": another master has made this token, or one of the two files was changed, or "
+                  "somebody on the path has forged this answer. Copy the file of the token again, "
+                  "or ask the owner of the master for another token (`pccl token new`)",
               {}};
     case Tls::Refusal::kPlainText:
       return {why.code,
               who + " speaks plain text, so it did not get the " + what +
-                  ": it is another program, or a master that was started without a keyring. Start "
-                  "it with --keyring; or, in a network that you trust, unset PCCL_SECRET_FILE and "
-                  "set PCCL_INSECURE=1 here",
+                  ": it is another program, or a master that was started without a keyring, or "
+                  "somebody on the path has forged this answer. Start it with --keyring; or, in a "
+                  "network that you trust, unset PCCL_SECRET_FILE and set PCCL_INSECURE=1 here",
               {}};
     case Tls::Refusal::kOther: break;
   }

@@ -260,7 +260,7 @@ void PeerCore::Impl::on(const MasterClosed& event) {
   if (event.why.code == Code::kProtocol) return on_violation(event.why);
   const bool refused = event.why.code == Code::kAuthentication;
   const bool planned = refused && tokens.refused(event.why.message);
-  if (refused && !planned && !membership.welcomed()) return end(event.why);
+  if (refused && !planned && !membership.welcomed() && joining.on_refusal()) return end(event.why);
   connection_lost(event.why.message, planned, event.refused);
 }
 
@@ -310,8 +310,8 @@ void PeerCore::Impl::on(const MasterSent& event) {
 
 Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
   const Phase phase = membership.phase();
-  PCCL_ASSERT(resuming != (phase == Phase::kHandshaking));
-  if (phase == Phase::kHandshaking) {
+  PCCL_ASSERT(resuming || phase < Phase::kMember);
+  if (!resuming) {  // the Hello or the Register
     end({reject.code == Code::kOk ? Code::kProtocol : reject.code, reject.text, {}});
   } else if (reject.code == Code::kAuthentication && tokens.refused(reject.text)) {
     connection.drop();

@@ -12,6 +12,8 @@ constexpr Duration kWarnAfter = std::chrono::seconds(1);
 // If the join has more time left than this, the message does not show it: the time is practically
 // unlimited.
 constexpr Duration kShownMax = std::chrono::hours(24 * 365);
+// The join ends at this number of refusals of the token.
+constexpr int kRefusalsMax = 2;
 
 uint32_t milliseconds(Duration duration) {
   const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -72,6 +74,12 @@ Status Joining::check(const protocol::Welcome& welcome) const {
   }
   const Status bad = protocol::check(welcome.settings);
   return bad.ok() ? bad : violation("Welcome to a run whose " + bad.message);
+}
+
+// Without a token it is this peer itself that refuses to speak plain text.
+bool Joining::on_refusal() {
+  PCCL_ASSERT(!found_master());
+  return !context_.options.secured || ++refusals_ >= kRefusalsMax;
 }
 
 void Joining::on_welcome() {

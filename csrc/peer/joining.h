@@ -24,6 +24,9 @@ class Joining {
 
   // kProtocol if this peer cannot take part in the run.
   Status check(const protocol::Welcome& welcome) const;
+  // The master seems to refuse the token of this peer. Returns whether this ends the join. The
+  // first refusal does not: nothing proves it, so somebody on the path may have forged it.
+  bool on_refusal();
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
   // A Notice of the master: the reason why this peer waits or, for a member, news about its call.
@@ -46,6 +49,7 @@ class Joining {
   Handle handle_ = 0;
   Instant since_;
   bool warned_ = false;
+  int refusals_ = 0;
   std::string notice_;  // text of the master's latest Notice
 };
 

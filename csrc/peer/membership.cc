@@ -31,7 +31,7 @@ constexpr bool x = true, o = false;
 constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed = {{
     // introducing, registered, member, resuming
     {o, o, o, o},  // Hello
-    {x, o, o, x},  // Reject
+    {x, x, o, x},  // Reject
     {x, o, o, o},  // Welcome
     {o, o, o, o},  // Register
     {x, x, x, x},  // Ping
@@ -58,6 +58,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Resume
     {o, o, o, x},  // Resumed
     {o, o, x, o},  // AbortProposal
+    {o, o, o, o},  // AbortAnswer
     {o, x, x, o},  // Farewell
     {o, o, o, o},  // AwaitSend
     {o, o, x, o},  // SendBegun
@@ -219,7 +220,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
                start.left,
                start.one_shot_bytes,
                std::chrono::microseconds(start.rtt),
-               std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin,
+               protocol::is_wan(start),
                start.shares,
                start.direct};
   topology_.rank = *rank_of(self());

@@ -36,8 +36,9 @@ const Transitions<OperationState, 13> kOperationTransitions(
      {OperationState::kRunning, OperationState::kDone, "transferred; it is a barrier",
       "Done unless it is a send; on wan paths SayDone; for a receive EndOp, FinishOp"},
      {OperationState::kRunning, OperationState::kFrozen,
-      "FreezeRequest, or EpochEnd without one; it fails or times out here; AbortProposal",
-      "StateReport: not done; AbortRequest"},
+      "FreezeRequest, or EpochEnd without one; it fails or times out here; AbortProposal, perhaps "
+      "before the call",
+      "StateReport: not done; AbortRequest; AbortAnswer"},
      {OperationState::kDone, OperationState::kFrozen, "FreezeRequest, and it is a barrier",
       "StateReport: not done"},
      {OperationState::kFrozen, OperationState::kRestart, "EpochEnd, and it is continued",
@@ -73,6 +74,7 @@ void Operation::begin(const Membership& membership) {
   PCCL_ASSERT(!membership.frozen() && !begun && !started && !returned);
   enter(State::kRunning);
   begun = true;
+  answered = false;
   finished = info.start;
   absent_ranks = {};
   info.world_size = membership.world_size();

@@ -36,6 +36,7 @@ struct Operation {
   bool begun = false;                  // in this epoch: announced to the master
   bool started = false;                // in this epoch: posted to the ring, so its data is staged
   bool returned = false;               // the application has its memory back, with success
+  bool answered = false;               // in this epoch: an abort proposal, so the master decides
   bool absent = false;                 // this peer contributes zeros
   protocol::AbsentRanks absent_ranks;  // with `keep`: absent ranks, once any element is final
   Epoch ended_in;                      // kRestart: the epoch in which it was stopped and is drained

@@ -123,6 +123,7 @@ void Operations::post(CalledOp call, const Status& refused) {
     if (!broken && !membership_.frozen()) {
       context_.send(protocol::Begin{membership_.epoch(), key, call.info});
     }
+    asked_.erase(key);
     context_.emit(EndOp{key});
     uncount_tag(call.info);
     const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
@@ -152,6 +153,12 @@ void Operations::post(CalledOp call, const Status& refused) {
 void Operations::begin(OpKey key, Operation& op) {
   op.begin(membership_);
   context_.send(protocol::Begin{membership_.epoch(), key, op.info});
+  if (const auto asked = asked_.extract(key)) {
+    op.answered = true;
+    op.enter(State::kFrozen);
+    if (!op.request) op.request = asked.mapped();
+    return;  // the master knows it
+  }
   if (!op.request) {
     Status unfit = check_format(op.info, membership_);
     if (unfit.ok()) return start(key, op);
@@ -262,13 +269,14 @@ bool Operations::transferred(Epoch epoch, OpKey key, protocol::AbsentRanks absen
 }
 
 // All members are done: the operation is returned at once, and stays open until its verdict comes.
-// After the state report it is not returned: the master decides from the report, and a member that
-// lies could send its word after it.
+// After the state report, an abort request or the answer to an abort proposal it is not returned:
+// the master decides from these, and a member that lies could send its word after them.
 // If many operations are open, the master is away or far behind. Then operations wait for their
 // verdicts.
 void Operations::agreed(Epoch epoch, OpKey key) {
   Operation* const op = find(epoch, key);
   if (op == nullptr || op->state != State::kDone || op->returned || membership_.frozen()) return;
+  if (op->answered || op->request) return;
   if (open_.size() <= protocol::kOpsOpenMax / 2 && tag_bytes_ <= protocol::kCarriedBytesMax / 2)
     hand_back(key, *op);
 }
@@ -360,6 +368,7 @@ Operations::Open::iterator Operations::remove(Open::iterator at) {
   end_deadline(key, op);
   uncount_tag(op.info);
   parked_.erase(op.handle);
+  asked_.erase(key);
   return open_.erase(at);
 }
 
@@ -388,7 +397,6 @@ Status Operations::on_verdicts(const protocol::Verdicts& verdicts) {
     verdicts_.add(verdict);
   }
   PCCL_ASSERT(verdicts_.seen() == verdicts.first_index + verdicts.verdicts.size());
-  verdicts_.forget(verdicts.stable_index);
   return {};
 }
 
@@ -421,9 +429,8 @@ Status Operations::settle(const protocol::Verdict& verdict) {
   }
   const bool between_others = verdict.receiver && verdict.receiver != membership_.self() &&
                               verdict.sender != membership_.self();
-  const auto next = next_.find(verdict.op.tag);
-  const bool was_called = next != next_.end() && verdict.op.sequence < next->second;
-  if (between_others || was_called) return {};
+  asked_.erase(verdict.op);
+  if (between_others || was_called(verdict.op)) return {};
   if (committed) return refuse("is to commit, but it was not called here");
   if (!verdicts_.keep_early(verdict)) return refuse("is one too many of those not called here");
   context_.emit(EndOp{verdict.op});
@@ -489,6 +496,7 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
 }
 
 void Operations::begin_generation() {
+  asked_.clear();
   any_source_.end_changed();
   PCCL_ASSERT(settled() && deadlines_.empty());
   PCCL_ASSERT(generation_ < membership_.generation());
@@ -543,6 +551,7 @@ void Operations::reconfigure() {
   PCCL_ASSERT(!membership_.frozen() && verdicts_epoch_ < membership_.epoch());
   verdicts_.begin_epoch();
   verdicts_epoch_ = membership_.epoch();
+  asked_.clear();
   std::vector<OpKey> keys;
   for (const auto& [key, op] : open_) keys.push_back(key);
   std::sort(keys.begin(), keys.end(),
@@ -612,32 +621,6 @@ std::optional<Instant> Operations::deadline() const {
   const std::optional<Instant> first = any_source_.deadline();
   if (deadlines_.empty()) return first;
   return first ? std::min(*first, deadlines_.begin()->first) : deadlines_.begin()->first;
-}
-
-protocol::AbortRequest Operations::abort_request(OpKey key, Code code, std::string text) const {
-  PCCL_ASSERT(code != Code::kOk);
-  return {membership_.epoch(), key, code, std::move(text)};
-}
-
-void Operations::request_abort(OpKey key, Operation& op, Code code, std::string text) {
-  PCCL_ASSERT(!op.returned);
-  if (op.request) return;  // one reason is enough
-  op.request = abort_request(key, code, std::move(text));
-  // A frozen operation gets its outcome at the end of the epoch, or requests the abort after it.
-  if (!op.begun || membership_.frozen()) return;
-  // After the request, the operation must not become done.
-  if (op.state == State::kRunning) op.enter(State::kFrozen);
-  context_.send(*op.request);
-}
-
-// An abort proposal changes nothing if the operation is done here, or has requested its abort
-// before.
-Status Operations::on_abort_proposal(const protocol::AbortProposal& what) {
-  if (what.code == Code::kOk) return violation("AbortProposal without a reason");
-  Operation* const op = find(what.epoch, what.op);
-  if (op != nullptr && op->state == State::kRunning)
-    request_abort(what.op, *op, what.code, what.text);
-  return {};
 }
 
 void Operations::describe(protocol::Resume& resume) const {

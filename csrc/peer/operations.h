@@ -26,7 +26,10 @@
 //      whose data cannot be staged stays parked and has requested its abort.
 //  11. A receive from any source is no operation and has no number until its send is found
 //      (any_source.h). Invariant 4 counts it as an open operation.
-//  12. If an operation is called while this peer fetches the shared state (PROTOCOL.md, section 6),
+//  12. An operation whose abort proposal was answered is not returned before its verdict or the end
+//      of the epoch. If it was not done at the answer, it never becomes done in this epoch, even if
+//      it was not called yet (asked_).
+//  13. If an operation is called while this peer fetches the shared state (PROTOCOL.md, section 6),
 //      this peer is absent from it at every start of the operation, even if the state has arrived
 //      by then: the application has made the tensor without the state.
 #pragma once
@@ -169,6 +172,10 @@ class Operations {
     tag_bytes_ -= protocol::carried_bytes(info);
   }
   Operation* find(Epoch epoch, OpKey key);
+  bool was_called(OpKey key) const {
+    const auto next = next_.find(key.tag);
+    return next != next_.end() && key.sequence < next->second;
+  }
   // The text of an operation that fails only here.
   std::string unfit(const protocol::OpInfo& info, OpKey key, const Status& why) const;
   Status lost(const protocol::OpInfo& info, OpKey key) const;  // the error of a broken group
@@ -185,6 +192,8 @@ class Operations {
   Epoch verdicts_epoch_;  // of verdicts_
   Open open_;             // operations of this epoch that are not settled
   VerdictLog verdicts_;
+  // Operations whose abort proposal was answered in this epoch before they began in it.
+  std::map<OpKey, protocol::AbortRequest> asked_;
   std::set<std::pair<Instant, OpKey>> deadlines_;
   std::map<Handle, OpKey> parked_;  // the parked operations of open_
   size_t tag_bytes_ = 0;            // sum of carried_bytes() over held_ and open_

@@ -41,16 +41,19 @@ void Operations::check() const {
     }
   }
   PCCL_ASSERT(restarts == 0);
+  PCCL_ASSERT(asked_.size() <= protocol::kOpsOpenMax);
+  for (const auto& [key, request] : asked_) {
+    const auto at = open_.find(key);
+    PCCL_ASSERT(at == open_.end() ? !was_called(key) : !at->second.begun);
+  }
   verdicts_.check();
   for (const auto& [op, verdict] : verdicts_.early()) {
-    const auto next = next_.find(op.tag);
-    PCCL_ASSERT(next == next_.end() || op.sequence >= next->second);  // not called yet
+    PCCL_ASSERT(!was_called(op));
   }
 }
 
 void Operations::check(OpKey key, const Operation& op) const {
-  const auto next = next_.find(key.tag);
-  PCCL_ASSERT(next != next_.end() && key.sequence < next->second);
+  PCCL_ASSERT(was_called(key));
   op.check(membership_);
   PCCL_ASSERT(op.state != State::kRestart || membership_.frozen() ||
               drains_.contains(op.ended_in, key));

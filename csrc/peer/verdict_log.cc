@@ -1,5 +1,7 @@
 #include "csrc/peer/verdict_log.h"
 
+#include <algorithm>
+
 #include "csrc/base/assert.h"
 
 namespace pccl::peer {
@@ -7,28 +9,22 @@ namespace {
 
 // All texts of the verdicts in one Resume have at most this many bytes together. Further texts are
 // left out.
-constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 8;
+constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 16;
 
 }  // namespace
 
 Status VerdictLog::check(const protocol::Verdicts& verdicts) const {
-  if (verdicts.first_index == seen_ && verdicts.stable_index <= seen_ + verdicts.verdicts.size()) {
-    return {};
-  }
-  return violation("verdicts from #" + std::to_string(verdicts.first_index) + ", stable to #" +
-                   std::to_string(verdicts.stable_index) + ", after " + std::to_string(seen_));
+  if (verdicts.first_index == seen_) return {};
+  return violation("verdicts from #" + std::to_string(verdicts.first_index) + " after " +
+                   std::to_string(seen_));
 }
 
 void VerdictLog::add(const protocol::Verdict& verdict) {
   PCCL_ASSERT((verdict.outcome == protocol::Outcome::kCommitted) == (verdict.code == Code::kOk));
   ++seen_;
   kept_.push_back(verdict);
-  if (kept_.size() > protocol::kOpsOpenMax) kept_.pop_front();
-}
-
-void VerdictLog::forget(uint64_t stable_index) {
-  PCCL_ASSERT(stable_index <= seen_ && kept_.size() <= seen_);
-  while (!kept_.empty() && seen_ - kept_.size() < stable_index) kept_.pop_front();
+  const size_t most = std::min<size_t>(verdict.unacknowledged, protocol::kOpsOpenMax - 1);
+  while (kept_.size() > most + 1) kept_.pop_front();
 }
 
 bool VerdictLog::keep_early(const protocol::Verdict& verdict) {
@@ -70,6 +66,7 @@ void VerdictLog::begin_generation() { *this = {}; }
 
 void VerdictLog::check() const {
   PCCL_ASSERT(kept_.size() <= seen_ && kept_.size() <= protocol::kOpsOpenMax);
+  PCCL_ASSERT(kept_.empty() == (seen_ == 0));
   PCCL_ASSERT(early_.size() <= protocol::kOpsOpenMax);
   for (const auto& [op, verdict] : early_) {
     PCCL_ASSERT(verdict.op == op);

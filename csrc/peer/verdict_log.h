@@ -3,7 +3,8 @@
 // operations that were not called here yet. A restarted master gets the verdicts back from here.
 // VerdictLog belongs to Operations.
 // Invariants:
-//   1. At most kOpsOpenMax verdicts are kept. This peer has received all of them.
+//   1. At most kOpsOpenMax verdicts are kept. This peer has received all of them. The last one that
+//      it has received is kept.
 //   2. At most kOpsOpenMax verdicts are kept that came before the call of their operation. All of
 //      them are aborts.
 #pragma once
@@ -21,10 +22,9 @@ class VerdictLog {
  public:
   // kProtocol if a message does not continue where the last one ended.
   Status check(const protocol::Verdicts& verdicts) const;
-  void add(const protocol::Verdict& verdict);  // REQUIRES: its code fits its outcome
-  // Forgets the verdicts before this index: all members have received them. REQUIRES: this peer has
-  // received them, too.
-  void forget(uint64_t stable_index);
+  // Adds the next verdict, and forgets those that all members have received by then. REQUIRES: the
+  // code of the verdict fits its outcome.
+  void add(const protocol::Verdict& verdict);
   uint64_t seen() const { return seen_; }
 
   // Keeps a verdict on an operation that was not called here yet. False: there are too many.

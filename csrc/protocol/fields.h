@@ -74,6 +74,7 @@ void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state, m.finished);
 void fields(auto& wire, Is<Kept> auto& m) { wire(m.op, m.finished); }
 void fields(auto& wire, Is<Verdict> auto& m) {
   wire(m.op, m.outcome, m.code, free_text(m.text), m.sender, m.receiver, m.last, m.last_us);
+  wire(m.unacknowledged, m.mac);
 }
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
@@ -149,7 +150,7 @@ void fields(auto& wire, Is<EpochStart> auto& m) {
 void fields(auto& wire, Is<FreezeRequest> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<StateReport> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
 void fields(auto& wire, Is<Verdicts> auto& m) {
-  wire(m.epoch, m.first_index, m.stable_index, bounded(m.verdicts, kOpsOpenMax));
+  wire(m.epoch, m.first_index, bounded(m.verdicts, kOpsOpenMax));
 }
 void fields(auto& wire, Is<EpochEnd> auto& m) {
   wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kVerdictsMax),
@@ -165,6 +166,7 @@ void fields(auto& wire, Is<AbortRequest> auto& m) {
 void fields(auto& wire, Is<AbortProposal> auto& m) {
   wire(m.epoch, m.op, m.code, free_text(m.text));
 }
+void fields(auto& wire, Is<AbortAnswer> auto& m) { wire(m.epoch, m.op, m.state); }
 
 void fields(auto& wire, Is<AwaitSend> auto& m) {
   wire(m.epoch, shown(m.tag, kTagBytesMax), m.count);
@@ -200,7 +202,7 @@ void fields(auto& wire, Is<TopologyPlan> auto& m) {
 }
 void fields(auto& wire, Is<Answer> auto& m) {
   wire(m.number, m.kind, m.code, free_text(m.text), m.pending, m.revision, m.state_hash);
-  wire(bounded(m.together, kGroupsNamedMax), m.plan);
+  wire(bounded(m.together, kGroupsNamedMax), m.plan, m.mac);
 }
 void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(m.number, m.revision, bounded(m.entries, kStateKeysMax), bounded(m.keys, kStateKeysMax));
@@ -317,6 +319,7 @@ template <> inline constexpr Kind kKind<Observe>{42, "Observe"};
 template <> inline constexpr Kind kKind<Telemetry>{43, "Telemetry"};
 template <> inline constexpr Kind kKind<DialBack>{44, "DialBack"};
 template <> inline constexpr Kind kKind<DialedBack>{45, "DialedBack"};
+template <> inline constexpr Kind kKind<AbortAnswer>{46, "AbortAnswer"};
 // clang-format on
 
 }  // namespace pccl::protocol

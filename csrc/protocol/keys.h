@@ -9,7 +9,7 @@
 
 namespace pccl::protocol {
 
-// 256 secret bits. They are in no log, error or journal.
+// 256 secret bits. They are in no log and in no error.
 struct Key {
   std::array<uint64_t, 4> words{};
   bool operator==(const Key&) const = default;

@@ -102,22 +102,25 @@ inline constexpr size_t kStateRequestsMax = 64;
 // indexes stay far below an overflow, whatever the members report after a restart.
 inline constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
 // The largest number of operations that a peer has posted and that are not settled. Beyond this
-// limit, posting fails with InvalidStateError.
+// limit, posting fails with InvalidStateError. A member that begins more, or that leaves more
+// verdicts unacknowledged, is removed.
 inline constexpr size_t kOpsOpenMax = large(65536);
 // The largest number of open operations of a group, plus its verdicts that not all members have
 // acknowledged. When an operation begins, an entry in the list of verdicts is reserved for it. So
 // the verdicts fit, even if all operations end at once. The limit bounds the lists of an EpochEnd
-// (12 and 20 bytes an entry: 4 MiB) and of an epoch in the journal. A peer that has posted
-// kOpsOpenMax operations stays below the limit. A group beyond it ends its run.
-inline constexpr size_t kVerdictsMax = 2 * kOpsOpenMax;
+// (12 and 20 bytes an entry: 8 MiB) and of an epoch in the journal. One member holds at most half
+// of it. A group beyond it ends its run.
+inline constexpr size_t kVerdictsMax = 4 * kOpsOpenMax;
 // All verdicts within kVerdictsMax together have at most this many bytes of texts. A text that
 // would exceed the limit is left out. The limit exists because a peer returns up to kOpsOpenMax
 // verdicts in its Resume, which has room for 16 MiB. Operations and their tags take 9 MiB of it,
-// verdicts 3 MiB, their texts 2 MiB, and operations that the peer has not called yet 2 MiB.
-inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
+// verdicts 4 MiB, their texts 1 MiB, and operations that the peer has not called yet 2 MiB.
+inline constexpr size_t kVerdictTextBytesMax = large(1u << 20);
 // The largest number of operations of a group that the master knows, including settled ones that
 // not all members have called yet. Beyond this limit the run ends.
 inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
+// The largest number of these operations that one member has begun. A member beyond it is removed.
+inline constexpr size_t kOpsBegunMax = kOpsKnownMax / 2;
 // The largest number of bytes of the tags and of the part sizes of all open operations of a member.
 // They all travel in one Resume, and the master keeps them. Beyond this limit, posting fails with
 // InvalidStateError.

@@ -1,5 +1,9 @@
 #include "csrc/protocol/messages.h"
 
+#include <chrono>
+
+#include "csrc/protocol/limits.h"
+
 namespace pccl::protocol {
 
 std::string text(const Member& member, const std::string& more) {
@@ -19,5 +23,7 @@ const char* text(JointKind kind) {
   }
   return "unknown";
 }
+
+bool is_wan(const EpochStart& start) { return std::chrono::microseconds(start.rtt) >= kWanRttMin; }
 
 }  // namespace pccl::protocol

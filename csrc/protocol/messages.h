@@ -256,16 +256,17 @@ struct Verdict {
   PeerId receiver{};
   uint32_t last = 0;     // the rank that began it last, or the lowest rank that has not begun it
   uint32_t last_us = 0;  // microseconds from that Begin to the verdict; 0: it has not begun it
+  // Some member may not know this number of verdicts before this one. Earlier ones are forgotten.
+  uint32_t unacknowledged = 0;
+  uint64_t mac = 0;  // master/epochs/decision_mac.h
   bool operator==(const Verdict&) const = default;
 };
 
 // Master -> members: the verdicts on operations that end while the epoch continues. Verdicts of an
-// epoch are numbered from 0, and `first_index` is the number of the first one in this message. All
-// verdicts before `stable_index` are known to every member and may be forgotten.
+// epoch are numbered from 0, and `first_index` is the number of the first one in this message.
 struct Verdicts {
   Epoch epoch;
   uint64_t first_index = 0;
-  uint64_t stable_index = 0;
   std::vector<Verdict> verdicts;
   bool operator==(const Verdicts&) const = default;
 };
@@ -318,7 +319,8 @@ struct Done {
 };
 
 // Peer -> master: a request to abort the operation (a timeout, no memory). If this peer is not done
-// yet, it never becomes done in this epoch. The answer is a verdict, which can be kCommitted.
+// yet, it never becomes done in this epoch. If it is done, it does not return the operation before
+// the verdict. The answer is a verdict, which can be kCommitted.
 struct AbortRequest {
   Epoch epoch;
   OpKey op;
@@ -327,18 +329,23 @@ struct AbortRequest {
   bool operator==(const AbortRequest&) const = default;
 };
 
-// Master -> each member that has not sent Done: the abort proposal. The master sends it because of
-// a member that is done: this member has sent AbortRequest, or it has left and its data may be
-// lost. The master cannot decide alone, because members that are done may have committed the
-// operation (agreed_among_members()). A receiver that is not done answers with the same
-// AbortRequest, and never becomes done in this epoch. A receiver that is done sends its Done as
-// usual. If all are done, the operation commits.
+// Master -> members, the abort proposal: the operation is to be aborted. Members may have committed
+// it without the master (agreed_among_members()), so the master asks all of them.
 struct AbortProposal {
   Epoch epoch;
   OpKey op;
   Code code = Code::kOperationTimeout;
   std::string text;
   bool operator==(const AbortProposal&) const = default;
+};
+
+// Peer -> master, the answer to AbortProposal, binding in this epoch. kNotDone: the operation never
+// becomes done here, even if it is called later. kDone: this peer waits for the verdict.
+struct AbortAnswer {
+  Epoch epoch;
+  OpKey op;
+  OpState state = OpState::kNotDone;
+  bool operator==(const AbortAnswer&) const = default;
 };
 
 // Peer -> master: `count` receives from any source wait here under `tag`. This message replaces the
@@ -445,6 +452,7 @@ struct Answer {
   uint64_t state_hash = 0;
   std::vector<Settled> together;  // ballots settled with this one, if it was a call of all groups
   std::optional<TopologyPlan> plan = {};  // kOptimizeTopology
+  uint64_t mac = 0;                       // master/epochs/decision_mac.h
   bool operator==(const Answer&) const = default;
 };
 
@@ -566,7 +574,7 @@ struct Resume {
   std::vector<OpReport> ops;          // open operations
   std::vector<OpInfo> infos;          // of the operations in `ops`, in the same order
   uint64_t verdict_index = 0;         // number of verdicts received
-  uint64_t stable_index = 0;          // verdicts below this are not repeated in `verdicts`
+  uint64_t stable_index = 0;          // all members know the verdicts below this
   std::vector<Verdict> verdicts;      // [stable_index, verdict_index)
   uint32_t joint_answered = 0;        // number of joint calls of this generation that were answered
   std::optional<Answer> last_answer;  // the last Answer to one of them
@@ -673,10 +681,11 @@ using Message =
     std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
                  EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd, Begin, Done,
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
-                 Resumed, AbortProposal, Farewell, AwaitSend, SendBegun, LinkRates, Fetching,
-                 ListRequest, StateList, Probe, ProbeReport, Blocked, Watch, Snapshot, Observe,
-                 Telemetry, DialBack, DialedBack>;
+                 Resumed, AbortProposal, AbortAnswer, Farewell, AwaitSend, SendBegun, LinkRates,
+                 Fetching, ListRequest, StateList, Probe, ProbeReport, Blocked, Watch, Snapshot,
+                 Observe, Telemetry, DialBack, DialedBack>;
 
+bool is_wan(const EpochStart& start);  // whether some path between the members is a wan path
 // Each member that took part in a successful joint call of this kind has at least this standing.
 inline Standing standing_after(JointKind kind) {
   return kind == JointKind::kSyncSharedState ? Standing::kSynced : Standing::kCalled;

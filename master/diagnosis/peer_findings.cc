@@ -52,6 +52,11 @@ class PeerFindings {
   std::string port_of(PeerId peer) const;
   std::vector<std::string> names(const std::vector<PeerId>& peers) const;
   Duration ticks(int count) const { return count * protocol::tick_of(timeout()); }
+  // Everybody can observe a run without tokens.
+  Membership::Reader reader() const {
+    return view_.context.options.seed ? Membership::Reader::kOperator
+                                      : Membership::Reader::kObserver;
+  }
   Duration timeout() const { return view_.context.settings.peer_timeout; }
 
   const Group& group_;
@@ -80,8 +85,8 @@ void PeerFindings::see_waiting_peers() {
 }
 
 void PeerFindings::see_newcomer(PeerId peer, Delay delay) {
-  const NotAdmitted why = texts_.why_waiting(peer, delay, group_.notices().last_obstacle(),
-                                             Membership::Reader::kOperator);
+  const NotAdmitted why =
+      texts_.why_waiting(peer, delay, group_.notices().last_obstacle(), reader());
   const Duration time = ticks(view_.membership.find(peer)->waiting_ticks);
   Finding finding{FindingCode::kNewcomerUnreachable, Severity::kError, names({peer}),
                   texts_.not_admitted(peer, why.reason) + waited(time), what_to_open(peer)};
@@ -100,7 +105,7 @@ std::string PeerFindings::port_of(PeerId peer) const {
 }
 
 std::string PeerFindings::what_to_open(PeerId peer) const {
-  const std::vector<PeerId> others = view_.membership.out_of_reach(peer);
+  const std::vector<PeerId> others = view_.membership.out_of_reach(peer, reader());
   const size_t named = std::min(others.size(), protocol::kRanksNamedMax);
   std::string out = "open " + port_of(peer);
   for (size_t i = 0; i < named; ++i) out += (i == 0 ? ", or " : " and ") + port_of(others[i]);
@@ -109,8 +114,8 @@ std::string PeerFindings::what_to_open(PeerId peer) const {
 }
 
 void PeerFindings::see_founders(const std::vector<PeerId>& waiting, Delay delay) {
-  const NotAdmitted why = texts_.why_waiting(waiting[0], delay, group_.notices().last_obstacle(),
-                                             Membership::Reader::kOperator);
+  const NotAdmitted why =
+      texts_.why_waiting(waiting[0], delay, group_.notices().last_obstacle(), reader());
   const Duration time = ticks(view_.membership.find(waiting[0])->waiting_ticks);
   found_.push_back({FindingCode::kAloneWaitingForFounders, Severity::kError, names(waiting),
                     texts_.not_admitted(waiting[0], why.reason) + waited(time),

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "csrc/base/transitions.h"
+#include "master/epochs/decision_mac.h"
 #include "master/epochs/operation_waits.h"
 #include "master/members/connections.h"
 #include "master/text_format.h"
@@ -200,6 +201,12 @@ std::string Epochs::waits_for() const {
   return membership_.ranks_text(silent_ranks()) + " did not report the operations in flight";
 }
 
+std::string Epochs::asked(PeerId member) const {
+  if (runs()) return present_.asked(member);
+  const bool owes_report = phase_ == Phase::kFreezing && freeze_sent_ && !reports_.contains(member);
+  return owes_report ? "the operations of epoch " + text(present_.number()) : std::string();
+}
+
 Epochs::Turn Epochs::advance(bool may_end, bool may_change, bool syncs) {
   syncs_ = syncs;
   if (phase_ == Phase::kRecovering) return awaits_members() ? Turn::kNone : continue_recovered();
@@ -364,7 +371,9 @@ void Epochs::restore(const MembershipRecord& record) {
 
 Status Epochs::recover(const protocol::Resume& resume) {
   PCCL_ASSERT(recovering() && membership_.is_member(resume.peer));
-  const Status status = check(resume);
+  Status status = check(resume);
+  if (status.ok() && present_.in_generation(resume.epoch))
+    status = check_decisions(context_.options.decisions, present_.start().generation, resume);
   if (!status.ok()) return status;
   recovered_.insert_or_assign(resume.peer, resume);
   return {};

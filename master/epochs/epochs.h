@@ -97,6 +97,9 @@ class Epochs {
     return change_ && may_start && membership_.members().size() < quorum_.min_peers;
   }
   bool recovering() const { return phase_ == Phase::kRecovering; }
+  // The operations that the master has asked this member about, and waits for the answer; empty:
+  // none.
+  std::string asked(PeerId member) const;
   // Some member has not sent its state report.
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
   // Some member has not resumed after the restart.

@@ -43,7 +43,9 @@ struct OpTable {
     // The descriptions that differ from `info`, by rank. Uneven parts may differ and still fit
     // (protocol::fit()).
     std::map<uint32_t, protocol::OpInfo> otherwise;
+    // Its abort is proposed, and the members are asked. By rank: the binding answers.
     std::optional<protocol::AbortProposal> proposal;
+    std::map<uint32_t, protocol::OpState> answers;
   };
 
   Epoch epoch;
@@ -51,15 +53,21 @@ struct OpTable {
   RankNames names;
   std::map<PeerId, uint32_t> ranks;
   std::map<OpKey, Op> ops;
-  size_t open = 0;  // operations that are not settled
+  size_t open = 0;      // operations that are not settled
+  size_t proposed = 0;  // those of them that have an abort proposal
   AnySource any_source;
   std::set<uint32_t> left;  // the ranks that have left
+  bool wan = false;         // EpochStart::rtt: the members agree on operations without the master
   // For each operation that is not settled: the members that have begun it in an earlier epoch of
   // the generation, and begin it again in this epoch.
   std::map<OpKey, std::set<PeerId>> begun_before;
 
   static bool transfers(const protocol::OpInfo& info) {
     return info.kind == protocol::OpKind::kSend;
+  }
+  // Whether a member may have committed this open operation without the master.
+  bool may_be_returned(const Op& op) const {
+    return wan && protocol::agreed_among_members(op.info);
   }
   uint32_t rank(PeerId peer) const {
     const auto at = ranks.find(peer);

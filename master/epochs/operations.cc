@@ -6,12 +6,14 @@
 //                                                            then the newcomers are misfits
 //   open            Done by all                              settled: committed
 //   open, a send    Done by its receiver                     settled: committed
-//   open            AbortRequest of a member not done        settled: aborted, its code
-//   open            AbortRequest of a member that is done    stays: AbortProposal to those not done
-//   open            a cycle of waits, members may agree      stays: AbortProposal to those not done
-//   open            a cycle of waits, other operations       settled: aborted, kMismatch
+//   open            AbortRequest                             settled: aborted, its code
+//   open            a cycle of waits                         settled: aborted, kMismatch
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
 //   open            a member that is not done has left       settled: aborted, kPeerLost
+//   open            any abort, members may have committed    stays: AbortProposal to all
+//   proposed        two members are not done; or all have    settled: aborted
+//                   answered, and they agree
+//   proposed        all have answered, and contradict        stays: members are removed
 //   settled         begun by all                             forgotten
 //   any             Done, AbortRequest that crossed          stays
 //                   the verdict
@@ -30,10 +32,6 @@
 
 namespace pccl::master {
 namespace {
-
-// Maximum number of operations that a rank has begun: open ones, and settled ones that others have
-// not begun yet.
-constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 
 // Maximum number of operations that the reports after a restart of the master can add. It leaves
 // room for new ones.
@@ -64,14 +62,18 @@ bool is_cut_off(const protocol::OpInfo& info, const std::vector<PeerId>& members
 
 }  // namespace
 
-Operations::Operations(Epoch epoch, std::vector<PeerId> members, RankNames names)
-    : begun_by_(members.size()), carried_by_(members.size()) {
+Operations::Operations(Epoch epoch, std::vector<PeerId> members, RankNames names, bool wan)
+    : begun_by_(members.size()), open_by_(members.size()), carried_by_(members.size()) {
   for (uint32_t rank = 0; rank < members.size(); ++rank) table_.ranks[members[rank]] = rank;
   PCCL_ASSERT(table_.ranks.size() == members.size());
   table_.epoch = epoch;
   table_.members = std::move(members);
   table_.names = std::move(names);
+  table_.wan = wan;
 }
+
+Operations::Operations(const protocol::EpochStart& start)
+    : Operations(start.epoch, ids(start.members), names_of(start.members), is_wan(start)) {}
 
 OperationWaits Operations::waits() const { return OperationWaits(table_); }
 
@@ -103,8 +105,14 @@ Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& in
   if (carried_by_[rank] + carried_bytes(info) > protocol::kCarriedBytesMax)
     return violation("more than " + std::to_string(protocol::kCarriedBytesMax) +
                      " bytes of tags and part sizes in flight");
-  if (begun_by_[rank] < kBegunMax) return {};
-  return violation("more than " + std::to_string(kBegunMax) + " operations in flight");
+  const auto excess = [](size_t most, const char* what) {
+    return Status{Code::kKicked, "it has more than " + std::to_string(most) + what, {}};
+  };
+  if (open_by_[rank] >= protocol::kOpsOpenMax)
+    return excess(protocol::kOpsOpenMax, " operations open, the most that one peer may have");
+  if (begun_by_[rank] >= protocol::kOpsBegunMax)
+    return excess(protocol::kOpsBegunMax, " operations that not all members have called");
+  return {};
 }
 
 Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
@@ -113,7 +121,7 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   const Status status = check_begin(peer, op, info);
   if (!status.ok()) return status;
   if (has_begun(peer, op)) erase(table_.ops.find(op));  // it was restored, and a report was wrong
-  PCCL_ASSERT(begun_by_[rank] < kBegunMax);
+  PCCL_ASSERT(begun_by_[rank] < protocol::kOpsBegunMax);
   const auto [at, fresh] = table_.ops.try_emplace(op);
   Op& known = at->second;
   if (fresh) {
@@ -178,7 +186,7 @@ void Operations::judge(Ops::iterator at, const std::vector<PeerId>& newcomers) {
   }
   const bool nobody_to_compare = all_have_begun && right.empty();
   if (!agree || nobody_to_compare) {
-    return settle(at, protocol::Outcome::kAborted, Code::kMismatch, mismatch(op, at->first));
+    return give_up(at, Code::kMismatch, mismatch(op, at->first));
   }
   if (!all_have_begun) return;
   for (uint32_t rank = 0; rank < table_.members.size(); ++rank) {
@@ -193,6 +201,7 @@ void Operations::mark_begun(Ops::iterator at, uint32_t rank) {
   op.at[rank] = At::kBegun;
   if (table_.concerns(op, rank)) ++op.begun;
   if (!op.restored) ++begun_by_[rank];
+  if (!op.settled) ++open_by_[rank];
 }
 
 bool Operations::awaits_receiver(OpKey key, const Op& op) const {
@@ -207,6 +216,9 @@ Status Operations::done(PeerId peer, OpKey op) {
   Op& known = at->second;
   if (known.at[rank] == At::kNothing) return violation("Done before Begin");
   if (known.at[rank] == At::kDone || known.settled) return {};
+  if (is_bound(known, rank))
+    return violation("Done of " + table_.name(known.info, op) +
+                     ", although it has answered that it is not done");
   known.at[rank] = At::kDone;
   ++known.done;
   PCCL_ASSERT(known.done <= table_.members.size());
@@ -214,49 +226,10 @@ Status Operations::done(PeerId peer, OpKey op) {
   return {};
 }
 
-Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
-                         const MissingText& missing) {
-  if (request.code == Code::kOk) return violation("AbortRequest without a reason");
-  const auto at = table_.ops.find(request.op);
-  if (at == table_.ops.end() || at->second.settled) return {};
-  Op& op = at->second;
-  const At asks = op.at[table_.rank(peer)];
-  if (asks == At::kNothing) return violation("AbortRequest before Begin");
-  if (asks == At::kDone && protocol::agreed_among_members(op.info)) {
-    if (!op.proposal) propose_abort(op, request);
-    return {};
-  }
-  const OperationWaits::GivenUp given_up = waits().giving_up(request, missing);
-  if (given_up.is_facing) mark_faced(op);
-  settle(at, protocol::Outcome::kAborted, request.code, given_up.text);
-  return {};
-}
-
 // If one of two sends that face each other times out, the other soon does, too. It is marked, so
 // that its error gives the same reason.
 void Operations::mark_faced(const Op& op) {
   for (auto& [key, other] : table_.ops) other.faced |= waits().faces(op, other);
-}
-
-void Operations::propose_abort(Op& op, const protocol::AbortRequest& request) {
-  PCCL_ASSERT(request.epoch == table_.epoch && !op.proposal && !op.settled);
-  op.proposal = protocol::AbortProposal{request.epoch, request.op, request.code, request.text};
-  for (uint32_t rank = 0; rank < table_.members.size(); ++rank) {
-    if (op.at[rank] != At::kDone) proposals_.emplace_back(table_.members[rank], *op.proposal);
-  }
-}
-
-std::vector<std::pair<PeerId, protocol::AbortProposal>> Operations::take_proposals() {
-  return std::exchange(proposals_, {});
-}
-
-std::vector<protocol::AbortProposal> Operations::proposals(PeerId peer) const {
-  std::vector<protocol::AbortProposal> all;
-  for (const auto& [key, op] : table_.ops) {
-    if (op.proposal && !op.settled && op.at[table_.rank(peer)] != At::kDone)
-      all.push_back(*op.proposal);
-  }
-  return all;
 }
 
 // ---- How operations end ----
@@ -280,10 +253,13 @@ void Operations::settle(Ops::iterator at, protocol::Outcome outcome, Code code,
     if (!OpTable::transfers(info) && all_began) committed_.begins.push_back(begins_of(at->second));
   }
   at->second.settled = true;
+  for (uint32_t rank = 0; rank < table_.members.size(); ++rank)
+    open_by_[rank] -= at->second.at[rank] == At::kNothing ? 0 : 1;
   forget_descriptions(at->second);
   table_.begun_before.erase(at->first);
   table_.any_source.taken(at->first);
   --table_.open;
+  if (at->second.proposal) --table_.proposed;
   forget_if_acknowledged(at);
 }
 
@@ -346,11 +322,7 @@ void Operations::abort_without(uint32_t left, bool although_done) {
     Op& op = here->second;
     const bool is_done = op.at[left] == At::kDone;
     if (op.settled || !table_.concerns(op, left) || (is_done && !although_done)) continue;
-    if (!is_done || !protocol::agreed_among_members(op.info)) {
-      settle_without(here, left);
-    } else if (!op.proposal) {  // members may have committed it already
-      propose_abort(op, {table_.epoch, here->first, Code::kPeerLost, without_text(here, left)});
-    }
+    settle_without(here, left);
   }
 }
 
@@ -383,7 +355,7 @@ std::optional<uint32_t> Operations::missed_by_closed(const Op& op) const {
 }
 
 void Operations::settle_without(Ops::iterator at, uint32_t left) {
-  settle(at, protocol::Outcome::kAborted, Code::kPeerLost, without_text(at, left));
+  give_up(at, Code::kPeerLost, without_text(at, left));
 }
 
 std::string Operations::without_text(Ops::const_iterator at, uint32_t left) const {
@@ -417,14 +389,9 @@ void Operations::end_questions_of_last() {
 void Operations::end_cycle(const std::vector<OpKey>& cycle, const std::string& why) {
   for (const OpKey key : cycle) {
     const auto at = table_.ops.find(key);
-    if (at == table_.ops.end() || at->second.settled || at->second.proposal) continue;
-    Op& op = at->second;
-    const std::string text = table_.name(op.info, key) + " cannot complete: " + why;
-    if (protocol::agreed_among_members(op.info)) {
-      propose_abort(op, {table_.epoch, key, Code::kMismatch, text});
-    } else {
-      settle(at, protocol::Outcome::kAborted, Code::kMismatch, text);
-    }
+    if (at == table_.ops.end() || at->second.settled) continue;
+    const std::string name = table_.name(at->second.info, key);
+    give_up(at, Code::kMismatch, name + " cannot complete: " + why);
   }
 }
 
@@ -438,9 +405,9 @@ void Operations::drain() {
 }
 
 void Operations::settle_closed(Ops::iterator at, const std::vector<uint32_t>& idle) {
-  settle(at, protocol::Outcome::kAborted, Code::kMembershipChanged,
-         table_.name(at->second.info, at->first) + " was ended by update_topology: " +
-             ranks_text(idle, table_.names) + " had not called it before; call it again");
+  give_up(at, Code::kMembershipChanged,
+          table_.name(at->second.info, at->first) + " was ended by update_topology: " +
+              ranks_text(idle, table_.names) + " had not called it before; call it again");
 }
 
 std::vector<protocol::Verdict> Operations::take_settled(Instant now) {
@@ -475,10 +442,14 @@ bool Operations::keeps(OpKey op) const {
   return at != table_.ops.end() && at->second.info.keep;
 }
 
+Operations Operations::reconfigured(const protocol::EpochStart& start) const {
+  return reconfigured(start.epoch, ids(start.members), names_of(start.members), is_wan(start));
+}
+
 Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members,
-                                    RankNames names) const {
+                                    RankNames names, bool wan) const {
   PCCL_ASSERT(epoch > table_.epoch);
-  Operations next(epoch, members, std::move(names));
+  Operations next(epoch, members, std::move(names), wan);
   next.table_.begun_before = table_.begun_before;
   for (const auto& [key, op] : table_.ops) {
     if (!op.settled) {
@@ -505,12 +476,11 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
 
 // ---- State reports ----
 
-Status Operations::check_report(const protocol::OpReport& report, bool wan) const {
+Status Operations::check_report(const protocol::OpReport& report) const {
   const OpTable::Op* const op = table_.find(report.op);
   if (op == nullptr) return {};  // it does not count
   const protocol::OpInfo& info = op->info;
-  const bool agreed = wan && protocol::agreed_among_members(info);
-  if (report.state == protocol::OpState::kReturned && !agreed) {
+  if (report.state == protocol::OpState::kReturned && !table_.may_be_returned(*op)) {
     return violation("it reports that it has returned " + table_.name(info, report.op) +
                      " before its verdict, which it cannot");
   }
@@ -545,7 +515,8 @@ void Operations::catch_up(PeerId peer, const std::vector<protocol::Uncalled>& un
     const auto here = at++;
     const Op& op = here->second;
     const bool lost = op.settled && table_.concerns(op, rank) && op.at[rank] == At::kNothing;
-    if (!lost || not_begun.contains(here->first) || begun_by_[rank] >= kBegunMax) continue;
+    if (!lost || not_begun.contains(here->first) || begun_by_[rank] >= protocol::kOpsBegunMax)
+      continue;
     mark_begun(here, rank);
     forget_if_acknowledged(here);
   }
@@ -591,21 +562,23 @@ bool Operations::is_of(Epoch epoch, const std::vector<protocol::Member>& members
 }
 
 void Operations::check() const {
-  size_t open = 0, sends = 0;
+  size_t open = 0, sends = 0, proposed = 0;
   table_.any_source.check();
   for (const auto& [key, op] : table_.ops) {
     if (!op.settled) ++open;
+    if (!op.settled && op.proposal) ++proposed;
     PCCL_ASSERT(table_.any_source.knows(key) == awaits_receiver(key, op));
     if (table_.any_source.knows(key)) ++sends;
     check(key, op);
   }
-  PCCL_ASSERT(open == table_.open && sends == table_.any_source.size());
+  PCCL_ASSERT(open == table_.open && proposed == table_.proposed);
+  PCCL_ASSERT(sends == table_.any_source.size());
   check_ranks();
   for (const auto& [key, members] : table_.begun_before) {
     const auto at = table_.ops.find(key);
     PCCL_ASSERT(!members.empty() && (at == table_.ops.end() || !at->second.settled));
   }
-  PCCL_ASSERT(settled_.empty() && proposals_.empty() && misfits_.empty());
+  PCCL_ASSERT(settled_.empty() && proposals_.empty() && misfits_.empty() && liars_.empty());
 }
 
 void Operations::check(OpKey key, const Op& op) const {
@@ -617,15 +590,18 @@ void Operations::check(OpKey key, const Op& op) const {
     if (op.at[rank] == At::kDone) ++done;
   }
   PCCL_ASSERT(begun == op.begun && done == op.done);
-  PCCL_ASSERT(op.settled ? !acknowledged(op) : !finished(op) && !missed_by_left(op));
-  PCCL_ASSERT(op.settled || !missed_by_closed(op));
+  PCCL_ASSERT(op.settled ? !acknowledged(op) : !finished(op));
+  PCCL_ASSERT(op.settled || op.proposal || (!missed_by_left(op) && !missed_by_closed(op)));
   PCCL_ASSERT(op.settled || !op.restored);
   for (const auto& [rank, info] : op.otherwise) {
     PCCL_ASSERT(op.at[rank] != At::kNothing && info != op.info);
   }
+  PCCL_ASSERT(op.proposal || op.answers.empty());
   if (!op.proposal) return;
   PCCL_ASSERT(op.proposal->op == key && op.proposal->epoch == table_.epoch);
-  PCCL_ASSERT(op.done > 0 || op.proposal->code == Code::kMismatch);
+  PCCL_ASSERT(op.settled || table_.may_be_returned(op));
+  for (const auto& [rank, answer] : op.answers)
+    PCCL_ASSERT((answer != protocol::OpState::kNotDone) == (op.at[rank] == At::kDone));
 }
 
 void Operations::check_ranks() const {
@@ -637,14 +613,20 @@ void Operations::check_ranks() const {
   }
   PCCL_ASSERT(carried == carried_by_);
   PCCL_ASSERT(table_.ranks.size() == table_.members.size() &&
-              begun_by_.size() == table_.members.size());
+              begun_by_.size() == table_.members.size() &&
+              open_by_.size() == table_.members.size());
   for (uint32_t rank = 0; rank < table_.members.size(); ++rank) {
     PCCL_ASSERT(table_.ranks.at(table_.members[rank]) == rank);
     const auto begun = static_cast<size_t>(
         std::count_if(table_.ops.begin(), table_.ops.end(), [rank](const auto& at) {
           return at.second.at[rank] != At::kNothing && !at.second.restored;
         }));
-    PCCL_ASSERT(begun == begun_by_[rank] && begun <= kBegunMax);
+    const auto open = static_cast<size_t>(
+        std::count_if(table_.ops.begin(), table_.ops.end(), [rank](const auto& at) {
+          return at.second.at[rank] != At::kNothing && !at.second.settled;
+        }));
+    PCCL_ASSERT(open == open_by_[rank] && open <= protocol::kOpsOpenMax);
+    PCCL_ASSERT(begun == begun_by_[rank] && begun <= protocol::kOpsBegunMax);
   }
 }
 

@@ -13,10 +13,10 @@
 // 3. While an operation is open, at least one member whose Done counts is not done.
 // 4. All counts (open operations, members that have begun or finished an operation) match the
 //    table.
-// 5. An abort proposal belongs to an open operation of this epoch. Some member is done with it, or
-//    it is part of a cycle of waits.
+// 5. An abort proposal belongs to an open operation of this epoch that members may have committed
+//    without the master. A member that has answered that it is not done never becomes done.
 // 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
-// 7. Verdicts, abort proposals and misfits are taken in the step that made them.
+// 7. Verdicts, abort proposals, misfits and liars are taken in the step that made them.
 // 8. A member that has left is done with every open operation that concerns it. A member whose
 //    posting is closed has begun every open operation that concerns it. If every other member has
 //    left or has its posting closed, a member has no open question for sends.
@@ -49,10 +49,10 @@ class OperationWaits;
 class Operations {
  public:
   Operations() = default;
-  // `members` and `names` are in rank order.
-  Operations(Epoch epoch, std::vector<PeerId> members, RankNames names = {});
-  Operations(Epoch epoch, const std::vector<protocol::Member>& members)
-      : Operations(epoch, ids(members), names_of(members)) {}
+  // `members` and `names` are in rank order. `wan`: members may commit operations without the
+  // master.
+  Operations(Epoch epoch, std::vector<PeerId> members, RankNames names = {}, bool wan = false);
+  explicit Operations(const protocol::EpochStart& start);
 
   // `newcomers`: Membership::newcomers(). If the description of a newcomer differs, it is judged
   // only after all other members have begun the operation.
@@ -61,10 +61,10 @@ class Operations {
   // Whether begin() would accept this.
   Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
-  // A member gives up an operation. If that member is done, other members may have committed the
-  // operation already. Then the members that are not done get abort proposals (take_proposals()),
-  // and the operation aborts after one of them has agreed.
+  // A member gives up an operation. If members may have committed the operation already, all others
+  // get abort proposals (take_proposals()), and the operation is settled when they have answered.
   Status abort(PeerId peer, const protocol::AbortRequest& request, const MissingText& missing = {});
+  Status answer(PeerId peer, const protocol::AbortAnswer& answer);
   bool has_begun(PeerId peer, OpKey op) const { return table_.has_begun(peer, op); }
   // Whether has_begun() is true, or the member has begun the operation in an earlier epoch of the
   // generation and begins it again in this epoch.
@@ -77,6 +77,9 @@ class Operations {
   // other members. The operation stays open: the caller removes the newcomers, which ends the
   // epoch.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
+  // The members since the last call whose answers to an abort proposal contradict each other. The
+  // operation stays open: the caller removes these members, which ends the epoch.
+  std::vector<Misfit> take_liars() { return std::exchange(liars_, {}); }
 
   // A member asks for sends to it under a tag, from any sender.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
@@ -99,9 +102,8 @@ class Operations {
   // Aborts the open operations with this peer, because its data can be lost.
   void abort_all_with(PeerId left);
 
-  // These operations belong to a cycle of waits. Aborts those that are open and have no abort
-  // proposal. `why`: describes the cycle. If members could agree on an operation, they get an abort
-  // proposal: the missing member may just have called it.
+  // These operations belong to a cycle of waits. Aborts those that are open. `why`: describes the
+  // cycle.
   void end_cycle(const std::vector<OpKey>& cycle, const std::string& why);
 
   // A joint update_topology: aborts the open operations that some member has not begun. The other
@@ -111,8 +113,10 @@ class Operations {
 
   // The abort proposals since the last call, each with its receiver.
   std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals();
-  // The open abort proposals to a member that has resumed and may not have received them.
+  // The open abort proposals that a member has not answered. Nothing is owed by a member that has
+  // left.
   std::vector<protocol::AbortProposal> proposals(PeerId peer) const;
+  std::string asked(PeerId peer) const;  // the first of them, as text; empty: none
   // The verdicts since the last call, in order. `now`: the time at which they are sent.
   std::vector<protocol::Verdict> take_settled(Instant now);
   // The operations that were committed since the last call, and the bytes of one rank's tensors.
@@ -129,9 +133,8 @@ class Operations {
   bool is_transfer(OpKey op) const;  // whether a known operation is a send
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
   // Whether a member may report this. Only a lie has other values: a return of an operation that
-  // members do not agree on (`wan`: whether they agree on any), or elements outside of those that
-  // the operation reduces.
-  Status check_report(const protocol::OpReport& report, bool wan) const;
+  // members do not agree on, or elements outside of those that the operation reduces.
+  Status check_report(const protocol::OpReport& report) const;
   // The reason why members are removed because of contradicting reports (verdict.h).
   std::string contradiction_text(OpKey op, const States& states) const;
   // A member has resumed. `uncalled`: the settled operations that it has not called yet. It counts
@@ -145,11 +148,9 @@ class Operations {
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
   // Returns the table for the next epoch of the generation. It keeps the settled operations that
   // some member has not begun yet.
-  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members,
-                          RankNames names = {}) const;
-  Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
-    return reconfigured(epoch, ids(members), names_of(members));
-  }
+  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members, RankNames names = {},
+                          bool wan = false) const;
+  Operations reconfigured(const protocol::EpochStart& start) const;
   // The end of the previous epoch has committed these operations: they do not begin again.
   void not_repeated(const std::vector<OpKey>& committed) {
     for (const OpKey op : committed) table_.begun_before.erase(op);
@@ -179,7 +180,9 @@ class Operations {
   void mark_begun(Ops::iterator at, uint32_t rank);
   bool awaits_receiver(OpKey key,
                        const Op& op) const;  // an open send that only its sender has begun
-  void propose_abort(Op& op, const protocol::AbortRequest& request);
+  void give_up(Ops::iterator at, Code code, const std::string& text);
+  void decide_proposal(Ops::iterator at);
+  bool is_bound(const Op& op, uint32_t rank) const;  // it has answered that it is not done
   void settle(Ops::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
   void forget_if_acknowledged(Ops::iterator at);
   void erase(Ops::iterator at);
@@ -194,6 +197,7 @@ class Operations {
   OpTable table_;
   std::set<uint32_t> closed_;     // the ranks whose posting is closed
   std::vector<size_t> begun_by_;  // by rank: number of operations that it has begun
+  std::vector<size_t> open_by_;   // by rank: number of open operations that it has begun
   // By rank: bytes of the tags and part sizes in its descriptions of open operations.
   std::vector<size_t> carried_by_;
   struct Settled {
@@ -202,7 +206,7 @@ class Operations {
   };
   std::vector<Settled> settled_;
   Committed committed_;
-  std::vector<Misfit> misfits_;
+  std::vector<Misfit> misfits_, liars_;
   std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "csrc/protocol/limits.h"
 #include "master/context.h"
+#include "master/epochs/decision_mac.h"
 #include "master/epochs/operation_waits.h"
 #include "master/members/connections.h"
 #include "master/members/membership.h"
@@ -56,9 +57,10 @@ Status PresentEpoch::abort(PeerId peer, const protocol::AbortRequest& request,
   return operations_.abort(peer, request, missing);
 }
 
-Status PresentEpoch::check(const protocol::OpReport& report) const {
-  const bool wan = std::chrono::microseconds(start().rtt) >= protocol::kWanRttMin;
-  return operations_.check_report(report, wan);
+Status PresentEpoch::answer(PeerId peer, const protocol::AbortAnswer& answer) {
+  PCCL_ASSERT(membership_.is_member(peer));
+  if (answer.epoch != number() || !runs()) return check(answer.epoch);
+  return operations_.answer(peer, answer);
 }
 
 Status PresentEpoch::acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index) {
@@ -145,6 +147,12 @@ void PresentEpoch::take_settled() {
     membership_.operation_ended(verdict.op, verdict.code, context_.now);
     ended_.push_back(verdict.op);
   }
+  const VerdictLog& log = announced_.current.verdicts;
+  uint64_t index = log.next_index();
+  for (protocol::Verdict& verdict : settled) {
+    verdict.unacknowledged = static_cast<uint32_t>(index - log.stable_index());
+    verdict.mac = mac_of(context_.options.decisions, number(), index++, verdict);
+  }
   announced_.current.verdicts.append(std::move(settled));
 }
 
@@ -173,9 +181,9 @@ std::vector<PeerId> PresentEpoch::unresponsive_members() const {
 
 void PresentEpoch::open(const protocol::EpochStart& start) {
   if (start.generation == start.epoch) {
-    operations_ = Operations(start.epoch, start.members);
+    operations_ = Operations(start);
   } else {
-    operations_ = operations_.reconfigured(start.epoch, start.members);
+    operations_ = operations_.reconfigured(start);
     operations_.not_repeated(announced_.current.end->committed);
   }
   announced_.begin(start);
@@ -205,7 +213,7 @@ void PresentEpoch::restore(const MembershipRecord& record) {
   announced_.start = record.start;
   announced_.previous = AnnouncedEpoch::restored(record.previous, {});
   announced_.current = AnnouncedEpoch::restored(record.current, membership_.members());
-  operations_ = Operations(number(), record.start.members);
+  operations_ = Operations(record.start);
 }
 
 // If the epoch is over, the durable list of verdicts is complete. Otherwise only the reports of the
@@ -261,7 +269,7 @@ void PresentEpoch::break_off(PeerId peer, const Status& why) {
   context_.log(LogLevel::kWarning,
                "closed the connection of " + membership_.describe(peer) + ": " + why.message);
   connections_.close(peer);
-  membership_.set_connected(peer, false, true);
+  membership_.set_connected(peer, false, why.message);
 }
 
 // ---- Invariants ----

@@ -77,6 +77,7 @@ class PresentEpoch {
   Status begin(PeerId peer, const protocol::Begin& begin);
   Status done(PeerId peer, const protocol::Done& done);
   Status abort(PeerId peer, const protocol::AbortRequest& request, const MissingText& missing = {});
+  Status answer(PeerId peer, const protocol::AbortAnswer& answer);
   // While the epoch ends, a question is ignored: the receiver asks again in the next epoch.
   Status await_send(PeerId peer, const protocol::AwaitSend& question) {
     if (question.epoch != number() || !runs()) return check(question.epoch);
@@ -85,7 +86,7 @@ class PresentEpoch {
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
   // kProtocol if no honest member reports this (Operations::check_report).
-  Status check(const protocol::OpReport& report) const;
+  Status check(const protocol::OpReport& report) const { return operations_.check_report(report); }
   // Whether resume() would accept this; changes nothing.
   Status check(const protocol::Resume& resume) const;
   // A member has resumed. Takes over its open operations. Returns the messages it has missed, in
@@ -111,6 +112,10 @@ class PresentEpoch {
   std::vector<OpKey> take_ended() { return std::exchange(ended_, {}); }
   // Newcomers that describe an operation differently from all other members.
   std::vector<Misfit> take_misfits() { return operations_.take_misfits(); }
+  // An operation whose abort proposal this member has not answered; empty: none.
+  std::string asked(PeerId member) const { return operations_.asked(member); }
+  // Members whose answers to an abort proposal contradict each other.
+  std::vector<Misfit> take_liars() { return operations_.take_liars(); }
 
   // ---- From Epochs ----
   void enter(Stage stage) { stage_ = stage; }

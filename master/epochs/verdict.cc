@@ -14,7 +14,7 @@ namespace {
 
 // They keep one Verdicts message far below kMessageBytesMax bytes, and its verdicts within
 // kOpsOpenMax.
-constexpr size_t kVerdictBytes = 64;  // a generous estimate, without the text
+constexpr size_t kVerdictBytes = 96;  // a generous estimate, without the text
 constexpr size_t kVerdictsBytesMax = protocol::kMessageBytesMax / 8;
 static_assert(kVerdictsBytesMax / kVerdictBytes <= protocol::kOpsOpenMax);
 
@@ -148,7 +148,7 @@ std::optional<std::vector<protocol::Verdicts>> VerdictLog::since(Epoch epoch,
     const protocol::Verdict& verdict = kept_[index - first_];
     const size_t more = kVerdictBytes + verdict.text.size();
     if (bytes + more > kVerdictsBytesMax) {
-      messages.push_back({epoch, index, first_, {}});
+      messages.push_back({epoch, index, {}});
       bytes = 0;
     }
     bytes += more;

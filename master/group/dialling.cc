@@ -10,6 +10,7 @@ namespace pccl::master {
 void Dialling::link(PeerId a, PeerId b) { membership_.links.dials(a, b) ? dial(a, b) : dial(b, a); }
 
 void Dialling::dial(PeerId dialler, PeerId target) {
+  membership_.links.dialled(dialler, target, membership_.disclosure(dialler, target));
   protocol::Dial dial = membership_.dial(dialler, target);
   dial.credential = context_.credential(dialler, target);
   connections_.send(dialler, std::move(dial));
@@ -27,7 +28,8 @@ Links::News Dialling::on(PeerId from, const protocol::LinkReport& report) {
   if (news != Links::News::kDead) return news;
   if (report.state == protocol::LinkState::kUnreachable) {
     if (report.text != text_before) log_unreachable(from, report);
-    if (!links.view(other, from).unreachable()) dial(other, from);
+    if (!links.view(other, from).unreachable() && links.view(from, other).shows_failure())
+      dial(other, from);  // otherwise tick() does this
     // `from` made the last connection, and began to dial again before this master was restarted.
     // The other end may not know the key of a credential from that time, so `from` gets a new one.
     if (!was_dialling && links.dials(from, other)) dial(from, other);
@@ -42,10 +44,25 @@ Links::News Dialling::on(PeerId from, const protocol::LinkReport& report) {
   return news;
 }
 
-// The log has the whole text. The other peer receives only the kind of fault.
+// The log has the whole text. The other peer receives at most the kind of fault.
 void Dialling::log_unreachable(PeerId from, const protocol::LinkReport& report) {
-  context_.log(LogLevel::kInfo, membership_.describe(from) + " cannot reach " +
-                                    membership_.describe(report.peer) + ": " + report.text);
+  const std::string line = membership_.describe(from) + " cannot reach " +
+                           membership_.describe(report.peer) + ": " + report.text;
+  const bool open = membership_.links.view(from, report.peer).disclosure == Disclosure::kFull;
+  context_.log_withheld(LogLevel::kInfo, line, open ? line : "");
+}
+
+void Dialling::tick() {
+  const Links& links = membership_.links;
+  for (const PeerId peer : membership_.waiting()) {
+    for (const auto& [other, about] : membership_.peers()) {
+      if (other == peer) continue;
+      const Links::View& view = links.view(other, peer);
+      const bool due = view.disclosure == Disclosure::kFailure && view.unreachable() &&
+                       view.tried_ticks == Links::kTriedTicks;
+      if (due && !links.view(peer, other).unreachable()) dial(peer, other);
+    }
+  }
 }
 
 void Dialling::repeat(PeerId peer, const std::set<PeerId>& needed) {

@@ -22,6 +22,9 @@ class Dialling {
   // Notes the report, and sends the next Dial if the link is dead. REQUIRES: `report.peer` is
   // another peer.
   Links::News on(PeerId from, const protocol::LinkReport& report);
+  // A tick has passed. Makes waiting peers dial those that cannot reach them, if this may be known
+  // now (Links::View::shows_failure()).
+  void tick();
   // The peer is connected again: repeats every message that it may have missed. A superfluous Dial
   // does no harm. `needed`: peers that are gone, but whose links are still needed. They are not
   // forgotten yet.

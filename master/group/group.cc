@@ -51,10 +51,12 @@ void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
 }
 
 Status Group::on(PeerId peer, const protocol::Register& message) {
-  if (membership_.find(peer)->order != 0) return {};  // repeated on a new connection
-  const auto elsewhere = [](const Endpoint& at) { return !is_unicast(at.host) || at.port == 0; };
-  if (std::any_of(message.others.begin(), message.others.end(), elsewhere))
-    return violation("Register with an address that is not one machine's");
+  const Membership::Peer& about = *membership_.find(peer);
+  if (about.order != 0) return {};  // repeated on a new connection
+  if (!are_numeric(message.others))
+    return violation("Register with a further address that is a name, or has no port");
+  const std::string unfit = refuse_host(message.host, about);
+  if (!unfit.empty()) return refuse(peer, unfit), Status{};
   const auto linked = membership_.register_peer(peer, message);
   connections_.enter(peer, ConnectionPhase::kRegistered);
   for (const PeerId other : linked) dialling_.link(other, peer);
@@ -63,14 +65,13 @@ Status Group::on(PeerId peer, const protocol::Register& message) {
   return {};
 }
 
-void Group::away(PeerId peer, bool warned) {
+void Group::away(PeerId peer, const std::string& breach) {
   PCCL_ASSERT(!connections_.connected(peer));
-  membership_.set_connected(peer, false, warned);
+  membership_.set_connected(peer, false, breach);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
   epochs_.forget_recovered(peer);
-  held_.forget(peer);
-  cycle_watch_.forget(peer);
+  forget_messages(peer);
   lose_if_cut_off(peer);
 }
 
@@ -83,7 +84,8 @@ Status Group::check(const protocol::Resume& resume) const {
 Status Group::back(const protocol::Resume& resume) {
   const PeerId peer = resume.peer;
   PCCL_ASSERT(connections_.connected(peer));
-  const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
+  const bool warned = !membership_.find(peer)->breach.empty();
+  const LogLevel level = warned ? LogLevel::kWarning : LogLevel::kInfo;
   membership_.set_connected(peer, true);
   membership_.raise({peer}, resume.standing);
   notices_.connected_again(peer);
@@ -108,8 +110,7 @@ Status Group::back(const protocol::Resume& resume) {
   const bool in_step =
       membership_.is_member(peer) && !epochs_.recovering() && present_.in_generation(resume.epoch);
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
-  if (answer != nullptr && answer->number >= resume.joint_answered)
-    connections_.send(peer, *answer);
+  if (answer != nullptr && answer->number >= resume.joint_answered) send(peer, *answer);
   if (membership_.is_member(peer) && agreement_.plan()) connections_.send(peer, *agreement_.plan());
   if (agreement_.awaits_list(peer))
     connections_.send(peer, protocol::ListRequest{agreement_.number()});
@@ -171,8 +172,7 @@ protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLe
   connections_.close(peer);
   take_out(peer, why);
   ballot_.lose(peer);
-  held_.forget(peer);
-  cycle_watch_.forget(peer);
+  forget_messages(peer);
   context_.log(level, why);
   return member;
 }
@@ -209,7 +209,8 @@ void Group::leave_without_end(PeerId peer) {
 void Group::drop(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!membership_.is_member(peer));
   const Membership::Peer& about = *membership_.find(peer);
-  const LogLevel level = about.warned || about.held_up ? LogLevel::kWarning : LogLevel::kInfo;
+  const LogLevel level =
+      !about.breach.empty() || about.held_up ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
   notices_.gives_up(peer);
   connections_.send(peer, protocol::Kicked{text});
@@ -218,6 +219,14 @@ void Group::drop(PeerId peer, const std::string& why) {
   epochs_.waiting_gone(peer);
   dialling_.forget(peer);
   context_.log(level, text);
+}
+
+void Group::refuse(PeerId peer, const std::string& why) {
+  context_.history.refused({context_.now, History::Cause::kTerms, id_, membership_.name(peer),
+                            "refused " + membership_.describe(peer) + ": " + why});
+  connections_.send(peer, protocol::Reject{Code::kInvalidArgument, why});
+  connections_.close(peer);
+  drop(peer, "refused: " + why);
 }
 
 void Group::take_out(PeerId peer, const std::string& why) {
@@ -254,7 +263,7 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
 // after a pause of this process, because the peers received nothing from it.
 void Group::lose_if_cut_off(PeerId peer) {
   if (!epochs_.recovering() && !context_.was_paused && membership_.lost_at_once(peer))
-    lose(peer, "its process ended or its network broke");
+    lose(peer, membership_.loss_text(peer));
 }
 
 // Data that was on its way from a member that has left may be lost with the link.
@@ -361,10 +370,10 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
     case Ballot::Cast::kAnswered:
       PCCL_ASSERT(ballot_.last_answer(peer) != nullptr);
       took_part(*ballot_.last_answer(peer), peer);
-      connections_.send(peer, *ballot_.last_answer(peer));
+      send(peer, *ballot_.last_answer(peer));
       break;
     case Ballot::Cast::kRefused:
-      connections_.send(peer, ballot_.refuse(peer, message, epochs_.end_status()));
+      send(peer, ballot_.refuse(peer, message, epochs_.end_status()));
       break;
   }
   if (epochs_.continues_without_some()) close_posting_of_voters();
@@ -382,7 +391,7 @@ void Group::answer(const Answer& answer) {
   for (auto& [peer, own] : ballot_.settle(answer)) {
     membership_.joint_call_ended(peer, own.code, context_.now);
     took_part(own, peer);
-    connections_.send(peer, std::move(own));
+    send(peer, std::move(own));
   }
   if (kind) notices_.ended(*kind);
   agreement_.cancel();
@@ -430,17 +439,6 @@ std::optional<bool> Group::announced_of(const Group& other) const {
   return announced_.answer(other.id(),
                            [&](const auto& ballot) { return other.view().votes_in(ballot); });
 }
-
-// The fate of an open joint call if members have left or were lost. An update_topology continues by
-// itself. The other calls:
-//   the epoch continues           the members vote again, and the call continues
-//   members have left             sync_shared_state ends, unless its answer is on its way;
-//                                 are_peers_pending is answered if all have asked it; every other
-//                                 call fails
-//   a loss broke the group        sync_shared_state continues if all survivors have voted for it
-//                                 and an epoch continues; are_peers_pending is answered if all have
-//                                 asked it; every other call fails. An optimize_topology that
-//                                 continues keeps its measurements
 
 // An update_topology that has to leave out members is sure to change the group. So its voters begin
 // no operation before it ends: operations that a voter has not begun abort now, and no member waits
@@ -622,6 +620,7 @@ void Group::restore_ballot() {
   if (epochs_.broken()) ballot_.break_up();
   announced_.add(present_.start().together, false);
   for (const auto& [peer, resume] : epochs_.take_recovered()) {
+    if (!connections_.connected(peer)) forget_messages(peer);  // what it reported is impossible
     announced_.add(resume.together, resume.pending);
     const bool counts = present_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
@@ -639,6 +638,7 @@ std::vector<PeerId> Group::tick() {
     give_up(lost.peer, lost.why);
     if (!lost.refusal.empty()) notices_.refused(lost.refusal);
   }
+  dialling_.tick();
   // Now loses the cut-off members that lose_if_cut_off() has spared because this process was
   // paused.
   const std::vector<PeerId> members = membership_.members();

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "master/epochs/decision_mac.h"
 #include "master/epochs/epochs.h"
 #include "master/epochs/present_epoch.h"
 #include "master/group/announced_ballots.h"
@@ -68,8 +69,8 @@ class Group {
   // ---- Joining and leaving ----
   // `quorum` is used only if the group is empty.
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
-  // The peer's connection has closed. `warned`: the log has a warning about that.
-  void away(PeerId peer, bool warned);
+  // The peer's connection has closed. `breach`: the rule that the peer broke; empty: none.
+  void away(PeerId peer, const std::string& breach);
   // Checks whether back() would accept this message, and changes nothing. Returns kProtocol if the
   // message is impossible.
   Status check(const protocol::Resume& resume) const;
@@ -110,6 +111,9 @@ class Group {
     return present_.done(peer, message);
   }
   Status on(PeerId peer, const protocol::AbortRequest& message);
+  Status on(PeerId peer, const protocol::AbortAnswer& message) {
+    return present_.answer(peer, message);
+  }
   Status on(PeerId peer, const protocol::AwaitSend& message);
   Status on(PeerId peer, const protocol::Blocked& message);
   Status on(PeerId peer, const protocol::StateReport& message);
@@ -131,9 +135,12 @@ class Group {
   // Removes members that are late: in no call, while most of the others have waited for them for
   // call_timeout. Returns whether it has removed any.
   bool watch_late_members();
-  // Removes members whose state reports contradict each other. Returns whether it has removed any.
+  // Removes members whose reports on an operation contradict each other, or who give none. Returns
+  // whether it has removed any.
   bool remove_liars() {
-    const std::vector<Misfit> liars = epochs_.liars();
+    std::vector<Misfit> liars = epochs_.liars();
+    for (Misfit& liar : present_.take_liars()) liars.push_back(std::move(liar));
+    for (Misfit& silent : overdue_.unanswering_members()) liars.push_back(std::move(silent));
     for (const Misfit& liar : liars) {
       if (membership_.is_member(liar.peer)) lose(liar.peer, liar.why);
     }
@@ -192,15 +199,35 @@ class Group {
   void close_posting_of_voters();
   // Loses a member; `level`: log level, by how unexpected the loss is.
   void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
-  void drop(PeerId peer, const std::string& why);  // a peer that is not a member
+  void drop(PeerId peer, const std::string& why);    // a peer that is not a member
+  void refuse(PeerId peer, const std::string& why);  // likewise, with a Reject
   void take_out(PeerId peer, const std::string& why);
   void remove(const Misfit& misfit);  // a newcomer
+  void forget_messages(PeerId peer) {
+    held_.forget(peer);
+    cycle_watch_.forget(peer);
+  }
+  void send(PeerId peer, protocol::Answer answer) {
+    const Epoch generation = present_.start().generation;
+    answer.mac = mac_of(context_.options.decisions, generation, answer);
+    connections_.send(peer, std::move(answer));
+  }
   void warn_of(const CycleWatch::Cycle& cycle);
   void carry_out(const Ruling& ruling);
   void count_latecomer(PeerId last);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void took_part(const protocol::Answer& answer, PeerId peer);
   void on_turn(Epochs::Turn turn);
+  // The fate of an open joint call if members have left or were lost. An update_topology continues
+  // by itself. The other calls:
+  //   the epoch continues      the members vote again, and the call continues
+  //   members have left        sync_shared_state ends, unless its answer is on its way;
+  //                            are_peers_pending is answered if all have asked it; every other
+  //                            call fails
+  //   a loss broke the group   sync_shared_state continues if all survivors have voted for it and
+  //                            an epoch continues; are_peers_pending is answered if all have asked
+  //                            it; every other call fails. An optimize_topology that continues
+  //                            keeps its measurements
   void break_up();
   void reconfigured();
   void finish(const Agreement::Outcome& outcome);

@@ -69,7 +69,7 @@ bool GroupView::blocks_others(PeerId member) const {
 
 Delay GroupView::delay_of(PeerId peer) const {
   PCCL_ASSERT(!membership.is_member(peer));
-  if (!membership.obstacle(peer).empty()) return Delay::kObstacle;
+  if (!membership.obstacle(peer, Membership::Reader::kStranger).empty()) return Delay::kObstacle;
   const auto& members = membership.members();
   const bool all_away = std::none_of(members.begin(), members.end(), [this](PeerId member) {
     return membership.find(member)->connected;

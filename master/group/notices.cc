@@ -18,11 +18,16 @@ void Notices::update() {
   const WaitTexts texts(view_);
   for (const PeerId peer : waiting) {
     const Delay delay = view_.delay_of(peer);
-    const std::string why = texts.why_waiting(peer, delay, last_obstacle_).text();
-    if (!send(peer, why)) continue;
+    const auto why = [&](const std::string& last_obstacle, Membership::Reader reader) {
+      return texts.why_waiting(peer, delay, last_obstacle, reader).text();
+    };
+    const std::string shown = why(last_obstacle_, Membership::Reader::kStranger);
+    if (!send(peer, shown)) continue;
     membership_.set_held_up(peer, true);
     if (delay == Delay::kNoUpdate) tell_of_newcomer(peer);
-    context_.log(LogLevel::kWarning, texts.not_admitted(peer, why));
+    const std::string known = why(known_last_obstacle_, Membership::Reader::kMember);
+    context_.log_withheld(LogLevel::kWarning, texts.not_admitted(peer, known),
+                          texts.not_admitted(peer, shown));
   }
   const bool was_short = std::exchange(short_of_peers_, view_.epochs.waits_for_peers());
   // Usually no peer waits. A look at each pair of peers would cost more than the rest of a tick.
@@ -73,8 +78,14 @@ void Notices::refused(const std::string& why) {
 
 void Notices::gives_up(PeerId newcomer) {
   PCCL_ASSERT(!view_.membership.is_member(newcomer));
-  const std::string obstacle = view_.membership.obstacle(newcomer);
-  if (!obstacle.empty()) last_obstacle_ = obstacle + ". " + Membership::kWhatToOpen;
+  const auto obstacle = [&](Membership::Reader reader) {
+    const std::string text = view_.membership.obstacle(newcomer, reader);
+    return text.empty() ? text : text + ". " + Membership::kWhatToOpen;
+  };
+  const std::string shown = obstacle(Membership::Reader::kStranger);
+  if (shown.empty()) return;
+  last_obstacle_ = shown;
+  known_last_obstacle_ = obstacle(Membership::Reader::kMember);
 }
 
 void Notices::forget(PeerId peer) {
@@ -89,6 +100,7 @@ void Notices::updated(PeerId member) {
 
 void Notices::begun() {
   last_obstacle_.clear();
+  known_last_obstacle_.clear();
   short_of_peers_ = false;
   for (const PeerId member : view_.membership.members()) {
     last_.erase(member);

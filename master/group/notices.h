@@ -47,7 +47,7 @@ class Notices {
   void ended(const Wait::Call& call);  // it has an outcome
   bool has_announced(const Wait& wait) const { return report_.has_announced(wait); }
 
-  // The obstacle of a peer that gave up before the group began; empty: none.
+  // The obstacle of a peer that gave up before the group began, for strangers; empty: none.
   const std::string& last_obstacle() const { return last_obstacle_; }
 
   // Asserts the invariants.
@@ -67,8 +67,9 @@ class Notices {
   std::map<PeerId, std::string> last_;  // the last notice to each peer
   std::set<PeerId> announced_;          // newcomers that wait; the members got a notice about each
   std::set<PeerId> hindered_;           // members with a notice that a newcomer cannot be admitted
-  std::string last_obstacle_;           // of a peer that gave up before the group began
-  bool short_of_peers_ = false;         // the members got a notice that peers are missing
+  // Of a peer that gave up before the group began: for strangers, and for the log.
+  std::string last_obstacle_, known_last_obstacle_;
+  bool short_of_peers_ = false;  // the members got a notice that peers are missing
   WaitReport report_;
 };
 

@@ -212,20 +212,44 @@ std::vector<Misfit> OverdueMembers::late_members() {
   return lateness_.look(see_late_members(), limit, now);
 }
 
+std::vector<Misfit> OverdueMembers::unanswering_members() {
+  std::vector<Seen> owing;
+  for (const PeerId member : view_.membership.members()) {
+    std::string asked = view_.epochs.asked(member);
+    if (asked.empty() || !view_.membership.find(member)->connected) continue;
+    Seen seen{member, std::move(asked), {}, {}};
+    seen.silent = !view_.connections.received_lately(member);
+    seen.asked = true;
+    owing.push_back(std::move(seen));
+  }
+  if (owing.empty()) {
+    if (answers_.deadline()) answers_.restart();
+    return {};
+  }
+  const Instant now = view_.context.now;
+  if (!answers_.due(now)) return {};
+  return answers_.look(owing, 2 * view_.context.settings.peer_timeout, now);
+}
+
 std::optional<Instant> OverdueMembers::deadline() const {
-  const auto first = probation_.deadline(), other = lateness_.deadline();
-  if (!first || !other) return first ? first : other;
-  return std::min(*first, *other);
+  std::optional<Instant> first;
+  for (const Probation* const one : {&probation_, &lateness_, &answers_}) {
+    const auto next = one->deadline();
+    if (next && (!first || *next < *first)) first = next;
+  }
+  return first;
 }
 
 void OverdueMembers::excuse_all() {
   probation_.restart();
   lateness_.restart();
+  answers_.restart();
 }
 
 void OverdueMembers::check() const {
   probation_.check();
   lateness_.check();
+  answers_.check();
   for (const PeerId peer : new_to_sync_) PCCL_ASSERT(view_.membership.is_member(peer));
 }
 

@@ -27,6 +27,9 @@ class OverdueMembers {
   std::vector<Misfit> overdue_newcomers(const std::string& awaited_by_others);
   // Returns the overdue members that are no newcomers, while most of the rest wait for them.
   std::vector<Misfit> late_members();
+  // Returns the members that do not answer a freeze request or an abort proposal for two
+  // peer_timeouts, although they send other messages. An honest peer answers at once.
+  std::vector<Misfit> unanswering_members();
 
   void called(PeerId member) { lateness_.restart(member); }
   // The member has succeeded in something, or receives data: for its next call it gets the full
@@ -63,6 +66,7 @@ class OverdueMembers {
   const GroupView& view_;
   Probation probation_{"PCCL_FIRST_CALL_TIMEOUT"};  // for newcomers
   Probation lateness_{"PCCL_CALL_TIMEOUT"};         // for the other members
+  Probation answers_{"PCCL_PEER_TIMEOUT"};          // for all members
   std::set<PeerId> new_to_sync_;
 };
 

@@ -39,6 +39,9 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration timeo
       if (seen.fetches) {
         why = "in " + seen.awaited + " nothing has reached it for " + text(timeout) + " (" +
               setting_ + ")";
+      } else if (seen.asked) {
+        why = "it did not answer within " + text(timeout) + " whether it has finished " +
+              seen.awaited;
       } else if (seen.elsewhere.empty()) {
         why =
             "it did not call " + seen.awaited + " within " + text(timeout) + " (" + setting_ + ")";

@@ -39,6 +39,7 @@ class Probation {
     bool held_up = false;  // a third member holds it up, in a call that it shares with others
     bool silent = false;
     bool fetches = false;  // it fetches the state; `awaited` is this call
+    bool asked = false;    // the master has asked it about `awaited`, and waits for the answer
   };
   // `setting`: the name of the time that look() gets, for the text.
   explicit Probation(std::string setting) : setting_(std::move(setting)) {}

@@ -84,7 +84,7 @@ std::string WaitTexts::why_hindered(PeerId member) const {
     return "update_topology waits for more peers: " +
            shortage_text(view_.membership.members().size(), view_.quorum.min_peers);
   }
-  const std::string obstacle = view_.membership.obstacle(member);
+  const std::string obstacle = view_.membership.obstacle(member, Membership::Reader::kMember);
   if (obstacle.empty()) return {};
   return "a newcomer cannot be admitted: " + obstacle + ". " + Membership::kWhatToOpen;
 }

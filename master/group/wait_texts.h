@@ -33,7 +33,7 @@ class WaitTexts {
   // Returns why a registered peer is not admitted yet; empty without a delay. `last_obstacle`: the
   // obstacle of a peer that gave up before the group began; empty: none.
   NotAdmitted why_waiting(PeerId peer, Delay delay, const std::string& last_obstacle,
-                          Membership::Reader reader = Membership::Reader::kPeer) const;
+                          Membership::Reader reader) const;
   // "tokyo-3 (...) is not admitted yet: why".
   std::string not_admitted(PeerId peer, const std::string& why) const;
   // Returns why no newcomer can join this member; empty if there is no reason.

@@ -43,6 +43,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {x, o, o, o},  // Resume
     {o, o, o, o},  // Resumed
     {o, o, o, o},  // AbortProposal
+    {o, o, o, x},  // AbortAnswer
     {o, o, o, o},  // Farewell
     {o, o, o, x},  // AwaitSend
     {o, o, o, o},  // SendBegun

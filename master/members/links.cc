@@ -41,6 +41,16 @@ void Links::forget(PeerId peer) {
   });
 }
 
+// A repeated Dial does not begin the time anew.
+void Links::dialled(PeerId from, PeerId to, Disclosure disclosure) {
+  const auto at = links_.find(pair(from, to));
+  if (at == links_.end()) return;
+  View& view = from < to ? at->second.by_lower : at->second.by_higher;
+  if (view.disclosure == disclosure) return;
+  view.disclosure = disclosure;
+  view.tried_ticks = 0;
+}
+
 Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   const auto at = links_.find(pair(from, report.peer));
   if (at == links_.end()) return News::kNone;
@@ -65,7 +75,9 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
     case protocol::LinkState::kUnreachable: link.dead = std::max(link.dead, report.serial); break;
   }
   View& view = from < report.peer ? link.by_lower : link.by_higher;
-  view = {state_of(report.state), report.text, report.fault};
+  view.state = state_of(report.state);
+  view.text = report.text;
+  view.fault = report.fault;
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
   PCCL_ASSERT(up_count_ <= links_.size() && link.up() == !link.down());
   const bool first = !std::exchange(link.known, true);
@@ -143,7 +155,7 @@ bool Links::dials(PeerId from, PeerId to) const {
   const Views& link = at->second;
   const uint32_t last = std::max(link.made, link.dead);
   const bool first = protocol::made_by_higher(last) == (from > to);
-  return first || view(to, from).unreachable();
+  return first || view(to, from).shows_failure();
 }
 
 const Links::View& Links::view(PeerId from, PeerId to) const {
@@ -160,8 +172,22 @@ int Links::down_ticks(PeerId a, PeerId b) const {
 
 void Links::tick(const std::function<bool(PeerId, PeerId)>& counts) {
   for (auto& [pair, link] : links_) {
+    for (View* view : {&link.by_lower, &link.by_higher}) {
+      if (view->disclosure == Disclosure::kFailure) ++view->tried_ticks;
+    }
     if (link.down() && counts(pair.first, pair.second)) ++link.down_ticks;
   }
+}
+
+// The ticks of a link since it went down. If a side does not disclose the faults, these are the
+// ticks since its failure is shown, so that the number does not depend on the fault.
+int Links::ticks_shown(const Views& link) {
+  int ticks = link.down_ticks;
+  for (const View* view : {&link.by_lower, &link.by_higher}) {
+    if (view->disclosure == Disclosure::kFailure)
+      ticks = std::min(ticks, view->tried_ticks - kTriedTicks);
+  }
+  return ticks;
 }
 
 std::vector<Links::Dead> Links::dead(int ticks) const {
@@ -172,8 +198,8 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
     // other side sees only that the link was closed. So the text of the first side is used.
     const bool higher = link.by_higher.fault == LinkFault::kOnlySmallPackets;
     const View& view = link.by_lower.dead() && !higher ? link.by_lower : link.by_higher;
-    const bool both_unreachable = link.by_lower.unreachable() && link.by_higher.unreachable();
-    dead.push_back({pair.first, pair.second, view.text, both_unreachable, link.down_ticks});
+    const bool both = link.by_lower.shows_failure() && link.by_higher.shows_failure();
+    dead.push_back({pair.first, pair.second, view.text, both, ticks_shown(link)});
   }
   return dead;
 }
@@ -196,6 +222,8 @@ void Links::check() const {
         link.by_lower.state == View::State::kUp || link.by_higher.state == View::State::kUp;
     PCCL_ASSERT(!link.up() || (reported_up && !link.down()));
     PCCL_ASSERT(link.down_ticks == 0 || link.down());
+    for (const View* view : {&link.by_lower, &link.by_higher})
+      PCCL_ASSERT(view->tried_ticks == 0 || view->disclosure == Disclosure::kFailure);
     PCCL_ASSERT(link.known || (link.made == 0 && link.dead == 0 && !link.down()));
   }
   PCCL_ASSERT(up == up_count_);

@@ -10,7 +10,7 @@
 // 1. `up_count_` is the number of links that are up.
 // 2. If a link is up, at least one side has reported it as up, and no side has reported it as dead
 //    since.
-// 3. Ticks are counted only for a link that is down.
+// 3. Ticks are counted only for a link that is down, and for attempts that are not disclosed.
 #pragma once
 
 #include <functional>
@@ -21,6 +21,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/protocol/messages.h"
+#include "master/members/address_choice.h"
 
 namespace pccl::master {
 
@@ -32,12 +33,25 @@ class Links {
     State state = State::kUnknown;
     std::string text;                     // why it is not up; shown to members and in our log
     LinkFault fault = LinkFault::kOther;  // the reason in the form that a waiting peer may see
+    // The news that the other peer may get about the attempts of this side, by the last Dial.
+    Disclosure disclosure = Disclosure::kFull;
+    int tried_ticks = 0;  // since that Dial, if it discloses only the failure
     bool dead() const { return state == State::kDown || state == State::kUnreachable; }
     bool unreachable() const { return state == State::kUnreachable; }
+    // unreachable(), and the other peer may learn it.
+    bool shows_failure() const {
+      return unreachable() && (disclosure != Disclosure::kFailure || tried_ticks >= kTriedTicks);
+    }
   };
+  // A failure to reach an address at which the master does not see the peer is not shown earlier.
+  // By then each attempt has failed, whatever is at that address: connecting takes at most ten
+  // ticks, and an answer at most kHelloTimeout. So the time of the news shows nothing, either.
+  static constexpr int kTriedTicks = 12;
 
   void add(PeerId a, PeerId b);  // REQUIRES: not added yet
   void forget(PeerId peer);
+  // The peer `from` is to dial the peer `to` now.
+  void dialled(PeerId from, PeerId to, Disclosure disclosure);
 
   // The effect of a report.
   enum class News {
@@ -93,8 +107,8 @@ class Links {
   struct Dead {
     PeerId a, b;
     std::string text;
-    bool both_unreachable = false;  // neither side can reach the other
-    int ticks = 0;                  // counted since it went down
+    bool both_unreachable = false;  // neither side can reach the other, as far as both may know
+    int ticks = 0;                  // counted since it went down, or since both may know it
   };
   // The links that have been down for at least this number of counted ticks.
   std::vector<Dead> dead(int ticks) const;
@@ -129,6 +143,7 @@ class Links {
     return from < to ? link.of_lower : link.of_higher;
   }
   static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
+  static int ticks_shown(const Views& link);
 
   std::map<Pair, Views> links_;
   size_t up_count_ = 0;

@@ -19,6 +19,11 @@ constexpr int kDownBeforeTicks = 2;
 // again.
 constexpr int kRefusedTicks = 15;
 
+// Whether this reader may learn all that the members report.
+bool may_know_all(Membership::Reader reader) {
+  return reader == Membership::Reader::kMember || reader == Membership::Reader::kOperator;
+}
+
 }  // namespace
 
 // ---- Joining and leaving ----
@@ -40,19 +45,24 @@ std::vector<PeerId> Membership::register_peer(PeerId id, const protocol::Registe
   }
   peer.host = where.host;
   peer.port = where.port;
-  peer.others = where.others;
+  peer.others = dialable(where.others);
   peer.order = ++registrations_;
   PCCL_ASSERT(links.size() == linked.size() * (linked.size() + 1) / 2);
   return linked;
 }
 
-void Membership::set_connected(PeerId id, bool connected, bool warned) {
+void Membership::set_connected(PeerId id, bool connected, std::string breach) {
   const auto at = peers_.find(id);
   PCCL_ASSERT(at != peers_.end());
   Peer& peer = at->second;
   peer.connected = connected;
-  peer.warned = warned;
+  peer.breach = std::move(breach);
   peer.away_ticks = 0;
+}
+
+std::string Membership::loss_text(PeerId peer) const {
+  const std::string& breach = peers_.at(peer).breach;
+  return breach.empty() ? "its process ended or its network broke" : "it broke a rule: " + breach;
 }
 
 std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
@@ -259,29 +269,40 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   return ranks;
 }
 
-std::string Membership::apart(PeerId peer, PeerId other, Reader reader) const {
-  const auto why = [&](PeerId from, PeerId to) {
-    const Links::View& view = links.view(from, to);
-    const bool known = reader == Reader::kOperator && !view.text.empty();
-    return known ? ": " + view.text : fault_text(view.fault);
-  };
-  return describe(other) + " cannot connect to " + describe(peer) + why(other, peer) + "; " +
-         name(peer) + " cannot connect to " + name(other) + why(peer, other);
+std::string Membership::why_apart(PeerId from, PeerId to, Reader reader) const {
+  const Links::View& view = links.view(from, to);
+  const bool words = reader == Reader::kOperator ||
+                     (reader == Reader::kObserver && view.disclosure == Disclosure::kFull);
+  std::string why = fault_text(view.fault);
+  if (!may_know_all(reader) && view.disclosure == Disclosure::kFailure)
+    why = fault_text(LinkFault::kOther);
+  if (words && !view.text.empty()) why = ": " + view.text;
+  const std::string left_out = addresses(from, to).left_out;
+  return left_out.empty() ? why : why + " (the latter " + left_out + ")";
 }
 
-std::vector<PeerId> Membership::out_of_reach(PeerId peer) const {
+std::string Membership::apart(PeerId peer, PeerId other, Reader reader) const {
+  return describe(other) + " cannot connect to " + describe(peer) + why_apart(other, peer, reader) +
+         "; " + name(peer) + " cannot connect to " + name(other) + why_apart(peer, other, reader);
+}
+
+std::vector<PeerId> Membership::out_of_reach(PeerId peer, Reader reader) const {
+  const auto fails = [&](PeerId from, PeerId to) {
+    const Links::View& view = links.view(from, to);
+    return may_know_all(reader) ? view.unreachable() : view.shows_failure();
+  };
   std::vector<PeerId> all;
   for (const auto& [other, about] : peers_) {
-    if (other == peer || !links.view(other, peer).unreachable()) continue;
+    if (other == peer || !fails(other, peer)) continue;
     if (is_member(other) && is_member(peer)) continue;  // one of them will be lost
     // Otherwise the peer has not tried yet.
-    if (links.view(peer, other).unreachable()) all.push_back(other);
+    if (fails(peer, other)) all.push_back(other);
   }
   return all;
 }
 
 std::string Membership::obstacle(PeerId peer, Reader reader) const {
-  const std::vector<PeerId> others = out_of_reach(peer);
+  const std::vector<PeerId> others = out_of_reach(peer, reader);
   const size_t named = std::min(others.size(), protocol::kRanksNamedMax);
   std::string out;
   for (size_t i = 0; i < named; ++i)
@@ -296,7 +317,7 @@ bool Membership::is_being_dialled(PeerId peer) const {
     const bool concerns = other != peer && at.second.order != 0 &&
                           (members_.empty() || is_member(other)) && !links.linked(other, peer);
     return concerns &&
-           !(links.view(other, peer).unreachable() && links.view(peer, other).unreachable());
+           !(links.view(other, peer).shows_failure() && links.view(peer, other).shows_failure());
   });
 }
 
@@ -318,8 +339,9 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
   for (auto& [id, peer] : peers_) {
     if (peer.order != 0 && !is_member(id)) ++peer.waiting_ticks;
     if (peer.connected || ++peer.away_ticks < protocol::kTicksPerTimeout) continue;
-    lost.push_back({id, "its connection to the master broke and it did not come back within " +
-                            text(peer_timeout)});
+    const bool honest = peer.breach.empty();
+    const std::string how = honest ? "its connection to the master broke and" : loss_text(id) + ";";
+    lost.push_back({id, how + " it did not come back within " + text(peer_timeout)});
   }
   // A peer that is held up, for example by a SIGSTOP, cannot make a link again. So the ticks of
   // this time do not count for its links.
@@ -329,9 +351,11 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     if (!is_member(dead.a) || !is_member(dead.b)) {
       const PeerId newcomer = is_member(dead.a) ? dead.b : dead.a;
       if (!cannot_be_linked(newcomer, dead)) continue;
-      const std::string why =
-          apart(newcomer, newcomer == dead.a ? dead.b : dead.a) + ". " + kWhatToOpen;
-      lost.push_back({newcomer, why, "refused: " + why});
+      const PeerId other = newcomer == dead.a ? dead.b : dead.a;
+      const auto why = [&](Reader reader) {
+        return apart(newcomer, other, reader) + ". " + kWhatToOpen;
+      };
+      lost.push_back({newcomer, why(Reader::kStranger), "refused: " + why(Reader::kMember)});
       continue;
     }
     const PeerId victim = weaker(dead.a, dead.b);
@@ -398,15 +422,19 @@ std::string Membership::describe(PeerId id) const {
   return protocol::text(peer, at ? "rank " + std::to_string(*at) : "");
 }
 
-protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
+AddressChoice Membership::addresses(PeerId dialler, PeerId target) const {
   const Peer& to = peers_.at(target);
   PCCL_ASSERT(dialler != target && to.order != 0);
-  const bool through_master = to.seen_loopback && !peers_.at(dialler).seen_loopback;
-  const std::string seen = through_master ? "" : to.seen_host;
-  protocol::Dial dial{target, to.host.empty() ? seen : to.host, to.port,
-                      links.dead_serial(dialler, target), to.others};
-  std::erase(dial.others, Endpoint{dial.host, dial.port});
-  return dial;
+  return choose_addresses(peers_.at(dialler), to);
+}
+
+Disclosure Membership::disclosure(PeerId dialler, PeerId target) const {
+  return is_member(target) ? Disclosure::kFull : addresses(dialler, target).disclosure;
+}
+
+protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
+  const AddressChoice at = addresses(dialler, target);
+  return {target, at.first.host, at.first.port, links.dead_serial(dialler, target), at.others};
 }
 
 // ---- Invariants ----

@@ -22,6 +22,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/protocol/messages.h"
+#include "master/members/address_choice.h"
 #include "master/members/last_call.h"
 #include "master/members/links.h"
 #include "master/runs/records.h"
@@ -37,19 +38,16 @@ struct Quorum {
 
 class Membership {
  public:
-  struct Peer {
-    std::string seen_host;
-    bool seen_loopback = false;
+  struct Peer : Location {
     int32_t wish = -1;   // wanted rank, -1: any; used only at the founding
     std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
     protocol::Standing standing = protocol::Standing::kNone;
-    std::string host;  // as the peer registered it; empty: use seen_host
-    uint16_t port = 0;
-    std::vector<Endpoint> others = {};  // further addresses
-    std::string name;                   // for people
-    uint64_t order = 0;                 // order of registration, from 1; 0: not registered
+    std::string name;    // for people
+    uint64_t order = 0;  // order of registration, from 1; 0: not registered
     bool connected = true;
-    bool warned = false;    // a warning about its missing connection was logged
+    // Why the master has closed its connection: it broke a rule. The log has this reason. Empty: the
+    // connection closed by itself.
+    std::string breach;
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks from its registration until it is a member
     bool held_up = false;   // a warning about its wait was logged
@@ -59,9 +57,13 @@ class Membership {
     std::optional<Holder> holder;
   };
 
-  // The reader of a text. A peer may be hostile and use the others to explore their network: it
-  // gets only the kind of each obstacle. An operator of the master gets the words of the system.
-  enum class Reader : uint8_t { kPeer, kOperator };
+  // The reader of a text. A stranger may be hostile and use the others to explore their networks.
+  enum class Reader : uint8_t {
+    kStranger,  // a peer that is no member: at most the kind of an obstacle (see Disclosure)
+    kMember,    // the kind of each obstacle
+    kObserver,  // of a run without tokens, so it may be anybody: the disclosed news
+    kOperator,  // the words of the system
+  };
   // Ticks that a link between members is down until one of them is lost. If nothing is received on
   // a link, it is down after half the peer timeout. The other half is for re-establishing it.
   static constexpr int kLinkDownTicks = 10;
@@ -78,8 +80,9 @@ class Membership {
   // The peers whose last connection has proven one of these tokens. After a restart these include
   // members that are not back yet.
   std::vector<PeerId> holders_of(const std::set<std::string>& tokens) const;
-  // `warned`: a warning about its missing connection was logged. So its return will be logged, too.
-  void set_connected(PeerId peer, bool connected, bool warned = false);
+  void set_connected(PeerId peer, bool connected, std::string breach = {});
+  // Why a peer without a connection is lost: "its process ended or its network broke".
+  std::string loss_text(PeerId peer) const;
   // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
   // kMembersMax gone peers are remembered: returns the peer that is forgotten now, if there is one.
   std::optional<PeerId> remove(PeerId peer, const std::string& why);
@@ -134,10 +137,10 @@ class Membership {
   std::optional<std::vector<PeerId>> founders(size_t count) const;
   // For a waiting peer: the peers with which no link is possible in either direction. For a member:
   // the waiting peers with which no link is possible.
-  std::vector<PeerId> out_of_reach(PeerId peer) const;
+  std::vector<PeerId> out_of_reach(PeerId peer, Reader reader) const;
   // Names the peers out of reach, with the reasons. For a waiting peer also how a person can change
   // that. Empty if there are none.
-  std::string obstacle(PeerId peer, Reader reader = Reader::kPeer) const;
+  std::string obstacle(PeerId peer, Reader reader = Reader::kStranger) const;
   // Whether a link between the peer and some member is still being made: the two are not linked,
   // and at least one of them has not reported a failure to connect. Before there are members, all
   // registered peers count.
@@ -164,9 +167,12 @@ class Membership {
   RankNames rank_names() const;             // of the members that are left
   std::string ranks_text(const std::vector<uint32_t>& ranks) const;  // "ranks 0 (tokyo) and 1"
   // Why they cannot connect.
-  std::string apart(PeerId peer, PeerId other, Reader reader = Reader::kPeer) const;
+  std::string apart(PeerId peer, PeerId other, Reader reader) const;
   // "the link between A and tokyo-3 (peer 1.3, ...) is down: connection reset". `one`: its name.
   std::string down_text(const std::string& one, PeerId other, const std::string& why) const;
+  AddressChoice addresses(PeerId dialler, PeerId target) const;  // of the target
+  // The news about the attempts that the target may get. A member gets all of them.
+  Disclosure disclosure(PeerId dialler, PeerId target) const;
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
   // Asserts the invariants. REQUIRES: the losses that tick() returned were carried out.
@@ -175,6 +181,7 @@ class Membership {
   Links links;
 
  private:
+  std::string why_apart(PeerId from, PeerId to, Reader reader) const;
   bool reached(PeerId peer, const std::vector<PeerId>& by) const;
   PeerId weaker(PeerId a, PeerId b) const;
   bool cannot_be_linked(PeerId newcomer, const Links::Dead& link) const;

@@ -40,7 +40,7 @@ void fields(auto& wire, Is<SharedStateRecord> auto& r) { wire(r.group, r.revisio
 void fields(auto& wire, Is<Started> auto& e) { wire(e.incarnation); }
 void fields(auto& wire, Is<RunOpened> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.run_id);
-  wire(bounded(e.origin, protocol::kHostBytesMax), e.version);
+  wire(bounded(e.origin, protocol::kHostBytesMax), e.version, e.decisions);
 }
 void fields(auto& wire, Is<RunFinished> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.ended);
@@ -57,7 +57,8 @@ constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
 constexpr uint32_t kVersion = 9;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
-constexpr size_t kHeaderBytes = kReleaseAt + kReleaseBytes + 4;
+constexpr size_t kHeaderBytes = kReleaseAt + kReleaseBytes + 4;  // in every version
+constexpr size_t kFramesAt = kHeaderBytes + sizeof(uint64_t) + 4;
 constexpr size_t kFrameBytes = 8;  // bytes before the payload
 constexpr size_t kPieceBytes = 64u << 10;
 
@@ -113,9 +114,10 @@ uint32_t checksum_of(std::span<const std::byte> length, std::span<const std::byt
 
 // ---- Reading ----
 
-uint32_t number_at(std::span<const std::byte> bytes, size_t at) {
-  PCCL_ASSERT(at <= bytes.size() && bytes.size() - at >= sizeof(uint32_t));
-  uint32_t number = 0;
+template <typename Number = uint32_t>
+Number number_at(std::span<const std::byte> bytes, size_t at) {
+  PCCL_ASSERT(at <= bytes.size() && bytes.size() - at >= sizeof(Number));
+  Number number = 0;
   protocol::Reader read{bytes.subspan(at, sizeof number)};
   read(number);
   return number;
@@ -172,6 +174,14 @@ Status damaged(size_t at, const std::string& why) {
   return {Code::kSystem, "is damaged at byte " + std::to_string(at) + ": " + why, {}};
 }
 
+// A file of `bytes` bytes that had at least `bytes_min` when it got its name.
+Status cut_off(size_t bytes, uint64_t bytes_min) {
+  return {Code::kSystem,
+          "was cut off: it has " + std::to_string(bytes) + " bytes, and it had at least " +
+              std::to_string(bytes_min) + " when it was made",
+          {}};
+}
+
 std::string release_in(std::span<const std::byte> header) {
   PCCL_ASSERT(header.size() >= kReleaseAt + kReleaseBytes);
   std::string release(kReleaseBytes, '\0');
@@ -180,22 +190,34 @@ std::string release_in(std::span<const std::byte> header) {
   return "pccl " + printable(release);
 }
 
-// Returns the size of the file's header; 0 if it was cut off.
-Result<size_t> read_header(std::span<const std::byte> file) {
+Status check_header(std::span<const std::byte> file) {
   const auto magic = std::as_bytes(std::span(kMagic)).first(std::min(file.size(), sizeof kMagic));
   if (!std::equal(magic.begin(), magic.end(), file.begin()))
     return Status{Code::kSystem, "is not a journal of pccl", {}};
-  if (file.size() < kHeaderBytes) return size_t{0};
+  if (file.size() < kHeaderBytes) return cut_off(file.size(), kFramesAt);
   constexpr size_t kSumAt = kReleaseAt + kReleaseBytes;
   if (net::checksum(file.first(kSumAt)) != number_at(file, kSumAt))
     return damaged(0, "its header has another checksum");
   const uint32_t version = number_at(file, sizeof kMagic);
-  if (version == kVersion) return kHeaderBytes;
+  if (version == kVersion) return {};
   return Status{Code::kSystem,
                 "is of version " + std::to_string(version) + ", which " + release_in(file) +
                     " reads, and this pccl " + protocol::kRelease +
                     " does not: go on with that release",
                 {}};
+}
+
+// Returns the length of the file's compact form. The file is not shorter.
+Result<uint64_t> read_compact_bytes(std::span<const std::byte> file) {
+  Status status = check_header(file);
+  if (!status.ok()) return status;
+  if (file.size() < kFramesAt) return cut_off(file.size(), kFramesAt);
+  const auto length = file.subspan(kHeaderBytes, sizeof(uint64_t));
+  if (net::checksum(length) != number_at(file, kHeaderBytes + length.size()))
+    return damaged(kHeaderBytes, "the length of its compact form has another checksum");
+  const auto bytes = number_at<uint64_t>(length, 0);
+  if (file.size() < bytes) return cut_off(file.size(), bytes);
+  return bytes;
 }
 
 // The payload of the frame at `at`; nothing if the frame is cut off or garbage.
@@ -219,6 +241,7 @@ void Memory::apply(const Entry& entry) {
     run.run_id = opened->run_id;
     run.origin = opened->origin;
     run.version = opened->version;
+    run.decisions = opened->decisions;
     run.memberships.clear();
     run.ended.reset();
   } else if (const auto* finished = std::get_if<RunFinished>(&entry)) {
@@ -247,7 +270,10 @@ void Memory::apply(const Entry& entry) {
 
 namespace journal {
 
-Bytes header() {
+namespace {
+
+// The beginning of a file whose compact form has `bytes` bytes.
+Bytes header_before(uint64_t bytes) {
   Bytes out(sizeof kMagic);
   std::memcpy(out.data(), kMagic, sizeof kMagic);
   protocol::Writer{out}(kVersion);
@@ -256,10 +282,13 @@ Bytes header() {
     out.push_back(static_cast<std::byte>(i < release.size() ? release[i] : '\0'));
   protocol::Writer{out}(net::checksum(out));
   PCCL_ASSERT(out.size() == kHeaderBytes);
+  Bytes length;
+  protocol::Writer{length}(bytes);
+  out.insert(out.end(), length.begin(), length.end());
+  protocol::Writer{out}(net::checksum(length));
+  PCCL_ASSERT(out.size() == kFramesAt);
   return out;
 }
-
-namespace {
 
 void append_frame(const Bytes& payload, Bytes& out) {
   PCCL_ASSERT(!payload.empty() && payload.size() <= UINT32_MAX);
@@ -270,7 +299,27 @@ void append_frame(const Bytes& payload, Bytes& out) {
   out.insert(out.end(), payload.begin(), payload.end());
 }
 
+// Calls `use` with the payload of each frame of the compact form.
+void each_payload(const Memory& memory, const auto& use) {
+  Bytes payload;
+  const auto end_frame = [&] {
+    use(payload);
+    payload.clear();
+  };
+  put(payload, Started{memory.incarnation});
+  for (const auto& [name, run] : memory.runs) {
+    put(payload, RunOpened{name, run.run_id, run.origin, run.version, run.decisions});
+    for (const auto& [group, record] : run.memberships) put(payload, RunRecorded{name, record});
+    for (const auto& [group, record] : run.shared_states) put(payload, RunRecorded{name, record});
+    if (run.ended) put(payload, RunFinished{name, *run.ended});
+    if (payload.size() >= kPieceBytes) end_frame();
+  }
+  if (!payload.empty()) end_frame();
+}
+
 }  // namespace
+
+Bytes header() { return header_before(kFramesAt); }
 
 void append(const std::vector<Entry>& entries, Bytes& out) {
   PCCL_ASSERT(!entries.empty());
@@ -279,24 +328,20 @@ void append(const std::vector<Entry>& entries, Bytes& out) {
   append_frame(payload, out);
 }
 
+// The length stands before the frames, and only one piece is in memory at a time. So all entries
+// are encoded twice: for their length, then for the file.
 void compact(const Memory& memory, const std::function<void(const Bytes&)>& write) {
-  Bytes payload;
-  Bytes piece = header();
-  const auto end_frame = [&] {
+  uint64_t bytes = kFramesAt;
+  each_payload(memory, [&bytes](const Bytes& payload) { bytes += kFrameBytes + payload.size(); });
+  Bytes piece = header_before(bytes);
+  uint64_t written = 0;
+  each_payload(memory, [&](const Bytes& payload) {
     append_frame(payload, piece);
     write(piece);
-    payload.clear();
+    written += piece.size();
     piece.clear();
-  };
-  put(payload, Started{memory.incarnation});
-  for (const auto& [name, run] : memory.runs) {
-    put(payload, RunOpened{name, run.run_id, run.origin, run.version});
-    for (const auto& [group, record] : run.memberships) put(payload, RunRecorded{name, record});
-    for (const auto& [group, record] : run.shared_states) put(payload, RunRecorded{name, record});
-    if (run.ended) put(payload, RunFinished{name, *run.ended});
-    if (payload.size() >= kPieceBytes) end_frame();
-  }
-  if (!payload.empty()) end_frame();
+  });
+  PCCL_ASSERT(written == bytes);
 }
 
 Bytes compacted(const Memory& memory) {
@@ -308,10 +353,10 @@ Bytes compacted(const Memory& memory) {
 
 Result<Replayed> replay(std::span<const std::byte> file) {
   Replayed out;
-  const Result<size_t> header_bytes = read_header(file);
-  if (!header_bytes.ok()) return header_bytes.status();
-  size_t at = header_bytes.value();
-  if (at == 0) return out;
+  if (file.empty()) return out;
+  const Result<uint64_t> compact_bytes = read_compact_bytes(file);
+  if (!compact_bytes.ok()) return compact_bytes.status();
+  size_t at = kFramesAt;
   while (const auto payload = frame_at(file, at)) {
     protocol::Reader read{*payload};
     while (read.refusal().empty() && read.at() < payload->size()) {
@@ -322,6 +367,11 @@ Result<Replayed> replay(std::span<const std::byte> file) {
     }
     if (!read.refusal().empty()) return damaged(at, read.refusal());
     at += kFrameBytes + payload->size();
+  }
+  // All of the compact form was durable before the file got its name, so none of it can be torn.
+  if (at < compact_bytes.value()) {
+    return damaged(at, "no frame begins there, and its compact form has " +
+                           std::to_string(compact_bytes.value()) + " bytes");
   }
   // Only the last write can be torn. So if an intact frame follows a bad one, the file is damaged.
   for (size_t later = at + 1; later + kFrameBytes < file.size(); ++later) {

@@ -88,6 +88,7 @@ struct RunRecord {
   std::string origin = {};            // the network of the peer that opened it
   std::optional<int64_t> ended = {};  // seconds of the system clock; none: the run has not ended
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
+  protocol::Key decisions = {};                  // Options::decisions
   bool operator==(const RunRecord&) const = default;
 };
 

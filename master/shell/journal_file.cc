@@ -153,6 +153,12 @@ Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {
   }
   Result<Bytes> content = read_all(path);
   if (!content.ok()) return content.status();
+  if (content.value().empty() && ::access(path.c_str(), F_OK) == 0) {
+    log(LogLevel::kWarning,
+        "the journal " + path +
+            " is an empty file, so this master knows no runs. No master leaves an empty journal: "
+            "if there were runs, end this master and put back a copy");
+  }
   Result<journal::Replayed> replayed = journal::replay(content.value());
   if (!replayed.ok()) {
     return {Code::kSystem,
@@ -162,7 +168,7 @@ Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {
             {}};
   }
   const size_t torn = content.value().size() - replayed.value().bytes;
-  if (torn > 0 && replayed.value().bytes > 0) {
+  if (torn > 0) {
     log(LogLevel::kWarning, "the journal ended in " + std::to_string(torn) +
                                 " bytes of a write that was cut off; nobody was told of it");
   }
@@ -172,6 +178,12 @@ Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {
   return replace();
 }
 
+// The next journal gets its name when all its bytes are durable. So after a crash of the process or
+// of the machine, the name stands for the whole old file or for the whole new one, and after the
+// first start perhaps for no file. From then on the file only grows. Hence no crash leaves a file
+// that is empty or shorter than its compact form, and journal::replay() refuses a shorter one.
+// An empty file is accepted with a warning, because the operator may have made it to choose its
+// place or its mode.
 Status JournalFile::Impl::replace() {
   const std::string name = path + ".tmp";
   // Removes the file that an earlier attempt has left. If it is a link, its target stays.

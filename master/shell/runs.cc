@@ -49,10 +49,12 @@ struct Runs::Run {
       std::function<void()> on_time)
       : name(options.run),
         id(options.run_id),
+        decisions(options.decisions),
         core(options, remembered),
         timer(loop, std::move(on_time)) {}
   const std::string name;
   const uint64_t id;
+  const protocol::Key decisions;
   MasterCore core;
   net::Timer timer;
   bool founded = false;  // the registry knows it
@@ -151,6 +153,7 @@ void Runs::restore(const Memory& memory) {
 Runs::Run& Runs::make(const std::string& name, const RunRecord& remembered) {
   Options options{name, remembered.run_id, incarnation_, loopback_only_};
   options.version = remembered.version;
+  options.decisions = remembered.decisions;
   options.shares = shares_;
   options.fixed_world = fixed_worlds_;
   if (secured_) options.seed = random_key();
@@ -180,17 +183,18 @@ std::deque<Event> of_open_connections(std::deque<Event> events) {
 // Begins a life of a run. Its events wait until that is durable.
 Runs::Run& Runs::begin(const std::string& name, const Registry::Admission& admission,
                        uint16_t version) {
-  RunRecord remembered{random_number(), {}, {}, admission.origin, {}, version};
+  RunRecord remembered{random_number(), {}, {}, admission.origin, {}, version, random_key()};
   for (const auto& state : admission.states) remembered.shared_states[state.group] = state;
   Run& run = make(name, remembered);
   if (!journal_) return run;
   run.waiting.emplace();
-  write(run, RunOpened{name, run.id, admission.origin, version}, [this](Run& durable) {
-    const std::deque<Event> events = of_open_connections(std::move(*durable.waiting));
-    durable.waiting.reset();
-    for (const Event& event : events) step(durable, event);
-    step(durable, TimePassed{});  // the run may be idle now
-  });
+  write(run, RunOpened{name, run.id, admission.origin, version, run.decisions},
+        [this](Run& durable) {
+          const std::deque<Event> events = of_open_connections(std::move(*durable.waiting));
+          durable.waiting.reset();
+          for (const Event& event : events) step(durable, event);
+          step(durable, TimePassed{});  // the run may be idle now
+        });
   return run;
 }
 

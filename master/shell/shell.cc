@@ -28,13 +28,13 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handshake_rate.h"
 #include "csrc/net/loop.h"
-#include "csrc/net/pending_connections.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
 #include "master/members/admission.h"
 #include "master/members/token_admission.h"
 #include "master/runs/holdings.h"
+#include "master/shell/arrivals.h"
 #include "master/shell/control_socket.h"
 #include "master/shell/dial_backs.h"
 #include "master/shell/keyring_file.h"
@@ -48,9 +48,8 @@
 namespace pccl::master {
 namespace {
 
-// Maximum number of connections without a run: pending ones and those that are being closed
-// (net/pending_connections.h chooses which to close). If a quarter of all descriptors is less, that
-// number applies.
+// Maximum number of connections without a run (arrivals.h chooses which to close). If a quarter of
+// all descriptors is less, that number applies.
 constexpr size_t kPendingMax = 4096;
 // Bytes: a smaller message is encoded for each receiver, a larger one once for all.
 constexpr size_t kEncodedOnceBytes = 64u << 10;
@@ -86,8 +85,7 @@ struct Shell::Impl {
     std::string host;              // numeric; kept, because a reset connection no longer has it
     std::optional<Holder> holder;  // of the token that it has proven; none without a keyring
     protocol::Decoder decoder;
-    Run* run = nullptr;    // null while it is pending, and once it is closing
-    uint64_t pending = 0;  // its key in `pending`
+    Run* run = nullptr;  // null while it is pending, and once it is closing
     bool closing = false;
     std::string was_of;  // once it is closing: the name of its run
   };
@@ -128,7 +126,6 @@ struct Shell::Impl {
   void leave_run(Connection& connection);
   void drop(ConnectionId id);
   void add_pending(ConnectionId id);
-  void remove_pending(Connection& connection);
   void close_old_pending();
   void hold(ConnectionId id);
   void close_those_who_hold_much();
@@ -167,9 +164,7 @@ struct Shell::Impl {
   std::map<ConnectionId, Connection> connections;
   net::HandshakeRate handshakes;
   RefusalWarnings refusals;
-  net::PendingConnections pending;
-  std::map<uint64_t, ConnectionId> of_pending;  // by their key in `pending`
-  uint64_t pending_seen = 0;
+  Arrivals pending;
   Holdings undecoded{budgets.undecoded};
   Holdings unsent{budgets.unsent};  // as of the last send to each connection
   uint64_t connections_made = 0;
@@ -309,28 +304,23 @@ net::Channel Shell::Impl::channel(net::Socket socket) {
 void Shell::Impl::on_established(ConnectionId id) {
   Connection& connection = connections.at(id);
   connection.holder = holder_of(connection.stream->identity(), tokens());
-  if (!connection.holder) drop(id);  // revoked since the handshake began
+  if (!connection.holder) return drop(id);  // revoked since the handshake began
+  add_pending(id);
+  close_old_pending();
 }
 
 void Shell::Impl::add_pending(ConnectionId id) {
-  Connection& connection = connections.at(id);
-  remove_pending(connection);
-  connection.pending = ++pending_seen;
-  pending.add(connection.pending, connection.host, monotonic_now());
-  of_pending[connection.pending] = id;
-}
-
-void Shell::Impl::remove_pending(Connection& connection) {
-  pending.remove(connection.pending);
-  of_pending.erase(std::exchange(connection.pending, 0));
+  const Connection& connection = connections.at(id);
+  const auto proof = connection.holder ? Arrivals::Proof::kToken : Arrivals::Proof::kNone;
+  pending.add(id, connection.host, proof, monotonic_now());
 }
 
 // Anybody can open such connections, so they are logged at debug level only.
 void Shell::Impl::close_old_pending() {
   const size_t total = net::pending_max(kPendingMax);
-  for (const uint64_t number : pending.take_excess(total, monotonic_now())) {
+  for (const ConnectionId id : pending.take_excess(total, monotonic_now())) {
     log(LogLevel::kDebug, "closed a connection that did not introduce itself");
-    drop(of_pending.at(number));
+    drop(id);
   }
   const auto due = pending.deadline();
   due ? hello_timer->arm(*due) : hello_timer->disarm();
@@ -453,7 +443,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     return close(id);
   }
   if (found.rejected) return refuse(id, run, *found.rejected);
-  remove_pending(connection);
+  pending.remove(id);
   connection.run = found.run;
   runs->attach(*found.run,
                {id, connection.host, connection.stream->socket().is_loopback(), connection.holder},
@@ -467,7 +457,7 @@ void Shell::Impl::admit_observer(ConnectionId id, const protocol::Watch& watch) 
   if (!rejected) rejected = refuse_by_token(connection, watch.run, Role::kObserver);
   if (!rejected) rejected = observing->add(id, watch.run);
   if (rejected) return refuse(id, watch.run, *rejected, "an observer");
-  remove_pending(connection);
+  pending.remove(id);
 }
 
 // The connection stays a pending one: all of these together are bounded.
@@ -572,7 +562,7 @@ void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
   observing->forget(id);
   dial_backs->forget(id);
-  remove_pending(connections.at(id));
+  pending.remove(id);
   connections.erase(id);
   undecoded.forget(id);
   unsent.forget(id);

@@ -1,10 +1,11 @@
-"""A master that runs for months: signals, its first lines, copies of its journal, its unit.
+"""A master that runs for months: signals, first lines, journal copies, limits, its unit.
 
 docs/operating.md makes the promises that are tested here.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -16,6 +17,8 @@ import pytest
 from fleet import Fleet
 from programs import Program
 from world import run_program
+
+from pccl_backend.cli import MASTER
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "packaging" / "pccl-master.service"
@@ -94,6 +97,75 @@ def test_a_copy_of_the_journal_of_a_running_master_is_a_journal(
     assert revisions == sorted(revisions)
 
 
+def test_a_cut_copy_of_the_journal_is_refused(tmp_path: Path) -> None:
+    journal, copy = tmp_path / "journal", tmp_path / "copy"
+    assert start_lines(journal, 1) == ["it knows no runs so far"]
+    whole = journal.read_bytes()
+    for size in (1, len(whole) // 2, len(whole) - 1):
+        copy.write_bytes(whole[:size])
+        done = run_program([*PCCL, "master", "--port", "0", "--journal", str(copy)], timeout=20)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert f"the journal {copy} was cut off: it has {size} bytes, and it" in done.stderr
+        assert "Put back a copy that can be read, or begin afresh with --new" in done.stderr
+        assert copy.read_bytes() == whole[:size]
+    assert f"and it had at least {len(whole)} when it was made" in done.stderr
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_empty_journal_is_warned_of(tmp_path: Path, exists: bool) -> None:
+    journal, log = tmp_path / "journal", tmp_path / "log"
+    if exists:
+        journal.touch()
+    command = [*PCCL, "master", "--port", "0", "--journal", str(journal)]
+    with log.open("w") as errors, Program(command, stderr=errors) as master:
+        for _ in range(3):
+            assert master.line()
+        assert master.line() == "it knows no runs so far\n"
+        master.terminate()
+        assert master.wait() == 0
+    assert (f"the journal {journal} is an empty file" in log.read_text()) == exists
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def test_a_master_without_memory_says_so(tmp_path: Path) -> None:
+    """It reads its journal, which is larger than the memory that it may have."""
+    journal = tmp_path / "journal"
+    with journal.open("wb") as file:
+        file.truncate(1 << 30)  # takes no space on the disk
+    limited = ["sh", "-c", 'ulimit -v 524288; exec "$@"', "-"]
+    done = run_program([*limited, str(MASTER), "--port", "0", "--journal", str(journal)])
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("pccl master: there is no memory left, so this master ends.")
+
+
+def death_by_abort(program: Program) -> int:
+    """Kill the program as a failed assertion does; return how it died: an si_code of waitid()."""
+    program.send_signal(signal.SIGABRT)
+    found = os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    assert found is not None
+    assert program.wait() == -signal.SIGABRT
+    return found.si_code
+
+
+def test_a_master_leaves_no_core(tmp_path: Path) -> None:
+    """Its memory has the secrets of tokens. Here the limit on core dumps is lifted."""
+    lifted = ["sh", "-c", 'ulimit -S -c "$(ulimit -H -c)"; exec "$@"', "-"]
+    with Program([*lifted, "sh", "-c", "echo begun; exec sleep 600"], cwd=tmp_path) as other:
+        assert other.line() == "begun\n"
+        if death_by_abort(other) != os.CLD_DUMPED:
+            pytest.skip("SKIPPED: this machine makes no core dumps, so none can be missing")
+    command = [*lifted, *PCCL, "master", "--port", "0", "--no-journal"]
+    with Program(command, cwd=tmp_path) as master:
+        assert master.line().startswith("pccl master listening on 127.0.0.1:")
+        assert death_by_abort(master) == os.CLD_KILLED
+
+
+# --- The unit -------------------------------------------------------------------------------------
+
+
 def test_the_unit_is_valid(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: packaging/pccl-master.service is not checked")
@@ -121,3 +193,4 @@ def test_the_unit_calls_the_master_as_it_is() -> None:
     assert "/var/lib/pccl/master.journal" in page
     assert "StateDirectory=pccl\n" in text
     assert "User=pccl\n" in text
+    assert "\nLimitCORE=0\n" in text

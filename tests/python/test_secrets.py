@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,9 @@ class Search:
 
     def add_process(self, pid: int) -> None:
         for name in ("cmdline", "environ"):
-            self.add(f"{name} of {pid}", Path(f"/proc/{pid}/{name}").read_bytes())
+            # Only root can read the environment of a master.
+            with contextlib.suppress(PermissionError):
+                self.add(f"{name} of {pid}", Path(f"/proc/{pid}/{name}").read_bytes())
 
     def found(self, secret: dict[str, bytes]) -> list[str]:
         """Return the places and the forms of the secret."""

@@ -189,7 +189,7 @@ def test_without_the_right_token(fleet: Fleet, tmp_path: Path, case: str) -> Non
         fleet.start_master()
         fleet.secrets = secrets
     environment = {} if case == "none" else {"PCCL_SECRET_FILE": str(own)}
-    # The peer timeout is far beyond the limit of the program: it asks once.
+    # The peer timeout is far beyond the limit of the program: it asks twice, and gives up.
     url = fleet.url(peer_timeout=200)
     done = run_program([sys.executable, "-c", JOIN, url], environment=environment)
     assert done.stdout.startswith("AuthenticationError"), done.stdout + done.stderr

@@ -31,6 +31,8 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   PeerNode& node = world_.add_peer(
       number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
       options);
+  const bool lies = rules_.insider == number;
+  if (lies) node.insider = std::make_unique<Insider>(rules_.seed ^ 0x11e5);
   const bool disturbed = !rules_.gentle && !groups_[group].quiet;
   const Workload::Rules rules{
       .timeout = kCallTimeout,
@@ -40,6 +42,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
       .shares_state = !rules_.mortal,
       .rings_only = rules_.pattern == protocol::PatternChoice::kRing,
       .joins = joins,
+      .one_lies = rules_.insider.has_value(),
       .mistake = mistake,
       .excused = [this, &node] { return excused(node); },
       .aftermath = kPeerTimeout,
@@ -56,15 +59,15 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
                    });
           },
       .on_mistake = [this, &node] { made_mistake(node); }};
-  node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
+  node.set_app(std::make_unique<Workload>(node, lies ? lies_ : checker_, rules_.seed, rules));
   return node;
 }
 
 std::vector<PeerNode*> Cluster::all() const {
   std::vector<PeerNode*> found;
   for (const auto& peer : world_.peers()) {
-    if (peer->alive() && !peer->gone() && !peer->unreachable && workload(*peer).joins())
-      found.push_back(peer.get());
+    const bool counts = !peer->unreachable && !peer->insider && workload(*peer).joins();
+    if (peer->alive() && !peer->gone() && counts) found.push_back(peer.get());
   }
   return found;
 }
@@ -261,10 +264,28 @@ void Cluster::choose_immortals() {
       const bool safe = !at_risk(*peer) && !workload(*peer).is_late();
       if (immortal == nullptr && holds(*peer) && safe) immortal = peer;
     }
-    if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
+    const bool is_out = immortal != nullptr && (!immortal->alive() || immortal->gone());
+    if (is_out && rules_.insider) {
+      immortal = nullptr;  // see check_insider()
+    } else if (is_out)
       checker_.violation("P1 " + immortal->name() +
                          ", which no fault may touch, is out of the run");
   }
+}
+
+void Cluster::check_insider() {
+  PCCL_ASSERT(rules_.insider && *rules_.insider < world_.peers().size());
+  const PeerNode& liar = *world_.peers()[*rules_.insider];
+  size_t lost = 0;
+  for (const auto& peer : world_.peers()) {
+    if (peer->insider || !peer->alive() || !peer->gone()) continue;
+    ++lost;
+    const std::string& why = workload(*peer).gone_why();
+    const bool named = why.find(liar.name()) != std::string::npos;
+    if (liar.alive() && !liar.gone() && !named)
+      checker_.violation("P1 the liar stays, and " + peer->name() + " is out: " + why);
+  }
+  if (lost > 1) checker_.violation("P1 a liar costs " + std::to_string(lost) + " honest members");
 }
 
 }  // namespace pccl::sim

@@ -36,6 +36,8 @@ class Cluster {
               .call_timeout = call_timeout};
     }
     uint64_t seed = 1;
+    // The number of the peer that lies to the master (insider.h). No fault hits it.
+    std::optional<size_t> insider = {};
   };
   struct Group {
     uint32_t founders = 1, min_peers = 1;
@@ -57,7 +59,7 @@ class Cluster {
   PeerNode& add(size_t group, bool joins = true, Mistake mistake = Mistake::kNone);
   bool room() const { return all().size() < kPeersMax && world_.peers().size() < kBornMax; }
 
-  // Peers that are alive, not gone and reachable, and that joined or will join.
+  // Peers that are alive, not gone, honest and reachable, and that joined or will join.
   std::vector<PeerNode*> all() const;
   std::vector<PeerNode*> of_group(size_t group) const;
   std::vector<PeerNode*> others(const PeerNode& peer) const;  // the other peers of its group
@@ -91,6 +93,9 @@ class Cluster {
   void disturb() { ++disturbances_; }
   // At the end of its turn, the peer computes for so much longer than usual: it is late.
   void be_late(PeerNode& peer, Duration time);
+  // Asserts what holds although a member lies: honest members lose at most one of them, and this one
+  // only together with the liar, or because of its link to the liar. REQUIRES: there is an insider.
+  void check_insider();
   uint64_t mistakes_checked() const { return mistakes_checked_; }
   uint64_t late_checked() const { return late_checked_; }
 
@@ -117,6 +122,7 @@ class Cluster {
 
   World& world_;
   Checker& checker_;
+  Checker lies_;  // what the insider observes does not count
   const Rules rules_;
   std::vector<Group> groups_;
   std::map<const PeerNode*, Instant> at_risk_, cut_off_;

@@ -76,6 +76,17 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   return world;
 }
 
+// One group, in which some member may be lost at any time. It has at least two honest members.
+void add_insider(uint64_t seed, Plan& plan) {
+  Random random(seed ^ 0x1151de);
+  // Under policy retry, an abort that no honest member asks for would not stop all programs alike.
+  plan.rules.gentle = plan.rules.mortal = plan.rules.retries = false;
+  plan.groups.resize(1);
+  plan.groups[0] = {.founders = static_cast<uint32_t>(random.between(3, 5)), .min_peers = 1};
+  plan.peers = {plan.groups[0].founders};
+  plan.rules.insider = random.below(plan.peers[0]);
+}
+
 Plan plan_of(const RunOptions& options) {
   Plan plan;
   Random random(options.seed ^ 0x91a4);
@@ -107,7 +118,9 @@ Plan plan_of(const RunOptions& options) {
   }
   const bool disturbed = !plan.rules.gentle && !plan.rules.mortal;
   plan.groups.back().quiet = plan.groups.size() == 2 && disturbed && random.once_in(2);
+  if (options.insider != RunOptions::Insider::kNone) add_insider(options.seed, plan);
   plan.world = world_options(options, plan.rules.gentle || plan.groups.back().quiet);
+  if (plan.rules.insider && Random(options.seed).once_in(2)) plan.world.rtt = 50'000;
   return plan;
 }
 
@@ -121,6 +134,7 @@ class Driver {
   Driver(const RunOptions& options, const Plan& plan);
   void run_for(Duration duration);
   void loss_at_step(uint64_t step);
+  void restarts_by_chance();
   void faults_by_chance();
   void settle();
   void check_links();
@@ -181,7 +195,17 @@ void Driver::loss_at_step(uint64_t step) {
   world_.peers()[options_.seed % 3]->kill("killed");
 }
 
+// Until the insider is out of the run.
+void Driver::restarts_by_chance() {
+  const PeerNode& liar = *world_.peers()[*cluster_.rules().insider];
+  for (uint64_t left = options_.faults_max; left > 0 && !liar.gone(); --left) {
+    run_for(chance_.duration(Duration{0}, options_.pause_max));
+    if (chance_.once_in(4)) faults_.restart_master();
+  }
+}
+
 void Driver::faults_by_chance() {
+  if (options_.insider == RunOptions::Insider::kAlone) return restarts_by_chance();
   const bool mortal = cluster_.rules().mortal;
   if (mortal || chance_.once_in(3)) faults_.trigger();  // the first trigger may hit the founding
   run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
@@ -200,15 +224,18 @@ void Driver::settle() {
   run_for(kPeerTimeout * 2);
   for (size_t group = 0; group < cluster_.groups().size(); ++group) {
     const Cluster::Group& about = cluster_.groups()[group];
-    const uint32_t enough = about.immortal != nullptr ? about.min_peers : about.founders;
+    // A cycle of waits that the liar takes part in would not be found while a newcomer waits.
+    const bool few = about.immortal != nullptr || cluster_.rules().insider;
+    const uint32_t enough = few ? about.min_peers : about.founders;
     auto peers = cluster_.of_group(group);  // without those that are about to be removed
     std::erase_if(peers, [](PeerNode* peer) { return Cluster::workload(*peer).mistaken(); });
     for (size_t count = peers.size(); count < enough; ++count) cluster_.add(group);
   }
   run_for(kPeerTimeout * 2);
   for (size_t group = 0; group < cluster_.groups().size(); ++group) cluster_.end_unjudged(group);
-  if (options_.kill_at_step < 0 && faults_.mistaken_newcomer()) run_for(kPeerTimeout * 3);
-  if (options_.kill_at_step < 0 && faults_.be_late()) run_for(kPeerTimeout * 4);
+  const bool may_err = options_.kill_at_step < 0 && options_.insider == RunOptions::Insider::kNone;
+  if (may_err && faults_.mistaken_newcomer()) run_for(kPeerTimeout * 3);
+  if (may_err && faults_.be_late()) run_for(kPeerTimeout * 4);
   std::map<PeerNode*, uint64_t> before;
   for (PeerNode* peer : cluster_.all()) before[peer] = Cluster::workload(*peer).turns();
   const Instant deadline = world_.event_loop().now() + kSettleMax;
@@ -227,6 +254,7 @@ void Driver::settle() {
   }
   check_links();
   cluster_.choose_immortals();
+  if (options_.insider == RunOptions::Insider::kAlone) cluster_.check_insider();
 }
 
 // Runs after a calm time. It checks that both ends of a link agree on its connection, that no peer
@@ -346,7 +374,11 @@ std::string repeat_text(const RunOptions& options) {
   std::snprintf(rest, sizeof rest, " --bursts %llu --faults %llu --pause %g",
                 static_cast<unsigned long long>(options.bursts),
                 static_cast<unsigned long long>(options.faults_max), to_seconds(options.pause_max));
-  return out + rest + (options.devices ? " --devices on" : "");
+  const char* const insider = options.insider == RunOptions::Insider::kNone ? ""
+                              : options.insider == RunOptions::Insider::kAlone
+                                  ? " --insider alone"
+                                  : " --insider faults";
+  return out + rest + (options.devices ? " --devices on" : "") + insider;
 }
 
 }  // namespace pccl::sim

@@ -23,6 +23,10 @@ struct RunOptions {
   // of them is killed after `kill_at_step` steps.
   int64_t kill_at_step = -1;
   bool devices = false;  // tensors are on devices in each run, and not only in every second one
+  // One peer of the run lies to the master (insider.h). kAlone: the only faults are restarts of the
+  // master. kAmongFaults: the usual faults happen, too.
+  enum class Insider : uint8_t { kNone, kAlone, kAmongFaults };
+  Insider insider = Insider::kNone;
   Coverage* coverage = nullptr;  // may be null: then no fault waits for a certain transition
   std::function<void(const std::string&)> transcript;  // may be empty
 };

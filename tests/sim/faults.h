@@ -23,6 +23,10 @@ class Faults {
   void cause_one();
   // Arms a fault that happens when a state machine takes a certain transition. False: not possible.
   bool trigger();
+  // Kills the master, which starts again soon. It may not be possible now.
+  void restart_master() {
+    if (kill_master()) count("master killed");
+  }
   // Adds a newcomer that makes some mistake. False: not possible now.
   bool mistaken_newcomer();
   // A peer is late for its next call, often for too long. False: not possible now.

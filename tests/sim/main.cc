@@ -11,6 +11,8 @@
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
 //   --pause SECONDS                longest time from one fault to the next (default 2)
 //   --kill-at STEP                 with --seed: a loss at that step instead of the faults
+//   --insider alone|faults         one peer lies to the master; alone: without other faults than
+//                                  restarts of the master
 //   --devices on                  tensors are on devices in every run
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks; with
@@ -48,13 +50,21 @@ struct Plant {
   const char* name;
   Bug bug;
   const char* breaks;
+  bool needs_liar = false;
 };
-constexpr Plant kPlants[] = {
-    {"early-commit", Bug::kEarlyCommit, "P1"}, {"no-restore", Bug::kNoRestore, "P2"},
-    {"foreign-size", Bug::kForeignSize, "P3"}, {"never-absent", Bug::kNeverAbsent, "P3"},
-    {"lost-answer", Bug::kLostAnswer, "P4"},   {"told-too-early", Bug::kToldTooEarly, "P6"},
-    {"any-run", Bug::kAnyRun, "P5"},           {"no-forget", Bug::kNoForget, "P4"},
-    {"hasty-end", Bug::kHastyEnd, "P1"}};
+constexpr Plant kPlants[] = {{"early-commit", Bug::kEarlyCommit, "P1"},
+                             {"no-restore", Bug::kNoRestore, "P2"},
+                             {"foreign-size", Bug::kForeignSize, "P3"},
+                             {"never-absent", Bug::kNeverAbsent, "P3"},
+                             {"lost-answer", Bug::kLostAnswer, "P4"},
+                             {"told-too-early", Bug::kToldTooEarly, "P6"},
+                             {"any-run", Bug::kAnyRun, "P5"},
+                             {"no-forget", Bug::kNoForget, "P4"},
+                             {"hasty-end", Bug::kHastyEnd, "P1"},
+                             {"hidden-return", Bug::kHiddenReturn, "P1", true},
+                             {"any-report", Bug::kAnyReport, "P1", true},
+                             {"unbound", Bug::kUnbound, "P1", true},
+                             {"any-decision", Bug::kAnyDecision, "P1", true}};
 
 const Plant* find_plant(const std::string& name) {
   for (const Plant& plant : kPlants) {
@@ -161,6 +171,7 @@ int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count)
     RunOptions options;
     options.seed = seed;
     options.plant = plant.bug;
+    if (plant.needs_liar) options.insider = RunOptions::Insider::kAlone;
     options.coverage = &coverage;
     for (const std::string& violation : run_watched(options).violations) {
       if (violation.find(plant.breaks) == std::string::npos) continue;
@@ -199,7 +210,7 @@ int main(int argc, char** argv) {
                  "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --campaign COUNT | "
                  "--sweep COUNT | --states PEERS  [--first N] "
                  "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--devices "
-                 "on] [--plant BUG]\n");
+                 "on] [--insider alone|faults] [--plant BUG]\n");
     return 2;
   }
   if (given->contains("states"))
@@ -209,6 +220,15 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "pccl-sim: --plant is one of");
     for (const Plant& known : kPlants) std::fprintf(stderr, " %s", known.name);
     std::fprintf(stderr, "\n");
+    return 2;
+  }
+  using Insider = RunOptions::Insider;
+  const std::string lies = given->contains("insider") ? (*given)["insider"] : "";
+  const Insider insider = lies == "alone"    ? Insider::kAlone
+                          : lies == "faults" ? Insider::kAmongFaults
+                                             : Insider::kNone;
+  if (!lies.empty() && insider == Insider::kNone) {
+    std::fprintf(stderr, "pccl-sim: --insider is alone or faults\n");
     return 2;
   }
   const auto number = [&](const char* name, double otherwise) {
@@ -231,6 +251,7 @@ int main(int argc, char** argv) {
     options.coverage = &coverage;
     if (plant != nullptr) options.plant = plant->bug;
     options.devices = given->contains("devices");
+    options.insider = insider;
     options.bursts = static_cast<uint64_t>(number("bursts", 1));
     options.faults_max = static_cast<uint64_t>(number("faults", 12));
     options.pause_max = std::chrono::nanoseconds(static_cast<int64_t>(number("pause", 2) * 1e9));

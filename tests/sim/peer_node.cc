@@ -182,7 +182,9 @@ void PeerNode::apply(peer::SendMaster& effect) {
   const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
   if (foreign && hello != nullptr) hello->versions = {later, later};
   if (auto* registers = std::get_if<protocol::Register>(&effect.message)) *registers = where();
-  outbox_.add(std::move(effect.message), clock());
+  if (!insider) return outbox_.add(std::move(effect.message), clock());
+  for (protocol::Message& message : insider->instead_of(std::move(effect.message)))
+    outbox_.add(std::move(message), clock());
 }
 
 void PeerNode::apply(peer::Listen&) {

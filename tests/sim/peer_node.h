@@ -16,6 +16,7 @@
 #include "csrc/peer/shell/state/shared_entries.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/device.h"
+#include "tests/sim/insider.h"
 #include "tests/sim/sim_links.h"
 #include "tests/sim/world.h"
 
@@ -43,9 +44,10 @@ class PeerNode {
   bool cannot_dial = false;  // it cannot connect to others, but they can connect to it
   // Port to which the first of its addresses leads; 0: its own.
   uint16_t first_address = 0;
-  bool cannot_listen = false;  // no port is left for it
-  uint32_t last_token = 1;     // number of the token that its file has
-  bool foreign = false;        // it supports only later versions than the master
+  bool cannot_listen = false;        // no port is left for it
+  uint32_t last_token = 1;           // number of the token that its file has
+  bool foreign = false;              // it supports only later versions than the master
+  std::unique_ptr<Insider> insider;  // it lies to the master; null: it is honest
   // Its thread hangs in sync_shared_state: it lends and checks no piece.
   bool hangs = false;
 

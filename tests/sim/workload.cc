@@ -103,21 +103,23 @@ std::vector<Workload::Call> Workload::plan() const {
   std::vector<Call> calls;
   const uint64_t count = random.between(1, 5);
   for (uint64_t index = 0; index < count; ++index) calls.push_back(planned_call(random, index));
-  if (random.once_in(3)) {
+  // With a liar, any call may be aborted, which must not end it at different times.
+  const bool apart = !rules_.one_lies;
+  if (random.once_in(3) && apart) {
     calls.push_back(planned_call(random, count));
     calls.back().kind = protocol::OpKind::kAllReduce;
     calls.back().uneven = false;
     calls.back().tag = "late";
     calls.back().late = true;
   }
-  if (random.once_in(3)) {
+  if (random.once_in(3) && apart) {
     calls.push_back(planned_call(random, calls.size()));
     calls.back().kind = protocol::OpKind::kAllReduce;
     calls.back().uneven = false;
     calls.back().tag = "crossing";
     calls.back().crossing = true;
   }
-  if (rules_.peers_may_be_lost && random.once_in(4)) {
+  if (rules_.peers_may_be_lost && random.once_in(4) && apart) {
     calls.push_back(planned_call(random, calls.size()));
     calls.back().kind =
         random.once_in(2) ? protocol::OpKind::kAllReduce : protocol::OpKind::kAllGather;
@@ -491,7 +493,7 @@ void Workload::on_op(const peer::FinishOp& result) {
     if (posted.buffers != posted.before)
       fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
     const bool cycle = status.message.find("wait for each other") != std::string::npos;
-    if (cycle && !is_unjudged())
+    if (cycle && !is_unjudged() && !rules_.one_lies)
       fail("P4 " + posted.call.name + ": no ranks of this program do: " + status.message);
     const bool given_up = posted.call.hasty && status.code == Code::kOperationTimeout;
     if (status.code == Code::kOperationTimeout && !given_up)
@@ -554,7 +556,7 @@ bool Workload::agreed_on_state_in(const std::string& error) const {
 }
 
 void Workload::state_agreed(const peer::FinishJoint& result) {
-  if (!result.install.empty() && has_state_ && !diverged_)
+  if (!result.install.empty() && has_state_ && !diverged_ && !rules_.one_lies)
     fail("P1 " + where() + ": a survivor's state differed");
   if (result.revision < revision_ && strategy_ != protocol::SyncStrategy::kReceiveOnly)
     fail("P6 " + where() + ": set back from revision " + std::to_string(revision_) + " to " +
@@ -614,7 +616,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (given_up) return failed_ ? recover() : finished_stage();
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     if (status.code == Code::kSharedState) return on_refused_state(status);
-    const bool unjudged = status.code == Code::kMismatch && is_unjudged();
+    const bool unjudged = status.code == Code::kMismatch && (is_unjudged() || rules_.one_lies);
     if (status.code != Code::kPeerLost && !unjudged) fail("P1 joint call: " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 joint call failed though nobody was lost: " + status.message);
@@ -644,6 +646,7 @@ void Workload::on_reconfigured(const peer::Topology& topology) {
 
 void Workload::on_gone(const Status& status) {
   gone_ = true;
+  gone_why_ = status.message;
   node_.world().note(node_.name(), "gone: " + status.message);
   const bool removed = status.message.find("as a newcomer it was removed") != std::string::npos;
   if (removed && !mistaken() && !(rules_.excused && rules_.excused()))

@@ -46,6 +46,7 @@ class Workload : public App {
     bool shares_state = true;       // false: it never syncs
     bool rings_only = false;        // the run asks for the ring, for quantized tensors too
     bool joins = true;              // false: it does nothing at all
+    bool one_lies = false;          // so any call may fail, and the ranks wait for each other
     // The only thing that it ever calls, unless it founds its group.
     Mistake mistake = Mistake::kNone;
     std::function<bool()> excused = {};         // whether faults may have kept it from calling
@@ -90,8 +91,9 @@ class Workload : public App {
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
   bool is_compared() const { return compared_; }
   bool silent() const { return silent_; }  // its mistake is to do nothing, or to fetch nothing
-  bool ended_by_loss() const { return ended_by_loss_; }   // a call of its mistake was
-  Instant last_success() const { return last_success_; }  // end of the last successful call
+  bool ended_by_loss() const { return ended_by_loss_; }      // a call of its mistake was
+  const std::string& gone_why() const { return gone_why_; }  // why it is out of the run
+  Instant last_success() const { return last_success_; }     // end of the last successful call
   std::string doing() const;
   // For the end of a call.
   bool is_in_call() const { return (joint_ && !apart_) || !open_.empty(); }
@@ -217,6 +219,7 @@ class Workload : public App {
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
   bool founder_ = false, compared_ = false, silent_ = false;
   bool ended_by_loss_ = false;
+  std::string gone_why_;
   std::optional<uint64_t> agreed_hash_;  // of the state that it last agreed on
   bool optimized_ = false;               // in this turn: what crosses the update is posted already
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks

@@ -4,6 +4,7 @@
 
 #include "csrc/net/keys.h"
 #include "csrc/protocol/codec.h"
+#include "master/epochs/decision_mac.h"
 #include "master/run_view.h"
 #include "master/runs/journal.h"
 #include "master/topology/planner.h"
@@ -33,6 +34,12 @@ World::World(uint64_t seed, WorldOptions options)
   start_master();
 }
 
+namespace {
+
+constexpr protocol::Key kDecisions{{4, 5, 6, 7}};
+
+}  // namespace
+
 // ---- The master ----
 
 void World::start_master() {
@@ -42,14 +49,15 @@ void World::start_master() {
   master::Memory memory = std::move(replayed.value().memory);
   const auto apply = [&memory](const master::Entry& entry) { memory.apply(entry); };
   apply(master::Started{memory.incarnation + 1});
-  if (!memory.runs.contains("sim")) apply(master::RunOpened{"sim", kRunId, {}});
+  if (!memory.runs.contains("sim"))
+    apply(master::RunOpened{"sim", kRunId, {}, protocol::kSpoken.highest, kDecisions});
   disk_.replace(master::journal::compacted(memory));
   const master::RunRecord& run = memory.runs.at("sim");
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));
   master_ = std::make_unique<master::MasterCore>(
       master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
                       options_.one_shot_bytes, run.version, seed_of(memory.incarnation),
-                      options_.fixed_world, options_.shares},
+                      run.decisions, options_.fixed_world, options_.shares},
       run);
   incarnation_ = memory.incarnation;
   step_master(master::TimePassed{});
@@ -295,7 +303,9 @@ void World::send_to_master(const std::shared_ptr<Connection>& connection,
           return;
         }
         if (options_.plant == Bug::kEarlyCommit) forge_last_done(connection, message);
-        arrived_at_master(connection, message);
+        protocol::Message changed = message;
+        plant_against_liars(connection, changed);
+        arrived_at_master(connection, changed);
       });
     });
   });
@@ -318,6 +328,44 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   }
   connection->registered |= std::holds_alternative<protocol::Register>(message);
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
+}
+
+// The planted bugs: each undoes one of the rules that protect against a member that lies.
+void World::plant_against_liars(const std::shared_ptr<Connection>& connection,
+                                protocol::Message& message) {
+  const bool lies = connection->peer.insider != nullptr;
+  if (auto* answer = std::get_if<protocol::AbortAnswer>(&message);
+      answer != nullptr && !lies && options_.plant == Bug::kHiddenReturn)
+    if (answer->state == protocol::OpState::kReturned) answer->state = protocol::OpState::kDone;
+  if (auto* report = std::get_if<protocol::StateReport>(&message);
+      report != nullptr && options_.plant == Bug::kAnyReport) {
+    for (protocol::OpReport& op : report->ops) {
+      if (lies && op.state == protocol::OpState::kReturned)
+        returned_.insert({report->epoch, op.op});
+      if (!lies && returned_.contains({report->epoch, op.op})) op.state = protocol::OpState::kDone;
+    }
+  }
+  if (const auto* done = std::get_if<protocol::Done>(&message))
+    done_by_.insert({connection->peer.port(), done->epoch, done->op});
+  if (auto* resume = std::get_if<protocol::Resume>(&message);
+      resume != nullptr && options_.plant == Bug::kAnyDecision) {
+    uint64_t index = resume->stable_index;
+    for (protocol::Verdict& verdict : resume->verdicts) {
+      verdict.unacknowledged = static_cast<uint32_t>(index - resume->stable_index);
+      verdict.mac = master::mac_of(kDecisions, resume->epoch, index++, verdict);
+    }
+  }
+}
+
+// The planted bug: a peer that is done does not notice that it has answered.
+bool World::answered_without_peer(const std::shared_ptr<Connection>& connection,
+                                  const protocol::Message& message) {
+  const auto* proposal = std::get_if<protocol::AbortProposal>(&message);
+  if (proposal == nullptr || options_.plant != Bug::kUnbound) return false;
+  if (!done_by_.contains({connection->peer.port(), proposal->epoch, proposal->op})) return false;
+  send_to_master(connection,
+                 protocol::AbortAnswer{proposal->epoch, proposal->op, protocol::OpState::kDone});
+  return true;
 }
 
 // The planted bug: when all members but one have reported an operation done, the master receives a
@@ -371,8 +419,9 @@ void World::send_to_peer(const std::shared_ptr<Connection>& connection,
                          const protocol::Message& message) {
   connection->registered |= std::holds_alternative<protocol::Resumed>(message);
   connection->to_peer.post(control_delay(), [this, connection, message] {
-    network_.pass(Network::kMaster, connection->peer.port(), [connection, message] {
-      connection->peer.run([connection, message] {
+    network_.pass(Network::kMaster, connection->peer.port(), [this, connection, message] {
+      connection->peer.run([this, connection, message] {
+        if (answered_without_peer(connection, message)) return;
         if (connection->peer_open) connection->peer.step(peer::MasterSent{message});
       });
     });

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -86,6 +87,11 @@ enum class Bug {
   kAnyRun,        // P5: a peer accepts the hello of another run
   kNoForget,      // P4: a peer never stops dialling a peer that is gone
   kHastyEnd,      // P1: the master says farewell without ending what is under way
+  // Against a member that lies:
+  kHiddenReturn,  // P1: the master is not told that a member has returned an operation
+  kAnyReport,     // P1: a member that reports a return is believed against all others
+  kUnbound,       // P1: a member that is done answers, and then goes on
+  kAnyDecision,   // P1: a restarted master believes every verdict
 };
 
 struct WorldOptions {
@@ -206,6 +212,10 @@ class World {
                       const protocol::Message& message);
   void arrived_at_master(const std::shared_ptr<Connection>& connection,
                          const protocol::Message& message);
+  void plant_against_liars(const std::shared_ptr<Connection>& connection,
+                           protocol::Message& message);
+  bool answered_without_peer(const std::shared_ptr<Connection>& connection,
+                             const protocol::Message& message);
   void forge_last_done(const std::shared_ptr<Connection>& connection,
                        const protocol::Message& message);
   void close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why);
@@ -236,6 +246,10 @@ class World {
   std::map<master::ConnectionId, std::shared_ptr<Connection>> open_;
   std::map<std::pair<Epoch, OpKey>, std::vector<std::shared_ptr<Connection>>>
       done_;  // for Bug::kEarlyCommit
+  // For Bug::kAnyReport: the returns that the insider has reported. For Bug::kUnbound: who has
+  // sent Done.
+  std::set<std::pair<Epoch, OpKey>> returned_;
+  std::set<std::tuple<uint16_t, Epoch, OpKey>> done_by_;
   std::vector<std::unique_ptr<PeerNode>> peers_;
 };
 

@@ -15,6 +15,7 @@
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/state.h"
 #include "master/core.h"
+#include "master/epochs/decision_mac.h"
 #include "master/run_view.h"
 #include "master/topology/planner.h"
 
@@ -174,9 +175,19 @@ class Harness {
     core_ = MasterCore(options, run);
     step(TimePassed{});
   }
-  void come_back(const std::string& name, const protocol::Resume& resume) {
+  // What it has received from the master is authentic.
+  void come_back(const std::string& name, protocol::Resume resume) {
     accept(name);
-    say(name, resume);
+    authenticate(resume, resume.epoch);
+    say(name, std::move(resume));
+  }
+  static void authenticate(protocol::Resume& resume, Epoch generation) {
+    uint64_t index = resume.stable_index;
+    for (protocol::Verdict& verdict : resume.verdicts) {
+      verdict.unacknowledged = static_cast<uint32_t>(index - resume.stable_index);
+      verdict.mac = mac_of({}, resume.epoch, index++, verdict);
+    }
+    if (resume.last_answer) resume.last_answer->mac = mac_of({}, generation, *resume.last_answer);
   }
 
   // ---- Common beginnings ----

@@ -76,10 +76,12 @@ TEST_F(Restart, AVerdictThatOneHasHeardHoldsForAll) {
   h.restart();
   protocol::Resume knowing = resume("a");
   knowing.verdict_index = 3;
-  knowing.stable_index = 2;
-  knowing.verdicts = {aborted(0, "they differ")};
+  knowing.stable_index = 1;
+  knowing.verdicts = {aborted(9, "they differ"), aborted(0, "they differ")};
   protocol::Resume lagging = resume("b", {{0, OpState::kDone}});
-  lagging.verdict_index = lagging.stable_index = 2;
+  lagging.verdict_index = 2;
+  lagging.stable_index = 1;
+  lagging.verdicts = {aborted(9, "they differ")};
   h.come_back("b", lagging);
   h.come_back("a", knowing);
   EXPECT_EQ(h.story(),

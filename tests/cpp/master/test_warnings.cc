@@ -75,8 +75,8 @@ TEST(Warnings, APeerThatWaitsAndIsClosedForItsFaultIsSaidToBeGone) {
                                  "read"}));
   h.tick_with({"a"}, protocol::kTicksPerTimeout);
   EXPECT_EQ(h.warnings(),
-            (Lines{"peer 1.2 (10.0.0.1:1002) is no longer waited for: its connection to the master "
-                   "broke and it did not come back within 10 s"}));
+            (Lines{"peer 1.2 (10.0.0.1:1002) is no longer waited for: it broke a rule: it does not "
+                   "read; it did not come back within 10 s"}));
 }
 
 // The peers write these notices to their logs, as warnings.

@@ -68,9 +68,10 @@ class Wild {
     protocol::EpochStart start;  // the last one received
     bool proposals = false, ended = false, continuation = false;
     uint64_t verdicts_seen = 0;
-    std::map<OpKey, protocol::OpInfo> open;  // begun, without a verdict
-    std::set<OpKey> done, again;             // of `open`; again: to begin in the continuation
-    std::map<uint64_t, uint32_t> begun;      // number of calls by tag
+    std::vector<protocol::Verdict> verdicts;  // the last of them
+    std::map<OpKey, protocol::OpInfo> open;   // begun, without a verdict
+    std::set<OpKey> done, again;              // of `open`; again: to begin in the continuation
+    std::map<uint64_t, uint32_t> begun;       // number of calls by tag
     uint32_t votes = 0, answered = 0, floods = 0;
     std::optional<protocol::Vote> vote;
     std::optional<uint32_t> to_fetch;
@@ -250,7 +251,9 @@ class Wild {
     resume.peer = peer.id;
     resume.epoch = epoch_of(peer);
     resume.ended = peer.ended;
-    resume.verdict_index = resume.stable_index = peer.verdicts_seen;
+    resume.verdict_index = peer.verdicts_seen;
+    resume.stable_index = peer.verdicts_seen - peer.verdicts.size();
+    resume.verdicts = peer.verdicts;
     resume.joint_answered = peer.answered;
     for (const auto& [op, info] : peer.open) {
       if (peer.again.contains(op)) continue;
@@ -471,6 +474,7 @@ class Wild {
     peer.start = start;
     peer.proposals = peer.ended = peer.continuation = false;
     peer.verdicts_seen = 0;
+    peer.verdicts.clear();
     peer.to_fetch.reset();
     if (renews) return;
     peer.votes = peer.answered = 0;
@@ -487,7 +491,12 @@ class Wild {
   void heard(Peer& peer, const protocol::Verdicts& verdicts) {
     EXPECT_EQ(verdicts.epoch, epoch_of(peer));
     EXPECT_EQ(verdicts.first_index, peer.verdicts_seen) << "a verdict was left out, or told twice";
-    peer.verdicts_seen += verdicts.verdicts.size();
+    for (const protocol::Verdict& verdict : verdicts.verdicts) {
+      ++peer.verdicts_seen;
+      peer.verdicts.push_back(verdict);
+      const size_t kept = std::min<size_t>(peer.verdicts.size(), verdict.unacknowledged + 1);
+      peer.verdicts.erase(peer.verdicts.begin(), peer.verdicts.end() - static_cast<long>(kept));
+    }
     for (const protocol::Verdict& verdict : verdicts.verdicts) {
       settle(peer, verdict.op, verdict.outcome, text(verdict.code) + verdict.text);
     }

@@ -447,12 +447,34 @@ TEST(Core, AWelcomeHasAKeyIfAndOnlyIfThePeerHasAToken) {
   }
 }
 
-TEST(Core, AMasterThatDoesNotKnowTheTokenIsAskedOnce) {
-  Transcript t;
+// One forged answer on the path ends no join.
+TEST(Core, AMasterThatDoesNotKnowTheTokenIsAskedTwice) {
+  Options options = Transcript::default_options();
+  options.secured = true;
+  Transcript t(options);
   t.on(JoinCalled{1});
+  EXPECT_EQ(t.on(MasterClosed{{Code::kAuthentication, "it does not know the token", {}}}), "");
+  EXPECT_EQ(t.wait(0.1), "connect\n");
   EXPECT_EQ(t.on(MasterClosed{{Code::kAuthentication, "it does not know the token", {}}}),
             "finish joint call 1: authentication: it does not know the token\n"
             "gone: authentication: it does not know the token\n");
+}
+
+TEST(Core, APeerWithoutATokenLearnsAtOnceThatItNeedsOne) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  EXPECT_EQ(t.on(MasterClosed{{Code::kAuthentication, "this process has no token", {}}}),
+            "finish joint call 1: authentication: this process has no token\n"
+            "gone: authentication: this process has no token\n");
+}
+
+TEST(Core, AnAddressThatTheMasterRefusesEndsTheJoin) {
+  Transcript t;
+  t.register_now();
+  EXPECT_EQ(t.hear(protocol::Reject{Code::kInvalidArgument, "this peer advertises 127.0.0.1"}),
+            "close\n"
+            "finish joint call 1: invalid argument: this peer advertises 127.0.0.1\n"
+            "gone: invalid argument: this peer advertises 127.0.0.1\n");
 }
 
 // A refusal of a token is not proven: the network has changed a bit, or another program has the

@@ -71,6 +71,13 @@ TEST_F(JoiningTest, WarnsOnceThatThereIsNoMasterAndGivesItUp) {
             "and can its port be reached from here?");
 }
 
+TEST_F(JoiningTest, OneRefusalOfItsTokenIsNotBelieved) {
+  context_.options.secured = true;
+  begin();
+  EXPECT_FALSE(joining_.on_refusal());
+  EXPECT_TRUE(joining_.on_refusal());
+}
+
 TEST_F(JoiningTest, NoWarningMeansNoEndOfIt) {
   begin();
   EXPECT_TRUE(joining_.on_time("connection refused").ok());

@@ -474,7 +474,7 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
       protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
       protocol::ProbeReport{},   protocol::Blocked{},    protocol::Watch{},
       protocol::Snapshot{},      protocol::Observe{},    protocol::Telemetry{},
-      protocol::DialBack{},      protocol::DialedBack{}};
+      protocol::DialBack{},      protocol::DialedBack{}, protocol::AbortAnswer{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -494,7 +494,8 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
   EXPECT_EQ(allowed(membership, false), " Reject Welcome Ping Pong");
   membership.enter(Phase::kWelcomed);
   membership.enter(Phase::kRegistered);
-  EXPECT_EQ(allowed(membership, false), " Ping Pong Dial Forget Notice EpochStart Kicked Farewell");
+  EXPECT_EQ(allowed(membership, false),
+            " Reject Ping Pong Dial Forget Notice EpochStart Kicked Farewell");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),

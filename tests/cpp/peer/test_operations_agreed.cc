@@ -90,25 +90,66 @@ TEST(OperationsAgreed, WhileManyWaitForTheirVerdictsNoneIsReturnedBeforeIt) {
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(protocol::kOpsOpenMax / 2))}).substr(0, 3), "end");
 }
 
-TEST(OperationsAgreed, AWithheldOperationIsNeverDone) {
-  Transcript t;
-  t.become_far_member();
-  t.call(t.all_reduce(5));
-  t.call(t.all_reduce(6));
-  t.on(OpTransferred{epoch_id(1), t.key(1)});
-  const auto on_abort_proposal = [&](uint32_t epoch, uint32_t sequence) {
+class ProposedAborts : public testing::Test {
+ protected:
+  ProposedAborts() { t.become_far_member(); }
+  std::string propose(uint32_t epoch, uint32_t sequence) {
     return t.hear(protocol::AbortProposal{epoch_id(epoch), t.key(sequence), Code::kOperationTimeout,
                                           "late on rank 0"});
-  };
-  EXPECT_EQ(on_abort_proposal(1, 1), "") << "it has said that it is done";
-  EXPECT_EQ(on_abort_proposal(1, 2), "") << "it was settled meanwhile, or never called";
-  EXPECT_EQ(on_abort_proposal(0, 0), "") << "of an older epoch";
-  EXPECT_EQ(on_abort_proposal(1, 0), "tell AbortRequest #0, operation timeout: late on rank 0\n");
-  EXPECT_EQ(on_abort_proposal(1, 0), "") << "once";
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "");
+  }
+  std::string transferred(uint32_t sequence) {
+    return t.on(OpTransferred{epoch_id(1), t.key(sequence)});
+  }
+  std::string agreed(uint32_t sequence) { return t.on(OpAgreed{epoch_id(1), t.key(sequence)}); }
+  Transcript t;
+};
+
+TEST_F(ProposedAborts, AnAnswerTellsHowFarTheOperationIs) {
+  for (uint64_t handle : {5, 6, 7}) t.call(t.all_reduce(handle));
+  transferred(1);
+  transferred(2);
+  agreed(2);
+  EXPECT_EQ(propose(1, 0), "tell AbortAnswer #0 not done\n");
+  EXPECT_EQ(propose(1, 0), "tell AbortAnswer #0 not done\n") << "after a reconnection";
+  EXPECT_EQ(propose(1, 1), "tell AbortAnswer #1 done\n");
+  EXPECT_EQ(propose(1, 2), "tell AbortAnswer #2 returned\n");
+  EXPECT_EQ(propose(0, 0), "") << "of an older epoch";
   const std::string refused =
       t.hear(protocol::AbortProposal{epoch_id(1), t.key(0), Code::kOk, "no reason"});
   EXPECT_NE(refused.find("AbortProposal without a reason"), std::string::npos) << refused;
+}
+
+TEST_F(ProposedAborts, WhatWasNotDoneNeverBecomesDone) {
+  t.call(t.all_reduce(5));
+  propose(1, 0);
+  EXPECT_EQ(transferred(0), "");
+  EXPECT_EQ(agreed(0), "");
+}
+
+TEST_F(ProposedAborts, WhatWasDoneIsNotReturnedBeforeTheVerdict) {
+  t.call(t.all_reduce(5));
+  transferred(0);
+  propose(1, 0);
+  EXPECT_EQ(agreed(0), "");
+  EXPECT_NE(t.decide(1, 0, {t.committed(t.key(0))}), "");
+}
+
+// By its timeout: the request tells the master the same.
+TEST_F(ProposedAborts, WhatThisPeerHasAskedToAbortIsNotReturnedBeforeTheVerdict) {
+  OpRequest request = t.all_reduce(5);
+  request.timeout = std::chrono::seconds(1);
+  t.call(request);
+  transferred(0);
+  EXPECT_NE(t.wait(1.5).find("tell AbortRequest #0"), std::string::npos);
+  EXPECT_EQ(agreed(0), "");
+}
+
+TEST_F(ProposedAborts, AnOperationThatIsCalledLaterNeverStarts) {
+  EXPECT_EQ(propose(1, 0), "tell AbortAnswer #0 not done\n");
+  const std::string called = t.call(t.all_reduce(5));
+  EXPECT_NE(called.find("tell Begin #0"), std::string::npos) << called;
+  EXPECT_EQ(called.find("start"), std::string::npos) << called;
+  EXPECT_NE(t.decide(1, 0, {t.aborted(t.key(0), Code::kOperationTimeout, "late")}), "");
 }
 
 }  // namespace

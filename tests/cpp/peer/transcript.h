@@ -156,7 +156,7 @@ class Transcript {
     return {op, protocol::Outcome::kCommitted, Code::kOk, ""};
   }
   std::string decide(uint32_t epoch, uint64_t first, std::vector<protocol::Verdict> verdicts) {
-    return hear(protocol::Verdicts{epoch_id(epoch), first, 0, std::move(verdicts)});
+    return hear(protocol::Verdicts{epoch_id(epoch), first, std::move(verdicts)});
   }
   std::string lose(uint32_t epoch, uint32_t peer, std::vector<OpKey> commit = {}) {
     return hear(protocol::EpochEnd{epoch_id(epoch),
@@ -327,6 +327,10 @@ class Transcript {
   }
   static std::string detail(const protocol::AbortRequest& what) {
     return " " + text(what.op) + ", " + pccl::text(what.code) + ": " + what.text;
+  }
+  static std::string detail(const protocol::AbortAnswer& what) {
+    const char* states[] = {"not done", "done", "returned"};
+    return " " + text(what.op) + " " + states[static_cast<int>(what.state)];
   }
   static std::string detail(const protocol::LinkReport& what) {
     const char* states[] = {"up", "down", "unreachable"};

@@ -274,7 +274,7 @@ class Wild {
     return end;
   }
   protocol::Message verdicts() {
-    protocol::Verdicts out{epoch_, verdicts_++, 0, {}};
+    protocol::Verdicts out{epoch_, verdicts_++, {}};
     const OpKey some{tag_id(below(2) == 0 ? "a" : ""), static_cast<uint32_t>(below(20))};
     if (done_.contains(some)) {
       out.verdicts.push_back(Transcript::committed(some));

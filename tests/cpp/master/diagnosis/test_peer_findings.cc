@@ -40,6 +40,26 @@ TEST(PeerFindings, FoundersThatDoNotReachEachOtherAreOneFinding) {
   EXPECT_EQ(finding.next, Membership::kWhatToOpen);
 }
 
+// Everybody can observe a run without tokens.
+TEST(PeerFindings, ARunWithoutTokensHidesTheWordsAboutAnAddressOfSomebodyElse) {
+  for (const bool secured : {false, true}) {
+    Harness h(protocol::kSpoken.highest,
+              secured ? std::optional(protocol::Key{{1, 2, 3}}) : std::nullopt);
+    h.found({"a"}, 0, 1);
+    h.accept("c", "1.2.3.4");
+    h.say("c", Harness::hello(1));
+    h.say("c", protocol::Register{"5.6.7.8", 22});
+    h.say("a", cannot_reach(h.id("c")));
+    h.say("c", cannot_reach(h.id("a")));
+    h.tick_with({"a", "c"}, Links::kTriedTicks);
+    const Finding finding = found(h, FindingCode::kNewcomerUnreachable);
+    EXPECT_EQ(contains(finding.text, "(5.6.7.8:22): 10.0.0.1: connection timed out"), secured)
+        << finding.text;
+    EXPECT_EQ(contains(finding.text, "(5.6.7.8:22) (its log has the reason"), !secured)
+        << finding.text;
+  }
+}
+
 TEST(PeerFindings, ANewcomerThatCannotBeReachedIsNamedWithItsPort) {
   Harness h;
   h.found({"a"}, 0, 1);

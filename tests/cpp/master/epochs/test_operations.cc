@@ -114,26 +114,6 @@ TEST_F(OperationsTest, AWrongCallHasWaitedForNobody) {
   EXPECT_EQ(what.text, "too coarse");
 }
 
-TEST_F(OperationsTest, AnAbortIsProposedIfAMemberIsDone) {
-  for (const PeerId peer : {kA, kB}) {
-    begin(peer, 0);
-    EXPECT_TRUE(table.done(peer, op(0)).ok());
-  }
-  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
-  EXPECT_TRUE(table.take_settled({}).empty());
-  const auto proposals = table.take_proposals();
-  ASSERT_EQ(proposals.size(), 1u);
-  EXPECT_EQ(proposals[0].first, kC);
-  EXPECT_EQ(proposals[0].second,
-            (protocol::AbortProposal{epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}));
-  EXPECT_EQ(table.proposals(kC).size(), 1u);
-  EXPECT_TRUE(table.proposals(kB).empty());
-  begin(kC, 0);  // sent before the AbortProposal arrived
-  EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
-  EXPECT_EQ(verdict().text, "(#0) timed out; rank 2 has called it and not finished");
-  EXPECT_TRUE(table.proposals(kC).empty());
-}
-
 TEST_F(OperationsTest, NoAbortIsProposedForCallsThatMayEndBeforeAllHaveMadeThem) {
   begin(kA, 0, 0);  // no elements
   EXPECT_TRUE(table.done(kA, op(0)).ok());
@@ -221,17 +201,31 @@ TEST_F(OperationsTest, RefusesWhatMakesNoSense) {
 }
 
 TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
-  const uint32_t max = 2 * protocol::kOpsOpenMax;
+  const uint32_t max = protocol::kOpsBegunMax;
   for (uint32_t i = 0; i < max; ++i) {
     ASSERT_TRUE(table.begin(kA, op(i), all_reduce(1)).ok());
-    if (i % 2 == 0) continue;
     ASSERT_TRUE(table.abort(kA, {epoch(5), op(i), Code::kSystem, "x"}).ok());
   }
-  EXPECT_FALSE(table.begin(kA, op(max), all_reduce(1)).ok());
+  const Status refused = table.begin(kA, op(max), all_reduce(1));
+  EXPECT_EQ(refused.code, Code::kKicked);
+  EXPECT_TRUE(contains(refused.message, std::to_string(max) + " operations that not all"));
   EXPECT_TRUE(table.begin(kB, op(1), all_reduce(1)).ok());
   // All have begun it, so it is forgotten.
   EXPECT_TRUE(table.begin(kC, op(1), all_reduce(1)).ok());
   EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
+}
+
+TEST_F(OperationsTest, BoundsWhatOnePeerCanHaveOpen) {
+  const uint32_t max = protocol::kOpsOpenMax;
+  for (uint32_t i = 0; i < max; ++i) ASSERT_TRUE(table.begin(kA, op(i), all_reduce(1)).ok());
+  const Status refused = table.begin(kA, op(max), all_reduce(1));
+  EXPECT_EQ(refused.code, Code::kKicked);
+  EXPECT_TRUE(contains(refused.message, std::to_string(max) + " operations open"));
+  EXPECT_TRUE(table.begin(kB, op(max), all_reduce(1)).ok());
+  ASSERT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kSystem, "x"}).ok());
+  EXPECT_EQ(verdict().code, Code::kSystem);
+  EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
+  table.check();
 }
 
 TEST_F(OperationsTest, ABeginThatWasLostCountsWhenItsMemberResumes) {
@@ -319,28 +313,6 @@ TEST_F(OperationsTest, AnOperationThatNeedsDataOfTheLeaverFailsWhenTheDataMayBeL
   table.abort_all_with(kA);
   EXPECT_EQ(verdict().op, op(0)) << "and not the send between two others";
   EXPECT_FALSE(table.needs(kA));
-}
-
-// The members may have told each other that all are done, and have returned it.
-TEST_F(OperationsTest, AnAgreedOperationGetsAnAbortProposalWhenDataOfALeaverMayBeLost) {
-  for (const uint32_t number : {0, 1}) {
-    for (const PeerId peer : {kA, kB, kC}) begin(peer, number);
-    EXPECT_TRUE(table.done(kA, op(number)).ok());
-  }
-  table.leave(kA);
-  table.abort_all_with(kA);
-  EXPECT_TRUE(table.take_settled({}).empty());
-  const auto proposals = table.take_proposals();
-  ASSERT_EQ(proposals.size(), 4u) << "of each operation, to each that is not done";
-  EXPECT_EQ(proposals[0].second.code, Code::kPeerLost);
-  table.abort_all_with(kA);
-  EXPECT_TRUE(table.take_proposals().empty());
-  for (const PeerId peer : {kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
-  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
-  EXPECT_TRUE(table.abort(kB, {epoch(5), op(1), Code::kPeerLost, "it has left"}).ok());
-  EXPECT_EQ(verdict().code, Code::kPeerLost);
-  EXPECT_FALSE(table.needs(kA));
-  table.check();
 }
 
 TEST_F(OperationsTest, ALaterCallFailsWhenTheFirstMemberMakesItAndIsForgottenAfterTheLast) {

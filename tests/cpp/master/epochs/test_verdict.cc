@@ -135,7 +135,7 @@ TEST(VerdictLog, TellsWhatIsMissingFromAnyIndexThatIsKept) {
   const auto rest = log.since({5}, 1);
   ASSERT_TRUE(rest.has_value());
   ASSERT_EQ(rest->size(), 1u);
-  EXPECT_EQ((*rest)[0], (protocol::Verdicts{{5}, 1, 1, {aborted(1), committed(2)}}));
+  EXPECT_EQ((*rest)[0], (protocol::Verdicts{{5}, 1, {aborted(1), committed(2)}}));
   EXPECT_TRUE(log.since({5}, 3)->empty());
   EXPECT_FALSE(log.since({5}, 0).has_value()) << "forgotten";
   EXPECT_FALSE(log.since({5}, 4).has_value()) << "never told";

@@ -16,6 +16,7 @@ class Cycles : public testing::Test {
  protected:
   void found(const std::vector<std::string>& names, uint32_t min_peers = 0) {
     names_ = names;
+    h.rtt = 5000;  // so members agree on operations among themselves
     h.found(names, 0, min_peers);
   }
   void begin(const std::string& name, const std::string& tag,
@@ -93,17 +94,18 @@ TEST_F(Cycles, ACycleIsAFactAtOnceAndAnErrorAfterTwoSeconds) {
   EXPECT_NE(asked->text.find(" cannot complete: " + kText), std::string::npos) << asked->text;
 }
 
-TEST_F(Cycles, AMemberThatAgreesAbortsTheOperationForAll) {
+TEST_F(Cycles, TwoMembersThatAgreeAbortTheOperationForAll) {
   found({"a", "b", "c"});
   begin("c", "x");
   two_wait();
   pass(4);
   h.take();
-  h.say("a", protocol::AbortRequest{epoch(1), op(0, "x"), Code::kMismatch, kText});
+  for (const char* who : {"a", "c"})
+    h.say(who, protocol::AbortAnswer{epoch(1), op(0, "x"), protocol::OpState::kNotDone});
   EXPECT_EQ(h.story(), (Lines{"a < Verdicts 0: #0 collective mismatch",
                               "b < Verdicts 0: #0 collective mismatch",
                               "c < Verdicts 0: #0 collective mismatch"}));
-  EXPECT_EQ(h.last<protocol::Verdicts>("c")->verdicts[0].text, kText) << "nothing is added";
+  EXPECT_TRUE(contains(h.last<protocol::Verdicts>("c")->verdicts[0].text, kText));
 }
 
 TEST_F(Cycles, OperationsThatOnlyTheMasterCommitsAreAbortedAtOnce) {

@@ -62,5 +62,30 @@ TEST_F(DiallingTest, APeerThatHasHadALinkInTheMeantimeIsToldToDialAgain) {
   EXPECT_EQ(h.take(), Lines{}) << "it was told";
 }
 
+// The number of ticks until b is to dial a, if a reports after `failed_after` ticks that it cannot
+// reach b. The master does not see b where b lets itself be dialled.
+int ticks_until_stranger_dials(int failed_after) {
+  Harness h;
+  h.found({"a"}, 0, 1);
+  h.accept("b", "1.2.3.4");
+  h.say("b", Harness::hello(1));
+  h.say("b", protocol::Register{"5.6.7.8", 22});
+  EXPECT_EQ(h.last<protocol::Dial>("a")->host, "5.6.7.8");
+  for (int ticks = 0; ticks < 30; ++ticks) {
+    if (ticks == failed_after)
+      h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 0});
+    if (h.last<protocol::Dial>("b") != nullptr) return ticks;
+    h.tick_with({"a", "b"});
+  }
+  return 30;
+}
+
+// Otherwise the Dial would show a stranger how soon an attempt at any address has failed.
+TEST(DiallingForStrangers, TheOtherSideDialsAtAFixedTime) {
+  for (const int failed_after : {0, 5, 11})
+    EXPECT_EQ(ticks_until_stranger_dials(failed_after), Links::kTriedTicks) << failed_after;
+  EXPECT_EQ(ticks_until_stranger_dials(20), 20) << "but not before the failure";
+}
+
 }  // namespace
 }  // namespace pccl::master

@@ -23,16 +23,48 @@ class GroupTest : public testing::Test {
 
 // ---- Links ----
 
-// Nobody may make members dial their own machine, or all machines of a network.
+// No peer may make members dial their own machine, or all machines of a network.
 TEST_F(GroupTest, AnAddressThatIsNotOneMachinesIsNotPassedOn) {
   h.found({"a", "b"});
-  for (const Endpoint& at : {Endpoint{"127.0.0.1", 22}, Endpoint{"224.0.0.1", 1},
-                             Endpoint{"10.0.0.9", 0}, Endpoint{"a.example", 1}}) {
+  h.greet("c", Harness::hello(2));
+  h.take();
+  h.say("c",
+        protocol::Register{"", 1003, {{"127.0.0.1", 22}, {"10.0.0.8", 1003}, {"224.0.0.1", 1}}});
+  const std::vector<Endpoint> left = {{"10.0.0.8", 1003}};
+  EXPECT_EQ(h.last<protocol::Dial>("a")->others, left);
+  EXPECT_EQ(h.last<protocol::Dial>("b")->others, left);
+  for (const Endpoint& at : {Endpoint{"10.0.0.9", 0}, Endpoint{"a.example", 1}}) {
     h.greet("c", Harness::hello(2));
     h.take();
     h.say("c", protocol::Register{"", 1003, {{"10.0.0.8", 1003}, at}});
     EXPECT_EQ(h.take(), (Lines{"c closed"})) << text(at);
   }
+}
+
+TEST_F(GroupTest, AHostThatWouldLeadMembersToTheirOwnMachineIsRefused) {
+  h.found({"a"}, 0, 1);
+  h.greet("b", Harness::hello(1));
+  h.take();
+  h.say("b", protocol::Register{"127.0.0.1", 22});
+  const std::string why =
+      "this peer advertises 127.0.0.1, a loopback address, and the master sees "
+      "it at 10.0.0.1: the others would not reach this peer there. Set "
+      "PCCL_ADVERTISE to an address or a name at which they reach it, or unset "
+      "it";
+  EXPECT_EQ(h.last<protocol::Reject>("b")->code, Code::kInvalidArgument);
+  EXPECT_EQ(h.last<protocol::Reject>("b")->text, why);
+  const Lines lines = h.take();
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_TRUE(lines[0].starts_with("b < Reject")) << lines[0];
+  EXPECT_EQ(lines[1], "b closed");
+  EXPECT_EQ(h.last<protocol::Dial>("a"), nullptr);
+  ASSERT_EQ(h.core().view().context.history.refusals().size(), 1u);
+  EXPECT_TRUE(h.core().view().context.history.refusals()[0].text.ends_with(why));
+  h.accept("c", "127.0.0.1", true);
+  h.say("c", Harness::hello(1));
+  h.say("c", protocol::Register{"::1", 1003});
+  EXPECT_EQ(h.last<protocol::Reject>("c"), nullptr) << "it is on the machine of the master";
+  EXPECT_EQ(h.last<protocol::Dial>("a")->host, "") << "and is not dialled at ::1 from another one";
 }
 
 // Between two members a new link is not enough, because data on the old link is lost.

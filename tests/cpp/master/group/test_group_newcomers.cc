@@ -24,17 +24,6 @@ TEST_F(NewcomerTest, ADifferenceBetweenTheOthersIsEverybodys) {
   EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kMismatch);
 }
 
-// The master asked c to abort, because a is done and does not want to wait any longer.
-TEST_F(NewcomerTest, AgreeingToAbortWhatAnotherHasGivenUpIsNoMistake) {
-  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
-  say("a", protocol::Done{epoch(2), op(0), 0});
-  say("a", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
-  ASSERT_TRUE(last<protocol::AbortProposal>("c") != nullptr);
-  say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
-  EXPECT_EQ(kicked("c"), "");
-  EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kOperationTimeout);
-}
-
 TEST_F(NewcomerTest, AfterOneCollectiveItIsLikeTheOthers) {
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});

@@ -1,5 +1,7 @@
 #include "master/group/notices.h"
 
+#include "master/context.h"
+#include "master/text_format.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
@@ -43,6 +45,46 @@ TEST_F(NoticesTest, AnUnreachablePeerLearnsWhy) {
   h.tick_with({"a", "b"}, 20);
   const std::string refused = "peer 1.2 (10.0.0.1:1002) is no longer waited for: " + why;
   EXPECT_EQ(h.story(), (Lines{"b < Kicked " + refused, "b closed", "a < Notice refused: " + why}));
+}
+
+// A stranger names the address of somebody else, and reports that it cannot reach a itself. The
+// member a fails there after some ticks.
+struct Probed {
+  int ticks = 0;  // until the Notice
+  std::string notice, log, events;
+};
+Probed probed(LinkFault fault, int failed_after) {
+  Harness h;
+  h.found({"a"}, 0, 1);
+  h.accept("b", "1.2.3.4");
+  h.say("b", Harness::hello(1));
+  h.say("b", protocol::Register{"5.6.7.8", 22});
+  h.say("b", protocol::LinkReport{h.id("a"), LinkState::kUnreachable, "", 0});
+  Probed found;
+  while (h.last<protocol::Notice>("b") == nullptr && found.ticks < 40) {
+    if (found.ticks == failed_after)
+      h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "words", 0, 0, fault});
+    h.tick_with({"a", "b"});
+    ++found.ticks;
+  }
+  found.notice = h.last<protocol::Notice>("b")->text;
+  for (const std::string& line : h.take_log()) found.log += line + "\n";
+  for (const auto& event : h.core().view().context.history.events())
+    found.events += event.text + "\n";
+  EXPECT_NE(h.last<protocol::Notice>("a")->text.find(fault_text(fault)), std::string::npos);
+  return found;
+}
+
+TEST_F(NoticesTest, AStrangerLearnsNothingAboutAnAddressOfSomebodyElse) {
+  const Probed refused = probed(LinkFault::kRefused, 0), silent = probed(LinkFault::kNoAnswer, 10);
+  EXPECT_EQ(refused.ticks, silent.ticks);
+  EXPECT_EQ(refused.notice, silent.notice);
+  EXPECT_TRUE(contains(refused.notice, "cannot connect to peer 1.2 (5.6.7.8:22) (its log has"));
+  EXPECT_TRUE(contains(refused.log, "(5.6.7.8:22): connection refused")) << refused.log;
+  EXPECT_TRUE(contains(refused.log, "cannot reach peer 1.2 (5.6.7.8:22): words")) << refused.log;
+  // Everybody can observe a run without tokens.
+  EXPECT_EQ(refused.events, silent.events);
+  EXPECT_TRUE(contains(refused.events, "is not admitted yet: ")) << refused.events;
 }
 
 TEST_F(NoticesTest, ALongWaitIsExplained) {

@@ -169,6 +169,34 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   EXPECT_EQ(links.down_ticks(kB, kC), 0) << "there is no such link";
 }
 
+// An attempt at an address of somebody else may fail at once or after some time.
+TEST_F(LinksTest, AFailureThatIsNotDisclosedIsShownAtAFixedTime) {
+  for (const int failed_after : {0, 3, 11}) {
+    Links own;
+    own.add(kA, kB);
+    own.dialled(kA, kB, Disclosure::kFailure);
+    own.report(kB, {kA, LinkState::kUnreachable, "", 0});
+    for (int tick = 0; tick < Links::kTriedTicks; ++tick) {
+      if (tick == failed_after) own.report(kA, {kB, LinkState::kUnreachable, "refused", 0});
+      EXPECT_FALSE(own.view(kA, kB).shows_failure()) << tick;
+      EXPECT_FALSE(own.dials(kB, kA)) << tick;
+      own.dialled(kA, kB, Disclosure::kFailure);
+      own.tick(always);
+      own.check();
+    }
+    EXPECT_TRUE(own.view(kA, kB).unreachable());
+    EXPECT_TRUE(own.view(kA, kB).shows_failure());
+    EXPECT_TRUE(own.dials(kB, kA));
+    ASSERT_EQ(own.dead(0).size(), 1u);
+    EXPECT_TRUE(own.dead(0)[0].both_unreachable);
+    EXPECT_EQ(own.dead(0)[0].ticks, 0) << "they do not show when it failed";
+    own.tick(always);
+    EXPECT_EQ(own.dead(0)[0].ticks, 1);
+    own.report(kA, {kB, LinkState::kUp, "", 2});
+    EXPECT_EQ(own.view(kA, kB).disclosure, Disclosure::kFull) << "until the next Dial";
+  }
+}
+
 // The other side only sees that its connections are closed.
 TEST_F(LinksTest, TheEndThatFindsAPathNarrowReportsWhyItsLinkIsDead) {
   links.add(kA, kB);

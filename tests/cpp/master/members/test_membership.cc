@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "csrc/protocol/limits.h"
+#include "master/text_format.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
@@ -184,7 +186,9 @@ TEST_F(MembershipTest, AddressesAreTranslatedForWhoStandsElsewhere) {
 
 TEST_F(MembershipTest, FurtherAddressesAreToldAndKept) {
   const std::vector<Endpoint> others = {{"10.9.0.1", 48201}, {"2001:db8::1", 48201}};
-  group.welcome({1}, {});
+  Membership::Peer first;
+  first.seen_host = "10.0.0.1";
+  group.welcome({1}, first);
   group.register_peer({1}, {"a.example", 40001, others});
   enlist(2);
   EXPECT_EQ(group.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
@@ -230,6 +234,64 @@ TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   EXPECT_EQ(
       obstacle(LinkFault::kAnotherProgram, LinkFault::kAnotherPeer),
       who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers");
+}
+
+// A newcomer may register the address of somebody else, and a program there may answer or not.
+TEST_F(MembershipTest, AStrangerLearnsOneReasonForAllFaultsWhereTheMasterDoesNotSeeIt) {
+  using Reader = Membership::Reader;
+  enlist(1);
+  group.admit(peers({1}));
+  Membership::Peer stranger;
+  stranger.seen_host = "1.2.3.4";
+  group.welcome({2}, stranger);
+  group.register_peer({2}, {"5.6.7.8", 22});
+  EXPECT_EQ(group.disclosure({1}, {2}), Disclosure::kFailure);
+  group.links.dialled({1}, {2}, group.disclosure({1}, {2}));
+  group.links.report({2}, {{1}, LinkState::kUnreachable, "", 0, 0, LinkFault::kNoAnswer});
+  std::set<std::string> shown;
+  const auto show = [&](LinkFault fault) {
+    group.links.report({1}, {{2}, LinkState::kUnreachable, "5.6.7.8:22: words", 0, 0, fault});
+    EXPECT_NE(group.obstacle({2}, Reader::kMember).find(fault_text(fault)), std::string::npos);
+    shown.insert(group.obstacle({2}, Reader::kStranger));
+    shown.insert(group.obstacle({2}, Reader::kObserver));
+  };
+  show(LinkFault::kRefused);
+  EXPECT_EQ(shown, (std::set<std::string>{""})) << "the time of the news would show something, too";
+  shown.clear();
+  for (int tick = 0; tick < Links::kTriedTicks; ++tick) EXPECT_TRUE(lost().empty());
+  for (const LinkFault fault : {LinkFault::kRefused, LinkFault::kNoAnswer, LinkFault::kAnotherPeer,
+                                LinkFault::kUnknownName})
+    show(fault);
+  const std::string all =
+      "peer 0.1 (rank 0, 10.0.0.1:1000) cannot connect to peer 0.2 (5.6.7.8:22) (its log has the "
+      "reason, with PCCL_LOG=info); peer 0.2 cannot connect to peer 0.1: no answer";
+  EXPECT_EQ(shown, (std::set<std::string>{all}));
+  EXPECT_NE(group.obstacle({2}, Reader::kOperator).find("5.6.7.8:22: words"), std::string::npos);
+  for (int tick = 0; tick < 14; ++tick) EXPECT_TRUE(lost().empty());
+  const auto refused = group.tick(kTimeout, [](PeerId) { return true; });
+  ASSERT_EQ(refused.size(), 1u) << "fifteen ticks after the failure is shown";
+  EXPECT_TRUE(refused[0].why.starts_with(all)) << refused[0].why;
+  EXPECT_NE(refused[0].refusal.find("unknown host name"), std::string::npos) << "for the members";
+  group.admit(peers({1, 2}));
+  EXPECT_EQ(group.disclosure({1}, {2}), Disclosure::kFull) << "members get all news";
+}
+
+TEST_F(MembershipTest, APrivateAddressThatWasNotDialledIsNamedWithTheReason) {
+  enlist(1);
+  group.admit(peers({1}));
+  Membership::Peer elsewhere;
+  elsewhere.seen_host = "1.2.3.4";
+  group.welcome({2}, elsewhere);
+  group.register_peer({2}, {"10.0.0.7", 40001});
+  EXPECT_EQ(group.dial({1}, {2}), (protocol::Dial{{2}, "1.2.3.4", 40001}));
+  group.links.report({1}, {{2}, LinkState::kUnreachable, "", 0, 0, LinkFault::kNoAnswer});
+  group.links.report({2}, {{1}, LinkState::kUnreachable, "", 0, 0, LinkFault::kNoAnswer});
+  EXPECT_NE(group.obstacle({2}).find(
+                "cannot connect to peer 0.2 (10.0.0.7:40001): no answer (the latter advertises "
+                "10.0.0.7, a private address, and the master sees it at 1.2.3.4; it was dialled at "
+                "1.2.3.4 instead, because the master does not see both in one network)"),
+            std::string::npos)
+      << group.obstacle({2});
 }
 
 // A member that has lost links to others too may itself be the one that nobody can reach.

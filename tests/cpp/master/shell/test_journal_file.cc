@@ -170,6 +170,33 @@ TEST_F(JournalFileTest, ATornEndIsCutOffAndDamageIsNot) {
   EXPECT_EQ(kept, "this is somebody's diary") << "what it cannot read it does not touch";
 }
 
+TEST_F(JournalFileTest, ACutFileIsRefusedAndStays) {
+  write(*open().value(), RunOpened{"r", 42, "10.0.0.1"});
+  ASSERT_TRUE(open().ok());  // writes the file anew, in its compact form
+  const std::string whole = folder + "/whole";
+  std::filesystem::copy_file(path(), whole);
+  const size_t bytes = std::filesystem::file_size(whole);
+  for (size_t size = 1; size < bytes; ++size) {
+    std::filesystem::copy_file(whole, path(), std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(path(), size);
+    const auto cut = open();
+    ASSERT_FALSE(cut.ok()) << "cut at " << size;
+    const std::string why =
+        "the journal " + path() + " was cut off: it has " + std::to_string(size) + " bytes";
+    EXPECT_TRUE(contains(cut.status().message, why)) << cut.status().message;
+    EXPECT_TRUE(contains(cut.status().message, "Put back a copy")) << cut.status().message;
+    ASSERT_EQ(std::filesystem::file_size(path()), size) << "it was replaced";
+  }
+  std::filesystem::copy_file(whole, path(), std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(open().value()->take_memory().runs.at("r").run_id, 42u);
+}
+
+TEST_F(JournalFileTest, AnEmptyFileHasNoRuns) {
+  std::filesystem::create_directories(folder + "/deep/down");
+  std::ofstream(path()) << "";
+  EXPECT_TRUE(open().value()->take_memory().runs.empty());
+}
+
 TEST_F(JournalFileTest, DoesNotGrowForEver) {
   auto journal = open();
   ASSERT_TRUE(journal.ok());

@@ -118,7 +118,7 @@ TEST(Control, TheMessagesOfOneTurnLeaveInOneSend) {
     const auto first = master.hear_a<protocol::Begin>();
     master.hear_a<protocol::Done>();
     master.say(protocol::Verdicts{
-        master.epoch, 0, 0, {{first.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
+        master.epoch, 0, {{first.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
     const size_t before = master.reads;
     for (int i = 0; i < 100; ++i) {
       master.hear_a<protocol::Begin>();
@@ -155,7 +155,7 @@ TEST(Control, ABrokenConnectionIsResumed) {
     EXPECT_EQ(resume.infos[0], begun.info);
     master.say(protocol::Resumed{1});
     master.say(protocol::Verdicts{
-        master.epoch, 0, 0, {{begun.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
+        master.epoch, 0, {{begun.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
     master.hear_a<protocol::Leave>();
   });
   auto peer = std::move(join(master).value());
