@@ -256,9 +256,8 @@ struct Verdict {
   PeerId receiver{};
   uint32_t last = 0;     // the rank that began it last, or the lowest rank that has not begun it
   uint32_t last_us = 0;  // microseconds from that Begin to the verdict; 0: it has not begun it
-  // Some member may not know this number of verdicts before this one. Earlier ones are forgotten.
-  uint32_t unacknowledged = 0;
-  uint64_t mac = 0;  // master/epochs/decision_mac.h
+  uint32_t unacknowledged = 0;  // number of verdicts before it that some member may not know
+  uint64_t mac = 0;             // master/epochs/decision_mac.h
   bool operator==(const Verdict&) const = default;
 };
 

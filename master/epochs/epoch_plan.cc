@@ -59,7 +59,7 @@ std::vector<Misfit> PlanBasis::liars(const Reports& reports) const {
   for (const auto& [op, states] : states(reports)) {
     const std::vector<PeerId> some = contradicting(states);
     if (some.empty()) continue;
-    const std::string why = present.operations().contradiction_text(op, states);
+    const std::string why = present.operations().why_contradicting(op, states);
     for (const PeerId peer : some) liars.push_back({peer, why});
   }
   return liars;

@@ -46,6 +46,11 @@ struct OpTable {
     // Its abort is proposed, and the members are asked. By rank: the binding answers.
     std::optional<protocol::AbortProposal> proposal;
     std::map<uint32_t, protocol::OpState> answers;
+    // The member has answered that it is not done.
+    bool is_bound(uint32_t rank) const {
+      const auto answer = answers.find(rank);
+      return answer != answers.end() && answer->second == protocol::OpState::kNotDone;
+    }
   };
 
   Epoch epoch;
@@ -73,6 +78,16 @@ struct OpTable {
     const auto at = ranks.find(peer);
     PCCL_ASSERT(at != ranks.end());
     return at->second;
+  }
+  // The open abort proposals that a member has not answered.
+  std::vector<protocol::AbortProposal> unanswered(PeerId peer) const {
+    std::vector<protocol::AbortProposal> all;
+    if (proposed == 0) return all;
+    for (const auto& [key, op] : ops) {
+      if (op.proposal && !op.settled && !op.answers.contains(rank(peer)))
+        all.push_back(*op.proposal);
+    }
+    return all;
   }
   const Op* find(OpKey key) const {  // null: it is unknown
     const auto at = ops.find(key);

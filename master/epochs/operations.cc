@@ -29,6 +29,7 @@
 #include "master/context.h"
 #include "master/epochs/mismatch_text.h"
 #include "master/epochs/operation_waits.h"
+#include "master/epochs/proposed_abort.h"
 
 namespace pccl::master {
 namespace {
@@ -216,7 +217,7 @@ Status Operations::done(PeerId peer, OpKey op) {
   Op& known = at->second;
   if (known.at[rank] == At::kNothing) return violation("Done before Begin");
   if (known.at[rank] == At::kDone || known.settled) return {};
-  if (is_bound(known, rank))
+  if (known.is_bound(rank))
     return violation("Done of " + table_.name(known.info, op) +
                      ", although it has answered that it is not done");
   known.at[rank] = At::kDone;
@@ -230,6 +231,76 @@ Status Operations::done(PeerId peer, OpKey op) {
 // that its error gives the same reason.
 void Operations::mark_faced(const Op& op) {
   for (auto& [key, other] : table_.ops) other.faced |= waits().faces(op, other);
+}
+
+// ---- Aborts ----
+
+Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
+                         const MissingText& missing) {
+  if (request.code == Code::kOk) return violation("AbortRequest without a reason");
+  const auto at = table_.ops.find(request.op);
+  if (at == table_.ops.end() || at->second.settled) return {};
+  Op& op = at->second;
+  const uint32_t rank = table_.rank(peer);
+  if (op.at[rank] == At::kNothing) return violation("AbortRequest before Begin");
+  if (table_.may_be_returned(op))
+    op.answers.emplace(
+        rank, op.at[rank] == At::kDone ? protocol::OpState::kDone : protocol::OpState::kNotDone);
+  if (op.proposal) {
+    decide_proposal(at);
+    return {};
+  }
+  const OperationWaits::GivenUp given_up = waits().giving_up(request, missing);
+  if (given_up.is_facing) mark_faced(op);
+  give_up(at, request.code, given_up.text);
+  return {};
+}
+
+// Aborts the operation, at once or after the members have been asked.
+void Operations::give_up(Ops::iterator at, Code code, const std::string& text) {
+  Op& op = at->second;
+  if (op.proposal) return;  // the first reason counts
+  if (!table_.may_be_returned(op)) return settle(at, protocol::Outcome::kAborted, code, text);
+  op.proposal = protocol::AbortProposal{table_.epoch, at->first, code,
+                                        std::string(cut(text, protocol::kTextBytesMax))};
+  ++table_.proposed;
+  for (uint32_t rank = 0; rank < table_.members.size(); ++rank) {
+    if (!table_.left.contains(rank) && !op.answers.contains(rank))
+      proposals_.emplace_back(table_.members[rank], *op.proposal);
+  }
+  decide_proposal(at);
+}
+
+Status Operations::answer(PeerId peer, const protocol::AbortAnswer& answer) {
+  const auto at = table_.ops.find(answer.op);
+  if (at == table_.ops.end() || at->second.settled) return {};
+  const Op& op = at->second;
+  const uint32_t rank = table_.rank(peer);
+  if (!op.proposal) return violation("AbortAnswer without AbortProposal");
+  const bool is_done = op.at[rank] == At::kDone;
+  if (is_done == (answer.state != protocol::OpState::kNotDone)) {
+    if (at->second.answers.emplace(rank, answer.state).second) decide_proposal(at);
+    return {};  // the first answer is binding
+  }
+  return violation("it answers that it is " + std::string(is_done ? "not done" : "done") +
+                   " with " + table_.name(op.info, answer.op) + ", and has " +
+                   (is_done ? "" : "not ") + "sent Done");
+}
+
+void Operations::decide_proposal(Ops::iterator at) {
+  const Op& op = at->second;
+  const States states = answers_to(table_, op);
+  const auto liars = decide_abort(states, table_.members.size());
+  if (!liars) return;
+  if (liars->empty())
+    return settle(at, protocol::Outcome::kAborted, op.proposal->code, op.proposal->text);
+  bool all_have_left = true;
+  for (const PeerId peer : *liars) {
+    if (table_.left.contains(table_.rank(peer))) continue;
+    liars_.push_back({peer, contradiction_text(table_, at->first, states)});
+    all_have_left = false;
+  }
+  if (all_have_left) settle(at, protocol::Outcome::kCommitted, Code::kOk, {});  // others are done
 }
 
 // ---- How operations end ----
@@ -491,17 +562,8 @@ Status Operations::check_report(const protocol::OpReport& report) const {
                    std::to_string(last) + " are possible");
 }
 
-std::string Operations::contradiction_text(OpKey key, const States& states) const {
-  const OpTable::Op* const op = table_.find(key);
-  PCCL_ASSERT(op != nullptr);
-  std::vector<uint32_t> returned, not_done;
-  for (const auto& [peer, state] : states) {
-    if (state == protocol::OpState::kReturned) returned.push_back(table_.rank(peer));
-    if (state == protocol::OpState::kNotDone) not_done.push_back(table_.rank(peer));
-  }
-  return "the reports on " + table_.name(op->info, key) + " contradict each other: returned by " +
-         ranks_text(returned, table_.names) + ", which needs all others; not finished by " +
-         ranks_text(not_done, table_.names);
+std::string Operations::why_contradicting(OpKey op, const States& states) const {
+  return contradiction_text(table_, op, states);
 }
 
 // ---- After a connection broke, or a restart ----

@@ -112,11 +112,18 @@ class Operations {
   bool drained() const { return table_.open == 0; }
 
   // The abort proposals since the last call, each with its receiver.
-  std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals();
-  // The open abort proposals that a member has not answered. Nothing is owed by a member that has
-  // left.
-  std::vector<protocol::AbortProposal> proposals(PeerId peer) const;
-  std::string asked(PeerId peer) const;  // the first of them, as text; empty: none
+  std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals() {
+    return std::exchange(proposals_, {});
+  }
+  // The open abort proposals that a member has not answered. A member that has left owes nothing.
+  std::vector<protocol::AbortProposal> proposals(PeerId peer) const {
+    return table_.unanswered(peer);
+  }
+  // The first of them, as text; empty: none.
+  std::string asked(PeerId peer) const {
+    const auto all = proposals(peer);
+    return all.empty() ? "" : table_.name(table_.ops.at(all[0].op).info, all[0].op);
+  }
   // The verdicts since the last call, in order. `now`: the time at which they are sent.
   std::vector<protocol::Verdict> take_settled(Instant now);
   // The operations that were committed since the last call, and the bytes of one rank's tensors.
@@ -136,7 +143,7 @@ class Operations {
   // members do not agree on, or elements outside of those that the operation reduces.
   Status check_report(const protocol::OpReport& report) const;
   // The reason why members are removed because of contradicting reports (verdict.h).
-  std::string contradiction_text(OpKey op, const States& states) const;
+  std::string why_contradicting(OpKey op, const States& states) const;
   // A member has resumed. `uncalled`: the settled operations that it has not called yet. It counts
   // as having begun all others. Its questions for sends are forgotten: it asks again.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
@@ -182,7 +189,6 @@ class Operations {
                        const Op& op) const;  // an open send that only its sender has begun
   void give_up(Ops::iterator at, Code code, const std::string& text);
   void decide_proposal(Ops::iterator at);
-  bool is_bound(const Op& op, uint32_t rank) const;  // it has answered that it is not done
   void settle(Ops::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
   void forget_if_acknowledged(Ops::iterator at);
   void erase(Ops::iterator at);

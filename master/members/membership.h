@@ -45,8 +45,8 @@ class Membership {
     std::string name;    // for people
     uint64_t order = 0;  // order of registration, from 1; 0: not registered
     bool connected = true;
-    // Why the master has closed its connection: it broke a rule. The log has this reason. Empty: the
-    // connection closed by itself.
+    // Why the master has closed its connection: it broke a rule. The log has this reason. Empty:
+    // the connection closed by itself.
     std::string breach;
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks from its registration until it is a member

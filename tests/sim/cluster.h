@@ -93,8 +93,8 @@ class Cluster {
   void disturb() { ++disturbances_; }
   // At the end of its turn, the peer computes for so much longer than usual: it is late.
   void be_late(PeerNode& peer, Duration time);
-  // Asserts what holds although a member lies: honest members lose at most one of them, and this one
-  // only together with the liar, or because of its link to the liar. REQUIRES: there is an insider.
+  // Checks what holds although a member lies: honest members lose at most one of them, and this one
+  // only together with the liar, or with an error that names it. REQUIRES: there is an insider.
   void check_insider();
   uint64_t mistakes_checked() const { return mistakes_checked_; }
   uint64_t late_checked() const { return late_checked_; }

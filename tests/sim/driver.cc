@@ -224,10 +224,13 @@ void Driver::settle() {
   run_for(kPeerTimeout * 2);
   for (size_t group = 0; group < cluster_.groups().size(); ++group) {
     const Cluster::Group& about = cluster_.groups()[group];
-    // A cycle of waits that the liar takes part in would not be found while a newcomer waits.
-    const bool few = about.immortal != nullptr || cluster_.rules().insider;
-    const uint32_t enough = few ? about.min_peers : about.founders;
     auto peers = cluster_.of_group(group);  // without those that are about to be removed
+    // A cycle of waits that the liar takes part in would not be found while a newcomer waits.
+    const auto is_member = [](const PeerNode* peer) { return peer->is_member(); };
+    const bool few =
+        about.immortal != nullptr ||
+        (cluster_.rules().insider && std::any_of(peers.begin(), peers.end(), is_member));
+    const uint32_t enough = few ? about.min_peers : about.founders;
     std::erase_if(peers, [](PeerNode* peer) { return Cluster::workload(*peer).mistaken(); });
     for (size_t count = peers.size(); count < enough; ++count) cluster_.add(group);
   }

@@ -27,7 +27,14 @@ std::vector<protocol::Message> Insider::instead_of(protocol::Message message) {
     all.emplace_back(protocol::AbortRequest{done->epoch, done->op, Code::kSystem, "a lie"});
     return all;
   }
-  if (auto* report = std::get_if<protocol::LinkReport>(&message)) change(*report);
+  if (auto* report = std::get_if<protocol::LinkReport>(&message)) {
+    const bool is_up = report->state == protocol::LinkState::kUp;
+    all.emplace_back(*report);
+    if (!is_up || has_dropped_ || !tempted()) return all;
+    has_dropped_ = true;
+    lie();
+    report->state = protocol::LinkState::kDown;
+  }
   if (auto* answer = std::get_if<protocol::AbortAnswer>(&message)) change(*answer);
   if (auto* report = std::get_if<protocol::StateReport>(&message)) change(*report);
   const auto* const resume = std::get_if<protocol::Resume>(&message);
@@ -49,13 +56,6 @@ void Insider::change(protocol::Begin& begin) {
   has_described_ = true;
   lie();
   ++begin.info.count;
-}
-
-void Insider::change(protocol::LinkReport& report) {
-  if (has_dropped_ || report.state != protocol::LinkState::kUp || !tempted()) return;
-  has_dropped_ = true;
-  lie();
-  report.state = protocol::LinkState::kDown;
 }
 
 void Insider::change(protocol::AbortAnswer& answer) {

@@ -27,7 +27,6 @@ class Insider {
   bool is_of_interest(OpKey op) const { return of_interest_.contains(op); }
   void lie() { ++lies_; }
   void change(protocol::Begin& begin);
-  void change(protocol::LinkReport& report);
   void change(protocol::AbortAnswer& answer);
   void change(protocol::StateReport& report);
   protocol::Resume changed(protocol::Resume resume);

@@ -119,14 +119,14 @@ TEST_F(ProposedAborts, AnAnswerTellsHowFarTheOperationIs) {
   EXPECT_NE(refused.find("AbortProposal without a reason"), std::string::npos) << refused;
 }
 
-TEST_F(ProposedAborts, WhatWasNotDoneNeverBecomesDone) {
+TEST_F(ProposedAborts, AnOperationThatWasNotDoneNeverBecomesDone) {
   t.call(t.all_reduce(5));
   propose(1, 0);
   EXPECT_EQ(transferred(0), "");
   EXPECT_EQ(agreed(0), "");
 }
 
-TEST_F(ProposedAborts, WhatWasDoneIsNotReturnedBeforeTheVerdict) {
+TEST_F(ProposedAborts, AnOperationThatWasDoneIsNotReturnedBeforeTheVerdict) {
   t.call(t.all_reduce(5));
   transferred(0);
   propose(1, 0);
@@ -135,7 +135,7 @@ TEST_F(ProposedAborts, WhatWasDoneIsNotReturnedBeforeTheVerdict) {
 }
 
 // By its timeout: the request tells the master the same.
-TEST_F(ProposedAborts, WhatThisPeerHasAskedToAbortIsNotReturnedBeforeTheVerdict) {
+TEST_F(ProposedAborts, AnOperationWithARequestIsNotReturnedBeforeTheVerdict) {
   OpRequest request = t.all_reduce(5);
   request.timeout = std::chrono::seconds(1);
   t.call(request);

@@ -90,7 +90,7 @@ TEST_F(ProposedAbortsTest, OneMemberThatIsNotDoneAbortsWhatNobodyHasReturned) {
   EXPECT_EQ(verdict(), Code::kOperationTimeout);
 }
 
-TEST_F(ProposedAbortsTest, WhatAllHaveDoneIsCommitted) {
+TEST_F(ProposedAbortsTest, AnOperationThatAllHaveDoneIsCommitted) {
   begin({kA, kB, kC});
   done({kA, kB});
   EXPECT_TRUE(request(kA).ok());
