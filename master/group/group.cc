@@ -477,7 +477,7 @@ void Group::break_up() {
   answer.text = epochs_.end_status().message;
   for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
     membership_.joint_call_ended(peer, own.code, context_.now);
-    connections_.send(peer, std::move(own));
+    send(peer, std::move(own));
   }
   agreement_.cancel();
   optimization_.cancel();

@@ -299,6 +299,9 @@ class Harness {
       if (const auto* dial = std::get_if<protocol::Dial>(&send->message)) {
         dials_.emplace_back(name, *dial);
       }
+      if (const auto* answer = std::get_if<protocol::Answer>(&send->message)) {
+        EXPECT_NE(answer->mac, 0u) << "no restarted master would believe it";
+      }
       sent_[name].push_back(send->message);
       lines_.push_back(name + " < " + brief(send->message));
     } else if (const auto* close = std::get_if<Close>(&effect)) {
