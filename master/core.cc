@@ -483,7 +483,7 @@ void MasterCore::Impl::on(const TimePassed&) {
   ask_members();
   if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.settings.peer_timeout)) != 0)
     return;
-  groups.each([this](Group& group) {
+  groups.each([](Group& group) {
     for (const PeerId peer : group.tick()) {
       PCCL_ASSERT(group.view().membership.is_member(peer));
       group.give_up(peer, "it has more than " + std::to_string(protocol::kOpsOpenMax) +

@@ -461,8 +461,9 @@ void Operations::end_cycle(const std::vector<OpKey>& cycle, const std::string& w
   for (const OpKey key : cycle) {
     const auto at = table_.ops.find(key);
     if (at == table_.ops.end() || at->second.settled) continue;
-    const std::string name = table_.name(at->second.info, key);
-    give_up(at, Code::kMismatch, name + " cannot complete: " + why);
+    std::string text = table_.name(at->second.info, key);
+    text += " cannot complete: ";
+    give_up(at, Code::kMismatch, text += why);
   }
 }
 
