@@ -267,6 +267,7 @@ nightly: core     ## hours: the oldest torch, a wheel, long simulation, quantize
 	$(MAKE) wheel
 	$(MAKE) sim CAMPAIGN=5000
 	build/core/verdict_model
+	build/core/pccl-sim --seeds 1000 --insider alone
 	$(MAKE) stress MINUTES=30
 	$(MAKE) churn MINUTES=30
 	$(MAKE) fuzz SECONDS_EACH=600
