@@ -100,6 +100,10 @@ class Epochs {
   // The operations that the master has asked this member about, and waits for the answer; empty:
   // none.
   std::string asked(PeerId member) const;
+  // Whether the master waits for the answer of any member.
+  bool asks() const {
+    return phase_ == Phase::kFreezing || (runs() && present_.operations().asks());
+  }
   // Some member has not sent its state report.
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
   // Some member has not resumed after the restart.

@@ -119,6 +119,7 @@ class Operations {
   std::vector<protocol::AbortProposal> proposals(PeerId peer) const {
     return table_.unanswered(peer);
   }
+  bool asks() const { return table_.proposed > 0; }  // whether there are any
   // The first of them, as text; empty: none.
   std::string asked(PeerId peer) const {
     const auto all = proposals(peer);

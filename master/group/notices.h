@@ -67,7 +67,8 @@ class Notices {
   std::map<PeerId, std::string> last_;  // the last notice to each peer
   std::set<PeerId> announced_;          // newcomers that wait; the members got a notice about each
   std::set<PeerId> hindered_;           // members with a notice that a newcomer cannot be admitted
-  // Of a peer that gave up before the group began: for strangers, and for the log.
+  // The obstacle of a peer that gave up before the group began: the text for strangers, and the
+  // text for the log.
   std::string last_obstacle_, known_last_obstacle_;
   bool short_of_peers_ = false;  // the members got a notice that peers are missing
   WaitReport report_;

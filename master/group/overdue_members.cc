@@ -214,6 +214,10 @@ std::vector<Misfit> OverdueMembers::late_members() {
 
 std::vector<Misfit> OverdueMembers::unanswering_members() {
   std::vector<Seen> owing;
+  if (!view_.epochs.asks()) {  // the usual case, in each step
+    if (answers_.deadline()) answers_.restart();
+    return {};
+  }
   for (const PeerId member : view_.membership.members()) {
     std::string asked = view_.epochs.asked(member);
     if (asked.empty() || !view_.membership.find(member)->connected) continue;
@@ -221,10 +225,6 @@ std::vector<Misfit> OverdueMembers::unanswering_members() {
     seen.silent = !view_.connections.received_lately(member);
     seen.asked = true;
     owing.push_back(std::move(seen));
-  }
-  if (owing.empty()) {
-    if (answers_.deadline()) answers_.restart();
-    return {};
   }
   const Instant now = view_.context.now;
   if (!answers_.due(now)) return {};

@@ -34,7 +34,7 @@ struct Rules {
   // An abort is settled after two members have answered that they are not done, or all have
   // answered; not at once.
   bool abort_asks_all = true;
-  // Of two answers that a member is not done, the second one is needed.
+  // An abort that does not await all answers needs two members that are not done.
   bool needs_two = true;
   // A verdict that a member brings back after a restart counts only with a MAC of the master.
   bool authentic_verdicts = true;

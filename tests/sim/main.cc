@@ -52,19 +52,13 @@ struct Plant {
   const char* breaks;
   bool needs_liar = false;
 };
-constexpr Plant kPlants[] = {{"early-commit", Bug::kEarlyCommit, "P1"},
-                             {"no-restore", Bug::kNoRestore, "P2"},
-                             {"foreign-size", Bug::kForeignSize, "P3"},
-                             {"never-absent", Bug::kNeverAbsent, "P3"},
-                             {"lost-answer", Bug::kLostAnswer, "P4"},
-                             {"told-too-early", Bug::kToldTooEarly, "P6"},
-                             {"any-run", Bug::kAnyRun, "P5"},
-                             {"no-forget", Bug::kNoForget, "P4"},
-                             {"hasty-end", Bug::kHastyEnd, "P1"},
-                             {"hidden-return", Bug::kHiddenReturn, "P1", true},
-                             {"any-report", Bug::kAnyReport, "P1", true},
-                             {"unbound", Bug::kUnbound, "P1", true},
-                             {"any-decision", Bug::kAnyDecision, "P1", true}};
+constexpr Plant kPlants[] = {
+    {"early-commit", Bug::kEarlyCommit, "P1"}, {"no-restore", Bug::kNoRestore, "P2"},
+    {"foreign-size", Bug::kForeignSize, "P3"}, {"never-absent", Bug::kNeverAbsent, "P3"},
+    {"lost-answer", Bug::kLostAnswer, "P4"},   {"told-too-early", Bug::kToldTooEarly, "P6"},
+    {"any-run", Bug::kAnyRun, "P5"},           {"no-forget", Bug::kNoForget, "P4"},
+    {"hasty-end", Bug::kHastyEnd, "P1"},       {"hidden-return", Bug::kHiddenReturn, "P1", true},
+    {"unbound", Bug::kUnbound, "P1", true},    {"any-decision", Bug::kAnyDecision, "P1", true}};
 
 const Plant* find_plant(const std::string& name) {
   for (const Plant& plant : kPlants) {

@@ -337,14 +337,6 @@ void World::plant_against_liars(const std::shared_ptr<Connection>& connection,
   if (auto* answer = std::get_if<protocol::AbortAnswer>(&message);
       answer != nullptr && !lies && options_.plant == Bug::kHiddenReturn)
     if (answer->state == protocol::OpState::kReturned) answer->state = protocol::OpState::kDone;
-  if (auto* report = std::get_if<protocol::StateReport>(&message);
-      report != nullptr && options_.plant == Bug::kAnyReport) {
-    for (protocol::OpReport& op : report->ops) {
-      if (lies && op.state == protocol::OpState::kReturned)
-        returned_.insert({report->epoch, op.op});
-      if (!lies && returned_.contains({report->epoch, op.op})) op.state = protocol::OpState::kDone;
-    }
-  }
   if (const auto* done = std::get_if<protocol::Done>(&message))
     done_by_.insert({connection->peer.port(), done->epoch, done->op});
   if (auto* resume = std::get_if<protocol::Resume>(&message);

@@ -89,7 +89,6 @@ enum class Bug {
   kHastyEnd,      // P1: the master says farewell without ending what is under way
   // Against a member that lies:
   kHiddenReturn,  // P1: the master is not told that a member has returned an operation
-  kAnyReport,     // P1: a member that reports a return is believed against all others
   kUnbound,       // P1: a member that is done answers, and then goes on
   kAnyDecision,   // P1: a restarted master believes every verdict
 };
@@ -246,9 +245,7 @@ class World {
   std::map<master::ConnectionId, std::shared_ptr<Connection>> open_;
   std::map<std::pair<Epoch, OpKey>, std::vector<std::shared_ptr<Connection>>>
       done_;  // for Bug::kEarlyCommit
-  // For Bug::kAnyReport: the returns that the insider has reported. For Bug::kUnbound: who has
-  // sent Done.
-  std::set<std::pair<Epoch, OpKey>> returned_;
+  // For Bug::kUnbound: who has sent Done.
   std::set<std::tuple<uint16_t, Epoch, OpKey>> done_by_;
   std::vector<std::unique_ptr<PeerNode>> peers_;
 };

@@ -175,7 +175,7 @@ class Harness {
     core_ = MasterCore(options, run);
     step(TimePassed{});
   }
-  // What it has received from the master is authentic.
+  // The decisions in `resume` get their MACs.
   void come_back(const std::string& name, protocol::Resume resume) {
     accept(name);
     authenticate(resume, resume.epoch);

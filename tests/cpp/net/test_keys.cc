@@ -101,6 +101,18 @@ TEST(Keys, OtherBytesAreNoIntroduction) {
   EXPECT_EQ(of(one, one), std::nullopt);
 }
 
+// The values are those of Python's hmac. The key changes and comes back.
+TEST(Keys, AMacIsTheBeginOfAnHmac) {
+  const std::string text = "abc";
+  const auto bytes = std::as_bytes(std::span(text));
+  const protocol::Key one{{1, 2, 3, 4}}, other{{5, 2, 3, 4}};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(mac(one, bytes), 0xf4ceaf12a8529a83u);
+    EXPECT_EQ(mac(one, bytes), 0xf4ceaf12a8529a83u);
+    EXPECT_EQ(mac(other, bytes), 0x4456906e43ae31a7u);
+  }
+}
+
 TEST(Keys, AKeyWipesItsMemory) {
   alignas(Key) std::byte memory[sizeof(Key)];
   Key* const key = new (memory) Key(seed());

@@ -104,7 +104,7 @@ class ProposedAborts : public testing::Test {
   Transcript t;
 };
 
-TEST_F(ProposedAborts, AnAnswerTellsHowFarTheOperationIs) {
+TEST_F(ProposedAborts, AnAnswerHasTheStateOfTheOperation) {
   for (uint64_t handle : {5, 6, 7}) t.call(t.all_reduce(handle));
   transferred(1);
   transferred(2);

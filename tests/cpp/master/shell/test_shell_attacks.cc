@@ -30,12 +30,17 @@ bool is_welcome(const net::Bytes& answer) {
          std::holds_alternative<protocol::Welcome>(*message.value());
 }
 
-TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
-  const TempFolder folder;
+// A master that knows the token alice000.
+auto open_secured(const TempFolder& folder) {
   const std::string keyring = folder.path() + "/keyring";
   std::ofstream(keyring) << kKeyringHead << token_line("alice000", secret_hex("a5"));
-  ASSERT_EQ(chmod(keyring.c_str(), 0600), 0);
-  auto shell = Shell::open({"127.0.0.1", 0}, {}, {}, protocol::kSpoken, {keyring});
+  EXPECT_EQ(chmod(keyring.c_str(), 0600), 0);
+  return Shell::open({"127.0.0.1", 0}, {}, {}, protocol::kSpoken, {keyring});
+}
+
+TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
+  const TempFolder folder;
+  auto shell = open_secured(folder);
   ASSERT_TRUE(shell.ok()) << shell.status().message;
   net::Bytes secret(32);
   std::fill(secret.begin(), secret.end(), std::byte{0xa5});
@@ -107,10 +112,7 @@ class ProvenClient {
 // With 256 descriptors, a master keeps 64 connections that have not introduced themselves.
 TEST(ShellAttacks, SilentStrangersDoNotPushOutAConnectionWithAProof) {
   const TempFolder folder;
-  const std::string keyring = folder.path() + "/keyring";
-  std::ofstream(keyring) << kKeyringHead << token_line("alice000", secret_hex("a5"));
-  ASSERT_EQ(chmod(keyring.c_str(), 0600), 0);
-  auto shell = Shell::open({"127.0.0.1", 0}, {}, {}, protocol::kSpoken, {keyring});
+  auto shell = open_secured(folder);
   ASSERT_TRUE(shell.ok()) << shell.status().message;
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
