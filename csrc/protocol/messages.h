@@ -107,8 +107,8 @@ struct Pong {
 
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
 // host of the master, under the name by which you reach it", because `peer` is on that machine, or
-// in its private network. All earlier connections with serial numbers up to `dead_serial` are dead, even if
-// they seem alive here. `others`: further addresses of `peer`.
+// in its private network. All earlier connections with serial numbers up to `dead_serial` are dead,
+// even if they seem alive here. `others`: further addresses of `peer`.
 struct Dial {
   PeerId peer;
   std::string host;
