@@ -331,6 +331,11 @@ class World:
         walls, cpu, _ = self._all_reduce(case, counted=False)
         return walls[0], cpu
 
+    def all_reduce_timed(self, case: Case) -> list[tuple[float, float]]:
+        """Return begin and end of each rank's call, by the monotonic clock. REQUIRES: one call."""
+        assert case.series == 1
+        return [tuple(result["calls"][0]) for result in self._ask(case, counted=False)]
+
     def all_reduce_series(self, case: Case) -> tuple[list[float], float]:
         """Return wall seconds of each call of a series and CPU seconds per GB."""
         walls, cpu, _ = self._all_reduce(case, counted=False)
@@ -345,12 +350,7 @@ class World:
         self, case: Case, *, counted: bool
     ) -> tuple[list[float], float, list[dict[str, int]]]:
         before = self._master_cpu()
-        request: dict[str, Any] = {**case.request(), "counted": counted}
-        results = [
-            json.loads(answer)
-            for answer in ask_together(self.ranks, json.dumps(request), case.series)
-        ]
-        assert all(result["right"] for result in results), "wrong sum"
+        results = self._ask(case, counted=counted)
         walls = []
         for calls in zip(*(result["calls"] for result in results), strict=True):
             starts, ends = zip(*calls, strict=True)
@@ -358,6 +358,16 @@ class World:
         cpu = sum(r["cpu"] for r in results) + self._master_cpu() - before
         counts = [result["counts"] for result in results]
         return walls, cpu / (case.bytes / GB), counts
+
+    def _ask(self, case: Case, *, counted: bool) -> list[dict[str, Any]]:
+        """Return the answers of all ranks."""
+        request: dict[str, Any] = {**case.request(), "counted": counted}
+        results = [
+            json.loads(answer)
+            for answer in ask_together(self.ranks, json.dumps(request), case.series)
+        ]
+        assert all(result["right"] for result in results), "wrong sum"
+        return results
 
     def close(self) -> None:
         if self.folder is not None:

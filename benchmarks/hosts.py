@@ -118,8 +118,8 @@ def build_pump(folder: str) -> Path:
 def pump(program: Path, mib: int, hosts: int) -> float:
     """Return CPU seconds per GB of one rank's tensor, of which all ranks send 2(N-1) times that.
 
-    All ranks seal and open at once, as those of the contenders do: cores that share hardware are
-    slower together.
+    All ranks seal and open at once, as the ranks of the contenders do: cores that share hardware
+    are slower together.
     """
     ranks = [Program([program, str(mib)]) for _ in range(hosts)]
     words = [rank.communicate()[0].split() for rank in ranks]

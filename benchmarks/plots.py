@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib
 
@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import patterns
 import quality
 import quantized_error
+import reconfigure
 import records
 import throughput
 import worlds
@@ -45,16 +46,37 @@ PATTERNS = {
 Draw = Callable[[Path], None]
 
 
+class Ratio(Protocol):
+    """A point of a curve of deadlocks (deadlock_table/disorder_ratio.py)."""
+
+    @property
+    def disorder(self) -> float: ...
+    @property
+    def percent(self) -> float: ...
+    @property
+    def error(self) -> float: ...
+
+
 @contextmanager
-def _picture(path: Path, *, height: float = 4.5) -> Iterator[Axes]:
-    figure, axes = plt.subplots(figsize=(8, height), layout="constrained")
+def _panels(
+    path: Path, *, rows: int = 1, columns: int = 1, height: float = 4.5
+) -> Iterator[list[list[Axes]]]:
+    size = (8, height)
+    figure, panels = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     try:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        yield axes
+        for axes in panels.flat:
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+        yield panels.tolist()
         figure.savefig(path, dpi=100)
     finally:
         plt.close(figure)
+
+
+@contextmanager
+def _picture(path: Path, *, height: float = 4.5) -> Iterator[Axes]:
+    with _panels(path, height=height) as panels:
+        yield panels[0][0]
 
 
 def ratios(rows: Sequence[all_reduce.Row], path: Path) -> None:
@@ -241,3 +263,70 @@ def errors(rows: Sequence[quantized_error.Row], path: Path) -> None:
         axes.set_ylabel("relative error of the sum, %")
         axes.set_title("Each tensor quantized once (direct), or each partial sum again (ring)")
         axes.legend(fontsize=8, ncols=2, loc="lower right")
+
+
+def reconfigures(rows: Sequence[reconfigure.Row], path: Path) -> None:
+    """Draw the time of a reconfigure over the number of ranks. Each network has a column; in the
+    second row of panels, an all-reduce follows."""
+    rtts = sorted({row.rtt_ms for row in rows})
+    with _panels(path, rows=2, columns=len(rtts), height=7.0) as panels:
+        for column, rtt_ms in enumerate(rtts):
+            own = [row for row in rows if row.rtt_ms == rtt_ms]
+            upper, lower = panels[0][column], panels[1][column]
+            _by_change(upper, [(row, row.alone) for row in own])
+            _by_change(lower, [(row, row.with_call) for row in own])
+            upper.set_title(reconfigure.network_name(rtt_ms))
+            lower.set_xlabel("ranks")
+        panels[0][0].set_ylabel("reconfigure, ms")
+        panels[1][0].set_ylabel("reconfigure and all-reduce of 1 MiB, ms")
+        panels[0][0].legend(fontsize=8)
+
+
+def _by_change(axes: Axes, times: Sequence[tuple[reconfigure.Row, dict[str, list[float]]]]) -> None:
+    for backend in reconfigure.BACKENDS:
+        label, colour = NAMES[backend]
+        for kind, style in zip(reconfigure.KINDS, ("o-", "v--", "^:"), strict=True):
+            own = sorted(
+                (row.world, statistics.median(seconds[backend]) * 1e3)
+                for row, seconds in times
+                if row.kind == kind
+            )
+            axes.plot(
+                [world for world, _ in own],
+                [middle for _, middle in own],
+                style,
+                color=colour,
+                markersize=4,
+                label=f"{label}, {kind}",
+            )
+    worlds_shown = sorted({row.world for row, _ in times})
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(worlds_shown, [str(world) for world in worlds_shown])
+
+
+def deadlocks(
+    simulated: Mapping[str, Sequence[Ratio]], measured: Mapping[str, Sequence[Ratio]], path: Path
+) -> None:
+    """Draw the ratio of deadlocks over the disorder: lines are simulated, and points measured."""
+    with _picture(path) as axes:
+        for (name, curve_), colour in zip(simulated.items(), LINES[1:], strict=False):
+            x, y = [point.disorder for point in curve_], [point.percent for point in curve_]
+            axes.plot(x, y, "-", color=colour, label=f"{name}, simulated")
+        for (name, points), (marker, colour) in zip(
+            measured.items(), (("s", LINES[1]), ("o", PCCL)), strict=True
+        ):
+            axes.errorbar(
+                [point.disorder for point in points],
+                [point.percent for point in points],
+                [point.error for point in points],
+                fmt=marker,
+                color=colour,
+                capsize=3,
+                label=f"8 ranks, 32 calls, {name}, measured",
+            )
+        axes.set_xscale("log")
+        axes.set_xlabel("probability that a rank skips the next call of its list")
+        axes.set_ylabel("rounds with a deadlock, %")
+        axes.set_title("Deadlocks of collectives that ranks call in different orders")
+        axes.legend(fontsize=8)

@@ -147,6 +147,7 @@ class Master:
         shares: Sequence[int] = (),
     ) -> None:
         program = [sys.executable, "-m", "pccl_backend.cli"]
+        # `-m` looks in the working directory first, which has the package of this tree.
         self._folder = tempfile.TemporaryDirectory(prefix="pccl-bench-")
         self.environment: dict[str, str] = {}
         options: list[str] = []
@@ -154,7 +155,13 @@ class Master:
             keyring, token = Path(self._folder.name) / "keyring", Path(self._folder.name) / "token"
             words = ["token", "new", "bench", "--keyring", str(keyring), "--out", str(token)]
             environment = environment_of(build)  # an older build may not read a newer keyring
-            subprocess.run([*program, *words], check=True, capture_output=True, env=environment)
+            subprocess.run(
+                [*program, *words],
+                check=True,
+                capture_output=True,
+                env=environment,
+                cwd=self._folder.name,
+            )
             options = ["--keyring", str(keyring)]
             self.environment = {"PCCL_SECRET_FILE": str(token)}
         elif host != "127.0.0.1":
@@ -167,6 +174,7 @@ class Master:
             stdout=subprocess.PIPE,
             text=True,
             env={"PCCL_LOG": "warning", **environment_of(build)},
+            cwd=self._folder.name,
         )
         self.pid = self._process.pid
         self.address = read_line(self._process).split()[-1]

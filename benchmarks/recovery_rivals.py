@@ -1,17 +1,10 @@
-"""The cost of losing a peer with Gloo and with torchft: the same fault as in recovery.py.
+"""The cost of losing a peer with Gloo: the same fault as in recovery.py. replicas.py has torchft.
 
-    python3 -m venv build/rivals && build/rivals/bin/pip install torchft numpy rich
-    tools/stock-network.sh build/rivals/bin/python benchmarks/recovery_rivals.py gloo
-    tools/stock-network.sh build/rivals/bin/python benchmarks/recovery_rivals.py torchft
+    tools/stock-network.sh .venv/bin/python benchmarks/recovery_rivals.py
 
 World 4, an all-reduce of 256 MiB float32 under way, SIGKILL of a random peer at a random moment;
-times count from the end of its process.
-
-    gloo     until the survivors have the error, and whether their input is unchanged. Such a group
-             cannot continue: every trial has a new one
-    torchft  one all-reduce per step, with the default lighthouse and timeouts, or with --timeout:
-             until the survivors have committed their next step. Every trial has a new group: four
-             replicas that heal each other at every step may never meet in one quorum again
+times count from the end of its process, until the survivors have the error, and whether their input
+is unchanged. Such a group cannot continue: every trial has a new one.
 """
 
 from __future__ import annotations
@@ -23,7 +16,6 @@ import random
 import select
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -37,7 +29,6 @@ from rich.progress import track
 
 WORLD = 4
 MIB = 1 << 20
-SETTLING_S = 120.0
 
 
 class Process:
@@ -63,14 +54,6 @@ class Process:
         words: dict[str, Any] = json.loads(line)
         return words
 
-    def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline = time.monotonic() + SETTLING_S
-        while time.monotonic() < deadline:
-            words = self.next()
-            if true(words):
-                return words
-        raise TimeoutError(f"worker {self.pid} is not there after {SETTLING_S} s")
-
     def kill(self) -> float:
         """Kill the worker; return the time of its end."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -80,9 +63,6 @@ class Process:
         os.close(self.pidfd)
         self._lines.close()
         return ended
-
-
-# ---- Gloo ----------------------------------------------------------------------------------------
 
 
 def gloo_worker(
@@ -155,118 +135,16 @@ def gloo(trials: int, count: int, timeout: float) -> None:
     )
 
 
-# ---- torchft -------------------------------------------------------------------------------------
-
-
-def torchft_worker(
-    say: Callable[..., None], lighthouse: str, name: str, count: int, timeout: float
-) -> None:
-    from torchft import Manager, ProcessGroupGloo
-
-    torch.set_num_threads(1)
-    source = torch.ones(count)
-    tensor = torch.ones(count)
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    manager = Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=timeout)),
-        min_replica_size=1,
-        load_state_dict=lambda state: None,
-        state_dict=lambda: {"weights": torch.zeros(1)},
-        replica_id=name,
-        store_addr="127.0.0.1",
-        store_port=store.port,
-        rank=0,
-        world_size=1,
-        lighthouse_addr=lighthouse,
-        timeout=timedelta(seconds=timeout),
-    )
-    while True:
-        begun = time.monotonic()
-        manager.start_quorum()
-        tensor.copy_(source)
-        manager.allreduce(tensor).wait()
-        committed = manager.should_commit()
-        say(
-            committed=committed,
-            world=manager.num_participants(),
-            begun=begun,
-            end=time.monotonic(),
-        )
-
-
-def serve_lighthouse(say: Callable[..., None]) -> None:
-    """Serve in a separate process, so that no process with its threads is forked."""
-    from torchft.coordination import LighthouseServer
-
-    server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1)
-    say(address=server.address())
-    signal.pause()
-
-
-def torchft_trial(count: int, timeout: float) -> float | None:
-    """Return seconds until all survivors committed the next step; None: one broke down."""
-
-    def spawn(lighthouse: str, name: str) -> Process:
-        return Process(lambda say: torchft_worker(say, lighthouse, name, count, timeout))
-
-    def whole(words: dict[str, Any]) -> bool:
-        return bool(words["committed"] and words["world"] == WORLD)
-
-    lighthouse = Process(serve_lighthouse)
-    address = lighthouse.next()["address"]
-    workers = [spawn(address, f"replica{number}") for number in range(WORLD)]
-    try:
-        step = 0.0
-        for worker in workers:
-            words = worker.until(whole)
-            step = words["end"] - words["begun"]
-        victim = random.choice(workers)
-        workers.remove(victim)
-        time.sleep(random.uniform(0.0, 0.7 * step))  # the moment of the fault
-        fault = victim.kill()
-
-        def after(words: dict[str, Any]) -> bool:
-            return bool(words["committed"] and words["end"] > fault and words["world"] < WORLD)
-
-        return max(worker.until(after)["end"] for worker in workers) - fault
-    except (EOFError, TimeoutError) as error:
-        print(f"a trial that does not count: {error}; see its error above")
-        return None
-    finally:
-        for process in [*workers, lighthouse]:
-            process.kill()
-
-
-def torchft(trials: int, count: int, timeout: float) -> None:
-    """Run the trials and print their cost."""
-    times: list[float] = []
-    broken = 0
-    for _ in track(range(trials), "torchft", transient=True):
-        while (seconds := torchft_trial(count, timeout)) is None:
-            broken += 1
-            if broken > trials:
-                sys.exit(f"{broken} trials broke down: see the errors above")
-        times.append(seconds)
-    print(
-        f"torchft, timeout {timeout:g} s: {trials} trials; until all survivors have committed the "
-        f"next step: median {statistics.median(times):.2f} s, best {min(times):.2f} s, worst "
-        f"{max(times):.2f} s; {broken} more in which a survivor broke down"
-    )
-
-
 def main() -> None:
-    """Run the trials of one rival."""
+    """Run the trials."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("rival", choices=("gloo", "torchft"))
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--mib", type=int, default=256, help="of float32 per rank")
-    parser.add_argument("--timeout", type=float, help="of its process group, seconds")
+    parser.add_argument("--timeout", type=float, default=10.0, help="of its group, seconds")
     options = parser.parse_args()
-    rival = gloo if options.rival == "gloo" else torchft
-    usual = 10.0 if options.rival == "gloo" else 60.0
-    rival(options.trials, options.mib * MIB // 4, options.timeout or usual)
+    gloo(options.trials, options.mib * MIB // 4, options.timeout)
 
 
 if __name__ == "__main__":

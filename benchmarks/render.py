@@ -118,9 +118,9 @@ def loopback(machine: Machine, results: Results) -> Body:
     rows: list[all_reduce.Row] = results["loopback"].record.rows
     parts = [
         "Medians (fastest-slowest); CPU seconds of all ranks per GB of one rank's tensor. The "
-        "limit is that of\nthe loopback device by iperf3, a flow for each rank at once, and the "
-        "hops: it falls with a congestion control that\npaces, which pccl does not use on a local "
-        "path. The floor is a bare ring.\n",
+        "limit is the\nrate of the loopback device by iperf3, a flow for each rank at once, "
+        "and the hops: it falls with a congestion control that\npaces, which pccl does not use "
+        "on a local path. The floor is a bare ring.\n",
         "\n".join([all_reduce.HEAD, *map(all_reduce.line, rows)]) + "\n",
         picture("loopback.png", "Wall time of pccl over Gloo's"),
     ]
@@ -145,7 +145,7 @@ def cost(machine: Machine, results: Results) -> Body:
     lines = [curve.line([row for row in rows if (row.world, row.bytes) == kind]) for kind in kinds]
     parts = [
         "One call, median (fastest-slowest). Sent: by the host that sent most, with headers, "
-        "over what a ring\nhas to send.\n",
+        "over the\nbytes that a ring has to send.\n",
         "\n".join([curve.HEAD, *lines]) + "\n",
     ]
     large = [row.sent for row in rows if row.sent and row.bytes >= curve.SENT_GOAL_FROM]

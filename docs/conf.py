@@ -32,6 +32,7 @@ default_role = "code"  # of docstrings: as in the pages, a backquoted word is co
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
+autodoc_mock_imports = ["torchft"]
 napoleon_use_ivar = True
 
 # The site needs no network, so it has no index of the names of Python and torch. The compiled

@@ -59,9 +59,9 @@ def peer(url: str, number: int) -> None:
         torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    dist.init_process_group("pccl", init_method=f"{url}?min_peers=2")
+    dist.init_process_group("pccl", init_method=f"{url}?founders=3&min_peers=2")
 
-    began, waited, pictures, lost = time.monotonic(), 0.0, 0, False
+    began, waited, pictures = time.monotonic(), 0.0, 0
     until = None  # unknown until the newcomer joins
     with DDP(model, optimizer) as outer:
         print(f"peer {number} begins at step {outer.revision}", flush=True)
@@ -78,8 +78,7 @@ def peer(url: str, number: int) -> None:
             optimizer.zero_grad()
             pictures += BATCH
             waited += outer.last.time.waited
-            lost = lost or bool(outer.last.left)
-            if lost and outer.last.joined:  # all peers know it at the same step
+            if outer.last.joined:  # all peers know it at the same step
                 until = outer.revision + STEPS_TOGETHER
         model.eval()
         x, labels = draw(2000, seed=1)

@@ -54,16 +54,20 @@ struct Context {
     PCCL_ASSERT(!what.empty());
     if (excess.empty()) excess = std::move(what);
   }
-  void log(LogLevel level, std::string text) {
+  void log(LogLevel level, About about, std::string text) {
     history.note(now, level, text);
-    emit(Log{level, std::move(text)});
+    emit(Log{level, std::move(about), std::move(text)});
   }
   // The same for a text that is not for strangers. Everybody can observe a run without tokens, so
   // there the history has `shown` in its place. Empty: nothing.
-  void log_withheld(LogLevel level, std::string text, const std::string& shown) {
+  void log_withheld(LogLevel level, About about, std::string text, const std::string& shown) {
     const std::string& noted = options.seed ? text : shown;
     if (!noted.empty()) history.note(now, level, noted);
-    emit(Log{level, std::move(text)});
+    emit(Log{level, std::move(about), std::move(text)});
+  }
+  // The same for a line that comes often, and so is not in the history: the level is debug.
+  void log_often(About about, std::string text) {
+    emit(Log{LogLevel::kDebug, std::move(about), std::move(text)});
   }
   // Returns the token that Persisted will carry.
   uint64_t persist(Record record) {

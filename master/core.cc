@@ -69,8 +69,9 @@ struct MasterCore::Impl {
   // From a peer.
   Status on(Group& group, PeerId peer, const protocol::Leave&);
   Status on(Group& group, PeerId peer, const protocol::JointAbort& abort);
-  Status on(Group&, PeerId peer, const protocol::Telemetry& telemetry) {
+  Status on(Group& group, PeerId peer, const protocol::Telemetry& telemetry) {
     telemetries.on(peer, telemetry);
+    group.report(telemetries.new_scalars(peer));
     return {};
   }
   template <typename M>
@@ -272,8 +273,10 @@ void MasterCore::Impl::set_holder(Group& group, PeerId peer, const std::optional
   const std::optional<Holder> before = group.view().membership.find(peer)->holder;
   group.set_holder(peer, shown);
   if (before && shown && before->token != shown->token) {
-    context.log(LogLevel::kInfo, group.view().membership.describe(peer) + " shows the token " +
-                                     shown->token + " now, and no longer " + before->token);
+    const Membership& membership = group.view().membership;
+    context.log(LogLevel::kInfo, {LogEvent::kTokenChanged, group.id(), membership.name(peer)},
+                membership.describe(peer) + " shows the token " + shown->token +
+                    " now, and no longer " + before->token);
   }
 }
 
@@ -312,7 +315,7 @@ Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resu
 
 void MasterCore::Impl::reject(ConnectionId id, const protocol::Reject& reject) {
   PCCL_ASSERT(reject.code != Code::kOk && !reject.text.empty());
-  context.log(LogLevel::kInfo, refusal_text(describe(id), reject));
+  context.log(LogLevel::kInfo, {LogEvent::kRefused}, refusal_text(describe(id), reject));
   connections.send(id, reject);
   connections.close(id);
 }
@@ -403,14 +406,17 @@ void MasterCore::Impl::on(const Received& event) {
   if (!status.ok()) punish(event.connection, status);
 }
 
-// A member that holds more than its share is removed. One that breaks any other rule loses its
-// connection, but can resume (PROTOCOL.md, section 1): the bytes may have been damaged on the way.
+// A member that holds more than its share is removed. One that breaks another rule loses its
+// connection, but can resume, twice in an epoch: the bytes may have been damaged on the way
+// (PROTOCOL.md, section 1).
 void MasterCore::Impl::punish(ConnectionId id, const Status& why) {
   const PeerId peer = connections.find(id)->peer;
   Group* group = peer ? group_of(peer) : nullptr;
   const bool is_member = group != nullptr && group->view().membership.is_member(peer);
-  if (why.code != Code::kKicked || !is_member) return cut_off(id, why.message);
-  group->give_up(peer, why.message);
+  if (!is_member) return cut_off(id, why.message);
+  if (why.code == Code::kKicked) return group->give_up(peer, why.message);
+  if (group->may_resume_after_breach(peer)) return cut_off(id, why.message);
+  group->give_up(peer, "it broke rules again and again: " + why.message);
 }
 
 void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
@@ -423,7 +429,8 @@ void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
 }
 
 void MasterCore::Impl::warn_closed(ConnectionId id, const std::string& why) {
-  context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
+  context.log(LogLevel::kWarning, {LogEvent::kConnectionClosed},
+              "closed the connection of " + describe(id) + ": " + why);
 }
 
 void MasterCore::Impl::on(const Closed& event) {
@@ -476,7 +483,8 @@ void MasterCore::Impl::on(const TimePassed&) {
     if (group == nullptr) {
       connections.close(id);
     } else {
-      group->give_up(connection->peer, "it was silent for " + text(context.settings.peer_timeout));
+      group->give_up(connection->peer, "it was silent for " + text(context.settings.peer_timeout),
+                     LossCause::kSilence);
     }
     PCCL_ASSERT(connections.find(id) == nullptr);
   }
@@ -537,11 +545,12 @@ bool MasterCore::Impl::watch_members() {
 
 // The peers are not asked to come back: they would fill the run again.
 void MasterCore::Impl::end_run(const std::string& why, LogLevel level) {
-  context.log(level, "the run is ended: " + why);
+  context.log(level, {LogEvent::kRunEnded}, "the run is ended: " + why);
   groups.each([&](Group& group) {
     std::vector<PeerId> peers;
     for (const auto& [peer, about] : group.view().membership.peers()) peers.push_back(peer);
-    for (const PeerId peer : peers) group.give_up(peer, "the run was ended: " + why);
+    for (const PeerId peer : peers)
+      group.give_up(peer, "the run was ended: " + why, LossCause::kEnded);
     PCCL_ASSERT(group.view().membership.empty());
   });
   quiet = false;

@@ -96,8 +96,15 @@ struct PlanRing {
   uint64_t token = 0;
   std::shared_ptr<const topology::PlanQuestion> question;
 };
+// The subject of a line of the log.
+struct About {
+  LogEvent event = LogEvent::kOther;
+  std::optional<GroupId> group = {};  // none: the whole run
+  std::string peer = {};              // by its name, as in a finding; empty: none, or several
+};
 struct Log {
   LogLevel level = LogLevel::kInfo;
+  About about = {};
   std::string text;
 };
 using Effect = std::variant<Send, Close, Persist, PlanRing, Log>;

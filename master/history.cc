@@ -53,14 +53,6 @@ void History::check() const {
   }
 }
 
-const char* level_text(LogLevel level) {
-  switch (level) {
-    case LogLevel::kError: return "error";
-    case LogLevel::kWarning: return "warning";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kDebug: return "debug";
-  }
-  return "";
-}
+const char* level_text(LogLevel level) { return pccl::text(level); }
 
 }  // namespace pccl::master

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,9 @@
 #include "csrc/net/library_check.h"
 #include "csrc/protocol/shares.h"
 #include "csrc/protocol/version.h"
+#include "master/http/place.h"
+#include "master/shell/http_server.h"
+#include "master/shell/loopback.h"
 #include "master/shell/shell.h"
 #include "master/shell/user_folders.h"
 
@@ -37,7 +41,9 @@ constexpr const char* kUsage =
     "usage: pccl master [--host HOST] [--port PORT] [--journal PATH | --no-journal] [--new]\n"
     "                   [--keep-days DAYS] [--resume-from REVISION:HASH [--run NAME] [--group "
     "NUMBER]]\n"
-    "                   [--keyring PATH | --insecure]\n"
+    "                   [--keyring PATH | --insecure] [--log-format FORMAT]\n"
+    "                   [--http PLACE [--http-behind-proxy HOST]]\n"
+    "                   [--notify COMMAND [--notify-after SECONDS]]\n"
     "\n"
     "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, "
     "and\n"
@@ -72,10 +78,30 @@ constexpr const char* kUsage =
     "  --insecure      admit everybody who can reach --host, in plain text: only for networks "
     "that\n"
     "                  you trust. Peers on other machines need PCCL_INSECURE=1\n"
+    "  --log-format FORMAT\n"
+    "                  how the lines on stderr look: text (default), or json, one object a line\n"
+    "  --notify COMMAND\n"
+    "                  run this line of the shell when something stands still, and when that is "
+    "over;\n"
+    "                  it gets the finding as JSON on its standard input\n"
+    "  --notify-after SECONDS\n"
+    "                  for so long it must have stood still (default 60)\n"
+    "  --http PLACE    show the runs in a browser, and serve /metrics: PORT (of 127.0.0.1), "
+    "ADDRESS:PORT,\n"
+    "                  or unix:PATH; off by default. From another machine: `ssh -L "
+    "PORT:localhost:PORT`.\n"
+    "                  With a keyring it asks for a user and a password, which `pccl token\n"
+    "                  http-password` prints; not at unix:PATH, which is for this user only\n"
+    "  --http-behind-proxy HOST\n"
+    "                  a proxy with TLS serves these pages as HOST: only then may the ADDRESS of "
+    "--http\n"
+    "                  be one that other machines reach\n"
     "  --version       show the version and exit\n"
     "  --help          show this and exit\n"
     "\n"
     "Environment: PCCL_LOG is error, warning, info (default) or debug.\n";
+
+constexpr int kNotifyAfterMax = 86400;
 
 enum class Mode { kServe, kHelp, kVersion, kWrong };
 
@@ -90,6 +116,10 @@ struct Arguments {
   int keep_days = pccl::master::kKeepDaysDefault;
   std::optional<pccl::master::Resumption> resume_from;
   std::vector<uint16_t> shares;
+  pccl::LogFormat log_format = pccl::LogFormat::kText;
+  pccl::master::Notifier::Options notify;
+  std::optional<pccl::master::http::Place> http;
+  std::string proxy;  // empty: none
   std::string wrong;
 };
 
@@ -118,8 +148,31 @@ std::vector<uint16_t> parse_shares(const std::string& text) {
   return pccl::protocol::are_shares(shares, shares.size()) ? shares : std::vector<uint16_t>();
 }
 
+// Parses one `--name value` about reports to the operator. Returns an error text, empty if there is
+// none; nothing if there is no such option.
+std::optional<std::string> take_report(Arguments& arguments, const std::string& name,
+                                       const std::string& value) {
+  if (name == "--log-format") {
+    if (value == "json") arguments.log_format = pccl::LogFormat::kJson;
+    const bool fine = value == "text" || value == "json";
+    return fine ? "" : "--log-format is \"" + value + "\", text or json is needed";
+  }
+  if (name == "--notify") {
+    arguments.notify.command = value;
+    return value.empty() ? "--notify is empty: give a command" : "";
+  }
+  if (name != "--notify-after") return std::nullopt;
+  int seconds = 0;
+  const bool fine = parse_number(value, seconds) && seconds >= 0 && seconds <= kNotifyAfterMax;
+  arguments.notify.after = std::chrono::seconds(seconds);
+  return fine ? ""
+              : "--notify-after is \"" + value + "\", a whole number of seconds from 0 to " +
+                    std::to_string(kNotifyAfterMax) + " is needed";
+}
+
 // Parses one `--name value`. Returns an error text; empty if there is none.
 std::string take(Arguments& arguments, const std::string& name, const std::string& value) {
+  if (auto error = take_report(arguments, name, value)) return *error;
   if (name == "--host") {
     const bool bracketed = value.size() > 2 && value.front() == '[' && value.back() == ']';
     arguments.at.host = bracketed ? value.substr(1, value.size() - 2) : value;  // as in a URL
@@ -144,6 +197,18 @@ std::string take(Arguments& arguments, const std::string& name, const std::strin
     return fine ? ""
                 : "--keep-days is \"" + value + "\", a whole number of days from 1 to " +
                       std::to_string(pccl::master::kKeepDaysMax) + " is needed";
+  }
+  if (name == "--http") {
+    auto place = pccl::master::http::parse_place(value);
+    if (!place.ok()) return place.status().message;
+    arguments.http = std::move(place.value());
+    return "";
+  }
+  if (name == "--http-behind-proxy") {
+    auto host = pccl::master::http::parse_proxy(value);
+    if (!host.ok()) return host.status().message;
+    arguments.proxy = std::move(host.value());
+    return "";
   }
   if (name == "--shares") {  // for experiments, so the usage does not name it
     arguments.shares = parse_shares(value);
@@ -206,6 +271,11 @@ Arguments parse(int argc, char** argv) {
   if (arguments.insecure && !arguments.keyring.empty()) {
     return wrong("--keyring and --insecure exclude each other: a master asks for tokens or not");
   }
+  if (!arguments.http && !arguments.proxy.empty()) {
+    return wrong(
+        "--http-behind-proxy names the host of a proxy for the pages of --http: give that "
+        "too");
+  }
   if (!arguments.resume_from) {
     const bool lonely = !run.empty() || !group.empty();
     return lonely ? wrong("--run and --group say what --resume-from is for: give it too")
@@ -230,12 +300,44 @@ std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
          "admit everybody, in plain text";
 }
 
+// Returns an error text if the pages may not be served where --http wants them; else an empty text.
+std::string refuse_http(const Arguments& arguments, const std::string& keyring) {
+  if (!arguments.http) return "";
+  const pccl::master::http::Place& place = *arguments.http;
+  const pccl::Status status = pccl::master::HttpServer::refuse(place, arguments.proxy);
+  if (!status.ok()) return status.message;
+  const bool local = !place.socket.empty() || pccl::master::is_loopback(place.at);
+  if (local || arguments.insecure || !keyring.empty()) return "";
+  return "--http is " + text(place.at) +
+         ", which other machines may reach, and this master has no keyring: make a token with "
+         "`pccl token new NAME --role observer` and give --keyring PATH, or give --insecure to "
+         "show the runs to everybody";
+}
+
+// Prints the lines about admission, and warns of a keyring without tokens.
+void print_admission(const Arguments& arguments, const std::string& keyring, size_t token_count) {
+  if (keyring.empty()) {
+    const bool local = pccl::master::is_loopback(arguments.at);
+    std::printf("admits everybody%s, in plain text\n", local ? " on this machine" : "");
+    return;
+  }
+  if (token_count == 0) {
+    pccl::log(pccl::LogLevel::kWarning, pccl::LogEvent::kKeyringRead,
+              "the keyring " + keyring +
+                  " has no token, so nobody can join. Make one with `pccl token new NAME "
+                  "--keyring " +
+                  keyring + "`: this master notices it within a second");
+  }
+  const std::string tokens = pccl::count_text(token_count, "token");
+  std::printf("admits only peers with a token (%s in %s)\n", tokens.c_str(), keyring.c_str());
+}
+
 // Whether the journal could not be written. end_for() then ends the process as a signal would, but
 // serve() returns 1.
 std::atomic<bool> journal_failed{false};
 
 void end_for(const pccl::Status& why) {
-  pccl::log(pccl::LogLevel::kError,
+  pccl::log(pccl::LogLevel::kError, pccl::LogEvent::kJournalFailed,
             why.message +
                 ": this master ends, since what it decides would not be durable. Peers wait "
                 "PCCL_MASTER_TIMEOUT for the next");
@@ -263,10 +365,18 @@ void end_for(const pccl::Status& why) {
 // works, because it lifts this for its own duration.
 void keep_memory_private() {
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0) return;
-  pccl::log(pccl::LogLevel::kWarning,
+  pccl::log(pccl::LogLevel::kWarning, pccl::LogEvent::kInsecure,
             std::string("cannot turn off core dumps (") + std::strerror(errno) +
                 "), and one would have the secrets of all tokens. Start this master with ulimit -c "
                 "0");
+}
+
+// Programs that read the log as JSON get the findings there, too. People have `pccl status`.
+void report_to_operator(const Arguments& arguments, pccl::master::Shell& shell,
+                        const std::string& where) {
+  const bool json = arguments.log_format == pccl::LogFormat::kJson;
+  if (json) pccl::log(pccl::LogLevel::kInfo, pccl::LogEvent::kMasterStarted, "listens on " + where);
+  if (json || !arguments.notify.command.empty()) shell.notify(arguments.notify);
 }
 
 int serve(const Arguments& arguments, const sigset_t& ending) {
@@ -289,7 +399,8 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
     return 2;
   }
   std::string keyring;
-  const std::string why = choose_keyring(arguments, keyring);
+  std::string why = choose_keyring(arguments, keyring);
+  if (why.empty()) why = refuse_http(arguments, keyring);
   if (!why.empty()) {
     std::fprintf(stderr, "pccl master: %s\n", why.c_str());
     return 2;
@@ -300,28 +411,23 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
     std::fprintf(stderr, "pccl master: %s\n", shell.status().message.c_str());
     return shell.status().code == pccl::Code::kInvalidArgument ? 2 : 1;
   }
+  pccl::Result<std::string> url = std::string();
+  if (arguments.http) url = shell.value()->open_http(*arguments.http, arguments.proxy);
+  if (!url.ok()) {
+    std::fprintf(stderr, "pccl master: %s\n", url.status().message.c_str());
+    return 1;
+  }
   if (arguments.insecure) {
-    pccl::log(pccl::LogLevel::kWarning,
+    pccl::log(pccl::LogLevel::kWarning, pccl::LogEvent::kInsecure,
               "started with --insecure: everybody who can reach " + at.host +
                   " may join, read tensors and change them. Use it only in a network that you "
                   "trust");
   }
   const std::string where = text(pccl::net::Endpoint{at.host, shell.value()->port()});
+  report_to_operator(arguments, *shell.value(), where);
   std::printf("pccl master listening on %s\n", where.c_str());
-  if (keyring.empty()) {
-    const bool local = pccl::master::is_loopback(at);
-    std::printf("admits everybody%s, in plain text\n", local ? " on this machine" : "");
-  } else {
-    if (shell.value()->token_count() == 0) {
-      pccl::log(pccl::LogLevel::kWarning,
-                "the keyring " + keyring +
-                    " has no token, so nobody can join. Make one with `pccl token new NAME "
-                    "--keyring " +
-                    keyring + "`: this master notices it within a second");
-    }
-    const std::string tokens = pccl::count_text(shell.value()->token_count(), "token");
-    std::printf("admits only peers with a token (%s in %s)\n", tokens.c_str(), keyring.c_str());
-  }
+  print_admission(arguments, keyring, shell.value()->token_count());
+  if (arguments.http) std::printf("shows its runs at %s\n", url.value().c_str());
   if (!remembering.path.empty()) {
     std::printf("remembers its runs in %s\n", remembering.path.c_str());
     for (const std::string& line : shell.value()->remembered()) std::printf("%s\n", line.c_str());
@@ -330,7 +436,8 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
   int signal = 0;
   sigwait(&ending, &signal);
   if (journal_failed) return 1;
-  pccl::log(pccl::LogLevel::kInfo, std::string("ended by ") + strsignal(signal));
+  pccl::log(pccl::LogLevel::kInfo, pccl::LogEvent::kMasterEnded,
+            std::string("ended by ") + strsignal(signal));
   return 0;
 }
 
@@ -358,6 +465,7 @@ int main(int argc, char** argv) {
                  level);
     return 2;
   }
+  pccl::set_log_format(arguments.log_format);
   if (const pccl::Status status = pccl::net::check_libraries(nullptr); !status.ok()) {
     std::fprintf(stderr, "pccl master: %s\n", status.message.c_str());
     return 1;

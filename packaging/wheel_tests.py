@@ -14,13 +14,20 @@ import itertools
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from wheel import ROOT, WORK, BuildError, Python, fits, run
+from wheel import ROOT, WORK, BuildError, Python, fits
+from wheel import run as run_with_tools
 
 TESTS = ("test_links.py", "test_collectives.py", "test_trainers.py")
 TOOLS = ("numpy", "pytest", "pytest-timeout")
 SETTINGS = '[pytest]\naddopts = -q -m "not nightly"\nmarkers = nightly\ntimeout = 240\n'
+
+
+def run(command: Sequence[str | Path], folder: Path = ROOT) -> str:
+    """Run a step without the packages of `make release`: pip would take them as installed."""
+    return run_with_tools(command, folder, PYTHONPATH="")
 
 
 def attempt(wheels: Path, program: str, torch: str) -> str:

@@ -11,11 +11,46 @@ from torch.distributed import ProcessGroup, Work
 class PcclBackend(Backend):
     """The backend behind a group, without the group: for groups that combine several backends."""
 
-    def refuse_cuda(self) -> None:
-        """Refuse CUDA tensors, which another backend of the group serves.
+    def join_composite(self, *, serves_cuda: bool) -> None:
+        """Leave other devices of the group to other backends.
 
         Call it before the first collective.
+
+        Args:
+            serves_cuda: whether this backend serves CUDA tensors. It refuses them otherwise.
         """
+
+    @property
+    def in_composite(self) -> bool:
+        """Whether other backends serve other devices of the group."""
+
+    @property
+    def open_run(self) -> bool:
+        """As `PcclGroup.open_run`."""
+
+    @property
+    def reconfigurable(self) -> bool:
+        """Whether `enable_reconfigure=True` has made the group."""
+
+    @property
+    def store(self) -> Store:
+        """The store of the group."""
+
+    @property
+    def timeout_s(self) -> float: ...
+    def place(self) -> tuple[int, int]:
+        """Return rank and size, which follow the membership."""
+
+    def perform_nocolor_split(self, device: object) -> None:
+        """Do nothing. torch calls it on the ranks that a new group leaves out."""
+
+    def shrink(
+        self,
+        ranks_to_exclude: Sequence[int],
+        shrink_flags: int = 0,
+        opts_override: object | None = None,
+    ) -> PcclBackend:
+        """As `pccl_backend._torch.split.shrink`."""
 
 class PcclGroup(ProcessGroup):
     """A process group whose rank and size follow the membership of its run."""
@@ -192,6 +227,34 @@ def join(options: JoinOptions, *, store: Store, hosted: HostedRun | None) -> Pcc
         PcclError: the run cannot be joined; the message has the reason.
     """
 
+def make_reconfigurable(
+    options: JoinOptions,
+    *,
+    store: Store,
+    host: str,
+    token: str,
+    keys: bool,
+    advertised: str,
+    rank: int,
+    size: int,
+    timeout: float,
+) -> PcclGroup:
+    """Make a group without members, for `init_process_group(..., enable_reconfigure=True)`.
+
+    Args:
+        options: how to join each run; address, run, rank and size are filled in.
+        store: the store that torch gets as the store of the group.
+        host: where the master of this process listens; "": on every address.
+        token: the text of the token that all peers have; "": they need none.
+        keys: handles have keys, and all connections are encrypted with them.
+        advertised: the host of this process for the others, in its handles.
+        rank, size: what the group has until its first reconfigure.
+        timeout: limit of operations and of reconfigure, in seconds.
+
+    Raises:
+        OSError: the master cannot listen there.
+    """
+
 def leave_all(failed: bool) -> None:
     """Leave every group, and wait for the peers that need the master of this process.
 
@@ -225,14 +288,19 @@ def shares_with_itself(tensor: Tensor) -> bool:
     """Return whether two elements of the tensor share memory."""
 
 def set_call_options(
-    *, tag: str | None, keep: bool | None, quantize: tuple[int, int, int, int] | None
-) -> tuple[str, bool, tuple[int, int, int, int]]:
+    *,
+    tag: str | None,
+    keep: bool | None,
+    quantize: tuple[int, int, int, int] | None,
+    priority: int | None,
+) -> tuple[str, bool, tuple[int, int, int, int], int]:
     """Set this thread's options where they are not None, and return those from before.
 
     `tag`: the tag of the thread's collectives; "" is the default tag. `keep`: if a loss interrupts
     an all-reduce of the thread, its finished parts keep their result. `quantize`: the format of the
     thread's all-reduces that can be quantized: bits, block, bits of the result, and 1 for
-    stochastic rounding; zeros: they are not quantized.
+    stochastic rounding; zeros: they are not quantized. `priority`: from -8 to 7; ready work of a
+    higher priority leaves first.
     """
 
 def quantize_dequantize(
@@ -255,3 +323,43 @@ def gradient_work(work: Work, gradient: Tensor) -> Work:
 
 def cuda_library() -> str: ...
 def set_log_level(name: str) -> bool: ...
+
+class LogRecord:
+    """A line of the log. Unknown facts are empty or None."""
+
+    @property
+    def level(self) -> int:
+        """0: error, 1: warning, 2: info, 3: debug."""
+
+    @property
+    def event(self) -> str: ...
+    @property
+    def message(self) -> str:
+        """The line for people, without the time and the level; printable."""
+
+    @property
+    def created(self) -> float:
+        """Seconds since 1970."""
+
+    @property
+    def run(self) -> str: ...
+    @property
+    def group(self) -> int | None: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def epoch(self) -> str: ...
+
+def route_logs(to_queue: bool) -> None:
+    """Open the queue of the log, or close it and write what waits to stderr."""
+
+def take_logs(limit: float) -> list[LogRecord]:
+    """Wait for records until the queue is closed, but for `limit` seconds at most."""
+
+def close_logs() -> list[LogRecord]:
+    """Close the queue, and return what waits."""
+
+def write_log(record: LogRecord) -> None:
+    """Write a record to stderr."""

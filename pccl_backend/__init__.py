@@ -6,8 +6,8 @@
 
 torch finds the backend by itself. Import this package for the calls that torch does not have, and
 for the errors. Rarely used names are reached by their modules: `pccl.quantization`,
-`pccl.hooks` (of DistributedDataParallel), `pccl.trainers`, and the modules of the results,
-`pccl.topology`, `pccl.info` and `pccl.state_sync`.
+`pccl.hooks` (of DistributedDataParallel), `pccl.monitor`, `pccl.trainers`, `pccl.torchft`, and the
+modules of the results, `pccl.topology`, `pccl.info` and `pccl.state_sync`.
 
 A name is loaded when it is first used, so that the command line does not wait for torch.
 """
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pccl_backend import api as api
     from pccl_backend import hooks as hooks
     from pccl_backend import info as info
+    from pccl_backend import monitor as monitor
     from pccl_backend import quantization as quantization
     from pccl_backend import state_sync as state_sync
     from pccl_backend import topology as topology
+    from pccl_backend import torchft as torchft
     from pccl_backend import trainers as trainers
     from pccl_backend.api import all_reduce, contributors, join, tag
     from pccl_backend.errors import (
@@ -77,7 +79,8 @@ __all__ = [
     "update_topology",
 ]
 
-_MODULES = {"api", "hooks", "info", "quantization", "state_sync", "topology", "trainers"}
+_MODULES = {"api", "hooks", "info", "monitor", "quantization", "state_sync", "topology"}
+_MODULES |= {"torchft", "trainers"}
 
 _HOMES = {
     "SharedState": "shared_state",

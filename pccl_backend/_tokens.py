@@ -8,6 +8,7 @@ but the id, and no `repr` shows the secret.
 from __future__ import annotations
 
 import base64
+import hmac
 import re
 import secrets
 import string
@@ -25,6 +26,7 @@ PREFIX = f"pccl{VERSION}."
 ID_BYTES = 12  # of a new token: 62 random bits
 ID_LETTERS = string.ascii_lowercase + string.digits
 SECRET_FILE_BYTES_MAX = 4096
+HTTP_LABEL = b"pccl http"  # as in csrc/net/keys.cc
 ENCODED = -(-TOKEN_SECRET_BYTES * 8 // 6)  # characters of a secret
 
 _ID = rf"[a-z0-9]{{{TOKEN_ID_BYTES_MIN},{TOKEN_ID_BYTES_MAX}}}"
@@ -85,6 +87,15 @@ class Token:
     def text(self) -> str:
         """Return the whole token, its secret included, for the file of its holder."""
         return f"{PREFIX}{self.id}.{_encoded(self.secret)}"
+
+    def http_password(self) -> str:
+        """Return the password for the pages of a master (master/http/basic_auth.h).
+
+        It is derived from the secret (HKDF with SHA-256, RFC 5869), so it shows runs and lets
+        nobody join.
+        """
+        extracted = hmac.digest(bytes(32), self.secret, "sha256")
+        return _encoded(hmac.digest(extracted, HTTP_LABEL + b"\x01", "sha256"))
 
 
 def is_id(text: str) -> bool:

@@ -80,8 +80,8 @@ def join(
 
 
 @contextmanager
-def tag(text: str) -> Iterator[None]:
-    """Put this thread's collectives under a tag.
+def tag(text: str, *, priority: int | None = None) -> Iterator[None]:
+    """Put this thread's collectives under a tag, and give them a priority.
 
     Operations with the same tag are matched between ranks by the order of the calls. Operations
     with different tags are independent of each other's order, so threads may interleave them
@@ -90,16 +90,24 @@ def tag(text: str) -> Iterator[None]:
     Args:
         text: up to 256 bytes without control and formatting characters, which do not begin with
             "pccl:"; "" is the default tag.
+        priority: from -8 to 7; None keeps the surrounding one, which is 0 at first. On each link,
+            data of a higher priority leaves first, and otherwise in the order of the calls. Data
+            that is ready waits for at most 15 pieces of higher priorities in a row. A priority
+            decides only when an operation moves. So members may give different ones, but the
+            operation is as fast as its slowest member.
 
     Raises:
-        ValueError: the tag is longer, or has such characters or such a beginning.
+        ValueError: the tag is longer, or has such characters or such a beginning; the priority is
+            out of range.
+        TypeError: the tag is no text, or the priority no integer.
 
     Example:
-        >>> with pccl.tag("layer.3"):
+        >>> with pccl.tag("layer.3", priority=1):
         ...     work = dist.all_reduce(gradient, async_op=True)
     """
     _check_tag(text)
-    with _call_options(tag=text):
+    _check_priority(priority)
+    with _call_options(tag=text, priority=priority):
         yield
 
 
@@ -112,6 +120,7 @@ def all_reduce(
     *,
     quantize: quantization.Format | None = None,
     on_loss: str | None = None,
+    priority: int | None = None,
     async_op: Literal[True],
 ) -> dist.Work: ...
 
@@ -125,6 +134,7 @@ def all_reduce(
     *,
     quantize: quantization.Format | None = None,
     on_loss: Literal["keep"],
+    priority: int | None = None,
     async_op: bool = False,
 ) -> dist.Work: ...
 
@@ -138,6 +148,7 @@ def all_reduce(
     *,
     quantize: quantization.Format | None = None,
     on_loss: str | None = None,
+    priority: int | None = None,
     async_op: bool = False,
 ) -> dist.Work | None: ...
 
@@ -150,6 +161,7 @@ def all_reduce(
     *,
     quantize: quantization.Format | None = None,
     on_loss: str | None = None,
+    priority: int | None = None,
     async_op: bool = False,
 ) -> dist.Work | None:
     """Reduce a tensor over all members, in place: `dist.all_reduce` with a tag.
@@ -165,22 +177,21 @@ def all_reduce(
             average of finite numbers is finite. An average of integers is rounded towards zero.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
-        quantize: `MinMax(...)` or `BFloat16()`, the same on all members: the tensor travels with
-            fewer bytes, and all members hold the same rounded result. For sums and averages of
-            float32, float16 and bfloat16. None keeps the format of a surrounding `quantize`.
+        quantize: `MinMax(...)` or `BFloat16()`, the same on all members (see `quantize`); for sums
+            and averages of float32, float16 and bfloat16. None keeps a surrounding format.
         on_loss: None: the group's policy applies (PCCL_ON_PEER_LOSS). "keep" (sums and averages):
             if a member is lost during the operation, elements that all other members have already
-            finished keep their result, over all members that began. Only the remaining elements
-            are reduced again, over the survivors. `contributors` lists them.
-            Under the policy "raise", the group still needs `update_topology` after a loss.
+            finished keep their result, over all members that began. Only the others are reduced
+            again, over the survivors (`contributors`). Under the policy "raise", the group still
+            needs `update_topology` after a loss.
+        priority: see `tag`; None keeps the surrounding one.
         async_op: return at once, with a Work whose `wait()` returns the outcome.
 
     Returns:
         The Work if `async_op` is set. A finished Work if `on_loss` is "keep". Otherwise None.
 
     Raises:
-        ValueError: op, dtype, quantize, on_loss or tensor is invalid, for example a conjugated or
-            negated view.
+        ValueError: an argument is invalid, for example a conjugated or negated view.
         PeerLostError, MembershipChangedError, CollectiveMismatchError, OperationTimeoutError: the
             operation failed on all members alike, and the tensor is as it was. With "keep", a loss
             causes a failure only if a member had not called the operation yet, or if fewer than
@@ -200,12 +211,13 @@ def all_reduce(
     numbers = quantization.numbers_for(tensor, op, quantize)
     # dist.all_reduce spends half of the time of an asynchronous call on checks for other backends.
     call = world.resolve(group).allreduce
-    if tag == "" and on_loss is None and quantize is None:
+    if tag == "" and on_loss is None and quantize is None and priority is None:
         work = call([tensor], options)
     else:
         _check_tag(tag)
-        # An empty tag and None keep the value of a block around this call.
-        with _call_options(tag=tag or None, keep=True if on_loss else None, quantize=numbers):
+        _check_priority(priority)
+        keep = True if on_loss else None  # None, and an empty tag, keep the value around this call
+        with _call_options(tag=tag or None, keep=keep, quantize=numbers, priority=priority):
             work = call([tensor], options)
     if async_op:
         return work
@@ -302,17 +314,28 @@ def _check_tag(tag: object) -> None:
         raise ValueError(f"the tag {tag[:40]!a} is no valid text: it has lone surrogates") from None
 
 
+def _check_priority(priority: object) -> None:
+    """Refuse a priority that is no integer; the module refuses numbers out of range."""
+    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
+        raise TypeError(f"a priority must be an int, not {type(priority).__name__}")
+
+
 @contextmanager
 def _call_options(
     tag: str | None = None,
     keep: bool | None = None,
     quantize: quantization.Numbers | None = None,
+    priority: int | None = None,
 ) -> Iterator[None]:
     """Set this thread's options for a block of code; None leaves one as it is. Blocks nest."""
-    tag_before, keep_before, quantize_before = _C.set_call_options(
-        tag=tag, keep=keep, quantize=quantize
-    )
+    before = _C.set_call_options(tag=tag, keep=keep, quantize=quantize, priority=priority)
+    tag_before, keep_before, quantize_before, priority_before = before
     try:
         yield
     finally:
-        _C.set_call_options(tag=tag_before, keep=keep_before, quantize=quantize_before)
+        _C.set_call_options(
+            tag=tag_before,
+            keep=keep_before,
+            quantize=quantize_before,
+            priority=priority_before,
+        )

@@ -211,11 +211,12 @@ def quantize(format: Format | None) -> Iterator[None]:
         >>> with quantize(MinMax(bits=8)):
         ...     dist.all_reduce(gradient)
     """
-    before = _C.set_call_options(tag=None, keep=None, quantize=numbers_of(format))[2]
+    numbers = numbers_of(format)
+    before = _C.set_call_options(tag=None, keep=None, quantize=numbers, priority=None)[2]
     try:
         yield
     finally:
-        _C.set_call_options(tag=None, keep=None, quantize=before)
+        _C.set_call_options(tag=None, keep=None, quantize=before, priority=None)
 
 
 def quantize_dequantize(tensor: torch.Tensor, format: Format, *, seed: int = 0) -> torch.Tensor:

@@ -99,7 +99,7 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
     """
     pccl_group = world.resolve(group)
     fields = pccl_group.update_topology()
-    world.refresh(pccl_group)
+    world.refresh(pccl_group, joined=bool(fields["joined"]))
     return Topology(
         epoch=fields["epoch"],
         rank=fields["rank"],

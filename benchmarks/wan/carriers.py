@@ -1,9 +1,10 @@
 """Carriers of packets between the hosts of a lab: Linux's netem, or our emulator (emulator.cc).
 
 netem is well known and trusted, and it needs no core of its own to be punctual; not every kernel
-has it. The emulator runs on all kernels. It can slow down a single connection, and flip bits in a
-way that TCP does not notice. It takes whole segments of up to 64 KiB from the hosts. netem needs
-packets of 1,500 bytes, so that its losses and queues resemble a network's.
+has it. The emulator runs on all kernels. It can slow down a single connection, flip bits in a way
+that TCP does not notice, and record the packets that it carries. It takes whole segments of up to
+64 KiB from the hosts. netem needs packets of 1,500 bytes, so that its losses and queues resemble a
+network's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from processes import cpu_seconds
 from programs import Program
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 SUBNET = "10.88.0"
 DEVICE = "wan0"  # on each host
 MTU = 1500
@@ -172,6 +174,9 @@ class Carrier(Protocol):
     def change(self, source: int, target: int, mbit: float) -> None:
         """Change the rate of a path between two hosts."""
 
+    def trace(self, file: Path | None) -> None:
+        """Record all packets from now on; with a file, write them to it, and record no more."""
+
     def cpu(self) -> float:
         """Return its CPU seconds so far."""
 
@@ -198,7 +203,7 @@ class Emulator:
         self._folder = Path(tempfile.mkdtemp(prefix="pccl-wan-"))
         program = self._folder / "emulator"
         source = HERE / "emulator.cc"
-        compile = ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, source]
+        compile = ["c++", "-std=c++20", "-O2", "-pthread", f"-I{ROOT}", "-o", program, source]
         subprocess.run(compile, check=True, timeout=5 * COMMAND_S)
         self._process = Program([program], stdin=subprocess.PIPE)
         assert self._process.stdin is not None
@@ -223,9 +228,19 @@ class Emulator:
             yield f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}"
 
     def change(self, source: int, target: int, mbit: float) -> None:
+        self._write(f"change {source} {target} {mbit}")
+
+    def trace(self, file: Path | None) -> None:
+        self._write("trace on" if file is None else f"trace off {file}")
+        assert self._process is not None
+        answer = self._process.line(COMMAND_S).strip()
+        if answer != ("tracing" if file is None else "traced"):
+            raise SystemExit("the emulator has ended: see its error above")
+
+    def _write(self, command: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(f"change {source} {target} {mbit}\n")
+        self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
 
     def cpu(self) -> float:
@@ -331,6 +346,9 @@ class Netem:
 
     def change(self, source: int, target: int, mbit: float) -> None:
         raise SystemExit("netem keeps the rates of its paths: set WAN_LAB=emulator")
+
+    def trace(self, file: Path | None) -> None:
+        raise SystemExit("netem records no packets: set WAN_LAB=emulator")
 
     def cpu(self) -> float:
         """Return the seconds of all soft interrupts of this machine (man 5 proc_stat)."""

@@ -4,6 +4,11 @@
 //
 //   emulator < PLAN        runs until its input closes, then prints its counts, as JSON
 //
+// After "go", these lines change what it does:
+//   change FROM TO RATE    of a path
+//   trace on               records all packets from now on; "tracing" is the answer
+//   trace off FILE         writes them there (trace.h) and forgets them; "traced" is the answer
+//
 // The plan, one item a line, rates in Mbit/s, times in milliseconds, queues in KiB:
 //   host NAMESPACE ADDRESS UPLINK            the I-th such line is host I
 //   seed NUMBER                              of all chances; without it: always the same one
@@ -44,6 +49,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -52,8 +58,11 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "benchmarks/wan/trace.h"
 
 namespace {
 
@@ -163,6 +172,7 @@ struct Delivery {
   std::vector<uint8_t> bytes;
   size_t header_bytes = 0;  // of IP and TCP
   size_t piece_bytes = 0;
+  std::vector<uint64_t> traced = {};  // its numbers in the trace
 };
 
 // One direction of a connection: addresses and ports.
@@ -194,6 +204,12 @@ struct Packet {
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   size_t piece_bytes = 0;  // of payload in each packet
+};
+
+// Payload [first, end) of a packet that travels together, and when it passed.
+struct Part {
+  size_t first = 0, end = 0;
+  Instant came{}, sent{}, left{};  // as in TracedPacket
 };
 
 // Its checksum, anew.
@@ -228,12 +244,14 @@ class Carrier {
       : network_(network), first_(first), stride_(stride), random_(network.seed + first) {}
   void run(const std::atomic<bool>& stopped);
   const Seen& seen() const { return seen_; }
+  wan::Trace& trace() { return trace_; }
 
  private:
   static bool parse(std::vector<uint8_t>& buffer, size_t bytes, Packet& packet);
   bool read_one(Host& host);
   void carry(Host& from, const Packet& packet);
-  void forward(const Packet& packet, size_t first, size_t end, Path& path, Instant due);
+  void forward(const Packet& packet, const Part& part, Path& path);
+  uint64_t record(const Packet& packet, const Part& part);
   void flip(Delivery& delivery, Flips& flips, const Flow& flow);
   static bool append(Delivery& before, const Delivery& next);
   void deliver_due();
@@ -245,6 +263,7 @@ class Carrier {
   std::mt19937_64 random_;
   std::uniform_real_distribution<double> chance_{0.0, 1.0};
   Seen seen_;
+  wan::Trace trace_;
 };
 
 // ---- Set-up ----
@@ -359,33 +378,58 @@ void Carrier::carry(Host& from, const Packet& packet) {
   Path& path = found->second;
   path.rate.bytes_per_second = path.bytes_per_second->load();
   Bottleneck* const slow = path.slow_way(packet.tcp);
-  const Instant now = Clock::now();
-  Instant left{};
-  size_t first = 0, at = 0;  // of the run, in the payload
+  Part part{.came = Clock::now()};  // the next one that travels together
   do {
-    const size_t piece = std::min(packet.piece_bytes, packet.payload_bytes - at);
+    const size_t piece = std::min(packet.piece_bytes, packet.payload_bytes - part.end);
     const size_t bytes = packet.header_bytes + piece;
     ++seen_.packets;
-    Instant out{};
-    const bool fits = from.uplink.pass(now, bytes, out) && path.pass_trunks(out, bytes, out) &&
-                      path.rate.pass(out, bytes, out) &&
+    Instant sent{}, out{};
+    const bool fits = from.uplink.pass(part.came, bytes, sent) &&
+                      path.pass_trunks(sent, bytes, out) && path.rate.pass(out, bytes, out) &&
                       (slow == nullptr || slow->pass(out, bytes, out));
     const bool lost = fits && chance_(random_) < path.loss;
     seen_.overflowed += !fits;
     seen_.lost += lost;
-    if (fits) left = out;
+    if (fits) std::tie(part.sent, part.left) = std::tie(sent, out);
     if (!fits || lost) {
-      if (at > first) forward(packet, first, at, path, left + path.delay);
-      first = at + piece;
+      if (part.end > part.first) forward(packet, part, path);
+      part.first = part.end + piece;
+      if (trace_.on() && piece > 0) record(packet, {part.end, part.first, part.came, sent, out});
     }
-    at += piece;
-  } while (at < packet.payload_bytes);
-  if (at > first || (packet.payload_bytes == 0 && first == 0))
-    forward(packet, first, at, path, left + path.delay);
+    part.end += piece;
+  } while (part.end < packet.payload_bytes);
+  if (part.end > part.first || packet.payload_bytes == 0) forward(packet, part, path);
 }
 
-// Payload [first, end) of it, with the headers that it would have had.
-void Carrier::forward(const Packet& packet, size_t first, size_t end, Path& path, Instant due) {
+// Returns its number in the trace. It counts as lost until it has arrived.
+uint64_t Carrier::record(const Packet& packet, const Part& part) {
+  const auto nanoseconds = [](Instant when) {
+    return std::chrono::nanoseconds(when.time_since_epoch()).count();
+  };
+  wan::TracedPacket traced{.came = nanoseconds(part.came),
+                           .sent = nanoseconds(part.sent),
+                           .left = nanoseconds(part.left),
+                           .from = packet.ip->saddr,
+                           .to = packet.ip->daddr,
+                           .bytes = static_cast<uint32_t>(part.end - part.first)};
+  const size_t pieces =
+      std::max<size_t>(1, (traced.bytes + packet.piece_bytes - 1) / packet.piece_bytes);
+  traced.wire_bytes = static_cast<uint32_t>(traced.bytes + pieces * packet.header_bytes);
+  if (packet.tcp != nullptr) {
+    traced.source = ntohs(packet.tcp->source);
+    traced.destination = ntohs(packet.tcp->dest);
+    traced.sequence = ntohl(packet.tcp->seq) + static_cast<uint32_t>(part.first);
+    traced.acknowledged = ntohl(packet.tcp->ack_seq);
+    traced.flags = packet.tcp->syn ? wan::kSyn : 0;
+  }
+  const auto* const start = reinterpret_cast<const uint8_t*>(packet.ip);
+  return trace_.add(traced, start + packet.header_bytes + part.first);
+}
+
+// The payload of this part, with the headers that it would have had.
+void Carrier::forward(const Packet& packet, const Part& part, Path& path) {
+  const auto [first, end] = std::pair(part.first, part.end);
+  const Instant due = part.left + path.delay;
   constexpr size_t kBefore = sizeof(OffloadHeader);
   const size_t bytes = end - first;
   Delivery delivery{path.device, {}, packet.header_bytes, packet.piece_bytes};
@@ -394,6 +438,7 @@ void Carrier::forward(const Packet& packet, size_t first, size_t end, Path& path
   delivery.bytes.assign(start, start + kBefore + packet.header_bytes);
   const uint8_t* const payload = start + kBefore + packet.header_bytes;
   delivery.bytes.insert(delivery.bytes.end(), payload + first, payload + end);
+  if (trace_.on()) delivery.traced = {record(packet, part)};
   auto* const offload = reinterpret_cast<OffloadHeader*>(delivery.bytes.data());
   auto* const ip = reinterpret_cast<iphdr*>(delivery.bytes.data() + kBefore);
   if (packet.tcp != nullptr && bytes < packet.payload_bytes) {
@@ -416,7 +461,11 @@ void Carrier::forward(const Packet& packet, size_t first, size_t end, Path& path
     flip(delivery, path.flips, flow);
     if (packet.tcp->fin || packet.tcp->rst) seen_.ends.emplace_back(flow, Clock::now());
     const auto [last, added] = tick.last.try_emplace(flow, 0);
-    if (!added && append(tick.deliveries[last->second], delivery)) return;
+    if (!added && append(tick.deliveries[last->second], delivery)) {
+      auto& traced = tick.deliveries[last->second].traced;
+      traced.insert(traced.end(), delivery.traced.begin(), delivery.traced.end());
+      return;
+    }
     last->second = tick.deliveries.size();
   }
   tick.deliveries.push_back(std::move(delivery));
@@ -487,6 +536,8 @@ void Carrier::deliver_due() {
       seen_.late += Seconds(Clock::now() - tick.key()).count() > kLate;
       const ssize_t wrote = write(next.device, next.bytes.data(), next.bytes.size());
       ++(wrote < 0 ? seen_.refused : seen_.delivered);
+      const std::chrono::nanoseconds now = Clock::now().time_since_epoch();
+      for (const uint64_t number : next.traced) trace_.arrived(number, now.count());
     }
   }
 }
@@ -561,7 +612,33 @@ void report(const std::vector<std::unique_ptr<Carrier>>& carriers, Instant start
   std::fflush(stdout);
 }
 
-// Until the input closes. Its lines change the rates of paths.
+// Does what a line of the input wants; false: it is no such line.
+bool obey(const std::string& line, Network& network,
+          const std::vector<std::unique_ptr<Carrier>>& carriers) {
+  std::istringstream words(line);
+  std::string what, how, file;
+  size_t from = 0, to = 0;
+  double mbit = 0;
+  words >> what;
+  if (what == "change" && words >> from >> to >> mbit) return network.change(from, to, mbit), true;
+  if (what != "trace" || !(words >> how)) return false;
+  if (how == "on") {
+    for (const auto& carrier : carriers) carrier->trace().start();
+    std::printf("tracing\n");
+  } else if (how == "off" && words >> file) {
+    for (const auto& carrier : carriers) carrier->trace().end();
+    std::ofstream out(file, std::ios::binary);
+    for (const auto& carrier : carriers) carrier->trace().write(out);
+    if (!out.flush()) die(file);
+    std::printf("traced\n");
+  } else {
+    return false;
+  }
+  std::fflush(stdout);
+  return true;
+}
+
+// Until the input closes.
 void carry_all(Network& network) {
   const Instant started = Clock::now();
   std::atomic<bool> stopped = false;
@@ -574,16 +651,10 @@ void carry_all(Network& network) {
     threads.emplace_back([&stopped, own = carrier.get()] { own->run(stopped); });
   std::printf("ready\n");
   std::fflush(stdout);
-  std::string line, what;
-  while (std::getline(std::cin, line)) {
-    size_t from = 0, to = 0;
-    double mbit = 0;
-    if (std::istringstream(line) >> what >> from >> to >> mbit && what == "change") {
-      network.change(from, to, mbit);
-    } else {
-      errno = EINVAL;
-      die(line);
-    }
+  for (std::string line; std::getline(std::cin, line);) {
+    if (obey(line, network, carriers)) continue;
+    errno = EINVAL;
+    die(line);
   }
   stopped = true;
   for (std::thread& thread : threads) thread.join();

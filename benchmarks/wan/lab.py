@@ -122,18 +122,21 @@ class Lab:
 
     congestion = CONGESTION
 
-    def __init__(self, scenario: Path | dict[str, Any], *, changes: bool = False) -> None:
+    def __init__(
+        self, scenario: Path | dict[str, Any], *, changes: bool = False, traces: bool = False
+    ) -> None:
         """Take a scenario: its file or its contents.
 
         Args:
             changes: whether the rate of a path will change, which only the emulator can do.
+            traces: whether packets will be recorded, which only the emulator can do.
         """
         self.scenario = scenario if isinstance(scenario, dict) else read(scenario)
         self.hosts: list[Host] = []
         if without := missing(NEEDS):
             raise SystemExit(f"a lab needs {', '.join(without)} (tools/debian-packages.sh wan)")
         paths = [self.scenario["default"], *self.scenario.get("paths", [])]
-        special = changes or any(self.scenario.get(name) for name in ("slow", "trunks"))
+        special = changes or traces or any(self.scenario.get(name) for name in ("slow", "trunks"))
         special = special or any("flips" in path for path in paths)
         self._carrier = carrier_of(os.environ.get("WAN_LAB"), needs_emulator=special)
         self._permission: Program | None = None
@@ -153,7 +156,7 @@ class Lab:
             raise SystemExit(f"{ALLOW_CUBIC.name} has failed: see its error above")
         for number in range(len(self.scenario["hosts"])):
             self.hosts.append(Host(number))
-        self._carrier.start(self._plan())
+        self._carrier.start(self.plan())
         for host in self.hosts:
             host.configure([*SETTINGS, *self._buffers()])
 
@@ -183,6 +186,11 @@ class Lab:
         """Change the rate of the path from one host to another. Its queue keeps its bytes."""
         self._carrier.change(source, target, mbit)
 
+    def trace(self, file: Path | None = None) -> None:
+        """Record all packets from now on; with a file, write them to it, and record no more
+        (packets.py reads it)."""
+        self._carrier.trace(file)
+
     def load(self, cpu_before: float, seconds: float) -> float:
         """Return the share of a core that each thread of the carrier has taken.
 
@@ -204,7 +212,8 @@ class Lab:
         """Return the network namespace and the address of each host."""
         return [(host.inside.path, host.address) for host in self.hosts]
 
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """Return the network. Its hosts exist only while the lab runs."""
         regions = self.scenario["hosts"]
         paths = {
             (i, j): self.path(source, target)

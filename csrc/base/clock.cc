@@ -21,4 +21,19 @@ std::string text(Duration duration) {
   return out;
 }
 
+std::string iso_text(std::chrono::milliseconds since_1970) {
+  using namespace std::chrono;
+  const sys_time<milliseconds> at{since_1970};
+  const auto day = floor<days>(at);
+  const year_month_day date{day};
+  const hh_mm_ss<milliseconds> time{at - day};
+  char out[64];
+  std::snprintf(out, sizeof out, "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", int(date.year()),
+                unsigned(date.month()), unsigned(date.day()),
+                static_cast<int>(time.hours().count()), static_cast<int>(time.minutes().count()),
+                static_cast<int>(time.seconds().count()),
+                static_cast<int>(time.subseconds().count()));
+  return out;
+}
+
 }  // namespace pccl

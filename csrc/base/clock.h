@@ -42,4 +42,8 @@ inline double to_seconds(Duration duration) {
 // Returns the duration as a text for messages: "250 ms", "2.5 s", "12 min".
 std::string text(Duration duration);
 
+// Returns a time since 1970 as ISO 8601 in UTC: "2026-07-31T12:34:56.789Z". It depends on no lock
+// and no time zone, as the functions of the C library do.
+std::string iso_text(std::chrono::milliseconds since_1970);
+
 }  // namespace pccl

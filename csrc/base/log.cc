@@ -5,35 +5,36 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <utility>
 
 #include "csrc/base/line_writer.h"
+#include "csrc/base/log_queue.h"
 #include "csrc/base/text.h"
 
 namespace pccl {
 namespace {
 
-constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
+std::atomic<LogFormat> g_format{LogFormat::kText};
 
 constexpr Duration kEndMax = std::chrono::seconds(1);
 
 // Never destroyed, because other threads and destructors may log until the process is gone.
 std::atomic<LineWriter*> g_writer{nullptr};
 std::atomic<LineWriter*> g_writer_of_parent{nullptr};  // so that leak checkers still find it
-std::atomic<Duration> g_end_left{kEndMax};             // the time that end_log() may still wait
+std::atomic<LogQueue*> g_queue{new LogQueue};
+std::atomic<LogQueue*> g_queue_of_parent{nullptr};
+std::atomic<Duration> g_end_left{kEndMax};  // the time that end_log() may still wait
 
-// In a forked child: the child does not have the thread, and the state of the mutex is unknown. So
-// the child will make a writer of its own.
+// In a forked child: the child does not have the threads, and the state of the mutexes is unknown.
+// So the child has a queue of its own, and will make a writer of its own.
 void forget_in_child() {
   LineWriter* const before = g_writer.exchange(nullptr);
   if (before != nullptr) g_writer_of_parent = before;
+  g_queue_of_parent = g_queue.exchange(new LogQueue);
   g_end_left = kEndMax;
 }
 
@@ -42,25 +43,17 @@ void forget_in_child() {
 [[maybe_unused]] const int kWatched =
     pthread_atfork(nullptr, nullptr, forget_in_child) + std::atexit(end_log);
 
-std::string line_of(LogLevel level, std::string_view message) {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto millis =
-      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()) % 1000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char time[32], millisecond[8];
-  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(millisecond, sizeof millisecond, ".%03dZ", static_cast<int>(millis.count()));
-  std::string line = std::string("pccl ") + time + millisecond + " ";
-  line.append(kNames[static_cast<int>(level)]).append(": ");
-  line.append(printable(message)).push_back('\n');
-  return line;
+std::string line_of(const LogRecord& record) {
+  return g_format.load(std::memory_order_relaxed) == LogFormat::kJson ? json_line(record)
+                                                                      : text_line(record);
 }
 
 std::string dropped_line(uint64_t count) {
-  return line_of(LogLevel::kWarning, "dropped " + count_text(count, "line") +
-                                         " of this log here: the reader of stderr was too slow");
+  LogRecord record{LogLevel::kWarning, LogEvent::kLinesDropped};
+  record.text = "dropped " + count_text(count, "line") +
+                " of this log here: the reader of stderr was too slow";
+  record.since_1970 = unix_now();
+  return line_of(record);
 }
 
 LineWriter& writer() {
@@ -74,10 +67,26 @@ LineWriter& writer() {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view message) {
-  if (static_cast<int>(level) > g_level.load(std::memory_order_relaxed)) return;
-  writer().push(line_of(level, message));
+void log(LogRecord record) {
+  if (static_cast<int>(record.level) > g_level.load(std::memory_order_relaxed)) return;
+  record.since_1970 = unix_now();
+  if (!log_queue().push(record)) write_log(record);
 }
+
+void log(LogLevel level, LogEvent event, std::string_view message) {
+  log({level, event, std::string(message)});
+}
+
+void log(LogLevel level, std::string_view message) { log(level, LogEvent::kOther, message); }
+
+void log_about(LogSubject about, LogLevel level, LogEvent event, std::string_view message) {
+  std::string lead = text(about);
+  log({level, event, std::string(message), std::move(about), std::move(lead)});
+}
+
+LogQueue& log_queue() { return *g_queue.load(); }
+
+void write_log(const LogRecord& record) { writer().push(line_of(record)); }
 
 bool flush_log(Duration limit) {
   LineWriter* const found = g_writer.load();
@@ -86,6 +95,7 @@ bool flush_log(Duration limit) {
 
 void end_log() {
   const Instant begin = monotonic_now();
+  for (const LogRecord& record : log_queue().close()) write_log(record);
   flush_log(g_end_left);
   g_end_left = std::max(g_end_left.load() - (monotonic_now() - begin), Duration(0));
 }
@@ -98,26 +108,29 @@ void log_last(std::string_view line) {
 void log_warning(const std::string& message) { log(LogLevel::kWarning, message); }
 
 bool set_log_level(std::string_view name) {
-  for (int level = 0; level < 4; ++level) {
-    if (name != kNames[level]) continue;
-    g_level.store(level, std::memory_order_relaxed);
+  for (const LogLevel level :
+       {LogLevel::kError, LogLevel::kWarning, LogLevel::kInfo, LogLevel::kDebug}) {
+    if (name != text(level)) continue;
+    g_level.store(static_cast<int>(level), std::memory_order_relaxed);
     return true;
   }
   return false;
 }
 
-void LogContext::set(std::string about) {
+void set_log_format(LogFormat format) { g_format.store(format, std::memory_order_relaxed); }
+
+void LogContext::set(LogSubject about) {
   const Lock lock(mutex_);
   about_ = std::move(about);
 }
 
-void LogContext::log(LogLevel level, std::string_view message) const {
-  std::string line;
+void LogContext::log(LogLevel level, LogEvent event, std::string_view message) const {
+  LogSubject about;
   {
     const Lock lock(mutex_);
-    if (!about_.empty()) line = about_ + ": ";
+    about = about_;
   }
-  pccl::log(level, line.append(message));
+  log_about(std::move(about), level, event, message);
 }
 
 }  // namespace pccl

@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 
@@ -37,6 +38,12 @@ std::optional<Secret> Secret::from_base64url(std::string_view text) {
     bits &= (1u << bit_count) - 1;
   }
   if (bits != 0) return std::nullopt;  // the last character has bits that belong to no byte
+  return secret;
+}
+
+Secret Secret::from_bytes(std::span<const std::byte, kBytes> bytes) {
+  Secret secret;
+  std::copy(bytes.begin(), bytes.end(), secret.bytes_.begin());
   return secret;
 }
 

@@ -22,6 +22,8 @@ class Secret {
   // 5).
   static std::optional<Secret> from_base64url(std::string_view text);
 
+  static Secret from_bytes(std::span<const std::byte, kBytes> bytes);
+
   ~Secret();
   Secret(Secret&& other) noexcept;  // wipes `other`
   Secret& operator=(Secret&& other) noexcept;

@@ -87,6 +87,10 @@ size_t printable_bytes(std::string_view text) {
 
 }  // namespace
 
+bool is_hexadecimal(std::string_view text, size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
 bool is_printable(std::string_view text) { return printable_bytes(text) == text.size(); }
 
 std::string printable(std::string_view text) {

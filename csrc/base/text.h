@@ -14,6 +14,8 @@
 namespace pccl {
 
 bool is_printable(std::string_view text);
+// Whether the text has this number of hexadecimal digits, lowercase, and nothing else.
+bool is_hexadecimal(std::string_view text, size_t digits);
 
 // Returns `text` with everything unprintable escaped: a line end as \n, a byte as \x1b, a character
 // as \u202e or \U000e0001. Printable text stays as it is, so a second call changes nothing.

@@ -15,10 +15,14 @@
 namespace pccl::net {
 namespace {
 
+constexpr size_t kMacKeyBytes = 16;  // SipHash takes no more
+
 static_assert(std::endian::native == std::endian::little, "ids are copied as they lie in memory");
 
 constexpr std::string_view kControlLabel = "pccl control";
 constexpr std::string_view kProbeLabel = "pccl probe";
+constexpr std::string_view kHttpLabel = "pccl http";
+constexpr std::string_view kHandleLabel = "pccl handle";
 constexpr std::string_view kAcceptingLabel = "pccl accepting";
 constexpr std::string_view kLaneLabel = "pccl lane";
 
@@ -88,6 +92,12 @@ Key probe_key(std::span<const std::byte> secret) {
   return derive(secret, std::string(kProbeLabel));
 }
 
+Key http_key(std::span<const std::byte> secret) { return derive(secret, std::string(kHttpLabel)); }
+
+Key handle_secret(const Key& agreed, const std::string& identity) {
+  return derive(agreed.bytes, std::string(kHandleLabel) + identity);
+}
+
 // All parts after a label have a fixed length, so that no two inputs give the same bytes.
 protocol::Key accepting_key(const protocol::Key& seed, PeerId peer) {
   std::string info(kAcceptingLabel);
@@ -103,26 +113,21 @@ protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
 }
 
 uint64_t mac(const protocol::Key& key, std::span<const std::byte> bytes) {
-  static EVP_MAC* const hmac = EVP_MAC_fetch(openssl_context(), "HMAC", nullptr);
-  std::string digest = "SHA256";
-  const OSSL_PARAM params[] = {
-      OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0),
-      OSSL_PARAM_construct_end(),
-  };
-  EVP_MAC_CTX* const context = EVP_MAC_CTX_new(hmac);
-  std::array<unsigned char, 32> out{};
-  size_t length = 0;
+  static EVP_MAC* const siphash = EVP_MAC_fetch(openssl_context(), "SIPHASH", nullptr);
+  uint64_t out = 0;
+  size_t length = sizeof out;
+  const OSSL_PARAM params[] = {OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &length),
+                               OSSL_PARAM_construct_end()};
+  EVP_MAC_CTX* const context = EVP_MAC_CTX_new(siphash);
   const auto* const secret = reinterpret_cast<const unsigned char*>(key.words.data());
   const auto* const data = reinterpret_cast<const unsigned char*>(bytes.data());
-  const bool made = context != nullptr &&
-                    EVP_MAC_init(context, secret, sizeof key.words, params) == 1 &&
-                    EVP_MAC_update(context, data, bytes.size()) == 1 &&
-                    EVP_MAC_final(context, out.data(), &length, out.size()) == 1;
+  const bool made =
+      context != nullptr && EVP_MAC_init(context, secret, kMacKeyBytes, params) == 1 &&
+      EVP_MAC_update(context, data, bytes.size()) == 1 &&
+      EVP_MAC_final(context, reinterpret_cast<unsigned char*>(&out), &length, sizeof out) == 1;
   EVP_MAC_CTX_free(context);
-  PCCL_ASSERT(made && length == out.size());
-  uint64_t first = 0;
-  std::memcpy(&first, out.data(), sizeof first);
-  return first;
+  PCCL_ASSERT(made && length == sizeof out);
+  return out;
 }
 
 std::string encode(const protocol::LaneIntroduction& introduction) {

@@ -3,6 +3,10 @@
 // bytes (HKDF with SHA-256, RFC 5869).
 //   - A peer and the master derive control_key() from the secret of the peer's token. The two ends
 //     of `pccl probe` derive probe_key() from the secret of a token.
+//   - A browser shows a password that is http_key() of the secret of a token
+//     (master/http/basic_auth.h).
+//   - Two processes of a reconfigure derive handle_secret() from the keys of their handles
+//     (handle_keys.h), and then control_key() from it.
 //   - The master draws a seed at each start. The accepting key of each peer is derived from the
 //     seed, and the master sends it to that peer alone. A peer that is to dial an acceptor gets an
 //     identity and its lane_key() from the master. The acceptor derives the same key from the
@@ -41,13 +45,21 @@ struct Key {
 Key control_key(std::span<const std::byte> secret);
 // The key of a connection of `pccl probe`.
 Key probe_key(std::span<const std::byte> secret);
+// The password for the pages of a master, for HTTP Basic. It is as secret as a key, and opens
+// nothing else.
+Key http_key(std::span<const std::byte> secret);
+
+// The secret of a connection between two handles. `agreed`: the result of X25519; `identity`: the
+// public keys of both.
+Key handle_secret(const Key& agreed, const std::string& identity);
 
 protocol::Key accepting_key(const protocol::Key& seed, PeerId peer);
 // The key of the lanes with this identity (a dialler and an acceptor) in one life of the run.
 protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
                        const protocol::LaneIdentity& identity);
 
-// The first 64 bits of HMAC-SHA256 (RFC 2104) of these bytes. Any thread may use it.
+// SipHash-2-4 of these bytes (Aumasson and Bernstein, 2012), with the first 16 bytes of the key. A
+// tenth of the time of an HMAC for messages of 100 bytes. Any thread may use it.
 uint64_t mac(const protocol::Key& key, std::span<const std::byte> bytes);
 
 // The bytes that represent an introduction on the wire: its fields in order, little-endian.

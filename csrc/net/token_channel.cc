@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "csrc/net/handle_keys.h"
 #include "csrc/net/keys.h"
 
 namespace pccl::net {
@@ -27,6 +28,14 @@ Status explain_handshake(const Status& why, Tls::Refusal refusal, const Endpoint
                          const std::string& token) {
   if (why.code != Code::kAuthentication) return why;
   const std::string who = "the master at " + text(master), what = "token " + token;
+  if (handle_identity(token)) {
+    return {why.code,
+            "the process at " + text(master) +
+                " does not prove that it has made its handle: the handle was used already, or its "
+                "process was started again, or the address is wrong, or somebody is in between (" +
+                why.message + ")",
+            {}};
+  }
   switch (refusal) {
     case Tls::Refusal::kUnknownIdentity:
       return {why.code,

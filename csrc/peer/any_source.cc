@@ -184,16 +184,15 @@ void AnySource::on_time() {
     const Receive receive = remove(deadlines_.begin()->second);
     const OpRequest& request = receive.request;
     const std::string& name = request.tag;
-    context_.emit(
-        FinishOp{request.handle,
-                 {Code::kOperationTimeout,
-                  any_source_name(request) + " reached its timeout of " + text(request.timeout) +
-                      " on rank " + std::to_string(membership_.topology().rank) +
-                      ": no rank had begun a send to it under this tag",
-                  {}},
-                 {},
-                 {},
-                 {}});
+    context_.emit(FinishOp{request.handle,
+                           {Code::kOperationTimeout,
+                            any_source_name(request) + " timed out after " + text(request.timeout) +
+                                " on rank " + std::to_string(membership_.topology().rank) +
+                                ": no rank had begun a send to it under this tag",
+                            {}},
+                           {},
+                           {},
+                           {}});
     Tag& tag = tags_.at(name);
     // Asks for 0 sends, so that the master forgets the question.
     if (!waits(name) && tag.asked > 0) ask(name, tag);

@@ -38,7 +38,9 @@ struct Context {
     emit(SendMaster{std::move(message)});
   }
   Instant after(Duration duration) const { return now + std::min(duration, kForever); }
-  void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
+  void note(LogLevel level, LogEvent event, std::string text) {
+    emit(Log{level, event, std::move(text)});
+  }
   std::string master() const { return "master at " + options.master_text; }
 };
 

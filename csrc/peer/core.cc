@@ -269,6 +269,8 @@ void PeerCore::Impl::connection_lost(const std::string& why, bool planned, bool 
   PCCL_ASSERT(!connection.up());
   resuming = false;
   if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
+  if (context.options.rendezvous && membership.phase() != Phase::kMember && !planned)
+    return end(joining.host_lost(why));
   if (!membership.welcomed()) return search.failed(why);
   search.begin(why, planned, refused);
   if (const Status over = search.over(); !over.ok()) end(over);
@@ -282,7 +284,8 @@ bool PeerCore::Impl::may_change_token() const {
 
 void PeerCore::Impl::change_token_if_due() {
   if (!may_change_token() || !tokens.due()) return;
-  context.note(LogLevel::kInfo, "this peer has a new token, and shows it to the " + master());
+  context.note(LogLevel::kInfo, LogEvent::kTokenChanged,
+               "this peer has a new token, and shows it to the " + master());
   connection.drop();
   connection_lost("this peer has a new token", true);
 }
@@ -291,7 +294,8 @@ void PeerCore::Impl::change_token_if_due() {
 // if it is not a member yet, or after kViolationsMax violations.
 void PeerCore::Impl::on_violation(const Status& what) {
   PCCL_ASSERT(what.code == Code::kProtocol);
-  context.note(LogLevel::kWarning, "the " + master() + " broke the protocol: " + what.message);
+  context.note(LogLevel::kWarning, LogEvent::kConnectionClosed,
+               "the " + master() + " broke the protocol: " + what.message);
   if (membership.phase() != Phase::kMember || ++violations >= kViolationsMax) {
     return end({Code::kProtocol, "the " + master() + " broke the protocol: " + what.message, {}});
   }
@@ -390,7 +394,7 @@ Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
 // good, and calls fail with this error. Only an operation whose verdict came before its call ends
 // by that verdict.
 Status PeerCore::Impl::on_message(const protocol::Farewell&) {
-  context.note(LogLevel::kInfo, protocol::kFarewellText);
+  context.note(LogLevel::kInfo, LogEvent::kMasterGone, protocol::kFarewellText);
   if (!membership.ended() ||
       membership.continues()) {  // this peer is no member yet, or operations are in doubt
     end({Code::kMasterLost, protocol::kFarewellText, {}});

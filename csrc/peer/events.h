@@ -48,6 +48,9 @@ struct Options {
   // Name of the launch that started this process as one of several ranks. All members belong to the
   // same launch. Empty: no launch.
   std::string launch;
+  // The processes that this peer meets in a reconfigure. Then the join fails at once if the
+  // connection to the master breaks or is refused.
+  std::optional<protocol::Rendezvous> rendezvous = {};
   std::string name;  // of this peer, for people
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
@@ -103,6 +106,7 @@ struct OpRequest {
   Duration timeout{0};  // 0: none
   bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
   bool parked = false;  // its data is still to be staged: OpStaged follows
+  int8_t priority = 0;  // as in ring::Task; each member chooses its own
   WireFormat format{};  // kAllReduce: as in OpInfo
   // kAllGather and kAllToAll with parts of different sizes: the number of elements for each rank,
   // as in OpInfo.
@@ -383,6 +387,7 @@ struct SampleTelemetry {  // TelemetrySampled follows, with these links as far a
 };
 struct Log {
   LogLevel level = LogLevel::kInfo;
+  LogEvent event = LogEvent::kOther;
   std::string text;
 };
 using Effect =

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/protocol/reconfigure_handle.h"
+
 namespace pccl::peer {
 namespace {
 
@@ -14,6 +16,9 @@ constexpr Duration kWarnAfter = std::chrono::seconds(1);
 constexpr Duration kShownMax = std::chrono::hours(24 * 365);
 // The join ends at this number of refusals of the token.
 constexpr int kRefusalsMax = 2;
+// The host of a reconfigure ends it at the timeout of the first caller, with a reason that names
+// who is missing. Only if this reason does not come does the caller end it alone, so much later.
+constexpr Duration kReasonGrace = std::chrono::seconds(1);
 
 uint32_t milliseconds(Duration duration) {
   const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -47,6 +52,7 @@ protocol::Hello Joining::hello() const {
   hello.name = options.name;
   // Once welcomed, this peer gives all settings: a restarted master may have forgotten a run that
   // has no members yet.
+  hello.rendezvous = options.rendezvous;
   hello.settings = found_master() ? give_all(context_.settings) : options.given;
   return hello;
 }
@@ -57,8 +63,17 @@ bool Joining::joins() const {
 
 bool Joining::found_master() const { return membership_.phase() >= Phase::kWelcomed; }
 
+bool Joining::warns() const { return !found_master() && !warned_ && !context_.options.rendezvous; }
+
 Duration Joining::search_max() const {
+  // The host of a reconfigure keeps the Hello until its own process calls.
+  if (context_.options.rendezvous) return join_max();
   return std::min(context_.settings.peer_timeout, context_.options.join_timeout);
+}
+
+Duration Joining::join_max() const {
+  const Duration most = context_.options.join_timeout;
+  return context_.options.rendezvous ? most + kReasonGrace : most;
 }
 
 Status Joining::check(const protocol::Welcome& welcome) const {
@@ -79,25 +94,37 @@ Status Joining::check(const protocol::Welcome& welcome) const {
 // Without a token it is this peer itself that refuses to speak plain text.
 bool Joining::on_refusal() {
   PCCL_ASSERT(!found_master());
-  return !context_.options.secured || ++refusals_ >= kRefusalsMax;
+  const bool tries_again = context_.options.secured && !context_.options.rendezvous;
+  return !tries_again || ++refusals_ >= kRefusalsMax;
+}
+
+Status Joining::host_lost(const std::string& why) const {
+  const protocol::Rendezvous& meets = *context_.options.rendezvous;
+  return {Code::kPeerLost,
+          "reconfigure (uuid " + std::to_string(meets.uuid) + "): rank 0, " +
+              short_name(meets.handles[0]) + ", where all meet, is not there (" + why +
+              "): its process has ended, or its port cannot be reached from here",
+          {}};
 }
 
 void Joining::on_welcome() {
   PCCL_ASSERT(found_master());
   if (!std::exchange(warned_, false)) return;
-  context_.note(LogLevel::kWarning,
+  context_.note(LogLevel::kWarning, LogEvent::kReconnected,
                 "the " + context_.master() + " answers after " + text(context_.now - since_));
 }
 
 void Joining::on_admission() {
   PCCL_ASSERT(membership_.phase() == Phase::kMember);
   if (std::exchange(notice_, {}).empty()) return;
-  context_.note(LogLevel::kWarning, "admitted after " + text(context_.now - since_));
+  context_.note(LogLevel::kWarning, LogEvent::kAdmitted,
+                "admitted after " + text(context_.now - since_));
 }
 
 void Joining::on_notice(const std::string& text) {
   if (text != notice_) {
-    context_.note(LogLevel::kWarning, joins() ? "not admitted yet: " + text + gives_up() : text);
+    context_.note(LogLevel::kWarning, joins() ? LogEvent::kNotAdmitted : LogEvent::kNotice,
+                  joins() ? "not admitted yet: " + text + gives_up() : text);
   }
   notice_ = text;
 }
@@ -112,20 +139,21 @@ Status Joining::on_time(const std::string& closed_why) {
   const Duration waited = context_.now - since_;
   const std::string reason = closed_why.empty() ? "no answer" : closed_why;
   if (!found_master() && waited >= search_max()) {
+    if (context_.options.rendezvous) return host_lost("it does not answer");
     return {Code::kMasterLost,
             "no " + context_.master() + " within " + text(waited) + " (" + reason +
                 "): is `pccl master` running there, and can its port be reached from here?",
             {}};
   }
-  if (!found_master() && !warned_ && waited >= kWarnAfter) {
+  if (warns() && waited >= kWarnAfter) {
     warned_ = true;
-    context_.note(LogLevel::kWarning, "still no " + context_.master() + " (" + reason +
-                                          "); trying for " +
-                                          text(context_.settings.peer_timeout - waited) + " more");
+    context_.note(LogLevel::kWarning, LogEvent::kMasterLost,
+                  "still no " + context_.master() + " (" + reason + "); trying for " +
+                      text(context_.settings.peer_timeout - waited) + " more");
   }
-  if (waited < context_.options.join_timeout) return {};
+  if (waited < join_max()) return {};
   context_.send(protocol::Leave{});
-  return too_late();
+  return context_.options.rendezvous ? host_lost("it does not answer") : too_late();
 }
 
 Status Joining::too_late() const {
@@ -146,9 +174,9 @@ Status Joining::too_late() const {
 
 std::optional<Instant> Joining::deadline() const {
   if (!joins()) return std::nullopt;
-  Instant first = since_ + context_.options.join_timeout;
+  Instant first = since_ + join_max();
   if (!found_master()) first = std::min(first, since_ + search_max());
-  if (!found_master() && !warned_) first = std::min(first, since_ + kWarnAfter);
+  if (warns()) first = std::min(first, since_ + kWarnAfter);
   return first;
 }
 

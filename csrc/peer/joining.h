@@ -27,6 +27,8 @@ class Joining {
   // The master seems to refuse the token of this peer. Returns whether this ends the join. The
   // first refusal does not: nothing proves it, so somebody on the path may have forged it.
   bool on_refusal();
+  // The error of a reconfigure whose host, where its peers meet, is not there any more.
+  Status host_lost(const std::string& why) const;
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
   // A Notice of the master: the reason why this peer waits or, for a member, news about its call.
@@ -40,7 +42,9 @@ class Joining {
   uint32_t founders() const;  // number of peers that begin together
   bool joins() const;         // the join has begun, and this peer is not a member yet
   bool found_master() const;  // the master has answered
+  bool warns() const;         // it warns after some time that no master answers
   Duration search_max() const;
+  Duration join_max() const;
   Status too_late() const;
   std::string gives_up() const;  // "; this process gives up in 30 s"
 

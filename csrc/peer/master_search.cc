@@ -25,7 +25,7 @@ void MasterSearch::begin(const std::string& why, bool planned, bool refused) {
   planned_ = planned && !reported;
   if (planned || reported) return;
   context_.note(
-      LogLevel::kWarning,
+      LogLevel::kWarning, LogEvent::kMasterLost,
       "connection to the " + context_.master() + " broke: " + why + "; trying again for " +
           text(limit()) +
           (context_.options.hosted ? ". It is in the process of rank 0: if that process has ended, "
@@ -42,7 +42,7 @@ Duration MasterSearch::limit() const {
 void MasterSearch::found() {
   PCCL_ASSERT(since_);
   if (!planned_) {
-    context_.note(LogLevel::kWarning,
+    context_.note(LogLevel::kWarning, LogEvent::kReconnected,
                   "the " + context_.master() + " is back after " + text(context_.now - *since_));
   }
   since_.reset();
@@ -53,7 +53,8 @@ void MasterSearch::found() {
 
 void MasterSearch::give_up(const Status& reason) {
   if (since_)
-    context_.note(LogLevel::kWarning, "the search for the master is over: " + reason.message);
+    context_.note(LogLevel::kWarning, LogEvent::kMasterGone,
+                  "the search for the master is over: " + reason.message);
 }
 
 Status MasterSearch::over() const {
@@ -64,12 +65,14 @@ Status MasterSearch::over() const {
 }
 
 Status MasterSearch::lost(Duration after) const {
+  const Options& options = context_.options;
+  const char* advice =
+      options.rendezvous ? "The master was in the process of rank 0: reconfigure without it"
+      : options.hosted   ? "The master was in the process of rank 0: start the whole run again"
+                         : "Join again when the master is back";
   return {Code::kMasterLost,
           "no " + context_.master() + " for " + text(after) + " (" + why_ +
-              "); the tensors of unfinished operations are as before. " +
-              (context_.options.hosted
-                   ? "The master was in the process of rank 0: start the whole run again"
-                   : "Join again when the master is back"),
+              "); the tensors of unfinished operations are as before. " + advice,
           {}};
 }
 

@@ -241,7 +241,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
     if (member.peer != self()) others.push_back(member.peer);
   }
   context_.emit(BeginEpoch{start.epoch, topology_.rank, std::move(others), neighbours()});
-  context_.note(std::exchange(warned_, false) ? LogLevel::kWarning : LogLevel::kInfo,
+  const LogLevel level = std::exchange(warned_, false) ? LogLevel::kWarning : LogLevel::kInfo;
+  context_.note(level, LogEvent::kEpochBegins,
                 "epoch " + text(start.epoch) + " begins: this process is rank " +
                     std::to_string(topology_.rank) + " of " + std::to_string(world_size()));
   return {};
@@ -297,7 +298,8 @@ Status Membership::freeze(const protocol::FreezeRequest& ask) {
         ask.lost.empty()
             ? "nobody is lost: there is a new link or plan, or the master is about to end"
             : names(ask.lost) + " lost";
-    context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
+    context_.note(LogLevel::kInfo, LogEvent::kEpochEnding,
+                  "epoch " + text(epoch()) + " is ending: " + why);
   }
   frozen_ = needs_reconfiguration_ = true;
   return {};
@@ -311,7 +313,7 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   if (end.continuation == protocol::Continuation::kEverything) {
     if (end.lost.empty()) return {};
     warned_ = true;
-    context_.note(LogLevel::kWarning, end.text + "; the others go on");
+    context_.note(LogLevel::kWarning, LogEvent::kLost, end.text + "; the others go on");
     return {};
   }
   if (!broken_.ok() && end.lost.empty()) return {};  // the group was broken before
@@ -326,7 +328,7 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
                end.lost.front().peer};
   }
   warned_ = in_doubt;
-  context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo,
+  context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo, LogEvent::kEpochEnds,
                 "epoch " + text(epoch()) + " ended: " + why);
   return {};
 }

@@ -38,6 +38,7 @@ struct Operation {
   bool returned = false;               // the application has its memory back, with success
   bool answered = false;               // in this epoch: an abort proposal, so the master decides
   bool absent = false;                 // this peer contributes zeros
+  int8_t priority = 0;                 // as in ring::Task
   protocol::AbsentRanks absent_ranks;  // with `keep`: absent ranks, once any element is final
   Epoch ended_in;                      // kRestart: the epoch in which it was stopped and is drained
   uint64_t finished = 0;               // with `keep`: elements that are final here

@@ -39,8 +39,9 @@ void Operations::call(const OpRequest& request, bool fetches) {
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
   if (from_any) return any_source_.call(request, closed_);
   tag_bytes_ += protocol::carried_bytes(request);
-  CalledOp call{request.handle, info_of(request, membership_), request.timeout,
-                membership_.seen().since(), request.parked};
+  CalledOp call{request.handle,  info_of(request, membership_),
+                request.timeout, membership_.seen().since(),
+                request.parked,  request.priority};
   call.absent = fetches && can_be_absent_from(call.info);
   if (closed_) {
     PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
@@ -120,9 +121,8 @@ void Operations::post(CalledOp call, const Status& refused) {
   const auto early = verdicts_.take_early(key);
   const bool broken = !membership_.broken().ok();
   if (early || broken) {
-    if (!broken && !membership_.frozen()) {
+    if (!broken && !membership_.frozen())
       context_.send(protocol::Begin{membership_.epoch(), key, call.info});
-    }
     asked_.erase(key);
     context_.emit(EndOp{key});
     uncount_tag(call.info);
@@ -137,6 +137,7 @@ void Operations::post(CalledOp call, const Status& refused) {
   op.info = std::move(call.info);
   op.timeout = call.timeout;
   op.absent = call.absent;
+  op.priority = call.priority;
   if (call.parked) parked_.emplace(op.handle, key);
   if ((op.deadline = call.deadline)) deadlines_.emplace(*op.deadline, key);
   if (!refused.ok()) {
@@ -144,9 +145,7 @@ void Operations::post(CalledOp call, const Status& refused) {
   } else if (!call.unfit.ok()) {
     op.request = abort_request(key, call.unfit.code, unfit(op.info, key, call.unfit));
   }
-  if (membership_.frozen()) {
-    return op.enter(State::kFrozen);
-  }
+  if (membership_.frozen()) return op.enter(State::kFrozen);
   begin(key, op);
 }
 
@@ -183,6 +182,7 @@ void Operations::start(OpKey key, Operation& op) {
   open_lanes(task);
   if (parked_.contains(op.handle)) return;  // staged() calls this again
   op.started = true;
+  task.priority = op.priority;
   if (op.absent) task.absent = absence_from(op.info, membership_);
   std::vector<uint32_t> order = order_of(task, membership_);
   context_.emit(StartOp{op.handle,
@@ -239,7 +239,7 @@ void Operations::take_send(const protocol::SendBegun& send) {
   info.count = receive.request.count;
   tag_bytes_ += protocol::carried_bytes(info);
   post({receive.request.handle, info, receive.request.timeout, membership_.seen().since(),
-        receive.request.parked, receive.unfit, receive.deadline});
+        receive.request.parked, receive.request.priority, receive.unfit, receive.deadline});
 }
 
 // ---- From the ring ----
@@ -610,7 +610,7 @@ void Operations::on_time() {
     PCCL_ASSERT(op.deadline && *op.deadline <= context_.now);
     op.deadline.reset();
     request_abort(key, op, Code::kOperationTimeout,
-                  name(op.info, key, membership_) + " reached its timeout of " + text(op.timeout) +
+                  name(op.info, key, membership_) + " timed out after " + text(op.timeout) +
                       " on rank " + std::to_string(membership_.topology().rank) + " (" +
                       (context_.options.name.empty() ? "" : context_.options.name + ", ") +
                       "peer " + text(membership_.self()) + ")");

@@ -131,6 +131,7 @@ class Operations {
     Duration timeout{0};
     Epoch members;  // the first epoch with the members that the application saw at the call
     bool parked = false;
+    int8_t priority = 0;
     Status unfit{};                     // why its data cannot be staged
     std::optional<Instant> deadline{};  // none: the timeout begins at the start
     bool absent = false;                // as in Operation

@@ -23,7 +23,7 @@ uint32_t TokenChoice::choose() {
 void TokenChoice::proven() {
   const bool was_refused = shown_ == newest_ && std::exchange(refused_, false);
   if (std::exchange(proven_, shown_) == shown_ || shown_ == 1) return;
-  context_.note(was_refused ? LogLevel::kWarning : LogLevel::kInfo,
+  context_.note(was_refused ? LogLevel::kWarning : LogLevel::kInfo, LogEvent::kTokenChanged,
                 "the " + context_.master() + " has taken the new token of this peer");
   context_.emit(ForgetTokens{shown_});
 }
@@ -38,10 +38,10 @@ bool TokenChoice::refused(const std::string& why) {
   retry_at_ = context_.now + pause_;
   pause_ = std::min(pause_ * 2, kPauseMax);
   if (std::exchange(refused_, true)) return true;
-  context_.note(LogLevel::kWarning, "the " + context_.master() +
-                                        " refuses the new token of this peer (" + why +
-                                        "): it goes on with the token before, and tries the new "
-                                        "one again from time to time");
+  context_.note(LogLevel::kWarning, LogEvent::kTokenChanged,
+                "the " + context_.master() + " refuses the new token of this peer (" + why +
+                    "): it goes on with the token before, and tries the new "
+                    "one again from time to time");
   return true;
 }
 

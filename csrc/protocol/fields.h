@@ -105,11 +105,19 @@ void fields(auto& wire, Is<GivenSettings> auto& m) {
   wire(m.on_peer_loss, m.pattern, m.peer_timeout, m.first_call_timeout, m.call_timeout);
 }
 
+void fields(auto& wire, Is<ReconfigureHandle> auto& m) {
+  wire(shown(m.at.host, kHostBytesMax), m.at.port);
+  wire(shown(m.group, ReconfigureHandle::kGroupDigits), m.generation);
+  wire(shown(m.key, ReconfigureHandle::kKeyDigits));
+}
+void fields(auto& wire, Is<Rendezvous> auto& m) {
+  wire(m.uuid, bounded(m.handles, kMembersMax), m.rank, free_text(m.refusal), m.invites);
+}
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
   wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
   wire(m.rank, m.join_timeout_ms, bounded(m.launch, kLaunchBytesMax));
-  wire(bounded(m.name, kNameBytesMax), m.settings);
+  wire(bounded(m.name, kNameBytesMax), m.settings, m.rendezvous);
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);

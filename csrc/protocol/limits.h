@@ -31,6 +31,9 @@ inline constexpr size_t kMessageBytesMax = large(16u << 20);
 // are refused where they are entered.
 inline constexpr size_t kRunNameBytesMax = 128;
 inline constexpr size_t kTagBytesMax = 256;
+// Priority of an operation, on this peer.
+inline constexpr int kPriorityMin = -8, kPriorityMax = 7;
+inline constexpr size_t kPriorities = kPriorityMax - kPriorityMin + 1;
 inline constexpr size_t kNameBytesMax = 64;     // name of a peer; shown in many texts
 inline constexpr size_t kLaunchBytesMax = 256;  // made from the names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;

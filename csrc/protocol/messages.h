@@ -20,6 +20,7 @@
 #include "csrc/protocol/keys.h"
 #include "csrc/protocol/op_info.h"
 #include "csrc/protocol/plan.h"
+#include "csrc/protocol/rendezvous.h"
 #include "csrc/protocol/run_settings.h"
 #include "csrc/protocol/version.h"
 
@@ -27,10 +28,9 @@ namespace pccl::protocol {
 
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
-// The highest kind of call that a member has taken part in, with success, since it was admitted. In
-// rising order: kNone: none yet. kCalled: a joint call that compares nothing. kCompared: a
-// collective, which compares digests. kSynced: a sync_shared_state, which compares layouts and
-// leaves the member with the state of the run.
+// The highest kind of call that a member has taken part in, with success, since it was admitted.
+// kNone: none yet. kCalled: a joint call that compares nothing. kCompared: a collective, which
+// compares digests. kSynced: a sync_shared_state, which compares layouts and the state itself.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
 
 // ---- Admission ----------------------------------------------------------------------------------
@@ -50,6 +50,7 @@ struct Hello {
   std::string launch;            // the launch whose fixed world this rank belongs to; empty: none
   std::string name;  // name of this peer for people; several peers may have the same name
   GivenSettings settings = {};
+  std::optional<Rendezvous> rendezvous = {};
   bool operator==(const Hello&) const = default;
 };
 
@@ -60,8 +61,7 @@ struct Reject {
   bool operator==(const Reject&) const = default;
 };
 
-// Master -> peer. The peer now opens its listener and sends Register, unless it has done so
-// already.
+// Master -> peer. The peer now opens its listener and sends Register, unless it has done so before.
 struct Welcome {
   PeerId peer;
   // Random; identifies one life of the run. A peer resumes only with the same run_id.

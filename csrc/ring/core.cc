@@ -274,6 +274,7 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
     operation.voided = true;
     return;
   }
+  link->arrived(operation);
   chunk_arrived(operation, landed.chunk, effects);
 }
 
@@ -465,7 +466,7 @@ void RingCore::serve(Link& link, Effects& effects) {
     const bool one_shot = link.queue.first().is_one_shot();
     const auto index = one_shot ? link.lane_for_contribution()
                                 : link.lane_for_chunk(link.queue.first(), link.queue.bytes_left());
-    if (!index) return;
+    if (!index || (!one_shot && link.holds_back(link.queue.first()))) return;
     Operation& operation = link.queue.pop();
     // A chunk may have arrived since the operation was queued. If that chunk is now the next one to
     // send, it may belong to a step without credit.
@@ -478,6 +479,7 @@ void RingCore::serve(Link& link, Effects& effects) {
       lane.copied_before = lane.copied;
     }
     link.next = *index + 1;
+    link.leaves(operation);
     if (operation.can_send()) link.queue.push(operation);
     const Chunk chunk = operation.schedule.chunk_sent_for(id);
     protocol::FrameHeader header = operation.header(protocol::FrameType::kChunk);

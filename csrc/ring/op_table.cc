@@ -114,7 +114,8 @@ void OpTable::add_parts(Operation& whole) {
                .op = task.op,
                .digest = sends ? part.digest_to : part.digest_from,
                .handle = sends ? part.handle_to : part.handle_from,
-               .shape = shape_of_part(task.shape, bytes, sends)};
+               .shape = shape_of_part(task.shape, bytes, sends),
+               .priority = task.priority};
       (sends ? one.downstream : one.upstream) = part.peer;
       whole.parts.push_back(std::make_unique<Operation>(std::move(one), ++posted_));
       whole.parts.back()->whole = &whole;
@@ -143,7 +144,8 @@ void OpTable::add_legs(Operation& whole) {
                          : sends   ? part.digest_to
                                    : part.digest_from,
                .handle = task.handle,
-               .shape = shape_of_leg(task.shape, sends ? own : other, sends ? other : own, bytes)};
+               .shape = shape_of_leg(task.shape, sends ? own : other, sends ? other : own, bytes),
+               .priority = task.priority};
       (sends ? one.downstream : one.upstream) = part.peer;
       whole.parts.push_back(std::make_unique<Operation>(std::move(one), ++posted_));
       whole.parts.back()->whole = &whole;

@@ -23,6 +23,8 @@ uint32_t lanes_for(const Operation& operation) {
   return std::max(kLanesOfParts / (operation.whole->task.shape.world - 1), uint32_t{1});
 }
 
+bool yields(const Operation& operation) { return operation.task.pulled || operation.task.filler; }
+
 }  // namespace
 
 // First choice: a ready, active lane without a chunk; second: a ready, active lane; third: any
@@ -75,6 +77,30 @@ std::optional<uint32_t> PeerLink::lane_for_chunk(const Operation& operation,
   if (!narrow || !others_under_way) return narrow;
   const uint64_t round_trips = chunk / lanes[*narrow].window + kRoundTripsMore;
   return bytes_left > round_trips * windows ? narrow : std::nullopt;
+}
+
+// Transfers of shared state and fillers yield in another way (SendQueue).
+bool PeerLink::holds_back(const Operation& operation) const {
+  if (operation.task.priority >= moving_ || lower_ >= kPersistence || yields(operation))
+    return false;
+  return std::any_of(lanes.begin(), lanes.end(),
+                     [](const Lane& lane) { return lane.sending.operation != nullptr; });
+}
+
+void PeerLink::leaves(const Operation& operation) {
+  if (yields(operation)) return;
+  if (operation.task.priority < moving_ && lower_ < kPersistence) {
+    ++lower_;
+  } else {
+    moving_ = operation.task.priority;
+    lower_ = 0;
+  }
+}
+
+void PeerLink::arrived(const Operation& operation) {
+  if (operation.task.priority < moving_ || yields(operation)) return;
+  moving_ = operation.task.priority;
+  lower_ = 0;
 }
 
 void PeerLink::fail(std::string why, Effects& effects) {

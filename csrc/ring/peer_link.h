@@ -5,7 +5,10 @@
 //  (2) No chunk and no kept message lands on two lanes.
 //  (3) Chunks are in flight only on lanes on which both ends have opened this epoch. The other end
 //      may have opened a later epoch since then.
-//  (4) The copies of contributions that may wait in a lane have less than protocol::kEagerBytes
+//  (4) While operations of a higher priority move, a chunk of a lower one leaves only if no other
+//      chunk is leaving. So the higher ones find a free lane. After kPersistence such chunks and no
+//      move of a higher priority, all lanes are for all.
+//  (5) The copies of contributions that may wait in a lane have less than protocol::kEagerBytes
 //      bytes plus one contribution. If a lane has no room, a contribution leaves without a copy, as
 //      other chunks do.
 #pragma once
@@ -59,6 +62,12 @@ struct PeerLink {
   // A lane for the next chunk of `operation`. `bytes_left`: the bytes that all operations still
   // have to send on this link.
   std::optional<uint32_t> lane_for_chunk(const Operation& operation, uint64_t bytes_left) const;
+  // The lower priority waits for its turn (invariant 4).
+  bool holds_back(const Operation& operation) const;
+  // A chunk of the operation begins to leave.
+  void leaves(const Operation& operation);
+  // A chunk of the operation is here.
+  void arrived(const Operation& operation);
   void fail(std::string why, Effects& effects);
   // Revokes the landings for which `test` is true.
   void revoke(auto&& test, Effects& effects) {
@@ -84,7 +93,12 @@ struct PeerLink {
   uint32_t next = 0;  // the lane to try first
 
  private:
+  static constexpr uint32_t kPersistence = 8;  // chunks
+
   std::optional<uint32_t> free_lane(bool for_contribution) const;
+
+  int8_t moving_ = protocol::kPriorityMin;  // the highest priority that moves here
+  uint32_t lower_ = 0;                      // chunks of lower ones that have left since it moved
 };
 
 }  // namespace pccl::ring

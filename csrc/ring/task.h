@@ -33,6 +33,9 @@ struct Task {
   // kDirect has them too, but only their peers matter.
   std::vector<Part> parts{};
   bool keep = false;  // OpProgressed is emitted for it
+  // From kPriorityMin to kPriorityMax. Ready work of a higher priority leaves first. This decides
+  // only when it leaves, so members may differ.
+  int8_t priority = 0;
   // The destination of a pulled transfer asks the source for it: the credit of the destination
   // carries `what`. When the source gets this credit (Requested), it posts its end of the transfer.
   // A pulled transfer yields to all other operations on its link.

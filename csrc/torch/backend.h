@@ -12,16 +12,24 @@
 #include <string>
 #include <vector>
 
+#include <torch/headeronly/version.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "csrc/base/result.h"
-#include "csrc/torch/last_error.h"
+#include "csrc/torch/current_session.h"
+#include "csrc/torch/hooks.h"
 #include "csrc/torch/peer_session.h"
 #include "csrc/torch/work.h"
+
+// torch has a macro for its abort hooks (C10D_BACKEND_HAS_HOOKS), and none for these.
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+#define PCCL_TORCH_HAS_COMPLETION_HOOKS 1
+#endif
 
 namespace pccl::torch_layer {
 
 class BoundState;
+class Reconfiguration;
 
 // Is called when more of a shared state was fetched. False: a Python exception is pending in this
 // thread.
@@ -34,22 +42,53 @@ class PcclBackend : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
 
   PcclBackend(std::shared_ptr<PeerSession> session, Milliseconds timeout);
+  // A group whose application decides its members. Until the first reconfigure it has none, and
+  // rank and size are those that were given.
+  PcclBackend(std::unique_ptr<Reconfiguration> reconfiguration, int rank, int size,
+              Milliseconds timeout);
   ~PcclBackend() override;
 
   const std::string getBackendName() const override { return "pccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(Milliseconds timeout) override;
   // dist.split_group requires it. PcclGroup splits itself (pccl_backend/_torch/split.py). split()
-  // is only called for a group of several backends, and raises an error.
+  // is only called for a group of torch's own class, and raises an error.
   bool supportsSplitting() const override { return true; }
   // In newer torch only, hence no `override`.
   virtual c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const std::vector<int>& ranks,
                                                   const c10::intrusive_ptr<Options>& options);
+  // dist.shrink_group calls the method of this name in Python (pccl_backend/_torch/split.py). This
+  // one raises an error.
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,
+                                           const c10::intrusive_ptr<Options>& options) override;
   uint64_t getSequenceNumberForGroup() override { return posted_; }
   void setSequenceNumberForGroup() override {}  // numbers start at 0 on every rank
   void shutdown() override;
-  void abort() override { shutdown(); }
+  // Runs the abort hooks, and then ends everything that is under way. A reconfigurable group can be
+  // reconfigured again; any other one is over.
+  void abort() override;
+  // Operations that are posted from now on have a duration: Work::getDuration().
+  void enableCollectivesTiming() override { hooks_->timed = true; }
+  // The kind of the error that raise_last_error() raises; SUCCESS if it raises none.
+  c10d::ErrorType getError() override;
+  // The functions of hooks.h, by torch's names.
+#ifdef C10D_BACKEND_HAS_HOOKS
+  virtual bool supportsAbortHooks() const { return true; }  // in newer torch only: no `override`
+  void registerAbortHook(int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(int64_t id) override;
+#endif
+#ifdef PCCL_TORCH_HAS_COMPLETION_HOOKS
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(int64_t id) override;
+#endif
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  bool supportsReconfigure() const override { return reconfiguration_ != nullptr; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
@@ -113,15 +152,26 @@ class PcclBackend : public c10d::Backend {
   void report(const std::vector<protocol::Scalar>& scalars);
   // Raises the error of the latest operation that failed after the last call of update_topology().
   void raise_last_error() const;
-  // CUDA tensors belong to another backend of the group, so this backend refuses them. Call it
-  // before the first collective.
-  void refuse_cuda() { serves_cuda_ = false; }
+  // What dist.shrink_group needs to know. The constructor of PcclGroup sets the origin.
+  struct Origin {
+    c10::intrusive_ptr<c10d::Store> store;  // where the ranks have met
+    bool open_run = false;
+  };
+  void set_origin(Origin origin) { origin_ = std::move(origin); }
+  const Origin& origin() const { return origin_; }
+  bool reconfigurable() const { return reconfiguration_ != nullptr; }
+  Milliseconds timeout() const { return timeout_; }
+  // Other backends serve the other devices of the group. Without `serves_cuda`, CUDA tensors belong
+  // to one of them, and this backend refuses them. Call it before the first collective.
+  void join_composite(bool serves_cuda);
+  bool in_composite() const { return in_composite_; }
 
  private:
   struct Call;  // an operation before it is posted
   WorkPtr post(Call call);
   bool begin_staging(Call& call);
-  void watch_staging(const std::shared_ptr<PostedOperation>& operation, peer::Handle handle);
+  static void watch_staging(const std::shared_ptr<PeerSession>& session,
+                            const std::shared_ptr<PostedOperation>& operation, peer::Handle handle);
   WorkPtr reduce_in_place(Call call, const Tensors& tensors, const c10d::ReduceOp& reduce_op,
                           bool writes);
   WorkPtr post_reduce_scatter(Call call, at::ScalarType scalar, ReduceOp op,
@@ -131,12 +181,23 @@ class PcclBackend : public c10d::Backend {
   int checked_rank(const char* call, const char* what, int64_t rank) const;
   void refresh_rank_and_size();
 
-  const std::shared_ptr<PeerSession> session_;
-  const std::shared_ptr<LastError> last_error_ = std::make_shared<LastError>();
+  // Raises InvalidStateError if the group has no members, or this process cannot act for it.
+  std::shared_ptr<PeerSession> usable_session() const;
+  Status last_error() const;
+  // Ends everything that is under way, and runs no abort hooks.
+  void end_all();
+  // Leaves the present members, and fails what is under way. `next`: null if there are none.
+  void replace_session(std::shared_ptr<PeerSession> next);
+
+  const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+  Origin origin_;
+  CurrentSession session_;
+  const std::unique_ptr<Reconfiguration> reconfiguration_;  // null: the membership is the run's
   const uint64_t forks_;
   std::atomic<Milliseconds> timeout_;
   std::atomic<uint64_t> posted_{0};
   bool serves_cuda_ = true;
+  bool in_composite_ = false;
 };
 
 // Returns or raises when the transfers are over, and writes the data that this peer lacked. Raises

@@ -17,6 +17,7 @@ PcclBackend::Call::Call(const char* call, OpKind op_kind, c10d::OpType op_type, 
   request.kind = op_kind;
   request.dtype = DType::kBytes;
   request.tag = call_options().tag;
+  request.priority = static_cast<int8_t>(call_options().priority);
 }
 
 void PcclBackend::Call::elements(at::ScalarType scalar, size_t bytes) {
@@ -68,31 +69,32 @@ void expect_one(const char* call, const Tensors& tensors) {
 }
 
 PcclBackend::WorkPtr PcclBackend::post(Call call) {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
-  peer::Peer& peer = session_->peer();
+  const auto session = usable_session();
+  peer::Peer& peer = session->peer();
   peer::OpRequest& request = call.request;
   const bool unset = call.timeout == c10d::kUnsetTimeout;
   request.timeout = unset ? timeout_.load() : checked_timeout(call.timeout);
 
   ring::Memory memory;
-  memory.save = call.needs_saving(session_->restore());
+  memory.save = call.needs_saving(session->restore());
   memory.spans = std::move(call.spans);
   memory.inputs = std::move(call.inputs);
 
   std::string name = call.name;
   if (!request.tag.empty()) name += " (" + request.tag + ")";
   if (call.borrowed->on_device()) request.parked = begin_staging(call);
-  auto operation = std::make_shared<PostedOperation>(std::move(call.borrowed), std::move(name));
+  auto operation =
+      std::make_shared<PostedOperation>(std::move(call.borrowed), std::move(name), hooks_);
   auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
   const peer::Handle handle =
       peer.post(std::move(request), std::move(memory),
-                [operation, last_error = last_error_](peer::OpResult result) {
+                [operation, last_error = session->last_error()](peer::OpResult result) {
                   if (!result.status.ok()) last_error->set(result.status);
                   PostedOperation::end(operation, std::move(result));
                 });
   operation->posted(peer.waits(), handle);
   if (!CompletionExecutor::is_executing()) peer.waits()->calls();
-  if (operation->staged()) watch_staging(operation, handle);
+  if (operation->staged()) watch_staging(session, operation, handle);
   return work;
 }
 
@@ -112,9 +114,10 @@ bool PcclBackend::begin_staging(Call& call) {
   return staging.parked();
 }
 
-void PcclBackend::watch_staging(const std::shared_ptr<PostedOperation>& operation,
+void PcclBackend::watch_staging(const std::shared_ptr<PeerSession>& session,
+                                const std::shared_ptr<PostedOperation>& operation,
                                 peer::Handle handle) {
-  const auto on_staged = [session = std::weak_ptr(session_), handle](const Status& status) {
+  const auto on_staged = [session = std::weak_ptr(session), handle](const Status& status) {
     if (const auto alive = session.lock()) alive->peer().staged(handle, status);
   };
   StagedOperation::watch(operation->staged(), on_staged,

@@ -27,4 +27,11 @@ void check_tag(const std::string& tag) {
   }
 }
 
+void check_priority(int64_t priority) {
+  if (priority >= protocol::kPriorityMin && priority <= protocol::kPriorityMax) return;
+  raise_value_error("the priority is " + std::to_string(priority) + ", a number from " +
+                    std::to_string(protocol::kPriorityMin) + " to " +
+                    std::to_string(protocol::kPriorityMax) + " is needed");
+}
+
 }  // namespace pccl::torch_layer

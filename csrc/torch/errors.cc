@@ -86,6 +86,12 @@ void raise_interrupt() {
   throw py::error_already_set();
 }
 
+void with_gil(const std::function<void()>& work) {
+  if (!Py_IsInitialized()) return;
+  const py::gil_scoped_acquire gil;
+  work();
+}
+
 ReleaseGil::ReleaseGil() {
   if (Py_IsInitialized() && PyGILState_Check()) state_ = PyEval_SaveThread();
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 
 #include "csrc/base/status.h"
@@ -25,6 +26,9 @@ std::exception_ptr to_exception(const Status& status);
 // Then the exception is pending, and the same thread must call raise_interrupt().
 bool interrupted();
 [[noreturn]] void raise_interrupt();
+
+// Calls `work` with the GIL. Does not call it after the end of the interpreter.
+void with_gil(const std::function<void()>& work);
 
 // Lets other threads run Python while this thread waits. Does nothing if this thread does not hold
 // the GIL, or if the interpreter is gone.

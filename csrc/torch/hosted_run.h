@@ -1,6 +1,5 @@
 // HostedRun: the run of a group whose rank 0 is this process. The master of the run is inside this
-// process. All hosted runs of a process share one master, if it listens where they want it and
-// admits the same peers. The master ends with the last of these runs.
+// process (hosted_master.h).
 // Rank 0 may leave the group before the others, which still need the master. keep() lets the run
 // continue until its last peer has left, and exit_all() lets the process wait for that.
 // Any thread may call the methods. end(), exit_all() and the destructor block, and their caller
@@ -19,6 +18,8 @@
 
 namespace pccl::torch_layer {
 
+class HostedMaster;
+
 class HostedRun {
  public:
   struct Options {
@@ -30,6 +31,10 @@ class HostedRun {
     Duration patience{0};  // exit_all() does not wait for peers that make no call for this time
   };
   explicit HostedRun(const Options& options);
+  // A run of this name at a master that is there, for peers that a reconfigure lists. No other run
+  // has the name. `key`: by which its peers reach the master, until the run has ended.
+  HostedRun(std::shared_ptr<HostedMaster> master, std::string name, Duration patience,
+            std::shared_ptr<const void> key);
   ~HostedRun();
   HostedRun(const HostedRun&) = delete;
   HostedRun& operator=(const HostedRun&) = delete;
@@ -49,29 +54,31 @@ class HostedRun {
   // waiting, the log names the awaited peers.
   static void exit_all(const std::function<bool()>& interrupted, Duration at_most);
 
-  // Announces the end to the peers of the run. Returns at once.
+  // Announces the end to the peers of the run. Returns when the master has begun it, so that it
+  // does not report the peer of this process as lost if that leaves next.
   void start_ending();
   // Waits until all peers of the run know that it has ended, or `at_most` has passed. Then the
   // master ends, too, if this was its last run. Idempotent.
   void end(Duration at_most);
 
  private:
-  struct Master;
-  struct Masters;
-  static Masters& masters();
+  struct Kept;
+  static Kept& kept_runs();
+  HostedRun(const std::shared_ptr<HostedMaster>& master, const Options& options);
   static void wait_for_peers(const std::vector<std::shared_ptr<HostedRun>>& runs,
                              const std::function<bool()>& interrupted);
   static void tell_who_is_awaited(const std::vector<std::shared_ptr<HostedRun>>& runs);
-  std::shared_ptr<Master> master() const;
+  std::shared_ptr<HostedMaster> master() const;
 
   const uint64_t forks_;
   const Duration patience_;
-  uint16_t port_ = 0;
-  std::string token_;
-  std::string name_;
+  const uint16_t port_;
+  const std::string token_;
+  const std::string name_;
+  const std::shared_ptr<const void> key_;
   std::atomic<bool> in_vain_{false};
   mutable Mutex mutex_;
-  std::shared_ptr<Master> master_ PCCL_GUARDED_BY(mutex_);  // null after end()
+  std::shared_ptr<HostedMaster> master_ PCCL_GUARDED_BY(mutex_);  // null after end()
 };
 
 }  // namespace pccl::torch_layer

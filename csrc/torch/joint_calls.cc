@@ -22,17 +22,18 @@ peer::JointResult PcclBackend::finish_joint(Result<peer::JointResult> result,
 }
 
 peer::JointResult PcclBackend::update_topology() {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
-  last_error_->set({});  // before the call, because the call may end operations with an error
+  const auto session = usable_session();
+  session->last_error()->set(
+      {});  // before the call, because the call may end operations with an error
   bool stop = false;
   auto result =
-      session_->peer().update_topology(timeout_.load(), [&] { return stop = interrupted(); });
+      session->peer().update_topology(timeout_.load(), [&] { return stop = interrupted(); });
   refresh_rank_and_size();
   return finish_joint(std::move(result), stop);
 }
 
 void PcclBackend::raise_last_error() const {
-  if (const Status status = last_error_->get(); !status.ok()) raise(status);
+  if (const Status status = last_error(); !status.ok()) raise(status);
 }
 
 void PcclBackend::refresh_rank_and_size() {
@@ -44,32 +45,32 @@ void PcclBackend::refresh_rank_and_size() {
 }
 
 bool PcclBackend::are_peers_pending() {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  const auto session = usable_session();
   bool stop = false;
   auto result =
-      session_->peer().are_peers_pending(timeout_.load(), [&] { return stop = interrupted(); });
+      session->peer().are_peers_pending(timeout_.load(), [&] { return stop = interrupted(); });
   return finish_joint(std::move(result), stop).pending;
 }
 
 peer::JointResult PcclBackend::optimize_topology(std::chrono::milliseconds budget,
                                                  uint64_t max_bytes) {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  const auto session = usable_session();
   bool stop = false;
-  auto result = session_->peer().optimize_topology(budget, max_bytes, timeout_.load(),
-                                                   [&] { return stop = interrupted(); });
+  auto result = session->peer().optimize_topology(budget, max_bytes, timeout_.load(),
+                                                  [&] { return stop = interrupted(); });
   return finish_joint(std::move(result), stop);
 }
 
 peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                                  BoundState& tensors, const TellProgress& tell) {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  const auto session = usable_session();
   const LeaveCapturesAlone guard;
   const std::shared_ptr<BorrowedState> state = tensors.lend();
   bool stop = false;
   const auto on_progress = [&](const peer::SyncProgress& progress) {
     stop = stop || !tell(progress);
   };
-  auto result = session_->peer().sync_shared_state(
+  auto result = session->peer().sync_shared_state(
       {revision, strategy, state->spans(), timeout_.load()},
       [&] { return stop = stop || interrupted(); }, tell ? on_progress : peer::OnProgress{});
   peer::JointResult outcome = finish_joint(std::move(result), stop);
@@ -80,7 +81,7 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
 std::shared_ptr<peer::SyncCall> PcclBackend::begin_sync(uint64_t revision,
                                                         protocol::SyncStrategy strategy,
                                                         BoundState& tensors) {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  const auto session = usable_session();
   const LeaveCapturesAlone guard;
   const std::shared_ptr<BorrowedState> state = tensors.lend();
   state->watch();
@@ -94,14 +95,14 @@ std::shared_ptr<peer::SyncCall> PcclBackend::begin_sync(uint64_t revision,
   background.installed = [state] { state->copy_back(); };
   bool stop = false;
   auto begun =
-      session_->peer().begin_sync({revision, strategy, state->spans(), timeout_.load()},
-                                  std::move(background), [&] { return stop = interrupted(); });
+      session->peer().begin_sync({revision, strategy, state->spans(), timeout_.load()},
+                                 std::move(background), [&] { return stop = interrupted(); });
   if (stop) raise_interrupt();
   if (!begun.ok()) raise(begun.status());
   // Python drops the SyncCall while it holds the GIL. The deleter releases the GIL, and drops the
   // call before the session, because the call uses the loop of the session's peer.
   peer::SyncCall* const call = begun.value().get();
-  return {call, [sync = std::move(begun.value()), session = session_,
+  return {call, [sync = std::move(begun.value()), session = session,
                  forks = forks_](peer::SyncCall*) mutable {
             if (forks != net::fork_count()) return;
             const ReleaseGil no_gil;
@@ -139,12 +140,12 @@ peer::JointResult wait_for_sync(peer::SyncCall& sync, std::optional<double> seco
 }
 
 peer::Info PcclBackend::info() {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
-  return session_->peer().info();
+  const auto session = usable_session();
+  return session->peer().info();
 }
 
 void PcclBackend::report(const std::vector<protocol::Scalar>& scalars) {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  const auto session = usable_session();
   for (const protocol::Scalar& scalar : scalars) {
     const std::string& name = scalar.name;
     if (name.empty() || name.size() > protocol::kScalarNameBytesMax || !is_printable(name)) {
@@ -156,13 +157,13 @@ void PcclBackend::report(const std::vector<protocol::Scalar>& scalars) {
       raise_value_error(c10::str("report() was given ", name, "=", scalar.value,
                                  ", and the numbers must be finite"));
   }
-  if (const Status status = session_->peer().report(scalars); !status.ok())
+  if (const Status status = session->peer().report(scalars); !status.ok())
     raise_value_error(status.message);
 }
 
 void PcclBackend::add_saving(double seconds) {
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
-  session_->peer().waits()->saved(
+  const auto session = usable_session();
+  session->peer().waits()->saved(
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
 }
 

@@ -6,6 +6,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "csrc/base/log.h"
+#include "csrc/base/log_queue.h"
 #include "csrc/memory/state_hash.h"
 #include "csrc/net/library_check.h"
 #include "csrc/peer/shell/state/sync_call.h"
@@ -147,13 +149,16 @@ using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
 
 // Sets the given options, for this thread. Returns the earlier values, to be set again later.
 py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> keep,
-                           std::optional<FormatNumbers> quantize) {
+                           std::optional<FormatNumbers> quantize, std::optional<int64_t> priority) {
   if (tag) check_tag(*tag);
+  if (priority) check_priority(*priority);
   CallOptions& options = call_options();
-  py::tuple before = py::make_tuple(options.tag, options.keep, numbers_of(options.format));
+  py::tuple before =
+      py::make_tuple(options.tag, options.keep, numbers_of(options.format), options.priority);
   if (tag) options.tag = std::move(*tag);
   if (keep) options.keep = *keep;
   if (quantize) options.format = format_of(*quantize);
+  if (priority) options.priority = static_cast<int>(*priority);
   return before;
 }
 
@@ -225,14 +230,112 @@ void bind_hosted_run(py::module_& m) {
       py::arg("failed"), NoGil());
 }
 
+// torch calls these methods of a backend in Python only.
+void bind_backend(py::module_& m) {
+  TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend")
+      .def("join_composite", &PcclBackend::join_composite, py::kw_only(), py::arg("serves_cuda"))
+      .def_property_readonly("in_composite", &PcclBackend::in_composite)
+      .def_property_readonly("reconfigurable", &PcclBackend::reconfigurable)
+      .def_property_readonly("open_run",
+                             [](const PcclBackend& backend) { return backend.origin().open_run; })
+      .def_property_readonly("store",
+                             [](const PcclBackend& backend) { return backend.origin().store; })
+      .def_property_readonly("timeout_s",
+                             [](const PcclBackend& backend) {
+                               return std::chrono::duration<double>(backend.timeout()).count();
+                             })
+      // Rank and size. In torch 2.13 and older, rank() and size() of a backend never change.
+      .def(
+          "place",
+          [](const PcclBackend& backend) { return std::pair(backend.rank(), backend.size()); },
+          NoGil())
+      // new_group calls it on ranks that are no members. A group of pccl needs nothing from them.
+      .def(
+          "perform_nocolor_split", [](PcclBackend&, const py::object&) {}, py::arg("device"))
+      .def("shrink", [](const py::object& backend, const py::args& args, const py::kwargs& kwargs) {
+        const py::module_ split = py::module_::import("pccl_backend._torch.split");
+        return split.attr("shrink")(backend, *args, **kwargs);
+      });
+}
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+c10::intrusive_ptr<c10d::Work> reconfigure(const py::object& group,
+                                           const c10d::ReconfigureOptions& options) {
+  auto& ours = group.cast<PcclGroup&>();
+  c10::intrusive_ptr<c10d::Work> work;
+  {
+    const py::gil_scoped_release no_gil;
+    work = ours.backend().reconfigure(options);
+  }
+  const py::module_ world = py::module_::import("pccl_backend._torch.world");
+  world.attr("refresh")(group, py::arg("joined") = true);
+  return work;
+}
+#endif
+
+void bind_join(py::module_& m) {
+  m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("hosted"));
+  m.def(
+      "make_reconfigurable",
+      [](JoinOptions options, const c10::intrusive_ptr<c10d::Store>& store, std::string host,
+         std::string token, bool keys, std::string advertised, int rank, int size, double timeout) {
+        Reconfiguration::Options all{{std::move(host), std::move(token), false, keys},
+                                     std::move(advertised),
+                                     std::move(options)};
+        return make_reconfigurable(std::move(all), store, rank, size, timeout);
+      },
+      py::arg("options"), py::kw_only(), py::arg("store"), py::arg("host"), py::arg("token"),
+      py::arg("keys"), py::arg("advertised"), py::arg("rank"), py::arg("size"), py::arg("timeout"));
+  m.def(
+      "check_descriptors",
+      [](size_t size, bool hosts) {
+        const Status status = PeerSession::check_descriptors(size, hosts);
+        if (!status.ok()) raise(status);
+      },
+      py::arg("size"), py::kw_only(), py::arg("hosts"), NoGil());
+}
+
+void route_logs(bool to_queue) {
+  if (to_queue) return log_queue().open();
+  for (const LogRecord& record : log_queue().close()) write_log(record);
+}
+
+void bind_log(py::module_& m) {
+  py::class_<LogRecord>(m, "LogRecord")
+      .def_property_readonly("level",
+                             [](const LogRecord& record) { return static_cast<int>(record.level); })
+      .def_property_readonly("event", [](const LogRecord& record) { return text(record.event); })
+      .def_property_readonly("message", &message)
+      .def_property_readonly("created",
+                             [](const LogRecord& record) { return to_seconds(record.since_1970); })
+      .def_property_readonly("run", [](const LogRecord& record) { return record.about.run; })
+      .def_property_readonly("group", [](const LogRecord& record) { return record.about.group; })
+      .def_property_readonly("peer", [](const LogRecord& record) { return record.about.peer; })
+      .def_property_readonly("rank", [](const LogRecord& record) { return record.about.rank; })
+      .def_property_readonly("epoch", [](const LogRecord& record) { return record.about.epoch; });
+  m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
+  m.def("route_logs", &route_logs, py::arg("to_queue"), NoGil());
+  m.def(
+      "take_logs",
+      [](double limit) {
+        return log_queue().take(std::chrono::milliseconds(int64_t(limit * 1e3)));
+      },
+      py::arg("limit"), NoGil());
+  m.def(
+      "close_logs", [] { return log_queue().close(); }, NoGil());
+  m.def("write_log", &write_log, py::arg("record"), NoGil());
+}
+
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
-  TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend")
-      .def("refuse_cuda", &PcclBackend::refuse_cuda);
+  bind_backend(m);
   TorchClass<PcclGroup, c10d::ProcessGroup>(m, "PcclGroup")
       .def_property_readonly("open_run", &PcclGroup::open_run)
       .def_property_readonly("backend", &PcclGroup::shared_backend)
       .def("serve", &PcclGroup::serve, py::arg("devices"))
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+      .def("reconfigure", &reconfigure)
+#endif
       .def("update_topology", &update_topology)
       .def(
           "are_peers_pending", [](PcclGroup& group) { return group.backend().are_peers_pending(); },
@@ -264,14 +367,7 @@ void bind(py::module_& m) {
   bind_shared_state(m);
   bind_join_options(m);
   bind_hosted_run(m);
-  m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("hosted"));
-  m.def(
-      "check_descriptors",
-      [](size_t size, bool hosts) {
-        const Status status = PeerSession::check_descriptors(size, hosts);
-        if (!status.ok()) raise(status);
-      },
-      py::arg("size"), py::kw_only(), py::arg("hosts"), NoGil());
+  bind_join(m);
   m.def("checked_timeout", [](double seconds) {
     return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))
         .count();
@@ -281,7 +377,7 @@ void bind(py::module_& m) {
   m.def("share_memory", &share_memory, py::arg("one"), py::arg("other"));
   m.def("shares_with_itself", &shares_with_itself, py::arg("tensor"));
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"),
-        py::arg("quantize"));
+        py::arg("quantize"), py::arg("priority"));
   m.def("quantize_dequantize", &quantize_dequantize, py::arg("tensor"), py::kw_only(),
         py::arg("quantize"), py::arg("seed"));
   m.def("parts", &parts);
@@ -292,7 +388,7 @@ void bind(py::module_& m) {
   m.def("gradient_work", &gradient_work, py::arg("work"), py::arg("gradient"));
   m.def(
       "cuda_library", [] { return kernels_library().state; }, NoGil());
-  m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
+  bind_log(m);
 }
 
 }  // namespace

@@ -66,10 +66,11 @@ void say_farewell(HostedRun& hosted) {
 Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
                                                        const peer::Interrupted& interrupted) {
   if (const Status status = check(request.peer); !status.ok()) return status;
+  const bool meets = request.peer.rendezvous.has_value();  // its run ends with a reason, elsewhere
   auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
                                  interrupted, std::move(request.token), shared_thread());
   if (!joined.ok()) {
-    if (request.hosted) say_farewell(*request.hosted);
+    if (request.hosted && !meets) say_farewell(*request.hosted);
     return joined.status();
   }
 

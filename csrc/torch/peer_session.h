@@ -13,6 +13,7 @@
 #include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/torch/hosted_run.h"
+#include "csrc/torch/last_error.h"
 
 namespace pccl::torch_layer {
 
@@ -45,6 +46,7 @@ class PeerSession {
   // is posted. REQUIRES: not in a forked child.
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
+  const std::shared_ptr<LastError>& last_error() const { return last_error_; }
 
   // Idempotent. The master of a hosted run stays as long as other peers need it.
   void leave();
@@ -59,6 +61,7 @@ class PeerSession {
 
   std::unique_ptr<peer::Peer> peer_;
   std::shared_ptr<HostedRun> hosted_;
+  const std::shared_ptr<LastError> last_error_ = std::make_shared<LastError>();
   bool restore_ = true;
   uint64_t forks_ = 0;
   std::atomic<bool> left_{false};

@@ -35,6 +35,7 @@ Bytes bytes_of(const at::Tensor& part) {
 SparseReduction::SparseReduction(Call call, const at::Tensor& tensor)
     : session_(call.session),
       last_error_(std::move(call.last_error)),
+      hooks_(std::move(call.hooks)),
       tag_(std::move(call.tag)),
       text_(tag_.empty() ? kCalled : c10::str(kCalled, " (", tag_, ")")),
       timeout_(call.timeout),
@@ -51,7 +52,7 @@ SparseReduction::SparseReduction(Call call, const at::Tensor& tensor)
 std::shared_ptr<PostedOperation> SparseReduction::begin() {
   auto borrowed = std::make_shared<BorrowedTensors>(kCalled);
   borrowed->results = {tensor_};
-  auto operation = std::make_shared<PostedOperation>(std::move(borrowed), text_);
+  auto operation = std::make_shared<PostedOperation>(std::move(borrowed), text_, hooks_);
   operation_ = operation;
   peer::OpRequest request;
   request.kind = OpKind::kAllGather;
@@ -171,12 +172,13 @@ PcclBackend::WorkPtr PcclBackend::allreduce_sparse(Tensors& tensors,
     raise_value_error(
         c10::str(kCalled, "(on_loss=\"keep\") is for dense tensors, and this one is sparse"));
   }
-  if (const Status status = session_->usable(); !status.ok()) raise(status);
-  if (!CompletionExecutor::is_executing()) session_->peer().waits()->calls();
+  const auto session = usable_session();
+  if (!CompletionExecutor::is_executing()) session->peer().waits()->calls();
   const bool unset = options.timeout == c10d::kUnsetTimeout;
   const Milliseconds limit = unset ? timeout_.load() : checked_timeout(options.timeout);
   const auto reduction = std::make_shared<SparseReduction>(
-      SparseReduction::Call{session_, last_error_, call_options().tag, limit, rank(), size()},
+      SparseReduction::Call{session, session->last_error(), hooks_, call_options().tag, limit,
+                            rank(), size()},
       tensor);
   return c10::make_intrusive<PcclWork>(reduction->begin(), rank(), c10d::OpType::ALLREDUCE,
                                        posted_++);

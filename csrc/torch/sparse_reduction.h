@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/torch/hooks.h"
 #include "csrc/torch/last_error.h"
 #include "csrc/torch/peer_session.h"
 #include "csrc/torch/sparse_part.h"
@@ -29,6 +30,7 @@ class SparseReduction : public std::enable_shared_from_this<SparseReduction> {
   struct Call {
     std::shared_ptr<PeerSession> session;
     std::shared_ptr<LastError> last_error;
+    std::shared_ptr<Hooks> hooks;
     std::string tag;
     Duration timeout{0};  // of each of the two operations
     int rank = 0, world = 1;
@@ -50,6 +52,7 @@ class SparseReduction : public std::enable_shared_from_this<SparseReduction> {
 
   const std::weak_ptr<PeerSession> session_;
   const std::shared_ptr<LastError> last_error_;
+  const std::shared_ptr<Hooks> hooks_;
   const std::string tag_, text_;
   const Duration timeout_;
   const size_t rank_;

@@ -8,6 +8,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/hooks.h"
 #include "csrc/torch/staged_operation.h"
 #include "csrc/torch/timeout.h"
 
@@ -17,16 +18,36 @@ namespace {
 // Ctrl-C is noticed after at most this time.
 constexpr Duration kSlice = std::chrono::milliseconds(100);
 
+// This thread waits for the operation, until the object is destroyed.
+class WaitScope {
+ public:
+  explicit WaitScope(PostedOperation& operation) : operation_(operation) {
+    operation_.begin_wait();
+  }
+  ~WaitScope() { operation_.end_wait(); }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+ private:
+  PostedOperation& operation_;
+};
+
 std::string seconds(std::chrono::milliseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(duration.count()) / 1000);
   return text;
 }
 
+std::atomic<uint64_t> g_last_key{0};
+
 }  // namespace
 
-PostedOperation::PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std::string text)
+PostedOperation::PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std::string text,
+                                 std::shared_ptr<Hooks> hooks)
     : text_(std::move(text)),
+      hooks_(std::move(hooks)),
+      key_(++g_last_key),
+      posted_at_(hooks_->timed ? std::optional(monotonic_now()) : std::nullopt),
       staged_(borrowed->on_device() ? std::make_shared<StagedOperation>(borrowed) : nullptr),
       borrowed_(std::move(borrowed)) {}
 
@@ -42,56 +63,89 @@ void PostedOperation::end(const std::shared_ptr<PostedOperation>& operation,
   const bool committed = result.status.ok();
   if (committed) operation->parts_ = std::move(result.parts);
   if (operation->staged_) operation->staged_->end(committed);
-  if (!committed) return operation->finish(to_exception(result.status));
+  if (!committed) return operation->finish(result.status.code, to_exception(result.status));
   if (operation->staged_) return;  // end_on_device() follows
-  if (!operation->borrowed_->staged()) return operation->finish(nullptr);
+  if (!operation->borrowed_->staged()) return operation->finish(Code::kOk, nullptr);
   CompletionExecutor::get().run([operation] {
     try {
       operation->borrowed_->copy_back();
-      operation->finish(nullptr);
+      operation->finish(Code::kOk, nullptr);
     } catch (...) {  // no memory: checked tensors can fail in no other way
-      operation->finish(std::current_exception());
+      operation->finish(Code::kSystem, std::current_exception());
     }
   });
 }
 
 void PostedOperation::end_on_device(const Status& status) {
-  if (status.ok()) return finish(nullptr);
-  finish(to_exception({status.code,
-                       text_ +
-                           " has succeeded on all ranks, but its result did not reach the "
-                           "tensor, which may hold a part of it: " +
-                           status.message,
-                       {}}));
+  if (status.ok()) return finish(Code::kOk, nullptr);
+  finish(status.code, to_exception({status.code,
+                                    text_ +
+                                        " has succeeded on all ranks, but its result did not "
+                                        "reach the tensor, which may hold a part of it: " +
+                                        status.message,
+                                    {}}));
 }
 
-void PostedOperation::finish(std::exception_ptr error) {
+void PostedOperation::finish(Code code, std::exception_ptr error) {
+  using Milliseconds = std::chrono::duration<float, std::milli>;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   std::shared_ptr<BorrowedTensors> last;
+  bool reports = hooks_->want(code);
   {
     const Lock lock(mutex_);
     PCCL_ASSERT(!ended_);
     ended_ = true;
+    code_ = code;
     error_ = std::move(error);
+    if (posted_at_) milliseconds_ = Milliseconds(monotonic_now() - *posted_at_).count();
     future = future_;
     if (abandoned_) {
       last = std::move(borrowed_);
     } else if (future) {
       last = borrowed_;
     }
+    if (waiting_ > 0 && !future) reports = false;  // end_wait() reports
   }
   ended_cv_.notify_all();  // without the lock, which the waiting thread needs at once
+  if (reports && !last) {
+    Hooks::report_later(shared_from_this());
+    reports = false;
+  }
   if (!last) return;
-  CompletionExecutor::get().run(
-      [future = std::move(future), last = std::move(last), error = error_, waits = waits_] {
-        if (!future) return;
-        if (error) {
-          future->setError(error);
-        } else {
-          future->markCompleted(c10::IValue(last->results));
-        }
-        if (waits) waits->future_ends();
-      });
+  CompletionExecutor::get().run([self = reports ? shared_from_this() : nullptr,
+                                 future = std::move(future), last = std::move(last), error = error_,
+                                 waits = waits_] {
+    // If the system has no thread left, the peer loop runs this task. It runs no hooks.
+    if (self && CompletionExecutor::is_executing()) self->report_end();
+    if (!future) return;
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(last->results));
+    }
+    if (waits) waits->future_ends();
+  });
+}
+
+void PostedOperation::report_end() {
+  if (reported_.exchange(true)) return;
+  const ReleaseGil no_gil;
+  hooks_->run(code_, key_, milliseconds_);
+}
+
+void PostedOperation::begin_wait() {
+  const Lock lock(mutex_);
+  ++waiting_;
+}
+
+void PostedOperation::end_wait() {
+  {
+    const Lock lock(mutex_);
+    PCCL_ASSERT(waiting_ > 0);
+    --waiting_;
+    if (!ended_) return;
+  }
+  if (hooks_->want(code_)) report_end();
 }
 
 bool PostedOperation::wait_until(Instant deadline) {
@@ -144,6 +198,11 @@ c10::intrusive_ptr<c10::ivalue::Future> PostedOperation::future() {
   return fresh;
 }
 
+std::optional<float> PostedOperation::milliseconds() const {
+  const Lock lock(mutex_);
+  return milliseconds_;
+}
+
 void PostedOperation::abandon() {
   std::shared_ptr<BorrowedTensors> last;  // released here, on the user's thread
   const Lock lock(mutex_);
@@ -176,6 +235,11 @@ std::exception_ptr PcclWork::exception() const { return operation_->error(); }
 std::vector<at::Tensor> PcclWork::result() { return operation_->results(); }
 c10::intrusive_ptr<c10::ivalue::Future> PcclWork::getFuture() { return operation_->future(); }
 
+float PcclWork::getDuration() const {
+  const std::optional<float> milliseconds = operation_->milliseconds();
+  return milliseconds ? *milliseconds : Work::getDuration();  // the latter raises
+}
+
 bool PcclWork::wait(std::chrono::milliseconds timeout) {
   if (forks_ != net::fork_count()) {
     raise({Code::kInvalidState, operation_->text() +
@@ -186,6 +250,7 @@ bool PcclWork::wait(std::chrono::milliseconds timeout) {
   const Duration limit = timeout == kNoTimeout ? kForever : checked_timeout(timeout);
   const ReleaseGil no_gil;
   const Instant now = monotonic_now(), deadline = now + limit;
+  const WaitScope scope(*operation_);  // runs hooks at its end, which are no wait for a peer
   const peer::WaitRecord::Wait wait = operation_->record_wait(now, timeout != kNoTimeout);
   while (true) {
     if (operation_->wait_until(std::min(monotonic_now() + kSlice, deadline))) break;

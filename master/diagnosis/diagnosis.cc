@@ -33,7 +33,7 @@ Finding nothing_wrong(const RunView& view) {
   for (const auto& [id, group] : view.groups.all()) {
     members += group.view().membership.members().size();
     waiting += group.view().membership.waiting().size();
-    const Throughput::Rate rate = group.view().present.throughput().rate(view.context.now);
+    const Statistics::Rate rate = group.view().present.statistics().rate(view.context.now);
     operations += rate.operations;
     bytes += rate.bytes;
     over = std::max(over, rate.over);

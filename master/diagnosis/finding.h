@@ -3,6 +3,7 @@
 // show them. Plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ enum class FindingCode : uint8_t {
   kVersionOrTermsRefused,
   kNothingWrong,
 };
+inline constexpr size_t kFindingCodes = static_cast<size_t>(FindingCode::kNothingWrong) + 1;
 const char* text(FindingCode code);  // "rank_has_not_called"
 
 enum class Severity : uint8_t {

@@ -153,9 +153,9 @@ void Epochs::renew() {
 void Epochs::remove(Losses::Loss loss) {
   const PeerId peer = loss.member.peer;
   PCCL_ASSERT(membership_.find(peer) == nullptr);
+  present_.lose(loss.member, loss.cause);
   losses_.add(std::move(loss));
   PCCL_ASSERT(losses_.size() + membership_.members().size() == present_.start().members.size());
-  present_.lose(peer);
   reports_.erase(peer);
   recovered_.erase(peer);
   if (membership_.members().empty()) return extinct();
@@ -175,8 +175,9 @@ void Epochs::extinct() {
   MembershipRecord record;
   record.group = group_;
   context_.persist(std::move(record));
-  context_.log(losses_.level(), "epoch " + text(present_.number()) + group_text(group_) +
-                                    " is over: no member is left");
+  context_.log(
+      losses_.level(), {LogEvent::kEpochEnds, group_},
+      "epoch " + text(present_.number()) + group_text(group_) + " is over: no member is left");
   enter(Phase::kFounding);
   change_ = freeze_sent_ = false;
   losses_.clear();
@@ -238,7 +239,8 @@ void Epochs::advance_freezing() {
   // only the others.
   const std::vector<uint32_t> silent = silent_ranks();
   const std::string who = silent.empty() ? "nobody" : membership_.ranks_text(silent);
-  context_.log(LogLevel::kInfo, "epoch " + text(present_.number()) + " ends, asking " + who);
+  context_.log(LogLevel::kInfo, {LogEvent::kEpochEnding, group_},
+               "epoch " + text(present_.number()) + " ends, asking " + who);
 }
 
 Epochs::Turn Epochs::advance_change() {
@@ -349,9 +351,11 @@ void Epochs::begin_epoch() {
   const protocol::EpochStart& start = *plan_.start;
   membership_.admit(ids(start.members), context_.now);
   present_.open(start);
-  context_.log(losses_.level(), "epoch " + text(start.epoch) + group_text(group_) +
-                                    " begins with " + count_text(start.members.size(), "member") +
-                                    change_text(start.joined.size(), start.left.size()));
+  const bool is_first = start.joined.size() == start.members.size();
+  context_.log(losses_.level(), {is_first ? LogEvent::kFounded : LogEvent::kEpochBegins, group_},
+               "epoch " + text(start.epoch) + group_text(group_) + " begins with " +
+                   count_text(start.members.size(), "member") +
+                   change_text(start.joined.size(), start.left.size()));
   losses_.clear();
   planned_.reset();
   enter(Phase::kActive);
@@ -383,9 +387,10 @@ Epochs::Turn Epochs::continue_recovered() {
   const bool over = present_.announced().current.end.has_value();
   enter(over ? Phase::kBroken : Phase::kActive);
   present_.recover(recovered_);
-  context_.log(LogLevel::kInfo, "epoch " + text(present_.number()) + group_text(group_) +
-                                    " goes on: all its members are back, " +
-                                    std::to_string(membership_.members().size()));
+  context_.log(LogLevel::kInfo, {LogEvent::kEpochRecovered, group_},
+               "epoch " + text(present_.number()) + group_text(group_) +
+                   " goes on: all its members are back, " +
+                   std::to_string(membership_.members().size()));
   const bool reconfigures =
       !losses_.empty() || relinked_while_recovering_ ||
       std::any_of(recovered_.begin(), recovered_.end(), [this](const auto& at) {

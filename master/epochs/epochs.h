@@ -154,8 +154,8 @@ class Epochs {
   // A member was lost. `level`: log level of the loss. The log line about the next epoch is at
   // least as severe. REQUIRES: the member is already removed from the membership.
   void lose(const protocol::Member& member, const std::string& why,
-            LogLevel level = LogLevel::kWarning) {
-    remove({member, why, level, false});
+            LogLevel level = LogLevel::kWarning, LossCause cause = LossCause::kRemoved) {
+    remove({member, why, level, false, cause});
     freeze_if_running();
   }
   // Whether the epoch continues if a member leaves now. This needs a fixed world
@@ -170,7 +170,7 @@ class Epochs {
   // may_continue_without() was true.
   void leave(const protocol::Member& member, const std::string& why) {
     PCCL_ASSERT(may_continue_without());
-    remove({member, why, LogLevel::kInfo, true});
+    remove({member, why, LogLevel::kInfo, true, LossCause::kLeft});
     if (present_.number()) present_.leave(member.peer);
   }
   // A peer that is no member is gone or has lost its connection: it cannot be admitted now.

@@ -9,6 +9,7 @@
 
 #include "csrc/base/log.h"
 #include "csrc/protocol/messages.h"
+#include "master/members/loss_cause.h"
 
 namespace pccl::master {
 
@@ -19,6 +20,7 @@ class Losses {
     std::string why;
     LogLevel level = LogLevel::kInfo;
     bool left = false;  // by its own decision; the epoch continues without it
+    LossCause cause = LossCause::kRemoved;
   };
 
   void add(Loss loss) { all_.push_back(std::move(loss)); }

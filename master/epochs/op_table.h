@@ -16,6 +16,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/protocol/messages.h"
 #include "master/epochs/any_source.h"
+#include "master/epochs/latecomers.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -67,6 +68,25 @@ struct OpTable {
   // the generation, and begin it again in this epoch.
   std::map<OpKey, std::set<PeerId>> begun_before;
 
+  // How an operation has ended, for the statistics.
+  struct Ending {
+    protocol::OpKind kind = protocol::OpKind::kAllReduce;
+    bool committed = false;
+    double bytes = 0;  // of the tensor of one rank
+    Instant since;     // the first Begin
+    // Set if the operation is committed, was called by all members, and is no transfer.
+    std::optional<Latecomers::Begins> begins = {};
+  };
+  static Ending ending(const Op& op, bool committed) {
+    return {op.info.kind, committed, bytes_of(op.info), op.since};
+  }
+  // Bytes of the tensor of one rank. A hostile description can have any sizes, so this is no
+  // integer.
+  static double bytes_of(const protocol::OpInfo& info) {
+    double elements = static_cast<double>(info.count);
+    for (const uint64_t part : info.sends) elements += static_cast<double>(part);
+    return elements * static_cast<double>(element_bytes(info.dtype));
+  }
   static bool transfers(const protocol::OpInfo& info) {
     return info.kind == protocol::OpKind::kSend;
   }

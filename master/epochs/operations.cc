@@ -38,13 +38,6 @@ namespace {
 // room for new ones.
 constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
 
-// Bytes of the tensor of one rank. A hostile description can have any sizes, so this is no integer.
-double bytes_of(const protocol::OpInfo& info) {
-  double elements = static_cast<double>(info.count);
-  for (const uint64_t part : info.sends) elements += static_cast<double>(part);
-  return elements * static_cast<double>(element_bytes(info.dtype));
-}
-
 // At most the greatest number that a verdict can have: an hour.
 uint32_t microseconds(Duration duration) {
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
@@ -318,11 +311,9 @@ void Operations::settle(Ops::iterator at, protocol::Outcome outcome, Code code,
   verdict.last = all_began ? at->second.last : table_.ranks_at(at->second, At::kNothing)[0];
   settled_.push_back(
       {std::move(verdict), all_began ? std::optional(at->second.last_at) : std::nullopt});
-  if (code == Code::kOk) {
-    ++committed_.operations;
-    committed_.bytes += bytes_of(info);
-    if (!OpTable::transfers(info) && all_began) committed_.begins.push_back(begins_of(at->second));
-  }
+  endings_.push_back(OpTable::ending(at->second, code == Code::kOk));
+  if (code == Code::kOk && !OpTable::transfers(info) && all_began)
+    endings_.back().begins = begins_of(at->second);
   at->second.settled = true;
   for (uint32_t rank = 0; rank < table_.members.size(); ++rank)
     open_by_[rank] -= at->second.at[rank] == At::kNothing ? 0 : 1;
@@ -504,14 +495,17 @@ std::vector<PeerId> Operations::concerned(OpKey op, const std::vector<PeerId>& s
   return survives ? std::vector{receiver} : std::vector<PeerId>{};
 }
 
-bool Operations::is_transfer(OpKey op) const {
-  const auto at = table_.ops.find(op);
-  return at != table_.ops.end() && OpTable::transfers(at->second.info);
-}
-
-bool Operations::keeps(OpKey op) const {
-  const auto at = table_.ops.find(op);
-  return at != table_.ops.end() && at->second.info.keep;
+std::vector<Operations::Ending> Operations::endings_at(const protocol::EpochEnd& end) const {
+  std::vector<Ending> all;
+  const std::set<OpKey> commits(end.committed.begin(), end.committed.end());
+  for (const auto& [key, op] : table_.ops) {
+    if (op.settled) continue;
+    const bool committed = commits.contains(key);
+    const bool continues = end.continuation == protocol::Continuation::kEverything ||
+                           (end.continuation == protocol::Continuation::kKept && op.info.keep);
+    if (committed || !continues) all.push_back(OpTable::ending(op, committed));
+  }
+  return all;
 }
 
 Operations Operations::reconfigured(const protocol::EpochStart& start) const {

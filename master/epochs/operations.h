@@ -127,19 +127,24 @@ class Operations {
   }
   // The verdicts since the last call, in order. `now`: the time at which they are sent.
   std::vector<protocol::Verdict> take_settled(Instant now);
-  // The operations that were committed since the last call, and the bytes of one rank's tensors.
-  // `begins`: of those that all members have called.
-  struct Committed {
-    uint64_t operations = 0;
-    double bytes = 0;
-    std::vector<Latecomers::Begins> begins;
-  };
-  Committed take_committed() { return std::exchange(committed_, {}); }
+  // The operations that were settled since the last call.
+  using Ending = OpTable::Ending;
+  std::vector<Ending> take_endings() { return std::exchange(endings_, {}); }
+  // The open operations that end with the epoch: it commits them, or they do not continue.
+  std::vector<Ending> endings_at(const protocol::EpochEnd& end) const;
   // The survivors whose reports decide on the operation when the epoch ends: only the receiver of a
   // transfer, or all survivors.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
-  bool is_transfer(OpKey op) const;  // whether a known operation is a send
-  bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
+  // Whether a known operation is a send.
+  bool is_transfer(OpKey op) const {
+    const OpTable::Op* const known = table_.find(op);
+    return known != nullptr && OpTable::transfers(known->info);
+  }
+  // OpInfo::keep of a known operation.
+  bool keeps(OpKey op) const {
+    const OpTable::Op* const known = table_.find(op);
+    return known != nullptr && known->info.keep;
+  }
   // Whether a member may report this. Only a lie has other values: a return of an operation that
   // members do not agree on, or elements outside of those that the operation reduces.
   Status check_report(const protocol::OpReport& report) const;
@@ -212,7 +217,7 @@ class Operations {
     std::optional<Instant> last_at;  // the time of the last Begin; none: some have not begun it
   };
   std::vector<Settled> settled_;
-  Committed committed_;
+  std::vector<Ending> endings_;
   std::vector<Misfit> misfits_, liars_;
   std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;
 };

@@ -71,6 +71,11 @@ Status PresentEpoch::acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_inde
                    std::to_string(announced_.current.verdicts.next_index()));
 }
 
+void PresentEpoch::report(const std::vector<protocol::Scalar>& scalars) {
+  for (const protocol::Scalar& scalar : scalars)
+    scalars_.add(context_.now, scalar.name, scalar.value);
+}
+
 Status PresentEpoch::check(const protocol::Resume& resume) const {
   const auto messages = missed(announced_, resume);
   if (!messages.ok()) return messages.status();
@@ -135,12 +140,10 @@ void PresentEpoch::flush() {
 
 void PresentEpoch::take_settled() {
   std::vector<protocol::Verdict> settled = operations_.take_settled(context_.now);
-  const Operations::Committed committed = operations_.take_committed();
-  throughput_.count(context_.now, committed.operations, committed.bytes);
-  for (const Latecomers::Begins& begins : committed.begins) latecomers_.count(context_.now, begins);
+  for (const Operations::Ending& ending : operations_.take_endings()) count(ending);
   for (const protocol::Verdict& verdict : settled) {
     if (verdict.outcome == protocol::Outcome::kAborted) {
-      context_.log(LogLevel::kInfo, verdict.text);
+      context_.log(LogLevel::kInfo, {LogEvent::kOperationFailed, group_}, verdict.text);
     } else {
       compared(static_cast<bool>(verdict.sender));
     }
@@ -154,6 +157,12 @@ void PresentEpoch::take_settled() {
     verdict.mac = mac_of(context_.options.decisions, number(), index++, verdict);
   }
   announced_.current.verdicts.append(std::move(settled));
+}
+
+void PresentEpoch::count(const Operations::Ending& ending) {
+  if (!ending.committed) return statistics_.aborted(ending.kind);
+  statistics_.committed(context_.now, ending.kind, ending.bytes, context_.now - ending.since);
+  if (ending.begins) latecomers_.count(context_.now, *ending.begins);
 }
 
 void PresentEpoch::called_together(const Latecomers::Begins& begins) {
@@ -187,17 +196,25 @@ void PresentEpoch::open(const protocol::EpochStart& start) {
     operations_.not_repeated(announced_.current.end->committed);
   }
   announced_.begin(start);
+  statistics_.began(context_.now, start.joined.size());
   for (const protocol::Member& member : start.members) connections_.send(member.peer, start);
 }
 
 void PresentEpoch::close(const protocol::EpochEnd& end) {
   for (const OpKey op : end.committed) compared(operations_.is_transfer(op));
+  for (const Operations::Ending& ending : operations_.endings_at(end)) count(ending);
   for (const PeerId member : membership_.members()) connections_.send(member, end);
   membership_.operation_ended(std::nullopt, Code::kPeerLost, context_.now);
-  context_.log(LogLevel::kInfo, "epoch " + text(number()) + " is over: of " +
-                                    count_text(operations_.open_count(), "open operation") + " " +
-                                    std::to_string(end.committed.size()) + " committed");
+  context_.log(LogLevel::kInfo, {LogEvent::kEpochEnds, group_},
+               "epoch " + text(number()) + " is over: of " +
+                   count_text(operations_.open_count(), "open operation") + " " +
+                   std::to_string(end.committed.size()) + " committed");
   announced_.end(end);
+}
+
+void PresentEpoch::lose(const protocol::Member& member, LossCause cause) {
+  announced_.current.verdicts.lose(member.peer);
+  statistics_.lost(context_.now, cause, member.name);
 }
 
 void PresentEpoch::forget() {
@@ -266,7 +283,7 @@ void PresentEpoch::rebuild(const std::map<PeerId, protocol::Resume>& resumed) {
 
 void PresentEpoch::break_off(PeerId peer, const Status& why) {
   PCCL_ASSERT(membership_.is_member(peer) && !why.ok());
-  context_.log(LogLevel::kWarning,
+  context_.log(LogLevel::kWarning, {LogEvent::kConnectionClosed, group_, membership_.name(peer)},
                "closed the connection of " + membership_.describe(peer) + ": " + why.message);
   connections_.close(peer);
   membership_.set_connected(peer, false, why.message);
@@ -278,6 +295,8 @@ void PresentEpoch::check() const {
   announced_.current.verdicts.check();
   announced_.previous.verdicts.check();
   operations_.check();
+  statistics_.check();
+  scalars_.check();
   PCCL_ASSERT(operations_.known_count() <= protocol::kOpsKnownMax);
   PCCL_ASSERT(operations_.open_count() + announced_.current.verdicts.kept().size() <=
               protocol::kVerdictsMax);

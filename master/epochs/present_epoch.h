@@ -21,7 +21,8 @@
 #include "csrc/base/result.h"
 #include "master/epochs/operations.h"
 #include "master/epochs/resume.h"
-#include "master/epochs/throughput.h"
+#include "master/epochs/scalar_history.h"
+#include "master/epochs/statistics.h"
 
 namespace pccl::master {
 
@@ -66,7 +67,8 @@ class PresentEpoch {
   }
   // Whether an open operation still needs this member, which has left.
   bool needs(PeerId left) const { return runs() && operations_.needs(left); }
-  const Throughput& throughput() const { return throughput_; }
+  const Statistics& statistics() const { return statistics_; }
+  const ScalarHistory& scalars() const { return scalars_; }
   const Latecomers& latecomers() const { return latecomers_; }
   // All members have made a joint call.
   void called_together(const Latecomers::Begins& begins);
@@ -84,7 +86,8 @@ class PresentEpoch {
     return operations_.await_send(peer, question);
   }
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
-  Status check(Epoch epoch) const;  // kProtocol if it is in the future
+  void report(const std::vector<protocol::Scalar>& scalars);  // for the history alone
+  Status check(Epoch epoch) const;                            // kProtocol if it is in the future
   // kProtocol if no honest member reports this (Operations::check_report).
   Status check(const protocol::OpReport& report) const { return operations_.check_report(report); }
   // Whether resume() would accept this; changes nothing.
@@ -130,7 +133,7 @@ class PresentEpoch {
   void freeze(std::vector<protocol::Member> lost) {
     announced_.freeze = protocol::FreezeRequest{number(), std::move(lost)};
   }
-  void lose(PeerId member) { announced_.current.verdicts.lose(member); }
+  void lose(const protocol::Member& member, LossCause cause);
   void leave(PeerId member) { operations_.leave(member); }  // REQUIRES: lose() was called
   void forget();                                            // no member is left
   // Restores the durable record. REQUIRES: the membership is restored and not empty.
@@ -154,6 +157,7 @@ class PresentEpoch {
   void rebuild(const std::map<PeerId, protocol::Resume>& resumed);
   void break_off(PeerId peer, const Status& why);
   void take_settled();  // appends the new verdicts to the verdict log
+  void count(const Operations::Ending& ending);
   void compared(bool is_transfer);
 
   const GroupId group_;
@@ -165,7 +169,8 @@ class PresentEpoch {
   Announced announced_;
   Operations operations_;
   std::vector<OpKey> ended_;  // for take_ended()
-  Throughput throughput_;
+  Statistics statistics_;
+  ScalarHistory scalars_;
   Latecomers latecomers_;
 };
 

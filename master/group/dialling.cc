@@ -49,7 +49,8 @@ void Dialling::log_unreachable(PeerId from, const protocol::LinkReport& report) 
   const std::string line = membership_.describe(from) + " cannot reach " +
                            membership_.describe(report.peer) + ": " + report.text;
   const bool open = membership_.links.view(from, report.peer).disclosure == Disclosure::kFull;
-  context_.log_withheld(LogLevel::kInfo, line, open ? line : "");
+  context_.log_withheld(LogLevel::kInfo, {LogEvent::kUnreachable, {}, membership_.name(from)}, line,
+                        open ? line : "");
 }
 
 void Dialling::tick() {

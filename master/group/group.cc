@@ -60,7 +60,7 @@ Status Group::on(PeerId peer, const protocol::Register& message) {
   const auto linked = membership_.register_peer(peer, message);
   connections_.enter(peer, ConnectionPhase::kRegistered);
   for (const PeerId other : linked) dialling_.link(other, peer);
-  context_.log(LogLevel::kInfo,
+  context_.log(LogLevel::kInfo, {LogEvent::kRegistered, id_, membership_.name(peer)},
                membership_.describe(peer) + " waits to be admitted" + group_text(id_, " to"));
   return {};
 }
@@ -69,7 +69,8 @@ void Group::away(PeerId peer, const std::string& breach) {
   PCCL_ASSERT(!connections_.connected(peer));
   membership_.set_connected(peer, false, breach);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
-  context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
+  context_.log(LogLevel::kInfo, {LogEvent::kDisconnected, id_, membership_.name(peer)},
+               membership_.describe(peer) + " is not connected");
   epochs_.forget_recovered(peer);
   forget_messages(peer);
   lose_if_cut_off(peer);
@@ -115,14 +116,15 @@ Status Group::back(const protocol::Resume& resume) {
   if (agreement_.awaits_list(peer))
     connections_.send(peer, protocol::ListRequest{agreement_.number()});
   dialling_.repeat(peer, left_);
-  context_.log(level, membership_.describe(peer) + " is connected again");
+  context_.log(level, {LogEvent::kReconnected, id_, membership_.name(peer)},
+               membership_.describe(peer) + " is connected again");
   return {};
 }
 
 void Group::leave(PeerId peer) {
   connections_.close(peer);
   if (!membership_.is_member(peer)) return drop(peer, "it left");
-  epochs_.may_continue_without() ? leave_without_end(peer) : lose(peer, "it left", LogLevel::kInfo);
+  epochs_.may_continue_without() ? leave_without_end(peer) : lose(peer, "it left", kByItself);
 }
 
 // The link to a peer that has left is needed until the last operation with its data has an outcome.
@@ -147,33 +149,33 @@ void Group::dismiss() {
   std::vector<PeerId> peers;
   for (const auto& [peer, about] : membership_.peers()) peers.push_back(peer);
   for (const PeerId peer : peers) {
-    membership_.is_member(peer) ? lose(peer, "the master ends", LogLevel::kInfo)
+    membership_.is_member(peer) ? lose(peer, "the master ends", kByEnd)
                                 : drop(peer, "the master ends");
   }
 }
 
-void Group::give_up(PeerId peer, const std::string& why) {
-  membership_.is_member(peer) ? lose(peer, why) : drop(peer, why);
+void Group::give_up(PeerId peer, const std::string& why, LossCause cause) {
+  membership_.is_member(peer) ? lose(peer, why, {cause}) : drop(peer, why);
 }
 
-void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
+void Group::lose(PeerId peer, const std::string& reason, Removal as) {
   PCCL_ASSERT(!reason.empty());
   const std::string why = membership_.describe(peer) + " lost: " + reason;
   connections_.send(peer, protocol::Kicked{why});
-  const protocol::Member member = remove_member(peer, why, level);
-  epochs_.lose(member, why, level);
+  epochs_.lose(remove_member(peer, why, as), why, as.level, as.cause);
   dialling_.forget(peer);
   after_removal(peer);
 }
 
-protocol::Member Group::remove_member(PeerId peer, const std::string& why, LogLevel level) {
+protocol::Member Group::remove_member(PeerId peer, const std::string& why, Removal as) {
   PCCL_ASSERT(membership_.is_member(peer));
   protocol::Member member = membership_.member(peer);
+  const std::string name = membership_.name(peer);
   connections_.close(peer);
   take_out(peer, why);
   ballot_.lose(peer);
   forget_messages(peer);
-  context_.log(level, why);
+  context_.log(as.level, {as.event, id_, name}, why);
   return member;
 }
 
@@ -197,7 +199,7 @@ void Group::leave_without_end(PeerId peer) {
   const bool linked_with_all = std::all_of(members.begin(), members.end(), [&](PeerId other) {
     return other == peer || membership_.links.linked(peer, other);
   });
-  const protocol::Member member = remove_member(peer, why, LogLevel::kInfo);
+  const protocol::Member member = remove_member(peer, why, kByItself);
   epochs_.leave(member, why);
   after_removal(peer);
   if (!view_.has_members()) return;
@@ -212,13 +214,14 @@ void Group::drop(PeerId peer, const std::string& why) {
   const LogLevel level =
       !about.breach.empty() || about.held_up ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
+  const std::string name = membership_.name(peer);
   notices_.gives_up(peer);
   connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
   take_out(peer, text);
   epochs_.waiting_gone(peer);
   dialling_.forget(peer);
-  context_.log(level, text);
+  context_.log(level, {LogEvent::kGivenUp, id_, name}, text);
 }
 
 void Group::refuse(PeerId peer, const std::string& why) {
@@ -263,7 +266,7 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
 // after a pause of this process, because the peers received nothing from it.
 void Group::lose_if_cut_off(PeerId peer) {
   if (!epochs_.recovering() && !context_.was_paused && membership_.lost_at_once(peer))
-    lose(peer, membership_.loss_text(peer));
+    lose(peer, membership_.loss_text(peer), {LossCause::kConnection});
 }
 
 // Data that was on its way from a member that has left may be lost with the link.
@@ -383,10 +386,9 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
 
 void Group::answer(const Answer& answer) {
   PCCL_ASSERT(answer.code != Code::kOk || answer.text.empty());
-  if (answer.code != Code::kOk && ballot_.kind()) {
-    context_.log(LogLevel::kInfo, failure_text(*ballot_.kind(), answer));
-  }
   const std::optional<JointKind> kind = ballot_.kind();
+  if (answer.code != Code::kOk && kind)
+    context_.log(LogLevel::kInfo, {LogEvent::kJointCallFailed, id_}, failure_text(*kind, answer));
   if (kind == JointKind::kSyncSharedState) note_outcome(answer);
   for (auto& [peer, own] : ballot_.settle(answer)) {
     membership_.joint_call_ended(peer, own.code, context_.now);
@@ -566,7 +568,7 @@ bool Group::watch_cycles() {
 
 void Group::warn_of(const CycleWatch::Cycle& cycle) {
   const std::string text = cycle_text(view_, cycle.links) + "; " + kCycleAdvice;
-  context_.log(LogLevel::kWarning, text);
+  context_.log(LogLevel::kWarning, {LogEvent::kWaitCycle, id_}, text);
   for (const PeerId member : membership_.members()) {
     const uint32_t rank = *membership_.rank(member);
     const bool is_in = std::any_of(cycle.links.begin(), cycle.links.end(),
@@ -635,7 +637,7 @@ std::vector<PeerId> Group::tick() {
   for (const Membership::Lost& lost :
        membership_.tick(context_.settings.peer_timeout,
                         [this](PeerId peer) { return connections_.received_lately(peer); })) {
-    give_up(lost.peer, lost.why);
+    give_up(lost.peer, lost.why, lost.cause);
     if (!lost.refusal.empty()) notices_.refused(lost.refusal);
   }
   dialling_.tick();

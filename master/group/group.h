@@ -50,6 +50,15 @@
 
 namespace pccl::master {
 
+// Why a member is removed, and the line in the log. The level shows how unexpected that is.
+struct Removal {
+  LossCause cause = LossCause::kRemoved;
+  LogLevel level = LogLevel::kWarning;
+  LogEvent event = LogEvent::kLost;
+};
+inline constexpr Removal kByItself{LossCause::kLeft, LogLevel::kInfo, LogEvent::kLeft};
+inline constexpr Removal kByEnd{LossCause::kEnded, LogLevel::kInfo, LogEvent::kLost};
+
 class Group {
  public:
   Group(GroupId id, Context& context, Connections& connections);
@@ -71,6 +80,9 @@ class Group {
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
   // The peer's connection has closed. `breach`: the rule that the peer broke; empty: none.
   void away(PeerId peer, const std::string& breach);
+  bool may_resume_after_breach(PeerId member) {
+    return membership_.may_resume_after_breach(member);
+  }
   // Checks whether back() would accept this message, and changes nothing. Returns kProtocol if the
   // message is impossible.
   Status check(const protocol::Resume& resume) const;
@@ -83,7 +95,7 @@ class Group {
   void say_farewell();
   void dismiss();
   // Declares the peer lost, whether it is a member or not.
-  void give_up(PeerId peer, const std::string& why);
+  void give_up(PeerId peer, const std::string& why, LossCause cause = LossCause::kRemoved);
 
   // ---- After a restart, while the members are recovered ----
   void restore(const MembershipRecord& record);
@@ -124,6 +136,7 @@ class Group {
   Status on(PeerId peer, const protocol::ProbeReport& message) {
     return optimization_.on(peer, message);
   }
+  void report(const std::vector<protocol::Scalar>& scalars) { present_.report(scalars); }
   Status on(PeerId peer, const protocol::Ping& message);
   Status on(PeerId peer, const protocol::Pong& message);
 
@@ -191,14 +204,14 @@ class Group {
 
  private:
   // The steps that a loss and a leave share. Returns the member that was removed.
-  protocol::Member remove_member(PeerId peer, const std::string& why, LogLevel level);
+  protocol::Member remove_member(PeerId peer, const std::string& why, Removal as);
   void after_removal(PeerId peer);
   void leave_without_end(PeerId peer);
   void forget_left();
   void lose_data_of(PeerId left);
   void close_posting_of_voters();
-  // Loses a member; `level`: log level, by how unexpected the loss is.
-  void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
+  // Loses a member.
+  void lose(PeerId peer, const std::string& reason, Removal as = {});
   void drop(PeerId peer, const std::string& why);    // a peer that is not a member
   void refuse(PeerId peer, const std::string& why);  // likewise, with a Reject
   void take_out(PeerId peer, const std::string& why);

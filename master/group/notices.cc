@@ -26,8 +26,9 @@ void Notices::update() {
     membership_.set_held_up(peer, true);
     if (delay == Delay::kNoUpdate) tell_of_newcomer(peer);
     const std::string known = why(known_last_obstacle_, Membership::Reader::kMember);
-    context_.log_withheld(LogLevel::kWarning, texts.not_admitted(peer, known),
-                          texts.not_admitted(peer, shown));
+    context_.log_withheld(LogLevel::kWarning,
+                          {LogEvent::kNotAdmitted, view_.id, view_.membership.name(peer)},
+                          texts.not_admitted(peer, known), texts.not_admitted(peer, shown));
   }
   const bool was_short = std::exchange(short_of_peers_, view_.epochs.waits_for_peers());
   // Usually no peer waits. A look at each pair of peers would cost more than the rest of a tick.
@@ -36,7 +37,8 @@ void Notices::update() {
     for (const PeerId member : members) update_member(member);
   }
   if (short_of_peers_ && !was_short)
-    context_.log(LogLevel::kWarning, texts.why_hindered(members[0]));
+    context_.log(LogLevel::kWarning, {LogEvent::kBelowMinPeers, view_.id},
+                 texts.why_hindered(members[0]));
 }
 
 void Notices::update_member(PeerId member) {
@@ -107,7 +109,8 @@ void Notices::begun() {
     announced_.erase(member);
     if (!view_.membership.find(member)->held_up) continue;
     membership_.set_held_up(member, false);
-    context_.log(LogLevel::kWarning, view_.membership.describe(member) + " is admitted");
+    context_.log(LogLevel::kWarning, {LogEvent::kAdmitted, view_.id, view_.membership.name(member)},
+                 view_.membership.describe(member) + " is admitted");
   }
 }
 
@@ -125,7 +128,8 @@ void Notices::announce(const std::vector<WaitReport::Announcement>& all) {
     if (!one.is_first) continue;
     const uint32_t group = view_.id.value;
     const std::string where = group == 0 ? "" : "peer group " + std::to_string(group) + ": ";
-    context_.log(LogLevel::kWarning, where + one.text);
+    const LogEvent event = one.is_end ? LogEvent::kWaitEnds : LogEvent::kWaitBegins;
+    context_.log(LogLevel::kWarning, {event, view_.id}, where + one.text);
   }
 }
 

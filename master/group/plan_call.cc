@@ -53,10 +53,12 @@ Ruling PlanCall::end() {
   protocol::Answer answer;
   answer.plan = optimization_.result(view_.present.start());
   const auto& plan = *answer.plan;
-  context_.log(LogLevel::kInfo, "optimize_topology" + group_text(view_.id) + " has measured " +
-                                    count_text(plan.measured.size(), "pair") + " and has " +
-                                    (plan.adopted ? "adopted another plan" : "kept the plan") +
-                                    (plan.note.empty() ? "" : ": " + plan.note));
+  const LogEvent event = plan.adopted ? LogEvent::kPlanAdopted : LogEvent::kPlanMeasured;
+  context_.log(LogLevel::kInfo, {event, view_.id},
+               "optimize_topology" + group_text(view_.id) + " has measured " +
+                   count_text(plan.measured.size(), "pair") + " and has " +
+                   (plan.adopted ? "adopted another plan" : "kept the plan") +
+                   (plan.note.empty() ? "" : ": " + plan.note));
   return {{}, std::move(answer)};
 }
 
@@ -77,7 +79,8 @@ bool PlanCall::finds_better_plan() {
   if (epochs_.phase() != Epochs::Phase::kActive || epochs_.needs_reconfiguration()) return false;
   auto better = optimization_.better_plan(view_.present.start());
   if (!better) return false;
-  context_.log(LogLevel::kInfo, kBetterPlan + group_text(view_.id, " for"));
+  context_.log(LogLevel::kInfo, {LogEvent::kPlanFound, view_.id},
+               kBetterPlan + group_text(view_.id, " for"));
   epochs_.plan(std::move(*better));
   return true;
 }

@@ -49,7 +49,9 @@ WaitReport::Announcement WaitReport::end(Waits::iterator at, Instant now) {
   const auto& [key, told] = *at;
   PCCL_ASSERT(!told.peers.empty());
   Announcement over{{told.peers.begin(), told.peers.end()},
-                    key.second + " no longer waits, after " + text(now - key.first)};
+                    key.second + " no longer waits, after " + text(now - key.first),
+                    true,
+                    true};
   ended_ = now;
   told_.erase(at);
   return over;

@@ -39,6 +39,7 @@ class WaitReport {
     std::vector<PeerId> to;
     std::string text;
     bool is_first = true;  // if so, the log of the master gets it, too
+    bool is_end = false;   // the wait is over
   };
 
   // `waits`: the present waits. Calls that were made together end one after the other. So after the

@@ -60,6 +60,10 @@ void Membership::set_connected(PeerId id, bool connected, std::string breach) {
   peer.away_ticks = 0;
 }
 
+bool Membership::may_resume_after_breach(PeerId peer) {
+  return ++peers_.at(peer).breaches < kBreachesMax;
+}
+
 std::string Membership::loss_text(PeerId peer) const {
   const std::string& breach = peers_.at(peer).breach;
   return breach.empty() ? "its process ended or its network broke" : "it broke a rule: " + breach;
@@ -84,7 +88,9 @@ void Membership::admit(std::vector<PeerId> members, Instant now) {
   PCCL_ASSERT(members.size() >= members_.size() && members.size() <= protocol::kMembersMax);
   for (const PeerId member : members) {
     PCCL_ASSERT(find(member) != nullptr && find(member)->order != 0);
-    if (!is_member(member)) peers_.at(member).last_call = {LastCall::Nothing{}, now};
+    Peer& peer = peers_.at(member);
+    peer.breaches = 0;
+    if (!is_member(member)) peer.last_call = {LastCall::Nothing{}, now};
   }
   members_ = std::move(members);
   ranks_.clear();
@@ -234,9 +240,24 @@ bool Membership::reached(PeerId peer, const std::vector<PeerId>& by) const {
   return std::all_of(by.begin(), by.end(), [&](PeerId other) { return links.linked(other, peer); });
 }
 
+// A peer that most others cannot reach comes last. Otherwise it would keep all of them out, if it
+// came first.
+std::vector<PeerId> Membership::by_links() const {
+  const std::vector<PeerId> all = waiting();
+  std::vector<std::pair<size_t, PeerId>> counted;
+  counted.reserve(all.size());
+  for (const PeerId peer : all) counted.emplace_back(links.dead_count(peer, all), peer);
+  std::stable_sort(counted.begin(), counted.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<PeerId> sorted;
+  sorted.reserve(all.size());
+  for (const auto& [dead, peer] : counted) sorted.push_back(peer);
+  return sorted;
+}
+
 std::vector<PeerId> Membership::pending(size_t room) const {
   std::vector<PeerId> pending;
-  for (const PeerId peer : waiting()) {
+  for (const PeerId peer : by_links()) {
     if (pending.size() >= room) break;
     if (!peers_.at(peer).connected || !reached(peer, members_)) continue;
     if (reached(peer, pending)) pending.push_back(peer);
@@ -360,7 +381,7 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     }
     const PeerId victim = weaker(dead.a, dead.b);
     const PeerId other = victim == dead.a ? dead.b : dead.a;
-    lost.push_back({victim, down_text("it", other, dead.text)});
+    lost.push_back({victim, down_text("it", other, dead.text), {}, LossCause::kLink});
   }
   return lost;
 }

@@ -25,6 +25,7 @@
 #include "master/members/address_choice.h"
 #include "master/members/last_call.h"
 #include "master/members/links.h"
+#include "master/members/loss_cause.h"
 #include "master/runs/records.h"
 #include "master/text_format.h"
 
@@ -48,6 +49,7 @@ class Membership {
     // Why the master has closed its connection: it broke a rule. The log has this reason. Empty:
     // the connection closed by itself.
     std::string breach;
+    uint32_t breaches = 0;  // in this epoch, of rules about messages
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks from its registration until it is a member
     bool held_up = false;   // a warning about its wait was logged
@@ -64,6 +66,8 @@ class Membership {
     kObserver,  // of a run without tokens, so it may be anybody: the disclosed news
     kOperator,  // the words of the system
   };
+  // A member that breaks so many rules in one epoch is removed.
+  static constexpr uint32_t kBreachesMax = 3;
   // Ticks that a link between members is down until one of them is lost. If nothing is received on
   // a link, it is down after half the peer timeout. The other half is for re-establishing it.
   static constexpr int kLinkDownTicks = 10;
@@ -83,6 +87,8 @@ class Membership {
   void set_connected(PeerId peer, bool connected, std::string breach = {});
   // Why a peer without a connection is lost: "its process ended or its network broke".
   std::string loss_text(PeerId peer) const;
+  // Counts a breach. False: it is the last one that is accepted.
+  bool may_resume_after_breach(PeerId peer);
   // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
   // kMembersMax gone peers are remembered: returns the peer that is forgotten now, if there is one.
   std::optional<PeerId> remove(PeerId peer, const std::string& why);
@@ -129,8 +135,9 @@ class Membership {
   const std::deque<Gone>& gone() const { return gone_; }
 
   // ---- Rules ----
-  // The pending peers, at most `room`, in order of registration. A peer is pending if it is
-  // connected, linked with all members, and linked with every pending peer before it.
+  // The pending peers, at most `room`, in order of registration; those that some of the others
+  // cannot reach come last, by the number of these. A peer is pending if it is connected, linked
+  // with all members, and linked with every pending peer before it.
   std::vector<PeerId> pending(size_t room) const;
   // The first members in rank order, once `count` peers are pending; nothing before that, or if
   // there are members already.
@@ -154,6 +161,7 @@ class Membership {
     // The text for the members if a newcomer is refused: it and a member cannot connect to each
     // other.
     std::string refusal = {};
+    LossCause cause = LossCause::kConnection;
   };
   std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
   // Rule 1: whether `peer` is a member without a connection to the master, and another member has
@@ -181,6 +189,7 @@ class Membership {
   Links links;
 
  private:
+  std::vector<PeerId> by_links() const;
   std::string why_apart(PeerId from, PeerId to, Reader reader) const;
   bool reached(PeerId peer, const std::vector<PeerId>& by) const;
   PeerId weaker(PeerId a, PeerId b) const;

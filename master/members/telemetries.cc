@@ -47,6 +47,18 @@ const Telemetries::Reports* Telemetries::find(PeerId member) const {
   return at == reports_.end() ? nullptr : &at->second;
 }
 
+std::vector<protocol::Scalar> Telemetries::new_scalars(PeerId member) const {
+  const Reports* const reports = find(member);
+  if (reports == nullptr) return {};
+  std::vector<protocol::Scalar> all = reports->last.telemetry.scalars;
+  if (!reports->before) return all;
+  const auto& before = reports->before->telemetry.scalars;
+  std::erase_if(all, [&before](const protocol::Scalar& one) {
+    return std::find(before.begin(), before.end(), one) != before.end();
+  });
+  return all;
+}
+
 void Telemetries::check() const {
   for (const auto& [member, reports] : reports_) PCCL_ASSERT(asked_.contains(member));
   PCCL_ASSERT(until_ > Instant{} || asked_.empty());

@@ -44,6 +44,8 @@ class Telemetries {
   void on(PeerId member, const protocol::Telemetry& telemetry);
 
   const Reports* find(PeerId member) const;  // null: it has reported nothing
+  // The numbers of the last report that the one before it did not have.
+  std::vector<protocol::Scalar> new_scalars(PeerId member) const;
   bool is_watched() const { return context_.now < until_; }
   void check() const;  // asserts the invariants
 

@@ -36,11 +36,16 @@ Result<ControlRequest> parse_forget(const json& request) {
 }
 
 Result<ControlRequest> parse_status(const json& request) {
-  if (!request.contains("run")) return ControlRequest{.command = Command::kStatus};
+  const auto flag = request.find("history");
+  if (flag != request.end() && !flag->is_boolean())
+    return bad_request("the \"history\" of the command \"status\" must be true or false");
+  const bool history = flag != request.end() && flag->get<bool>();
+  if (!request.contains("run"))
+    return ControlRequest{.command = Command::kStatus, .history = history};
   const std::string* run = text_at(request, "run");
   if (run == nullptr || run->empty())
     return bad_request("the \"run\" of the command \"status\" must be the name of one");
-  return ControlRequest{.command = Command::kStatus, .run = *run};
+  return ControlRequest{.command = Command::kStatus, .run = *run, .history = history};
 }
 
 Result<ControlRequest> parse_revoke(const json& request) {

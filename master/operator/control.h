@@ -7,6 +7,7 @@
 //   {"command":"revoke","tokens":[ID, ...]}  {"revoked":{"tokens":1, "peers":0}}
 //   {"command":"status","run":"NAME"}        a snapshot of the run (snapshot.h)
 //   {"command":"status"}                     likewise, of the only run that is under way
+//   {"command":"status","history":true}      likewise, with the last hour (course.h)
 //   anything that goes wrong                 {"error":"a plain sentence"}
 //
 //   revoke: the master reads its keyring again, and removes the peers of the tokens that have left
@@ -39,6 +40,7 @@ struct ControlRequest {
   Command command = Command::kRuns;
   std::string run = {};              // its name, for kForget and kStatus; empty: the only one
   std::vector<TokenId> tokens = {};  // for kRevoke
+  bool history = false;              // for kStatus: with the last hour
   bool operator==(const ControlRequest&) const = default;
 };
 

@@ -19,6 +19,7 @@
 #include "master/group/wait_texts.h"
 #include "master/members/connections.h"
 #include "master/members/telemetries.h"
+#include "master/operator/course.h"
 #include "master/run_view.h"
 #include "master/text_format.h"
 
@@ -27,25 +28,9 @@ namespace {
 
 using nlohmann::json;
 
-// The time as ISO 8601 in UTC. The C library's functions depend on locks and on the time zone.
-std::string iso(int64_t unix_ms) {
-  using namespace std::chrono;
-  const sys_time<milliseconds> at{milliseconds(unix_ms)};
-  const auto day = floor<days>(at);
-  const year_month_day date{day};
-  const hh_mm_ss<milliseconds> time{at - day};
-  char out[64];
-  std::snprintf(out, sizeof out, "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", int(date.year()),
-                unsigned(date.month()), unsigned(date.day()),
-                static_cast<int>(time.hours().count()), static_cast<int>(time.minutes().count()),
-                static_cast<int>(time.seconds().count()),
-                static_cast<int>(time.subseconds().count()));
-  return out;
-}
-
 std::string iso(const WallClock& clock, Instant at) {
   const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(clock.now - at);
-  return iso(clock.unix_ms - ago.count());
+  return iso_text(std::chrono::milliseconds(clock.unix_ms) - ago);
 }
 
 // Rounded to milliseconds.
@@ -208,7 +193,7 @@ json calls_of(const Groups& groups, const Group& group, const WallClock& clock) 
   return out;
 }
 
-json rate_of(const Throughput::Rate& rate) {
+json rate_of(const Statistics::Rate& rate) {
   if (rate.over == Duration{0}) return nullptr;
   return {{"operations_per_s", rate.operations},
           {"bytes_per_s", rate.bytes},
@@ -227,7 +212,7 @@ json group_of(const RunView& run, const Group& group, const WallClock& clock) {
       {"founders", view.quorum.founders},
       {"shared_state",
        agreed ? json{{"revision", agreed->revision}, {"hash", hash_text(agreed->hash)}} : json()},
-      {"rate", rate_of(view.present.throughput().rate(clock.now))},
+      {"rate", rate_of(view.present.statistics().rate(clock.now))},
       {"peers", peers_of(run, view, clock)},
       {"ring", ring_of(view)},
       {"calls", calls_of(run.groups, group, clock)},
@@ -258,13 +243,14 @@ json events_of(const History& history, const WallClock& clock) {
 
 }  // namespace
 
-json snapshot(const RunView& view, const WallClock& clock, int64_t since) {
+json snapshot(const RunView& view, const WallClock& clock, int64_t since, Detail detail) {
   PCCL_ASSERT(clock.now >= view.context.now);
   const std::vector<Finding> findings = diagnose(view);
   json groups = json::array();
   for (const auto& [id, group] : view.groups.all()) {
     if (groups.size() == kGroupsShown) break;
     groups.push_back(group_of(view, group, clock));
+    if (detail == Detail::kHistory) add_course(groups.back(), group.view().present, clock.now);
   }
   const auto more = [](size_t all, size_t shown) { return all - std::min(all, shown); };
   const size_t groups_more = more(view.groups.size(), kGroupsShown);
@@ -273,8 +259,8 @@ json snapshot(const RunView& view, const WallClock& clock, int64_t since) {
   return {{"schema", kSnapshotSchema},
           {"run", view.context.options.run},
           {"master", {{"version", protocol::kRelease}, {"incarnation", incarnation}}},
-          {"time", iso(clock.unix_ms)},
-          {"up_since", iso(since * 1000)},
+          {"time", iso_text(std::chrono::milliseconds(clock.unix_ms))},
+          {"up_since", iso_text(std::chrono::seconds(since))},
           {"up_s", std::max(0.0, static_cast<double>(clock.unix_ms - since * 1000) / 1e3)},
           {"settings", {{"peer_timeout_s", seconds(view.context.settings.peer_timeout)}}},
           {"findings", findings_of(findings)},

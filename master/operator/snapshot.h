@@ -28,6 +28,8 @@
 // five shares after it are parts of "over_s", the time between its last two reports, or since the
 // peer has joined. "waits_for" names the member that it has waited for longest since then.
 //
+// With Detail::kHistory each group has "history" and "scalars_history", too (course.h).
+//
 // TIME: ISO 8601 in UTC, with milliseconds. "over_s" is the time that the rate is the mean of.
 // "state": member, waiting (to be admitted), arriving (not registered yet), silent, or away (not
 // connected). A peer that is no member has no rank: null. Unknown rates and round trips are null.
@@ -58,7 +60,10 @@ struct WallClock {
   int64_t unix_ms = 0;
 };
 
+enum class Detail : uint8_t { kPresent, kHistory };
+
 // `since`: unix seconds, the beginning of the run.
-nlohmann::json snapshot(const RunView& view, const WallClock& clock, int64_t since);
+nlohmann::json snapshot(const RunView& view, const WallClock& clock, int64_t since,
+                        Detail detail = Detail::kPresent);
 
 }  // namespace pccl::master

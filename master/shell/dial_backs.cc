@@ -1,6 +1,5 @@
 #include "master/shell/dial_backs.h"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -9,19 +8,9 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/little_endian.h"
+#include "csrc/base/random.h"
 
 namespace pccl::master {
-namespace {
-
-uint64_t random_proof() {
-  uint64_t proof = 0;
-  const ssize_t got = getrandom(&proof, sizeof proof, 0);
-  PCCL_ASSERT(got == ssize_t{sizeof proof});  // so few bytes always come at once
-  return proof;
-}
-
-}  // namespace
-
 DialBacks::DialBacks(net::Loop& loop, Answer answer) : loop_(loop), answer_(std::move(answer)) {}
 
 std::optional<protocol::Reject> DialBacks::add(ConnectionId id, const std::string& host,
@@ -49,7 +38,7 @@ void DialBacks::connected(ConnectionId id, const std::string& host,
   protocol::DialedBack result;
   result.connected = socket.ok();
   if (socket.ok()) {
-    result.proof = random_proof();
+    result.proof = random_number();
     std::array<std::byte, sizeof result.proof> bytes{};
     store_little_endian(bytes.data(), result.proof);
     [[maybe_unused]] const ssize_t sent =

@@ -1,9 +1,7 @@
 #include "master/shell/hosted_socket.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,9 +10,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "csrc/net/descriptors.h"
-#include "csrc/net/socket.h"
 #include "master/shell/files.h"
+#include "master/shell/socket_file.h"
 
 namespace pccl::master {
 namespace {
@@ -70,20 +67,6 @@ Status prepare(const std::string& folder) {
           {}};
 }
 
-// Whether no process listens on this socket. A socket whose queue is full has a process.
-bool is_stale(const std::string& folder, const File& at, const std::string& name) {
-  net::Socket socket;
-  {
-    const net::ForkGuard guard;
-    socket = net::Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  }
-  if (!socket) return false;
-  const sockaddr_un address = socket_address(folder, at, name);
-  const bool connected =
-      ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  return !connected && errno == ECONNREFUSED;
-}
-
 // Removes the file only if it is the one that was found to be stale.
 void remove_stale(const std::string& folder, const std::string& ending) {
   const File at(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -95,7 +78,7 @@ void remove_stale(const std::string& folder, const std::string& ending) {
     }, after{};
     if (!is_ours(name, ending)) continue;
     if (::fstatat(at.get(), name.c_str(), &before, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (!S_ISSOCK(before.st_mode) || !is_stale(folder, at, name)) continue;
+    if (!S_ISSOCK(before.st_mode) || has_listener(folder, at, name)) continue;
     if (::fstatat(at.get(), name.c_str(), &after, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (before.st_dev == after.st_dev && before.st_ino == after.st_ino)
       ::unlinkat(at.get(), name.c_str(), 0);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
@@ -104,7 +105,8 @@ struct JournalFile::Impl {
   Memory memory;
   size_t bytes = 0;            // of the file
   size_t bytes_compacted = 0;  // size after the last replacement
-  bool failed = false;
+  std::atomic<bool> failed = false;
+  std::atomic<uint64_t> durable = 0;  // entries
   struct Asked {
     Entry entry;
     std::function<void()> then;
@@ -149,12 +151,13 @@ Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {
     const std::string old = path + ".old";
     if (::rename(path.c_str(), old.c_str()) != 0)
       return system_error("cannot rename the journal " + path);
-    log(LogLevel::kWarning, "begins afresh; what the journal held is in " + old);
+    log(LogLevel::kWarning, LogEvent::kJournalRepaired,
+        "begins afresh; what the journal held is in " + old);
   }
   Result<Bytes> content = read_all(path);
   if (!content.ok()) return content.status();
   if (content.value().empty() && ::access(path.c_str(), F_OK) == 0) {
-    log(LogLevel::kWarning,
+    log(LogLevel::kWarning, LogEvent::kJournalRepaired,
         "the journal " + path +
             " is an empty file, so this master knows no runs. No master leaves an empty journal: "
             "if there were runs, end this master and put back a copy");
@@ -169,8 +172,9 @@ Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {
   }
   const size_t torn = content.value().size() - replayed.value().bytes;
   if (torn > 0) {
-    log(LogLevel::kWarning, "the journal ended in " + std::to_string(torn) +
-                                " bytes of a write that was cut off; nobody was told of it");
+    log(LogLevel::kWarning, LogEvent::kJournalRepaired,
+        "the journal ended in " + std::to_string(torn) +
+            " bytes of a write that was cut off; nobody was told of it");
   }
   memory = std::move(replayed.value().memory);
   memory.apply(Started{std::max(memory.incarnation + 1, incarnation_min)});
@@ -228,6 +232,7 @@ void JournalFile::Impl::flush() {
     failed = true;
     return on_failure(status);
   }
+  durable += now.size();
   for (const Asked& one : now) one.then();
 }
 
@@ -251,6 +256,8 @@ Result<std::unique_ptr<JournalFile>> JournalFile::open(
   if (!status.ok()) return status;
   return journal;
 }
+
+JournalCounts JournalFile::counts() const { return {impl_->durable, impl_->failed}; }
 
 JournalFile::JournalFile() : impl_(std::make_unique<Impl>()) {}
 

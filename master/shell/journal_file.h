@@ -13,6 +13,7 @@
 #include <string>
 
 #include "csrc/base/result.h"
+#include "master/operator/metrics.h"
 #include "master/runs/journal.h"
 
 namespace pccl::master {
@@ -34,6 +35,8 @@ class JournalFile {
   // Any thread. Entries keep their order. `then` is called on the journal's thread when the entry
   // is durable.
   void write(Entry entry, std::function<void()> then);
+  // Any thread. The entries that are durable, and whether a write has failed.
+  JournalCounts counts() const;
 
  private:
   struct Impl;

@@ -150,13 +150,14 @@ void KeyringFile::Impl::look() {
     if (FileStamp::of(path) == stamp) return;
     read([this](Result<Revoked> done) {
       if (!done.ok())
-        return log(LogLevel::kWarning, done.status().message + ". This master keeps its tokens");
+        return log(LogLevel::kWarning, LogEvent::kKeyringRead,
+                   done.status().message + ". This master keeps its tokens");
       const auto& [tokens, peers] = unreported = done.value();
       unreported_until = monotonic_now() + kReported;
-      log(LogLevel::kInfo, "read the keyring again, which has changed: it has " +
-                               count_text(keyring.size(), "token") + " now; " +
-                               count_text(tokens, "token") + " revoked, and " +
-                               count_text(peers, "peer") + " removed");
+      log(LogLevel::kInfo, tokens > 0 ? LogEvent::kTokenRevoked : LogEvent::kKeyringRead,
+          "read the keyring again, which has changed: it has " +
+              count_text(keyring.size(), "token") + " now; " + count_text(tokens, "token") +
+              " revoked, and " + count_text(peers, "peer") + " removed");
     });
   });
   looks->arm(monotonic_now() + kLook);

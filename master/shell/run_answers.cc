@@ -48,7 +48,7 @@ nlohmann::json answer_forget(Runs& runs, const std::string& run) {
   return {{"forgot", run_answer(run, listed)}};
 }
 
-nlohmann::json answer_status(Runs& runs, const std::string& run) {
+nlohmann::json answer_status(Runs& runs, const std::string& run, Detail detail) {
   std::vector<std::string> alive;
   const auto all = runs.list();
   for (const auto& [name, listed] : all) {
@@ -61,7 +61,7 @@ nlohmann::json answer_status(Runs& runs, const std::string& run) {
                                       : "name one run, because " + under_way);
   }
   const std::string& name = run.empty() ? alive[0] : run;
-  if (auto found = runs.snapshot_of(name)) return std::move(*found);
+  if (auto found = runs.snapshot_of(name, detail)) return std::move(*found);
   const bool over = all.contains(name);
   return error_answer(
       "run " + quoted(name) +
@@ -69,8 +69,11 @@ nlohmann::json answer_status(Runs& runs, const std::string& run) {
       "; " + under_way);
 }
 
-std::variant<nlohmann::json, protocol::Reject> observe(Runs& runs, const std::string& run) {
-  if (auto found = runs.snapshot_of(run)) return std::move(*found);
+std::string answer_metrics(Runs& runs) { return runs.metrics(); }
+
+std::variant<nlohmann::json, protocol::Reject> observe(Runs& runs, const std::string& run,
+                                                       Detail detail) {
+  if (auto found = runs.snapshot_of(run, detail)) return std::move(*found);
   const bool over = runs.list().contains(run);
   return protocol::Reject{Code::kInvalidState,
                           "run " + quoted(run) +
@@ -94,8 +97,9 @@ void answer_revoke(KeyringFile* keyring, const std::vector<TokenId>& tokens,
                                ": name that keyring with --keyring"));
     }
     const auto& [gone, peers] = read.value();
-    log(LogLevel::kInfo, "read the keyring again: " + count_text(gone, "token") + " revoked, and " +
-                             count_text(peers, "peer") + " removed");
+    log(LogLevel::kInfo, gone > 0 ? LogEvent::kTokenRevoked : LogEvent::kKeyringRead,
+        "read the keyring again: " + count_text(gone, "token") + " revoked, and " +
+            count_text(peers, "peer") + " removed");
     then(revoked_answer(gone, peers));
   });
 }

@@ -1,19 +1,20 @@
 #include "master/shell/runs.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/base/log.h"
+#include "csrc/base/random.h"
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
+#include "master/diagnosis/diagnosis.h"
 #include "master/members/admission.h"
+#include "master/operator/metrics.h"
 #include "master/operator/snapshot.h"
 #include "master/operator/summary.h"
 #include "master/run_view.h"
@@ -26,15 +27,9 @@ namespace {
 // Interval between two checks for lines that are too old.
 constexpr Duration kClockLook = std::chrono::minutes(10);
 
-uint64_t random_number() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
 protocol::Key random_key() {
   protocol::Key key{};
-  const ssize_t got = getrandom(key.words.data(), sizeof key.words, 0);
-  PCCL_ASSERT(got == ssize_t{sizeof key.words});  // so few bytes always come at once
+  fill_random(std::as_writable_bytes(std::span(key.words)));
   return key;
 }
 
@@ -58,6 +53,7 @@ struct Runs::Run {
   MasterCore core;
   net::Timer timer;
   bool founded = false;  // the registry knows it
+  Scraped scraped;
   // without a journal: tokens of records, which count as durable at once
   std::deque<uint64_t> persisted;
   std::optional<std::deque<Event>> waiting;  // events, until the RunOpened entry is durable
@@ -98,7 +94,10 @@ Status Runs::open(const Remembering& remembering) {
   Memory memory;
   if (!remembering.path.empty()) {
     auto opened = JournalFile::open(remembering.path, remembering.fresh, incarnation_,
-                                    remembering.on_failure);
+                                    [this, then = remembering.on_failure](const Status& why) {
+                                      journal_failed_ = true;
+                                      then(why);
+                                    });
     if (!opened.ok()) return opened.status();
     journal_ = std::move(opened.value());
     memory = journal_->take_memory();
@@ -124,11 +123,13 @@ void Runs::restore(const Memory& memory) {
   for (const auto& [name, record] : memory.runs) {
     std::optional<UnixSeconds> ended = record.ended;
     if (!ended && !versions_.contains(record.version)) {
-      log(LogLevel::kWarning,
-          "run \"" + name + "\" has ended: it spoke version " + std::to_string(record.version) +
-              " of the pccl protocol, and this master speaks " + protocol::text(versions_) +
-              ", so that none of its peers can come back. The next run of this name starts from "
-              "its shared state");
+      log({LogLevel::kWarning,
+           LogEvent::kRunEnded,
+           "run \"" + name + "\" has ended: it spoke version " + std::to_string(record.version) +
+               " of the pccl protocol, and this master speaks " + protocol::text(versions_) +
+               ", so that none of its peers can come back. The next run of this name starts from "
+               "its shared state",
+           {name}});
       ended = clock;
       journalled(RunFinished{name, clock});
     }
@@ -296,6 +297,7 @@ void Runs::step(Run& run, const Event& event) {
   if (!run.founded && run.core.view().is_founded()) {
     run.founded = true;
     registry_.founded(run.name);
+    if (callbacks_.on_founded) callbacks_.on_founded(run.name);
   }
   if (run.core.view().is_idle()) idle_.push_back(run.name);
 }
@@ -331,7 +333,11 @@ void Runs::apply(Run& run, const PlanRing& effect) {
 }
 
 void Runs::apply(Run& run, const Log& effect) {
-  log(effect.level, "run \"" + run.name + "\": " + effect.text);
+  LogRecord record{effect.level, effect.about.event, effect.text, {run.name}};
+  record.lead = text(record.about);  // the text has the group, if it is not 0
+  if (effect.about.group) record.about.group = effect.about.group->value;
+  record.about.peer = effect.about.peer;
+  log(std::move(record));
 }
 
 // ---- Ending ----
@@ -354,7 +360,7 @@ void Runs::end(const std::string& name, const std::string& why) {
   Run& run = *found->second;
   if (run.waiting) {
     const std::string text = "run \"" + name + "\" is ended: " + why;
-    log(LogLevel::kInfo, text);
+    log({LogLevel::kInfo, LogEvent::kRunEnded, text, {name}});
     // The core has not received any event yet.
     for (const Event& event : std::exchange(*run.waiting, {})) {
       const auto* accepted = std::get_if<Accepted>(&event);
@@ -370,15 +376,20 @@ void Runs::end(const std::string& name, const std::string& why) {
 
 void Runs::log_forgotten(const Registry::Forget& forgotten) const {
   const bool agreed = !forgotten.what.states.empty();
-  log(agreed ? LogLevel::kWarning : LogLevel::kInfo,
-      "run \"" + forgotten.run + "\" is forgotten: " + forgotten.why);
+  log({agreed ? LogLevel::kWarning : LogLevel::kInfo,
+       LogEvent::kRunForgotten,
+       "run \"" + forgotten.run + "\" is forgotten: " + forgotten.why,
+       {forgotten.run}});
 }
 
 // REQUIRES: its core is idle, or has not received any event.
 void Runs::finish(const std::string& name) {
   const auto run = runs_.find(name);
   PCCL_ASSERT(run != runs_.end() && (run->second->waiting || run->second->core.view().is_idle()));
-  const auto line = registry_.over(name, run->second->core.view().shared_states(), clock_now());
+  // Nobody begins a run of a hosted master again, since each has a name of its own.
+  auto states = run->second->core.view().shared_states();
+  if (fixed_worlds_) states.clear();
+  const auto line = registry_.over(name, std::move(states), clock_now());
   runs_.erase(run);
   line ? journalled(RunFinished{name, line->ended}) : journalled(RunForgotten{name});
 }
@@ -418,16 +429,48 @@ std::variant<Registry::Forget, std::string> Runs::forget(const std::string& run)
 }
 
 // A step first, so that the snapshot is of now. A run that is being opened has taken none.
-std::optional<nlohmann::json> Runs::snapshot_of(const std::string& name) {
+std::optional<nlohmann::json> Runs::snapshot_of(const std::string& name, Detail detail) {
   loop_.assert_on_loop();
   const auto found = runs_.find(name);
   if (found == runs_.end()) return std::nullopt;
   Run& run = *found->second;
   if (!run.waiting) step(run, Watched{});
   const WallClock clock{monotonic_now(), unix_now().count()};
-  nlohmann::json shown = snapshot(run.core.view(), clock, registry_.find(name)->since);
+  nlohmann::json shown = snapshot(run.core.view(), clock, registry_.find(name)->since, detail);
   callbacks_.on_stepped();  // it may end the run
   return shown;
+}
+
+std::string Runs::metrics() {
+  loop_.assert_on_loop();
+  std::vector<MeasuredRun> all;
+  for (const auto& [name, run] : runs_) {
+    if (!run->waiting) step(*run, Watched{});
+    all.push_back({run->core.view(), run->scraped});
+  }
+  const auto journal = journal_ ? std::optional(journal_->counts()) : std::nullopt;
+  std::string text = metrics_text(all, journal, monotonic_now());
+  callbacks_.on_stepped();  // it may end a run
+  return text;
+}
+
+void Runs::notify(const Notifier::Options& to) {
+  loop_.assert_on_loop();
+  PCCL_ASSERT(notifier_ == nullptr);
+  notifier_ = std::make_unique<Notifier>(loop_, to, [this] { return findings(); });
+}
+
+// A step first, as for a snapshot. It may end a run, but only on_stepped() removes one.
+FindingsByRun Runs::findings() {
+  loop_.assert_on_loop();
+  FindingsByRun all;
+  for (const auto& [name, run] : runs_) {
+    if (run->waiting) continue;
+    step(*run, TimePassed{});
+    if (!run->core.view().is_idle()) all[name] = diagnose(run->core.view());
+  }
+  callbacks_.on_stepped();
+  return all;
 }
 
 void Runs::turned_away(const std::string& host, const protocol::Reject& reject) {

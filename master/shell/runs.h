@@ -7,6 +7,7 @@
 // ended. If a run has no peers left, its line stays.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -20,9 +21,11 @@
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 #include "master/core.h"
+#include "master/operator/snapshot.h"
 #include "master/runs/keyring.h"
 #include "master/runs/registry.h"
 #include "master/shell/journal_file.h"
+#include "master/shell/notifier.h"
 #include "master/shell/shell.h"
 
 namespace pccl::master {
@@ -41,6 +44,8 @@ class Runs {
     std::function<void(ConnectionId)> close;
     // This object has stepped a run by itself: finish_turn() is due.
     std::function<void()> on_stepped;
+    // The run has its first members. It may be empty.
+    std::function<void(const std::string& run)> on_founded = {};
   };
   // `secured`: every run gets a seed for the keys of its links. `keep_days`: a finished run is
   // forgotten after this number of days.
@@ -71,6 +76,8 @@ class Runs {
   void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
   void detach(Run& run);  // removes a connection from the run
   void step(Run& run, const Event& event);
+  // Ends a run, if it lives. Its peers get the reason.
+  void end(const std::string& name, const std::string& why);
   // Removes the peers that have proven these tokens, and returns their number.
   size_t revoke(const std::set<TokenId>& tokens);
 
@@ -93,7 +100,14 @@ class Runs {
   // Forgets a run for the operator, or returns the reason why it cannot, as a sentence.
   std::variant<Registry::Forget, std::string> forget(const std::string& run);
   // A snapshot of a run (operator/snapshot.h); nothing if it does not live.
-  std::optional<nlohmann::json> snapshot_of(const std::string& name);
+  std::optional<nlohmann::json> snapshot_of(const std::string& name,
+                                            Detail detail = Detail::kPresent);
+  // The numbers of all living runs (operator/metrics.h). A reader of them counts as a watcher.
+  std::string metrics();
+  // From now on, findings that stand are logged, and a command runs for them. Once.
+  void notify(const Notifier::Options& to);
+  // False once the journal could not be written: the master is about to end.
+  bool journal_works() const { return !journal_failed_; }
   // A peer was refused, because it speaks no version that this master speaks. Its run is not known.
   // So the diagnosis gets it only if one run lives.
   void turned_away(const std::string& host, const protocol::Reject& reject);
@@ -113,8 +127,8 @@ class Runs {
   void apply(Run& run, const Persist& effect);
   void apply(Run& run, const PlanRing& effect);
   void apply(Run& run, const Log& effect);
+  FindingsByRun findings();  // of all runs that live, as of now
   void carry_out(const std::vector<Registry::Decision>& decisions);
-  void end(const std::string& name, const std::string& why);
   void log_forgotten(const Registry::Forget& forgotten) const;
   void finish(const std::string& name);
   void on_time(const std::string& name);
@@ -130,12 +144,14 @@ class Runs {
   uint32_t incarnation_;
   const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object
   std::unique_ptr<net::Loop> planner_;                         // from the first search on
+  std::atomic<bool> journal_failed_{false};                    // its thread sets it
   std::unique_ptr<JournalFile> journal_;                       // null: the master forgets
   std::vector<std::string> remembered_;
   Registry registry_;
   std::map<std::string, std::unique_ptr<Run>> runs_;
   std::vector<std::string> idle_;  // names of runs that may be over at the end of this turn
   std::unique_ptr<net::Timer> timer_;
+  std::unique_ptr<Notifier> notifier_;
 };
 
 }  // namespace pccl::master

@@ -35,47 +35,21 @@
 #include "master/members/token_admission.h"
 #include "master/runs/holdings.h"
 #include "master/shell/arrivals.h"
-#include "master/shell/control_socket.h"
+#include "master/shell/descriptor_shares.h"
 #include "master/shell/dial_backs.h"
-#include "master/shell/keyring_file.h"
+#include "master/shell/loopback.h"
+#include "master/shell/meetings.h"
+#include "master/shell/message_encoder.h"
 #include "master/shell/observing.h"
+#include "master/shell/proofs.h"
 #include "master/shell/refusal_warnings.h"
 #include "master/shell/run_answers.h"
 #include "master/shell/run_waits.h"
 #include "master/shell/runs.h"
+#include "master/shell/surfaces.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
-namespace {
-
-// Maximum number of connections without a run (arrivals.h chooses which to close). If a quarter of
-// all descriptors is less, that number applies.
-constexpr size_t kPendingMax = 4096;
-// Bytes: a smaller message is encoded for each receiver, a larger one once for all.
-constexpr size_t kEncodedOnceBytes = 64u << 10;
-// Descriptors reserved for the master itself, for control clients and for connections back.
-constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax + DialBacks::kAtOnceMax;
-
-// The largest number of observers. A process that may have few descriptors needs them for peers.
-size_t observers_max() { return std::min(protocol::kObserversMax, net::descriptors_max() / 16); }
-
-// A new peer is admitted only while the runs have fewer connections than this. An eighth of all
-// descriptors stays reserved for members that resume.
-size_t connections_max() {
-  const size_t all = net::descriptors_max();
-  const size_t kept = net::pending_max(kPendingMax) + all / 8 + kOwnDescriptors + observers_max();
-  return all > kept ? all - kept : 1;
-}
-
-}  // namespace
-
-bool is_loopback(const net::Endpoint& at) {
-  if (at.host.empty()) return false;
-  auto addresses = net::resolve_now(at.host, at.port);
-  return addresses.ok() &&
-         std::all_of(addresses.value().begin(), addresses.value().end(),
-                     [](const net::Address& address) { return address.is_loopback(); });
-}
 
 // The members below `loop` belong to the loop.
 struct Shell::Impl {
@@ -95,26 +69,28 @@ struct Shell::Impl {
 
   Status open(const net::Endpoint& at, const Remembering& remembering, Tokens given,
               std::vector<uint16_t> shares);
-  Status open_keyring(const std::string& path);
-  Status open_control(const std::string& path);
+  Status open_proofs(Tokens given);
   Observing::Callbacks observing_callbacks();
-  void answer(const ControlRequest& request, const ControlSocket::Answer& then);
+  Meetings::Callbacks meeting_callbacks();
   size_t remove_peers(const std::vector<TokenId>& revoked);
   void close_all();
   std::future<void> drain(const std::string& run);
 
   // ---- Connections ----
   void accept(net::Socket socket);
-  net::Channel channel(net::Socket socket);
   void on_established(ConnectionId id);
   void on_bytes(ConnectionId id, std::span<const std::byte> bytes);
   void refuse_tls(ConnectionId id);
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
+  void enter(ConnectionId id, const std::string& run, const Runs::Found& found,
+             const protocol::Message& first);
   void admit_observer(ConnectionId id, const protocol::Watch& watch);
   void dial_back(ConnectionId id, const protocol::DialBack& asked);
   std::optional<protocol::Reject> refuse_by_token(const Connection& connection,
                                                   const std::string& run, Role role) const;
+  static std::optional<protocol::Reject> refuse_handle(const Connection& connection,
+                                                       const protocol::Rendezvous& seen);
   std::optional<protocol::Reject> refuse_number() const;
   std::optional<protocol::Reject> refuse_unannounced(const std::string& run) const;
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject,
@@ -124,6 +100,7 @@ struct Shell::Impl {
   void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
   void leave_run(Connection& connection);
+  void forget(ConnectionId id);
   void drop(ConnectionId id);
   void add_pending(ConnectionId id);
   void close_old_pending();
@@ -151,14 +128,12 @@ struct Shell::Impl {
   net::Loop loop{"pccl-master"};
   std::unique_ptr<Runs> runs;
 
-  bool secured() const { return keyring != nullptr || !shared.empty(); }
-  const Keyring& tokens() const { return keyring != nullptr ? keyring->keyring() : shared; }
-  std::unique_ptr<KeyringFile> keyring;    // null: there is none
-  Keyring shared;                          // without a keyring: the token of all peers, if any
-  size_t token_count = 0;                  // at the start
-  std::unique_ptr<ControlSocket> control;  // with a journal, and in a process of a peer
+  std::unique_ptr<Proofs> proofs;
+  size_t token_count = 0;  // at the start
+  std::unique_ptr<Surfaces> surfaces;
   std::unique_ptr<Observing> observing;
   std::unique_ptr<DialBacks> dial_backs;
+  std::unique_ptr<Meetings> meetings;
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
@@ -172,39 +147,17 @@ struct Shell::Impl {
   // Callers that wait for the end of a run, for the permission to exit, and until a run is drained.
   RunWaits<std::function<void()>> awaited_ends;
   RunWaits<std::promise<void>> exits, draining;
-  std::vector<std::byte> encoded;               // the last message that was sent
-  std::optional<protocol::Message> last_large;  // that message, if it is large
+  MessageEncoder encoder;
 };
 
-Status Shell::Impl::open_keyring(const std::string& path) {
-  if (path.empty()) return {};
-  auto opened = KeyringFile::open(
-      loop, path, [this](const std::vector<TokenId>& revoked) { return remove_peers(revoked); });
-  if (!opened.ok()) return opened.status();
-  keyring = std::move(opened.value());
-  token_count = keyring->count_at_opening();
-  return {};
-}
-
-Status Shell::Impl::open_control(const std::string& path) {
-  PCCL_ASSERT(control == nullptr);
-  auto opened = ControlSocket::open(
-      loop, path, [this](const ControlRequest& request, const ControlSocket::Answer& then) {
-        answer(request, then);
-      });
-  if (!opened.ok()) return opened.status();
-  control = std::move(opened.value());
-  return {};
-}
-
-// control.h defines requests and answers.
-void Shell::Impl::answer(const ControlRequest& request, const ControlSocket::Answer& then) {
-  switch (request.command) {
-    case Command::kRuns: return then(answer_runs(*runs));
-    case Command::kForget: return then(answer_forget(*runs, request.run));
-    case Command::kStatus: return then(answer_status(*runs, request.run));
-    case Command::kRevoke: return answer_revoke(keyring.get(), request.tokens, then);
-  }
+Status Shell::Impl::open_proofs(Tokens given) {
+  proofs = std::make_unique<Proofs>(std::move(given.shared), given.handles);
+  if (given.keyring.empty()) return {};
+  Status status = proofs->open_keyring(
+      loop, given.keyring,
+      [this](const std::vector<TokenId>& revoked) { return remove_peers(revoked); });
+  if (status.ok()) token_count = proofs->keyring()->count_at_opening();
+  return status;
 }
 
 size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
@@ -215,6 +168,7 @@ size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
     if (gone && connection.run == nullptr) dropped.push_back(id);
   }
   for (const ConnectionId id : dropped) drop(id);
+  if (surfaces != nullptr) surfaces->revoke(tokens);
   const size_t peers = runs->revoke(tokens);
   finish_turn();
   return peers;
@@ -223,31 +177,33 @@ size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
 Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering, Tokens given,
                          std::vector<uint16_t> shares) {
   if (!loop.status().ok()) return loop.status();
-  Status status = open_keyring(given.keyring);
+  Status status = open_proofs(std::move(given));
   if (!status.ok()) return status;
-  if (given.shared) {
-    auto& [id, secret] = *given.shared;
-    shared.insert_or_assign(id, Token{"this launch", {}, std::move(secret)});
-  }
   const Runs::Callbacks callbacks{
       [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
-      [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
-  runs = std::make_unique<Runs>(loop, loopback_only, secured(), remembering.keep_days, versions,
-                                callbacks);
+      [this](ConnectionId id) { close(id); }, [this] { finish_turn(); },
+      [this](const std::string& run) {
+        if (meetings != nullptr) meetings->begun(run);
+      }};
+  runs = std::make_unique<Runs>(loop, loopback_only, proofs->secured(), remembering.keep_days,
+                                versions, callbacks);
   runs->set_shares(std::move(shares));
   status = runs->open(remembering);
   if (!status.ok()) return status;
   std::promise<Status> opened;
   loop.post([&] {
+    surfaces = std::make_unique<Surfaces>(loop, *runs, *proofs);
     Status controlled = remembering.path.empty()
                             ? Status()
-                            : open_control(ControlSocket::path_of(remembering.path));
+                            : surfaces->open_control(ControlSocket::path_of(remembering.path));
     if (!controlled.ok()) return opened.set_value(std::move(controlled));
-    observing = std::make_unique<Observing>(loop, observing_callbacks(), observers_max());
+    observing =
+        std::make_unique<Observing>(loop, observing_callbacks(), DescriptorShares::observers_max());
     dial_backs = std::make_unique<DialBacks>(loop, [this](ConnectionId id, const auto& result) {
       send(id, result);
       close(id);
     });
+    meetings = std::make_unique<Meetings>(loop, meeting_callbacks());
     auto made =
         net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());
@@ -259,12 +215,12 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
   return opened.get_future().get();
 }
 
-// The keyring is destroyed before the control socket, because it calls answers of this socket.
 void Shell::Impl::close_all() {
-  keyring.reset();
-  control.reset();
+  proofs->close_keyring();  // before the surfaces, whose answers it calls
+  surfaces.reset();
   observing.reset();
   dial_backs.reset();
+  meetings.reset();
   listener.reset();
   hello_timer.reset();
   connections.clear();
@@ -280,7 +236,7 @@ void Shell::Impl::accept(net::Socket socket) {
   Connection& connection = connections[id];
   connection.host = host;
   connection.stream = std::make_unique<net::Stream>(
-      loop, channel(std::move(socket)),
+      loop, proofs->accept(std::move(socket)),
       net::Stream::Callbacks{
           .on_bytes = [this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
           .on_closed = [this, id](const Status& why) { on_closed(id, why); },
@@ -289,21 +245,9 @@ void Shell::Impl::accept(net::Socket socket) {
   close_old_pending();
 }
 
-// Encrypted, if this master has a keyring.
-net::Channel Shell::Impl::channel(net::Socket socket) {
-  if (!secured()) return net::Channel(std::move(socket));
-  auto find_key = [this](std::string_view shown) { return key_of(std::string(shown), tokens()); };
-  net::Channel made(std::move(socket), net::Tls::accept(std::move(find_key)),
-                    monotonic_now() + protocol::kHelloTimeout);
-  std::vector<std::byte> reject;
-  protocol::encode(protocol::Message(needs_token()), reject);
-  made.answer_plain_text_with(reject);
-  return made;
-}
-
 void Shell::Impl::on_established(ConnectionId id) {
   Connection& connection = connections.at(id);
-  connection.holder = holder_of(connection.stream->identity(), tokens());
+  connection.holder = proofs->holder_of(connection.stream->identity());
   if (!connection.holder) return drop(id);  // revoked since the handshake began
   add_pending(id);
   close_old_pending();
@@ -311,13 +255,14 @@ void Shell::Impl::on_established(ConnectionId id) {
 
 void Shell::Impl::add_pending(ConnectionId id) {
   const Connection& connection = connections.at(id);
-  const auto proof = connection.holder ? Arrivals::Proof::kToken : Arrivals::Proof::kNone;
+  const bool known = connection.holder && !Proofs::has_handle(*connection.holder);
+  const auto proof = known ? Arrivals::Proof::kToken : Arrivals::Proof::kNone;
   pending.add(id, connection.host, proof, monotonic_now());
 }
 
 // Anybody can open such connections, so they are logged at debug level only.
 void Shell::Impl::close_old_pending() {
-  const size_t total = net::pending_max(kPendingMax);
+  const size_t total = net::pending_max(DescriptorShares::kPendingMax);
   for (const ConnectionId id : pending.take_excess(total, monotonic_now())) {
     log(LogLevel::kDebug, "closed a connection that did not introduce itself");
     drop(id);
@@ -328,8 +273,7 @@ void Shell::Impl::close_old_pending() {
 
 // Counts the bytes of an incomplete message.
 void Shell::Impl::hold(ConnectionId id) {
-  const Connection& connection = connections.at(id);
-  undecoded.set(id, party(connection), connection.decoder.held());
+  undecoded.set(id, party(connections.at(id)), connections.at(id).decoder.held());
 }
 
 void Shell::Impl::close_those_who_hold_much() {
@@ -352,9 +296,9 @@ void Shell::Impl::close_those_who_hold_much() {
   }
 }
 
-// Warns of the end of a connection that belongs to no run.
 void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
-  log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
+  log(LogLevel::kWarning, LogEvent::kConnectionClosed,
+      "closed the connection of " + connections.at(id).host + ": " + why);
 }
 
 // Closes the connection. Its core, if any, gets Closed, as for any closed connection.
@@ -369,7 +313,7 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
   if (connection.closing) return;
   const bool first = connection.run == nullptr && connection.decoder.held() == 0;
-  if (first && !secured() && net::Tls::begins(bytes)) return refuse_tls(id);
+  if (first && !proofs->secured() && net::Tls::begins(bytes)) return refuse_tls(id);
   connection.decoder.feed(bytes);
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
@@ -383,6 +327,8 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
     if (!next.value()) break;
     if (observing->contains(id)) {
       observing->receive(id, *next.value());
+    } else if (meetings->waits(id)) {
+      meetings->receive(id, std::move(*next.value()));
     } else if (connection.run == nullptr) {
       admit(id, *next.value());
     } else {
@@ -408,7 +354,7 @@ void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
     const Connection& connection = connections.at(id);
     const auto refusal = connection.stream->refusal();
     const auto line = refusals.refused(refusal, connection.host, why.message, monotonic_now());
-    if (line) log(LogLevel::kWarning, *line);
+    if (line) log(LogLevel::kWarning, LogEvent::kRefused, *line);
   }
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why.message});
@@ -429,6 +375,14 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     if (!found.rejected) found.rejected = refuse_run(hello->run);
     if (!found.rejected) found.rejected = refuse_by_token(connection, run, Role::kPeer);
     if (!found.rejected) found.rejected = refuse_number();
+    if (!found.rejected && hello->rendezvous) {
+      const Status bad = protocol::check(hello->settings);
+      if (!bad.ok()) return refuse(id, run, {bad.code, bad.message});
+      const auto forged = refuse_handle(connection, *hello->rendezvous);
+      if (forged) return refuse(id, run, *forged);
+      pending.remove(id);
+      return meetings->arrive(id, *hello);
+    }
     if (!found.rejected) found.rejected = refuse_unannounced(run);
     if (!found.rejected) found = runs->admit(*hello, connection.host);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
@@ -438,16 +392,22 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     if (!found.rejected) found.rejected = refuse_by_token(connection, run, Role::kPeer);
     if (!found.rejected) found = runs->find(*resume);
   } else {
-    log(LogLevel::kInfo,
+    log(LogLevel::kInfo, LogEvent::kConnectionClosed,
         std::string("closed a connection that began with ") + protocol::name(message));
     return close(id);
   }
+  enter(id, run, found, message);
+}
+
+void Shell::Impl::enter(ConnectionId id, const std::string& run, const Runs::Found& found,
+                        const protocol::Message& first) {
   if (found.rejected) return refuse(id, run, *found.rejected);
   pending.remove(id);
+  Connection& connection = connections.at(id);
   connection.run = found.run;
   runs->attach(*found.run,
                {id, connection.host, connection.stream->socket().is_loopback(), connection.holder},
-               message);
+               first);
 }
 
 void Shell::Impl::admit_observer(ConnectionId id, const protocol::Watch& watch) {
@@ -462,9 +422,47 @@ void Shell::Impl::admit_observer(ConnectionId id, const protocol::Watch& watch) 
 
 // The connection stays a pending one: all of these together are bounded.
 void Shell::Impl::dial_back(ConnectionId id, const protocol::DialBack& asked) {
+  const auto& holder = connections.at(id).holder;
+  if (holder && Proofs::has_handle(*holder)) return close(id);
   auto rejected = refuse_versions(asked.versions, "", versions);
   if (!rejected) rejected = dial_backs->add(id, connections.at(id).host, asked.port);
   if (rejected) refuse(id, {}, *rejected, "a question");
+}
+
+// Whether the peer has made the handle that it claims as its own.
+std::optional<protocol::Reject> Shell::Impl::refuse_handle(const Connection& connection,
+                                                           const protocol::Rendezvous& seen) {
+  const uint32_t own = seen.invites ? 0 : seen.rank;
+  if (own >= seen.handles.size()) return std::nullopt;  // refused by the rendezvous
+  return Proofs::refuse_handle(connection.stream->identity(), seen.handles[own]);
+}
+
+Meetings::Callbacks Shell::Impl::meeting_callbacks() {
+  return {
+      .add_key = [this](const auto& key) { proofs->add(key); },
+      .send = [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
+      .admit =
+          [this](ConnectionId id, const protocol::Hello& hello) {
+            enter(id, hello.run, runs->admit(hello, connections.at(id).host), hello);
+          },
+      .receive =
+          [this](ConnectionId id, const protocol::Message& message) {
+            Run* const run = connections.at(id).run;  // null if it was refused
+            if (run != nullptr) runs->step(*run, Received{id, message});
+          },
+      .refuse = [this](ConnectionId id, const std::string& run,
+                       const protocol::Reject& why) { refuse(id, run, why); },
+      .end =
+          [this](const std::string& run, const protocol::Reject& reject) {
+            for (const auto& [id, connection] : connections)
+              if (connection.run != nullptr && Runs::name(*connection.run) == run) send(id, reject);
+            runs->end(run, reject.text);
+          },
+      .dial = [this](net::Socket socket, const protocol::ReconfigureHandle& to,
+                     const net::HandleKey* own,
+                     Instant by) { return proofs->dial(std::move(socket), to, own, by); },
+      .on_stepped = [this] { finish_turn(); },
+  };
 }
 
 Observing::Callbacks Shell::Impl::observing_callbacks() {
@@ -476,7 +474,7 @@ Observing::Callbacks Shell::Impl::observing_callbacks() {
       .unsent = [this](ConnectionId id) { return connections.at(id).stream->unsent(); },
       .close =
           [this](ConnectionId id, const std::string& why) {
-            log(LogLevel::kInfo,
+            log(LogLevel::kInfo, LogEvent::kConnectionClosed,
                 "closed the connection of an observer at " + connections.at(id).host + ": " + why);
             close(id);
           },
@@ -488,24 +486,16 @@ std::optional<protocol::Reject> Shell::Impl::refuse_by_token(const Connection& c
                                                              Role role) const {
   if (!connection.holder) return std::nullopt;
   std::optional<size_t> count;
-  if (keyring != nullptr) {
+  if (proofs->keyring() != nullptr) {
     count = std::count_if(connections.begin(), connections.end(), [&](const auto& other) {
       return other.second.holder && other.second.holder->token == connection.holder->token;
     });
   }
-  return refuse_token(*connection.holder, tokens(), run, role, count);
+  return proofs->refuse(*connection.holder, run, role, count);
 }
 
 std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
-  const size_t admitted = connections.size() - pending.size() - observing->size();
-  if (admitted < connections_max()) return std::nullopt;
-  return protocol::Reject{Code::kInvalidState,
-                          "this master has " + count_text(admitted, "peer") +
-                              " connected, the most for which its limit "
-                              "of " +
-                              std::to_string(net::descriptors_max()) +
-                              " open files leaves room: start it with a higher one (ulimit -n), or "
-                              "start another master"};
+  return DescriptorShares::refuse_one_more(connections.size() - pending.size() - observing->size());
 }
 
 std::optional<protocol::Reject> Shell::Impl::refuse_unannounced(const std::string& run) const {
@@ -516,24 +506,16 @@ std::optional<protocol::Reject> Shell::Impl::refuse_unannounced(const std::strin
 
 void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject,
                          const char* who) {
-  const std::string about = run.empty() ? "" : "run \"" + run + "\": ";
-  log(LogLevel::kInfo,
-      about + "refused " + who + " at " + connections.at(id).host + ": " + reject.text);
+  log_about({run}, LogLevel::kInfo, LogEvent::kRefused,
+            std::string("refused ") + who + " at " + connections.at(id).host + ": " + reject.text);
   send(id, reject);
   close(id);
 }
 
-// The members of a group often get the same message, one after another. A large message, such as
-// the list of a large shared state, takes long to encode, so it is encoded once for all of them.
 void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
-  if (last_large != message) {
-    encoded.clear();
-    protocol::encode(message, encoded);
-    last_large.reset();
-    if (encoded.size() >= kEncodedOnceBytes) last_large = message;
-  }
   const Connection& connection = connections.at(id);
-  connection.stream->send(encoded);  // sent at the end of this turn, with the others
+  connection.stream->send(
+      encoder.bytes_of(message));  // sent at the end of this turn, with the others
   unsent.set(id, party(connection), connection.stream->unsent());
 }
 
@@ -541,13 +523,18 @@ void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
 void Shell::Impl::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);
-  observing->forget(id);
-  dial_backs->forget(id);
+  forget(id);
   connection.closing = true;
   connection.decoder = {};
   undecoded.forget(id);
   connection.stream->close_after_flush();
   add_pending(id);
+}
+
+void Shell::Impl::forget(ConnectionId id) {
+  observing->forget(id);
+  dial_backs->forget(id);
+  meetings->closed(id);
 }
 
 void Shell::Impl::leave_run(Connection& connection) {
@@ -560,8 +547,7 @@ void Shell::Impl::leave_run(Connection& connection) {
 // Closes at once, without sending the rest.
 void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
-  observing->forget(id);
-  dial_backs->forget(id);
+  forget(id);
   pending.remove(id);
   connections.erase(id);
   undecoded.forget(id);
@@ -570,6 +556,7 @@ void Shell::Impl::drop(ConnectionId id) {
 
 void Shell::Impl::finish_turn() {
   close_those_who_hold_much();
+  if (meetings != nullptr) meetings->finish_turn();  // null until this master listens
   runs->finish_turn();
   const auto release = [](const std::string&, std::promise<void>& wait) { wait.set_value(); };
   exits.end([this](const std::string& run) { return runs->may_exit(run); }, release);
@@ -631,7 +618,15 @@ const std::vector<std::string>& Shell::remembered() const { return impl_->runs->
 size_t Shell::token_count() const { return impl_->token_count; }
 
 Status Shell::open_control(const std::string& path) {
-  return impl_->ask([&] { return impl_->open_control(path); });
+  return impl_->ask([&] { return impl_->surfaces->open_control(path); });
+}
+
+Result<std::string> Shell::open_http(const http::Place& place, const std::string& proxy) {
+  return impl_->ask([&] { return impl_->surfaces->open_http(place, proxy); });
+}
+
+void Shell::notify(Notifier::Options to) {
+  impl_->loop.post([runs = impl_->runs.get(), to = std::move(to)] { runs->notify(to); });
 }
 
 void Shell::announce(const std::string& run) {
@@ -639,6 +634,16 @@ void Shell::announce(const std::string& run) {
     if (!impl->announced) impl->announced.emplace();
     impl->announced->insert(run);
     impl->runs->set_fixed_worlds();
+  });
+}
+
+void Shell::with_meetings(const std::function<void(Meetings&)>& what) {
+  impl_->ask([&] {
+    if (!impl_->announced) impl_->announced.emplace();
+    impl_->runs->set_fixed_worlds();
+    what(*impl_->meetings);
+    impl_->finish_turn();
+    return true;
   });
 }
 
@@ -668,7 +673,10 @@ std::future<void> Shell::host_exits(const std::string& run, Duration patience) {
   return done;
 }
 
-void Shell::start_draining(const std::string& run) { static_cast<void>(impl_->drain(run)); }
+void Shell::start_draining(const std::string& run) {
+  impl_->drain(run);
+  impl_->ask([] { return true; });  // the loop has begun it
+}
 
 void Shell::drain(const std::string& run, Duration at_most) { impl_->drain(run).wait_for(at_most); }
 

@@ -19,12 +19,15 @@
 #include "csrc/net/socket.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/version.h"
+#include "master/shell/notifier.h"
 #include "master/state/resumption.h"
 
 namespace pccl::master {
 
-// Whether only processes of this machine can reach a master that listens on `at`.
-bool is_loopback(const net::Endpoint& at);
+namespace http {
+struct Place;
+}
+class Meetings;
 
 constexpr uint16_t kPortDefault = 48148;
 constexpr int kKeepDaysDefault = 30;
@@ -51,6 +54,7 @@ struct Budgets {
 struct Tokens {
   std::string keyring = {};                // the path of a keyring
   std::optional<pccl::Token> shared = {};  // the token that all peers of a hosted master share
+  bool handles = false;  // the keys of handles serve, for a reconfigure (proofs.h)
 };
 
 class Shell {
@@ -71,12 +75,21 @@ class Shell {
   // Opens a control socket (control_socket.h) at `path`, for a master without a journal. Fails with
   // kSystem. Waits for the loop. REQUIRES: there is none yet.
   Status open_control(const std::string& path);
+  // From now on, findings that stand are logged, and a command of the operator runs for them.
+  // Returns at once. REQUIRES: it is called once.
+  void notify(Notifier::Options to);
+  // Serves the pages of this master (http_server.h), and returns their URL. Fails like
+  // HttpServer::open(). Waits for the loop. REQUIRES: there are none yet.
+  Result<std::string> open_http(const http::Place& place, const std::string& proxy);
   // The number of tokens in the keyring at the start.
   size_t token_count() const;
   // Lets peers into this run. From the first call on, peers are let into announced runs only. A
   // hosted master announces the runs of its process, so a peer that comes after the end of its run
   // is refused.
   void announce(const std::string& run);
+  // Calls `what` on the loop, with the meetings of the reconfigurable groups of this process
+  // (meetings.h), and waits for it.
+  void with_meetings(const std::function<void(Meetings&)>& what);
   // Calls `then` on the loop once, when the run has ended because all its peers have left or are
   // lost. If there is no such run, it calls `then` at once.
   void when_over(const std::string& run, std::function<void()> then);
@@ -88,7 +101,8 @@ class Shell {
   // The peers of the run, for people. Waits for the loop.
   std::string awaited_peers(const std::string& run) const;
   // Ends a run, because its host will leave it. A later loss is reported to the peers as this end,
-  // and no other peer is let in. Returns at once.
+  // and no other peer is let in. Returns when this has begun: what a peer of this process sends
+  // later, as the Leave of the host, comes later.
   void start_draining(const std::string& run);
   // Waits until the run has ended, all decisions have reached its peers and all of them are
   // dismissed (Farewell), or `at_most` has passed.

@@ -146,9 +146,12 @@ Agreement::Outcome Agreement::persisted(uint64_t token) {
   PCCL_ASSERT(!recorded_ || elected_.revision == recorded_->revision + 1);
   enter(Phase::kIdle);
   recorded_ = elected_;
+  context_.log_often({LogEvent::kStateAgreed, group_},
+                     "shared state " + std::to_string(elected_.revision) + group_text(group_) +
+                         " is agreed on: " + hash_text(elected_.hash));
   if (!answers_) return std::nullopt;
   for (std::string& warning : drifts_.agreed(group_))
-    context_.log(LogLevel::kWarning, std::move(warning));
+    context_.log(LogLevel::kWarning, {LogEvent::kStatesDiffer, group_}, std::move(warning));
   return agreed();
 }
 

@@ -12,6 +12,7 @@ import os
 import sys
 
 from pccl_backend import _C
+from pccl_backend._torch import logs
 
 __all__ = ["watch"]
 
@@ -25,8 +26,10 @@ def watch() -> None:
     """
     global _watched  # noqa: PLW0603
     if _watched == os.getpid():
+        logs.watch()
         return
     _watched = os.getpid()
+    logs.watch()  # first, so that its end comes after this one
     atexit.register(_leave)
     multiprocessing.util.Finalize(None, _leave, exitpriority=0)
 

@@ -20,6 +20,7 @@ from pccl_backend._torch.open_run import (
     join_world_at_master,
     take_admitted,
 )
+from pccl_backend._torch.reconfigurable import create_reconfigurable
 
 __all__ = ["create_group", "no_groups_in_open_runs"]
 
@@ -29,18 +30,14 @@ def create_group(options: Any, pg_options: object) -> _C.PcclGroup | _C.PcclBack
     asked = devices.asked_for()
     if pg_options is not None and not asked.is_composite:  # a composite's options may be another's
         raise TypeError(f"pccl takes no pg_options, got {type(pg_options).__name__}")
-    if getattr(options, "enable_reconfigure", False):
-        raise NotImplementedError(
-            "pccl does not have enable_reconfigure: its membership changes by "
-            "pccl_backend.update_topology()"
-        )
     backend = asked.made_before()
     if backend is not None:
         return backend
-    group = _group_for(options, asked)
+    reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.14 and newer
+    create = create_reconfigurable if reconfigurable else _group_for
+    group = create(options, asked)
     if asked.is_composite:
-        if "cuda" not in asked.devices:
-            group.backend.refuse_cuda()
+        group.backend.join_composite(serves_cuda="cuda" in asked.devices)
         return group.backend
     group.serve(asked.devices)
     return group

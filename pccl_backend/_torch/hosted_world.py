@@ -21,6 +21,8 @@ import dataclasses
 import enum
 import os
 import socket
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -29,25 +31,82 @@ from pccl_backend import _C, _settings
 from pccl_backend._settings import PeerSettings
 from pccl_backend._tokens import Token
 from pccl_backend._torch.open_run import connect
-from pccl_backend._torch.store_dialogue import Asker, Teller, tell_failure, to_words
+from pccl_backend._torch.store_dialogue import Asker, Run, Teller, tell_failure, to_words
 from pccl_backend.errors import PcclError
 
-__all__ = ["base_store", "join_hosted_world"]
+__all__ = ["LOOPBACK", "Founding", "base_store", "choose_address", "found_world"]
+__all__ += ["join_hosted_world", "store_host"]
 
 LOOPBACK = "127.0.0.1"
 
 
+def _ignore(run: Run) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Founding:
+    """What one rank of a hosted world knows before the world begins.
+
+    Attributes:
+        store: where the ranks meet. No other world may use it at the same time.
+        rank, size: position in the world, and its number of ranks.
+        timeout: limit for the beginning, and for each operation later.
+        name: name of the run, for people. The master adds a number if it had this name before.
+        store_host: the host where the store is, which decides where rank 0 listens. None: all ranks
+            are on this machine.
+        from_launcher: WORLD_SIZE and LOCAL_WORLD_SIZE describe this world. If they are equal, all
+            ranks are on this machine.
+        on_peer_loss: overrides PCCL_ON_PEER_LOSS, if given.
+        on_hosted: rank 0 calls it with its run before it waits for the others.
+        is_over: whether rank 0 has given up. The other ranks look while they wait for its answer.
+    """
+
+    store: Store
+    rank: int
+    size: int
+    timeout: timedelta
+    name: str
+    store_host: str | None
+    from_launcher: bool
+    on_peer_loss: str | None = None
+    on_hosted: Callable[[Run], None] = _ignore
+    is_over: Callable[[], bool] = lambda: False
+
+
 def join_hosted_world(options: Any) -> _C.PcclGroup:
-    """Create a group with a run of its own, which its rank 0 hosts. All its ranks call it."""
-    if options.group_rank == 0:
-        return _host_fixed_world(options, base_store(options.store))
-    with Asker(options.store, options.group_rank) as asker:
-        settings, timeout_s = _settings_for(options)
-        _C.check_descriptors(options.group_size, hosts=False)
+    """Create the group that torch asks for, with a run of its own. All its ranks call it."""
+    return found_world(
+        Founding(
+            store=options.store,
+            rank=options.group_rank,
+            size=options.group_size,
+            timeout=options.timeout,
+            name=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+            store_host=store_host(options.store),
+            from_launcher=True,
+        )
+    )
+
+
+def found_world(founding: Founding) -> _C.PcclGroup:
+    """Create a group with a run of its own, which its rank 0 hosts. All its ranks call it.
+
+    Raises:
+        ValueError: a setting is invalid, or differs between the ranks.
+        TooFewPeersError: not all ranks called it in time.
+        PcclError: another rank failed, or the run cannot be joined.
+        OSError: this process cannot open the files that it needs.
+    """
+    if founding.rank == 0:
+        return _host_fixed_world(founding)
+    with Asker(founding.store, founding.rank, founding.is_over) as asker:
+        settings, timeout_s = _settings_for(founding)
+        _C.check_descriptors(founding.size, hosts=False)
         place = _Place.parse(asker.ask(timeout_s))
-        place.access.check(settings, options.group_rank)
+        place.access.check(settings, founding.rank)
         try:
-            return _join_hosted(options, settings, timeout_s, place)
+            return _join_hosted(founding, settings, timeout_s, place)
         except PcclError:
             failure = asker.failure()
             if failure is not None:
@@ -55,48 +114,54 @@ def join_hosted_world(options: Any) -> _C.PcclGroup:
             raise
 
 
-def _host_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
+def _host_fixed_world(founding: Founding) -> _C.PcclGroup:
     try:
-        settings, timeout_s = _settings_for(options)
-        listen_on, tell = _choose_address(_store_host(base), settings)
+        settings, timeout_s = _settings_for(founding)
+        listen_on, tell = choose_address(
+            founding.store_host, settings, from_launcher=founding.from_launcher
+        )
         access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
-        _C.check_descriptors(options.group_size, hosts=True)
+        _C.check_descriptors(founding.size, hosts=True)
         run = _C.HostedRun(
             host=listen_on,
             token=access.masters_token(settings),
             drawn=access.kind is _Kind.DRAWN,
-            name=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+            name=founding.name,
             patience=settings.master_timeout,
         )
     except Exception as error:
         words = to_words(error, "rank 0 cannot host the group: ")
-        tell_failure(options.store, options.group_size, words, {})
+        tell_failure(founding.store, founding.size, words, {})
         raise
     if access.kind is _Kind.DRAWN:
         access = dataclasses.replace(access, drawn=run.token)
     place = _Place(tell, run.port, access, run.name)
     own_place = dataclasses.replace(place, host=listen_on or LOOPBACK)
-    teller = Teller(options.store, options.group_size, place.text(), run)
+    founding.on_hosted(run)
+    teller = Teller(founding.store, founding.size, place.text(), run)
     try:
-        return _join_hosted(options, settings, timeout_s, own_place, hosted=run)
+        return _join_hosted(founding, settings, timeout_s, own_place, hosted=run)
     except PcclError:
         complaint = teller.complaint
         if complaint is None:
             raise
         teller.stop()
         words = to_words(complaint)
-        tell_failure(options.store, options.group_size, words, teller.answered)
+        tell_failure(founding.store, founding.size, words, teller.answered)
         raise complaint from None
     finally:
         teller.stop()
 
 
-def _settings_for(options: Any) -> tuple[PeerSettings, float]:
-    return PeerSettings.read(os.environ), _C.checked_timeout(options.timeout.total_seconds())
+def _settings_for(founding: Founding) -> tuple[PeerSettings, float]:
+    settings = PeerSettings.read(os.environ)
+    if founding.on_peer_loss is not None:
+        settings = dataclasses.replace(settings, on_peer_loss=founding.on_peer_loss)
+    return settings, _C.checked_timeout(founding.timeout.total_seconds())
 
 
 def _join_hosted(
-    options: Any,
+    founding: Founding,
     settings: PeerSettings,
     timeout_s: float,
     place: _Place,
@@ -106,14 +171,14 @@ def _join_hosted(
     return connect(
         settings,
         timeout_s,
-        options.store,
+        founding.store,
         host=place.host,
         port=place.port,
         run=place.run,
         peer_group=0,
-        founders=options.group_size,
+        founders=founding.size,
         min_peers=1,
-        rank=options.group_rank,
+        rank=founding.rank,
         open_run=False,
         hosted=hosted,
         token=place.access.masters_token(settings),
@@ -235,24 +300,31 @@ def base_store(store: Store) -> Store:
     return store
 
 
-def _store_host(store: Store) -> str | None:
-    return store.host if isinstance(store, TCPStore) else None
+def store_host(store: Store) -> str | None:
+    """Return the host of a store, or None if it has none."""
+    base = base_store(store)
+    return base.host if isinstance(base, TCPStore) else None
 
 
-def _choose_address(store_host: str | None, settings: PeerSettings) -> tuple[str, str]:
-    """Return the address that the hosted master listens on ("": all), and the host for others."""
+def choose_address(
+    host: str | None, settings: PeerSettings, *, from_launcher: bool = True
+) -> tuple[str, str]:
+    """Return the address that the hosted master listens on ("": all), and the host for others.
+
+    The first two arguments are the host of the store, and the settings of rank 0.
+    """
     if settings.advertise:
         return "", settings.advertise
-    world = os.environ.get("WORLD_SIZE")
+    world = os.environ.get("WORLD_SIZE") if from_launcher else None
     one_machine = world is not None and world == os.environ.get("LOCAL_WORLD_SIZE")
-    if store_host is None or one_machine or _settings.is_loopback(store_host):
+    if host is None or one_machine or _settings.is_loopback(host):
         return LOOPBACK, LOOPBACK
-    facing = _facing_address(store_host)
+    facing = _facing_address(host)
     if not _settings.is_loopback(facing):
-        mine = facing in _addresses_of(store_host)
-        return facing, store_host if mine else facing
+        mine = facing in _addresses_of(host)
+        return facing, host if mine else facing
     # /etc/hosts maps this machine's own name to loopback; the other machines resolve it correctly.
-    return "", store_host
+    return "", host
 
 
 def _addresses_of(host: str) -> set[str]:

@@ -23,7 +23,7 @@ from pccl_backend import _C, _limits, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend._torch import devices, exits
 
-__all__ = ["belongs_to_open_run", "connect", "enter_open_run", "join_open_run"]
+__all__ = ["belongs_to_open_run", "connect", "enter_open_run", "join_open_run", "join_options"]
 __all__ += ["join_world_at_master", "read_url", "take_admitted"]
 
 OPEN_RUN_KEY = "pccl/open_run"
@@ -162,16 +162,33 @@ def connect(
     hosted: _C.HostedRun | None = None,
     token: str = "",
 ) -> _C.PcclGroup:
+    options = join_options(settings, timeout_s, open_run=open_run, token=token)
+    options.host = host
+    options.port = port
+    options.run = run
+    options.peer_group = peer_group
+    options.founders = founders
+    options.min_peers = min_peers
+    options.rank = rank
+    options.launch = launch
+    exits.watch()
+    return _C.join(options, store=store, hosted=hosted)
+
+
+def join_options(
+    settings: PeerSettings, timeout_s: float, *, open_run: bool, token: str
+) -> _C.JoinOptions:
+    """Return the options that come from the settings. The place in a run is to be filled in."""
     _C.set_log_level(settings.log_level)
-    options = _C.JoinOptions(
-        host=host,
-        port=port,
-        run=run,
-        peer_group=peer_group,
-        founders=founders,
-        min_peers=min_peers,
-        rank=rank,
-        launch=launch,
+    return _C.JoinOptions(
+        host="",
+        port=0,
+        run="",
+        peer_group=0,
+        founders=1,
+        min_peers=1,
+        rank=-1,
+        launch="",
         open_run=open_run,
         timeout=timeout_s,
         on_peer_loss=settings.on_peer_loss,
@@ -191,5 +208,3 @@ def connect(
         token=token,
         insecure=settings.insecure,
     )
-    exits.watch()
-    return _C.join(options, store=store, hosted=hosted)

@@ -13,7 +13,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import Store
 
 from pccl_backend.errors import PcclError, TooFewPeersError
 
-__all__ = ["Asker", "Teller", "tell_failure", "to_words"]
+__all__ = ["Asker", "Run", "Teller", "look", "pauses", "tell_failure", "to_words"]
 
 POLL_FIRST_S, POLL_S = 0.00005, 0.02  # seconds between looks into the store: first, most
 TELL_S = 5.0  # seconds that a rank that fails at once waits for rank 0, to report that
@@ -51,7 +51,7 @@ def _from_words(words: str, what: str = "") -> Exception:
     return error_type(what + text)
 
 
-def _look(store: Store, key: str) -> str | None:
+def look(store: Store, key: str) -> str | None:
     """Return the value of a key, or None if there is none: one round trip to the store."""
     value = str(store.compare_set(key, _NOTHING, _NOTHING).decode())
     return None if value == _NOTHING else value
@@ -68,12 +68,12 @@ def tell_failure(store: Store, size: int, words: str, told: dict[int, str]) -> N
     waiting = set(range(1, size))
     deadline = time.monotonic() + TELL_S
     with contextlib.suppress(dist.DistError):
-        for pause in _pauses():
+        for pause in pauses():
             if not waiting or time.monotonic() > deadline:
                 return
             time.sleep(pause)  # between looks: Store.wait() prints a warning for each missing key
             for rank in list(waiting):
-                asked = _look(store, _question(rank))
+                asked = look(store, _question(rank))
                 if asked is None:
                     continue
                 number, complains, _ = asked.partition(" ")
@@ -128,12 +128,12 @@ class Teller:
             self._ended.set()
 
     def _serve(self) -> None:
-        for pause in _pauses():
+        for pause in pauses():
             if self.complaint is not None or self._stop.wait(pause):
                 break
             try:
                 for rank in range(1, self._size):
-                    asked = _look(self._store, _question(rank))
+                    asked = look(self._store, _question(rank))
                     if asked is not None:
                         self._answer(rank, *asked.partition(" ")[::2])
             except dist.DistError:  # the store is gone: a rank without an answer reports it
@@ -157,15 +157,20 @@ class Teller:
 class Asker:
     """Asks rank 0 where the master is. An error inside the `with` block is reported to rank 0."""
 
-    def __init__(self, store: Store, rank: int) -> None:
+    def __init__(
+        self, store: Store, rank: int, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         self._store = store
         self._rank = rank
+        self._is_over = is_over  # rank 0 will not answer any more
         self._number = secrets.token_hex(8)
         self._answer = ""
 
     def ask(self, timeout_s: float) -> str:
         """Return the answer of rank 0."""
         self._ask_within(timeout_s)
+        if not self._answer and self._is_over():
+            raise TooFewPeersError("rank 0 has given the group up before it began")
         if not self._answer:
             raise TooFewPeersError(
                 f"rank {self._rank} asked in the store where rank 0 hosts the master and had no "
@@ -178,7 +183,7 @@ class Asker:
     def failure(self) -> Exception | None:
         """Return the error of rank 0, if rank 0 reported a failure after its answer; else None."""
         with contextlib.suppress(dist.DistError):  # the store is gone, and so is rank 0
-            reply = _look(self._store, _reply(self._rank, self._number)) or ""
+            reply = look(self._store, _reply(self._rank, self._number)) or ""
             if reply.startswith(_FAILED):
                 return _from_words(reply.removeprefix(_FAILED))
         return None
@@ -187,12 +192,12 @@ class Asker:
         reply = _reply(self._rank, self._number)
         deadline = time.monotonic() + timeout_s
         self._store.set(_question(self._rank), self._number)
-        for pause in _pauses():
+        for pause in pauses():
             time.sleep(pause)  # between looks, up to the deadline: Store.wait() ignores Ctrl-C
-            answer = _look(self._store, reply)
+            answer = look(self._store, reply)
             if answer is not None:
                 self._answer = answer
-            if answer is not None or time.monotonic() > deadline:
+            if answer is not None or time.monotonic() > deadline or self._is_over():
                 return
 
     def __enter__(self) -> Asker:
@@ -211,7 +216,7 @@ class Asker:
                 self._store.set(_question(self._rank), f"{self._number} {to_words(error)}")
 
 
-def _pauses() -> Iterator[float]:
+def pauses() -> Iterator[float]:
     """Yield the pause before each look: short at first, because ranks often come together."""
     yield 0.0
     pause = POLL_FIRST_S

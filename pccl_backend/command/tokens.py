@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pccl_backend import _private_file
 from pccl_backend._limits import NAME_BYTES_MAX, RUN_NAME_BYTES_MAX
 from pccl_backend._settings import check_name, decoded
-from pccl_backend._tokens import Token
+from pccl_backend._tokens import Token, read_secret_file
 from pccl_backend.command import keyring_file
 from pccl_backend.command.common import CommandError, aligned, prepare_output, run_command, when
 from pccl_backend.command.keyring_file import Entry
@@ -39,18 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     chosen: argparse.ArgumentParser = options.parser
-    keyring = options.keyring or keyring_file.default_keyring(os.environ)
-    if keyring is None:
-        chosen.error("HOME is not set: give --keyring PATH")
+    if "keyring" in options:
+        options.keyring = options.keyring or keyring_file.default_keyring(os.environ)
+        if options.keyring is None:
+            chosen.error("HOME is not set: give --keyring PATH")
     if "journal" in options:  # of revoke
         options.journal = chosen_journal(chosen, options)
-    return run_command(chosen.prog, lambda: options.act(keyring, options))
+    return run_command(chosen.prog, lambda: options.act(options))
 
 
 # --- The commands ---------------------------------------------------------------------------------
 
 
-def _new(keyring: Path, options: argparse.Namespace) -> None:
+def _new(options: argparse.Namespace) -> None:
+    keyring: Path = options.keyring
     if options.out is not None and os.path.lexists(options.out):
         raise CommandError(f"{options.out} exists already: name a new file, or remove it first")
     runs = list(dict.fromkeys(options.run))
@@ -95,8 +98,8 @@ def _hand_out(token: Token, out: Path | None) -> None:
         raise CommandError(f"stdout cannot be written: {error.strerror}") from None
 
 
-def _list(keyring: Path, _: argparse.Namespace) -> None:
-    entries = keyring_file.read(keyring)
+def _list(options: argparse.Namespace) -> None:
+    entries = keyring_file.read(options.keyring)
     prepare_output()
     rows = [
         (one.token.id, one.name, one.role, _runs_text(one), when(one.created)) for one in entries
@@ -104,7 +107,8 @@ def _list(keyring: Path, _: argparse.Namespace) -> None:
     print("\n".join(aligned([HEAD, *rows])) if rows else "this keyring has no tokens")
 
 
-def _revoke(keyring: Path, options: argparse.Namespace) -> None:
+def _revoke(options: argparse.Namespace) -> None:
+    keyring: Path = options.keyring
     gone = keyring_file.remove(keyring, options.token)
     for entry in gone:
         print(f"revoked token {entry.token.id} of {entry.name}", flush=True)
@@ -119,6 +123,14 @@ def _revoke(keyring: Path, options: argparse.Namespace) -> None:
         )
     except MasterError as error:
         raise CommandError(f"the keyring is changed, but the master is not: {error}") from None
+
+
+def _http_password(options: argparse.Namespace) -> None:
+    try:
+        token = read_secret_file(str(options.file))
+    except ValueError as error:
+        raise CommandError(f"{options.file}: {error}") from None
+    print(f"{token.id}:{token.http_password()}")
 
 
 def _tell_master(journal: Path, ids: Sequence[str]) -> None:
@@ -197,14 +209,30 @@ def _parser() -> argparse.ArgumentParser:
     revoke.add_argument("token", metavar="NAME-or-ID", help="as `pccl token list` shows it")
     add_master_options(revoke)
     revoke.set_defaults(act=_revoke)
-    for command in (new, listing, revoke):
+    password = _add_http_password(commands)
+    for command in (new, listing, revoke, password):
         command.set_defaults(parser=command)
+    for command in (new, listing, revoke):
         command.add_argument(
             "--keyring",
             type=_path,
             metavar="PATH",
             help="the file with the tokens (default ~/.local/state/pccl/keyring)",
         )
+    return parser
+
+
+def _add_http_password(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "http-password",
+        help="print the user and the password for the pages of a master",
+        description="Print USER:PASSWORD for the pages of a master (`pccl master --http`), as "
+        "`curl --user` takes it. Both come from the token: the user is its id. The password is "
+        "derived from its secret and shows runs only, so it may be kept by a program such as "
+        "Prometheus. It works until the token is revoked.",
+    )
+    parser.add_argument("file", type=_path, metavar="FILE", help="a file that has one token")
+    parser.set_defaults(act=_http_password)
     return parser
 
 

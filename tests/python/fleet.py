@@ -513,6 +513,12 @@ class Peer:
             "revisions": revisions,
         }
 
+    def optimize_topology(self) -> dict[str, Any]:
+        return self._attempt(lambda: {"text": repr(self.pccl.optimize_topology())})
+
+    def report(self, **numbers: float) -> dict[str, Any]:
+        return self._attempt(lambda: self.pccl.report(**numbers))
+
     def usage(self) -> dict[str, Any]:
         import gc
 

@@ -29,9 +29,14 @@ def loss(model, batch):
 
 # The pages whose blocks begin in a group. The trainers of the others join a run by themselves.
 IN_A_GROUP = ("docs/errors.md", "docs/quantization.md", "docs/rarely-used.md", "docs/running.md")
-IN_A_GROUP += ("docs/watching.md",)
+IN_A_GROUP += ("docs/deadlocks.md", "docs/watching.md")
 
 PYTHON = {
+    "docs/deadlocks.md": _MODEL
+    + """
+first, second = ("a", "b") if dist.get_rank() == 0 else ("b", "a")
+tensors, metrics = {tag: torch.ones(1000) for tag in ("a", "b")}, torch.ones(3)
+""",
     "docs/diloco.md": _MODEL,
     "docs/errors.md": _MODEL + "loss = loss(model, data[0])\n",
     "docs/quantization.md": _MODEL
@@ -56,7 +61,14 @@ from pccl_backend.trainers import DDP, DiLoCo
 scaler = torch.amp.GradScaler("cpu")
 """,
     "docs/running.md": _MODEL,
-    "docs/watching.md": _MODEL,
+    "docs/watching.md": _MODEL
+    + """
+class Writer:  # as torch's SummaryWriter
+    def add_scalar(self, name, value, step):
+        print(name, value, step)
+
+writer = Writer()
+""",
 }
 
 # `pccl master` is a program for a terminal of its own: here it runs in the background.

@@ -34,6 +34,7 @@ import plots
 import processes
 import quality
 import quantized_error
+import reconfigure
 import records
 import render
 import throughput
@@ -453,6 +454,18 @@ def test_pictures_are_small(tmp_path: Path) -> None:
 def test_picture_of_losses(tmp_path: Path) -> None:
     rows = [training(name, seed, 2.0) for name in ("float32", "8 bit") for seed in range(3)]
     plots.losses(rows, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_picture_of_reconfigures(tmp_path: Path) -> None:
+    times = {"pccl": [0.3, 0.4], "gloo": [0.8]}
+    kinds = [(2, "same"), *((4, kind) for kind in reconfigure.KINDS)]
+    rows = [
+        reconfigure.Row(world=world, kind=kind, rtt_ms=rtt_ms, alone=times, with_call=times)
+        for rtt_ms in (0.0, 50.0)
+        for world, kind in kinds
+    ]
+    plots.reconfigures(rows, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

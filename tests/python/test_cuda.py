@@ -9,6 +9,7 @@ import pytest
 import torch
 import work_cuda as work
 from conftest import MakeWorld
+from reconfigurable import needs_reconfigure
 from world import Lost
 
 
@@ -46,6 +47,11 @@ def test_cuda_of_another_backend_is_refused(make_world: MakeWorld) -> None:
     for found in make_world(2).run(work.foreign_cuda, "cpu:pccl,cuda:gloo", setup="nothing"):
         assert found["type"] == "ValueError", found
         assert 'dist.new_group(backend="pccl")' in found["text"]
+
+
+@needs_reconfigure
+def test_a_reconfigure_leaves_cuda_tensors_as_they_were(make_world: MakeWorld) -> None:
+    make_world(3).run(work.reconfigured, setup="nothing", timeout=60)
 
 
 def test_a_copy_that_fails_ends_its_operation_for_all(make_world: MakeWorld) -> None:

@@ -25,7 +25,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = (
     *("running", "operating", "settings", "errors", "quantization", "recipes"),
     *("rarely-used", "watching", "install", "machines", "ddp", "diloco", "gpus"),
-    *("versions", "api", "launching"),
+    *("versions", "api", "launching", "deadlocks"),
 )
 DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in PAGES}
 USER_PAGES = {"README": README, **DOCS}
@@ -237,7 +237,7 @@ def test_names_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", USER_PAGES)
 def test_commands_have_their_options(page: str) -> None:
-    command_and_rest = r"\bpccl ((?:token )?[a-z]+)((?: [^`\n#|]+)?)"
+    command_and_rest = r"\bpccl ((?:token )?[a-z][a-z-]*)((?: [^`\n#|]+)?)"
     for command, rest in re.findall(command_and_rest, code(USER_PAGES[page])):
         explained = run_program([*PCCL, *command.split(), "--help"])
         assert explained.returncode == 0, command

@@ -74,6 +74,11 @@ PRINTED: dict[str, list[tuple[str, int | None]]] = {
         (r"rank [01] of 2 is at step 60", 2),
         (r"rank [01] of 2 ends at step 80, loss \d\.\d+, hash \w+", 2),
     ],
+    "13_any_order.py": [
+        (r"pccl, rank [01]: 32 of 32 sums are right", 4),
+        (r"gloo, (different sizes|one size):", 2),
+        (r"gloo, rank [01]: (0 of 32 sums are right|has failed|hangs)", 4),
+    ],
 }
 
 

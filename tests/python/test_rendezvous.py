@@ -35,31 +35,38 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("host", [None, "localhost", "127.0.0.1", "127.3.2.1", "::1"])
 def test_one_machine_listens_on_loopback(host: str | None) -> None:
-    assert hosted_world._choose_address(host, PeerSettings()) == ("127.0.0.1", "127.0.0.1")
+    assert hosted_world.choose_address(host, PeerSettings()) == ("127.0.0.1", "127.0.0.1")
 
 
 def test_torchrun_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert hosted_world._choose_address("me", PeerSettings()) == ("127.0.0.1", "127.0.0.1")
+    assert hosted_world.choose_address("me", PeerSettings()) == ("127.0.0.1", "127.0.0.1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert hosted_world._choose_address("me", PeerSettings()) == (MINE, "me")
+    assert hosted_world.choose_address("me", PeerSettings()) == (MINE, "me")
+
+
+def test_variables_of_a_launcher_of_one_rank_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    chosen = hosted_world.choose_address("me", PeerSettings(), from_launcher=False)
+    assert chosen == (MINE, "me")
 
 
 def test_several_machines() -> None:
     """Rank 0 is usually on the host of the store; the first rank of a subgroup may be elsewhere."""
-    assert hosted_world._choose_address("me", PeerSettings()) == (MINE, "me")
-    assert hosted_world._choose_address("other", PeerSettings()) == (MINE, MINE)
+    assert hosted_world.choose_address("me", PeerSettings()) == (MINE, "me")
+    assert hosted_world.choose_address("other", PeerSettings()) == (MINE, MINE)
 
 
 def test_a_name_that_is_loopback_at_home() -> None:
-    chosen = hosted_world._choose_address("debian-me", PeerSettings())
+    chosen = hosted_world.choose_address("debian-me", PeerSettings())
     assert chosen == (EVERYWHERE, "debian-me")
 
 
 def test_the_user_knows_better() -> None:
     settings = PeerSettings(advertise="public.example")
-    assert hosted_world._choose_address("me", settings) == (EVERYWHERE, "public.example")
+    assert hosted_world.choose_address("me", settings) == (EVERYWHERE, "public.example")
 
 
 def own_address() -> str | None:

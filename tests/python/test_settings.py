@@ -286,35 +286,53 @@ def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
             pytest.fail(f"U+{code:04X}: Python says printable={is_printable(chr(code))}")
     assert not is_printable("a\ud800")
     with pytest.raises(ValueError, match=r'tag "a\\nb" has characters that cannot be shown'):
-        _C.set_call_options(tag="a\nb", keep=None, quantize=None)
+        _C.set_call_options(tag="a\nb", keep=None, quantize=None, priority=None)
 
 
 def test_options_of_calls_nest() -> None:
-    def options() -> tuple[str, bool, tuple[int, int, int, int]]:
-        return _C.set_call_options(tag=None, keep=None, quantize=None)
+    def options() -> tuple[str, bool, tuple[int, int, int, int], int]:
+        return _C.set_call_options(tag=None, keep=None, quantize=None, priority=None)
 
     eight, none = (8, 256, 8, 0), (0, 0, 0, 0)
-    with pccl.tag("outer"):
-        _C.set_call_options(tag=None, keep=True, quantize=None)
-        with api._call_options(tag="inner", keep=False, quantize=eight):
-            assert options() == ("inner", False, eight)
+    with pccl.tag("outer", priority=3):
+        _C.set_call_options(tag=None, keep=True, quantize=None, priority=None)
+        with api._call_options(tag="inner", keep=False, quantize=eight, priority=-8):
+            assert options() == ("inner", False, eight, -8)
             with api._call_options(), pccl.quantization.quantize(None):
-                assert options() == ("inner", False, none)
-            assert options() == ("inner", False, eight)
-        assert options() == ("outer", True, none)
+                assert options() == ("inner", False, none, -8)
+            assert options() == ("inner", False, eight, -8)
+        assert options() == ("outer", True, none, 3)
         with pytest.raises(ValueError, match="257 bytes"), pccl.tag("x" * 257):
             pass
-        assert options() == ("outer", True, none)
-        _C.set_call_options(tag=None, keep=False, quantize=None)
-    assert options() == ("", False, none)
+        assert options() == ("outer", True, none, 3)
+        with pccl.tag("of the same priority"):
+            assert options()[3] == 3
+        _C.set_call_options(tag=None, keep=False, quantize=None, priority=None)
+    assert options() == ("", False, none, 0)
+
+
+@pytest.mark.parametrize("priority", [-9, 8, 1 << 40])
+def test_a_priority_out_of_range_is_refused(priority: int) -> None:
+    text = f"the priority is {priority}, a number from -8 to 7"
+    with pytest.raises(ValueError, match=text), pccl.tag("", priority=priority):
+        pass
+
+
+@pytest.mark.parametrize("priority", [1.0, True, "1"])
+def test_a_priority_that_is_no_integer_is_refused(priority: object) -> None:
+    with (
+        pytest.raises(TypeError, match="a priority must be an int"),
+        pccl.tag("", priority=priority),
+    ):  # type: ignore[arg-type]
+        pass
 
 
 def _tag_is_refused(text: str) -> bool:
     try:
-        _C.set_call_options(tag=text, keep=None, quantize=None)
+        _C.set_call_options(tag=text, keep=None, quantize=None, priority=None)
     except ValueError:
         return True
-    _C.set_call_options(tag="", keep=None, quantize=None)
+    _C.set_call_options(tag="", keep=None, quantize=None, priority=None)
     return False
 
 

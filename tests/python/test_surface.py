@@ -26,6 +26,7 @@ MODULES = {
     "api": ["Contribution", "all_reduce", "contributors", "join", "tag"],
     "hooks": ["QuantizeState", "ddp_hook", "quantize_hook"],
     "info": ["Link", "Member", "PastOperation", "RunInfo", "TimeSpent", "report", "run_info"],
+    "monitor": ["Scalars"],
     "quantization": [
         *("BFloat16", "ErrorFeedback", "Format", "MinMax", "quantize", "quantize_dequantize"),
     ],
@@ -33,6 +34,7 @@ MODULES = {
     "topology": [
         *("Topology", "TopologyPlan", "are_peers_pending", "optimize_topology", "update_topology"),
     ],
+    "torchft": ["PcclTransport", "ProcessGroupPccl"],
     "trainers": ["DDP", "DiLoCo", "Observer", "OuterStep"],
 }
 
@@ -49,6 +51,8 @@ def test_the_names_of_the_package() -> None:
 def test_the_names_of_a_module(module: str) -> None:
     found = import_module(f"pccl_backend.{module}")
     assert found.__all__ == MODULES[module]
+    if module == "torchft":
+        pytest.importorskip("torchft", reason='SKIPPED: needs torchft: pip install ".[torchft]"')
     for name in found.__all__:
         assert hasattr(found, name), name
 
@@ -93,6 +97,14 @@ def test_one_import_is_enough_and_loads_no_torch(program: str) -> None:
     environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     done = run_program([sys.executable, "-c", program], environment=environment)
     assert done.stdout == "64\n", done.stderr
+
+
+def test_a_missing_torchft_is_named() -> None:
+    program = "import sys; sys.modules['torchft'] = None; import pccl_backend as pccl; "
+    done = run_program([sys.executable, "-c", program + "pccl.torchft.ProcessGroupPccl"])
+    assert done.returncode == 1
+    needs = 'ProcessGroupPccl needs torchft: pip install "pccl-torch[torchft]"\n'
+    assert done.stderr.endswith(needs), done.stderr
 
 
 @pytest.mark.parametrize("name", ["last_error", "ErrorFeedback", "SyncInfo", "ddp_hook"])

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "wan"))
 
 import lab
+import packets
 from carriers import Emulator, Netem, NetworkPath
 from processes import missing
 
@@ -127,6 +128,38 @@ def test_a_path_gets_another_rate(allowed: None) -> None:
         assert transfer(network, 0, 1)[1] < 1.1 * 4.0
         network.change(0, 1, 100.0)
         assert transfer(network, 0, 1)[1] > 1.1 * 4.0
+
+
+def test_packets_are_recorded_between_two_moments(allowed: None, tmp_path: Path) -> None:
+    here_to_there = {"from": "here", "to": "there", "mbit": 100.0, "loss": 0.01}
+    network = lab.Lab({**SCENARIO, "paths": [here_to_there]}, traces=True)
+    with network:
+        transfer(network, 0, 1)
+        network.trace()
+        begin = time.monotonic()
+        transfer(network, 0, 2)
+        network.trace(tmp_path / "empty")  # this one is not empty
+        network.trace()
+        transfer(network, 0, 1)
+        end = time.monotonic()
+        network.trace(tmp_path / "trace")
+        transfer(network, 0, 1)
+        addresses = [host.address for host in network.hosts]
+    found = packets.read(tmp_path / "trace", addresses)
+    assert {(one.flow.source, one.flow.target) for one in found} == {(0, 1), (1, 0)}
+    assert all(begin <= one.came <= one.sent <= one.left < end for one in found)
+    assert all(one.arrived is None or one.arrived - one.left > 0.02 for one in found)
+    assert any(one.arrived is None and one.payload for one in found), "one in 100 is lost"
+    there = [one for one in found if one.flow.target == 1]
+    bytes = sum(len(one.payload) for one in there if one.arrived is not None)
+    assert 1 << 20 <= bytes < 1.1 * (1 << 20), "all of it, and some twice"
+    busy = sum(one.wire_bytes for one in there) * 8 / 40e6  # seconds of the uplink
+    assert there[-1].sent - there[0].came >= busy
+
+
+def test_netem_records_nothing() -> None:
+    with pytest.raises(SystemExit, match="netem records no packets: set WAN_LAB=emulator"):
+        Netem().trace(None)
 
 
 @pytest.mark.parametrize("name", ["home", "ocean", "unequal", "mixed"])

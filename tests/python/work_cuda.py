@@ -154,6 +154,37 @@ def foreign_cuda(backend: str) -> dict[str, Any]:
     return found
 
 
+def reconfigured() -> None:
+    """Reconfigure to other ranks, and again to fewer while a call of CUDA tensors is under way."""
+    limit = timedelta(seconds=20)
+    dist.init_process_group("pccl", timeout=limit, enable_reconfigure=True, **place())
+    device = fake()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = dist.distributed_c10d._get_default_store()
+
+    def meet(uuid: int, ranks: list[int]) -> None:
+        store.set(f"handle {uuid} of {rank}", dist._get_reconfigure_handle())
+        handles = [store.get(f"handle {uuid} of {one}").decode() for one in ranks]
+        dist._reconfigure(uuid, handles, timeout=limit).wait()
+        assert dist.get_rank() == ranks.index(rank)
+        tensor = cuda(torch.full((1000,), 2.0**rank))
+        dist.all_reduce(tensor)
+        assert FakeCuda.on_host(tensor).eq(sum(2.0**one for one in ranks)).all()
+
+    meet(1, list(reversed(range(size))))
+    if rank < size - 1:  # the last one does not call it
+        tensor = cuda(torch.full((100_000,), float(rank)))
+        work = dist.all_reduce(tensor, async_op=True)
+        meet(2, list(range(size - 1)))
+        error = error_of(lambda: work.wait(limit))
+        assert error["type"] in ("InvalidStateError", "PeerLostError"), error
+        assert FakeCuda.on_host(tensor).eq(float(rank)).all()
+    settle(device)
+    store.set(f"{rank} is done", "")
+    store.wait([f"{one} is done" for one in range(size)], limit)
+    dist.destroy_process_group()
+
+
 def place() -> dict[str, Any]:
     import world as worlds
 

@@ -49,6 +49,13 @@ def around() -> str:
     return text
 
 
+def error_of_program(text: str) -> str:
+    """Run the program of docs/deadlocks.md, in which the ranks wait for each other; return the
+    error."""
+    names = {"dist": dist, "pccl": pccl, "tensors": {tag: torch.ones(1000) for tag in ("a", "b")}}
+    return _error_of(lambda: exec(text, names))
+
+
 def facing() -> str:
     """Send to the other rank, which sends, too; return the error."""
     other = 1 - dist.get_rank()

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,8 +45,14 @@ class Checker {
     if (violations_.size() < 10) violations_.push_back(what);
   }
   // The peer is absent from a reduction.
-  void misses(const std::string& what, PeerId peer) { absent_[what].insert(peer); }
-  const std::set<PeerId>& absent_from(const std::string& what) { return absent_[what]; }
+  void misses(const std::string& what, PeerId peer) { (*absent_)[what].insert(peer); }
+  const std::set<PeerId>& absent_from(const std::string& what) { return (*absent_)[what]; }
+  // A checker for what a liar observes. That the liar is absent counts for all.
+  Checker for_liar() const {
+    Checker checker;
+    checker.absent_ = absent_;
+    return checker;
+  }
   const std::vector<std::string>& violations() const { return violations_; }
   size_t outcomes() const { return seen_.size(); }
 
@@ -57,7 +64,8 @@ class Checker {
     std::string what, who, outcome;
   };
   std::map<std::string, Seen> seen_;
-  std::map<std::string, std::set<PeerId>> absent_;
+  using Absent = std::map<std::string, std::set<PeerId>>;
+  std::shared_ptr<Absent> absent_ = std::make_shared<Absent>();
   std::vector<Later> later_;
   std::vector<std::string> violations_;
 };

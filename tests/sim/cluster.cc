@@ -6,14 +6,20 @@
 namespace pccl::sim {
 namespace {
 
-// Limit of every call. A call ends in time even if one peer after another is lost meanwhile.
-constexpr Duration kCallTimeout = std::chrono::seconds(60);
 // Longest time for which a newcomer's mistake may delay the next success of the others (promise
 // P7), if a message to the master takes at most kNearMax. If messages are slower, a loss costs
 // kMessagesOfALoss of them more.
 constexpr Duration kMistakeMax = std::chrono::seconds(1);
 constexpr Duration kNearMax = std::chrono::milliseconds(20);
 constexpr int kMessagesOfALoss = 8;
+constexpr char kLiar[] = "mallory";
+
+std::string name_of(size_t number) {
+  return number < 26 ? std::string(1, static_cast<char>('a' + number))
+                     : "p" + std::to_string(number);
+}
+
+bool names_liar(const std::string& why) { return why.find(kLiar) != std::string::npos; }
 
 }  // namespace
 
@@ -28,10 +34,8 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
   const size_t number = world_.peers().size();
-  PeerNode& node = world_.add_peer(
-      number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
-      options);
   const bool lies = rules_.insider == number;
+  PeerNode& node = world_.add_peer(lies ? kLiar : name_of(number), options);
   if (lies) node.insider = std::make_unique<Insider>(rules_.seed ^ 0x11e5);
   const bool disturbed = !rules_.gentle && !groups_[group].quiet;
   const Workload::Rules rules{
@@ -43,6 +47,12 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
       .rings_only = rules_.pattern == protocol::PatternChoice::kRing,
       .joins = joins,
       .one_lies = rules_.insider.has_value(),
+      .may_time_out =
+          [this, group] {
+            const auto there = of_group(group);
+            return rules_.insider && std::any_of(there.begin(), there.end(),
+                                                 [](PeerNode* peer) { return !peer->is_member(); });
+          },
       .mistake = mistake,
       .excused = [this, &node] { return excused(node); },
       .aftermath = kPeerTimeout,
@@ -52,8 +62,10 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
       .on_forgotten = [this, group] { groups_[group].forgotten = true; },
       .state_is_lost =
           [this, group](const std::string& error) {
+            // It may have been the only holder of the newest state, and gone before others had it.
+            if (rules_.insider && names_liar(error)) return true;
             const auto there = of_group(group);
-            return groups_[group].forgotten &&
+            return (groups_[group].forgotten || rules_.insider) &&
                    std::none_of(there.begin(), there.end(), [&error](PeerNode* peer) {
                      return workload(*peer).agreed_on_state_in(error);
                    });
@@ -139,7 +151,7 @@ bool Cluster::at_risk(const PeerNode& peer) const {
 }
 
 bool Cluster::unsure(PeerNode& peer) const {
-  return at_risk(peer) || workload(peer).mistaken() || workload(peer).is_late();
+  return at_risk(peer) || workload(peer).mistaken() || workload(peer).is_late() || peer.insider;
 }
 
 bool Cluster::calm(size_t group) const {
@@ -261,29 +273,36 @@ void Cluster::choose_immortals() {
   for (size_t group = 0; group < groups_.size(); ++group) {
     PeerNode*& immortal = groups_[group].immortal;
     for (PeerNode* peer : of_group(group)) {
-      const bool safe = !at_risk(*peer) && !workload(*peer).is_late();
+      const bool safe = !at_risk(*peer) && !workload(*peer).is_late() && !peer->insider;
       if (immortal == nullptr && holds(*peer) && safe) immortal = peer;
     }
     const bool is_out = immortal != nullptr && (!immortal->alive() || immortal->gone());
-    if (is_out && rules_.insider) {
-      immortal = nullptr;  // see check_insider()
-    } else if (is_out)
-      checker_.violation("P1 " + immortal->name() +
-                         ", which no fault may touch, is out of the run");
+    if (!is_out) continue;
+    if (!rules_.insider || !names_liar(workload(*immortal).gone_why()))
+      checker_.violation(
+          "P1 " + immortal->name() +
+          ", which no fault may touch, is out of the run: " + workload(*immortal).gone_why());
+    if (!rules_.insider) continue;
+    // The others may be lost by faults, and the state of the run with them.
+    immortal = nullptr;
+    groups_[group].forgotten = true;
   }
 }
 
-void Cluster::check_insider() {
+void Cluster::check_insider(bool alone) {
   PCCL_ASSERT(rules_.insider && *rules_.insider < world_.peers().size());
   const PeerNode& liar = *world_.peers()[*rules_.insider];
   size_t lost = 0;
   for (const auto& peer : world_.peers()) {
     if (peer->insider || !peer->alive() || !peer->gone()) continue;
-    ++lost;
     const std::string& why = workload(*peer).gone_why();
-    const bool named = why.find(liar.name()) != std::string::npos;
-    if (liar.alive() && !liar.gone() && !named)
+    if (why.find("no master at ") != std::string::npos) continue;  // the master was away
+    // A link with the liar can break, as any other.
+    if (alone || (names_liar(why) && why.find("contradict") != std::string::npos)) ++lost;
+    if (alone && liar.alive() && !liar.gone() && !names_liar(why))
       checker_.violation("P1 the liar stays, and " + peer->name() + " is out: " + why);
+    if (why.find("it broke ") != std::string::npos)
+      checker_.violation("P1 " + peer->name() + " is honest, and is out: " + why);
   }
   if (lost > 1) checker_.violation("P1 a liar costs " + std::to_string(lost) + " honest members");
 }

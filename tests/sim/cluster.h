@@ -47,6 +47,9 @@ class Cluster {
     PeerNode* immortal = nullptr;
     bool forgotten = false;  // a peer of it has skipped a step of the others
   };
+  // Limit of every call. A call ends in time even if one peer after another is lost meanwhile.
+  static constexpr Duration kCallTimeout = std::chrono::seconds(60);
+
   Cluster(World& world, Checker& checker, const Rules& rules, std::vector<Group> groups)
       : world_(world), checker_(checker), rules_(rules), groups_(std::move(groups)) {}
 
@@ -93,14 +96,15 @@ class Cluster {
   void disturb() { ++disturbances_; }
   // At the end of its turn, the peer computes for so much longer than usual: it is late.
   void be_late(PeerNode& peer, Duration time);
-  // Checks what holds although a member lies: honest members lose at most one of them, and this one
-  // only together with the liar, or with an error that names it. REQUIRES: there is an insider.
-  void check_insider();
+  // Checks what holds although a member lies: it costs at most one honest member, and this one only
+  // together with the liar, or with an error that names it. No honest member breaks a rule.
+  // `alone`: there are no faults that would cost members, too. REQUIRES: there is an insider.
+  void check_insider(bool alone);
   uint64_t mistakes_checked() const { return mistakes_checked_; }
   uint64_t late_checked() const { return late_checked_; }
 
   // Chooses one immortal peer per group as soon as one can be chosen. Reports a violation if an
-  // immortal peer is out of the run.
+  // immortal peer is out of the run, unless the reason names the liar.
   void choose_immortals();
 
  private:
@@ -122,7 +126,7 @@ class Cluster {
 
   World& world_;
   Checker& checker_;
-  Checker lies_;  // what the insider observes does not count
+  Checker lies_ = checker_.for_liar();  // what the insider observes does not count
   const Rules rules_;
   std::vector<Group> groups_;
   std::map<const PeerNode*, Instant> at_risk_, cut_off_;

@@ -5,6 +5,7 @@
 
 #include "tests/sim/cluster.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/reconfigures.h"
 
 namespace pccl::sim {
 namespace {
@@ -128,7 +129,7 @@ class Driver {
  public:
   explicit Driver(const RunOptions& options) : Driver(options, plan_of(options)) {}
   RunReport run();
-  void print_where() const;  // in which run, and when, an assertion has failed
+  const EventLoop& clock() const { return world_.event_loop(); }
 
  private:
   Driver(const RunOptions& options, const Plan& plan);
@@ -222,6 +223,7 @@ void Driver::settle() {
   faults_.stop();
   // Peers that were given up learn of it, and a killed master is back.
   run_for(kPeerTimeout * 2);
+  if (cluster_.rules().insider) cluster_.choose_immortals();  // the liar may have cost it its place
   for (size_t group = 0; group < cluster_.groups().size(); ++group) {
     const Cluster::Group& about = cluster_.groups()[group];
     auto peers = cluster_.of_group(group);  // without those that are about to be removed
@@ -231,7 +233,9 @@ void Driver::settle() {
         about.immortal != nullptr ||
         (cluster_.rules().insider && std::any_of(peers.begin(), peers.end(), is_member));
     const uint32_t enough = few ? about.min_peers : about.founders;
-    std::erase_if(peers, [](PeerNode* peer) { return Cluster::workload(*peer).mistaken(); });
+    std::erase_if(peers, [](PeerNode* peer) {
+      return peer->unreachable || Cluster::workload(*peer).mistaken();
+    });
     for (size_t count = peers.size(); count < enough; ++count) cluster_.add(group);
   }
   run_for(kPeerTimeout * 2);
@@ -241,7 +245,9 @@ void Driver::settle() {
   if (may_err && faults_.be_late()) run_for(kPeerTimeout * 4);
   std::map<PeerNode*, uint64_t> before;
   for (PeerNode* peer : cluster_.all()) before[peer] = Cluster::workload(*peer).turns();
-  const Instant deadline = world_.event_loop().now() + kSettleMax;
+  const bool may_time_out = options_.insider == RunOptions::Insider::kAmongFaults;
+  const Duration most = kSettleMax + (may_time_out ? Cluster::kCallTimeout : Duration{0});
+  const Instant deadline = world_.event_loop().now() + most;
   const auto done = [&](const auto& entry) {
     return !entry.first->alive() || entry.first->gone() ||
            Cluster::workload(*entry.first).turns() >= entry.second + 2;
@@ -257,7 +263,8 @@ void Driver::settle() {
   }
   check_links();
   cluster_.choose_immortals();
-  if (options_.insider == RunOptions::Insider::kAlone) cluster_.check_insider();
+  if (options_.insider != RunOptions::Insider::kNone)
+    cluster_.check_insider(options_.insider == RunOptions::Insider::kAlone);
 }
 
 // Runs after a calm time. It checks that both ends of a link agree on its connection, that no peer
@@ -351,23 +358,29 @@ RunReport Driver::report() {
   return report;
 }
 
-void Driver::print_where() const {
-  std::fprintf(stderr, "%s: an assertion failed at %.6f s of virtual time, step %llu\n",
-               repeat_text(options_).c_str(), to_seconds(world_.event_loop().now().since_start),
-               static_cast<unsigned long long>(world_.event_loop().steps()));
-}
+// While a run is under way, for an assertion that fails.
+const RunOptions* running = nullptr;
+const EventLoop* running_clock = nullptr;
 
-const Driver* running = nullptr;  // while run_seed() runs
+template <typename AnyDriver>
+RunReport run_watched(AnyDriver&& driver, const RunOptions& options) {
+  running = &options;
+  running_clock = &driver.clock();
+  on_assertion_failed = [] {
+    std::fprintf(stderr, "%s: an assertion failed at %.6f s of virtual time, step %llu\n",
+                 repeat_text(*running).c_str(), to_seconds(running_clock->now().since_start),
+                 static_cast<unsigned long long>(running_clock->steps()));
+  };
+  const RunReport report = driver.run();
+  on_assertion_failed = nullptr;
+  return report;
+}
 
 }  // namespace
 
 RunReport run_seed(const RunOptions& options) {
-  Driver driver(options);
-  running = &driver;
-  on_assertion_failed = [] { running->print_where(); };
-  const RunReport report = driver.run();
-  on_assertion_failed = nullptr;
-  return report;
+  return options.reconfigures ? run_watched(Reconfigures(options), options)
+                              : run_watched(Driver(options), options);
 }
 
 std::string repeat_text(const RunOptions& options) {
@@ -381,7 +394,8 @@ std::string repeat_text(const RunOptions& options) {
                               : options.insider == RunOptions::Insider::kAlone
                                   ? " --insider alone"
                                   : " --insider faults";
-  return out + rest + (options.devices ? " --devices on" : "") + insider;
+  return out + rest + (options.devices ? " --devices on" : "") +
+         (options.reconfigures ? " --reconfigures on" : "") + insider;
 }
 
 }  // namespace pccl::sim

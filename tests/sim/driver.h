@@ -27,6 +27,7 @@ struct RunOptions {
   // master. kAmongFaults: the usual faults happen, too.
   enum class Insider : uint8_t { kNone, kAlone, kAmongFaults };
   Insider insider = Insider::kNone;
+  bool reconfigures = false;     // the application decides who is in its group (reconfigures.h)
   Coverage* coverage = nullptr;  // may be null: then no fault waits for a certain transition
   std::function<void(const std::string&)> transcript;  // may be empty
 };
@@ -38,6 +39,7 @@ struct RunReport {
   uint64_t outcomes = 0;                   // different things that were compared between peers
   uint64_t mistakes = 0;                   // newcomers' mistakes whose effect was checked
   uint64_t late = 0;                       // late peers whose effect was checked
+  uint64_t reconfigures = 0;               // whose outcomes were compared
   uint64_t turns = 0;                      // batches that ended well, over all peers
   Duration virtual_time{0};
 };

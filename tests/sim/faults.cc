@@ -30,7 +30,11 @@ bool is_brief(const std::string& step) {
 }  // namespace
 
 Faults::Faults(World& world, Cluster& cluster, Coverage* coverage, uint64_t seed)
-    : world_(world), cluster_(cluster), coverage_(coverage), chance_(seed) {
+    : world_(world),
+      cluster_(cluster),
+      coverage_(coverage),
+      chance_(seed),
+      lasting_(world.event_loop()) {
   world_.on_state_sent = [this](PeerNode& sender) {
     if (!sender_dies_) return;
     cluster_.choose_immortals();
@@ -111,9 +115,7 @@ void Faults::stop() {
   paused_ = true;
   sender_dies_ = false;
   if (coverage_ != nullptr) coverage_->on_step = nullptr;
-  const auto lasting = std::move(lasting_);
-  lasting_.clear();
-  for (const auto& [id, end] : lasting) end();
+  lasting_.end_all();
 }
 
 // ---- Choice of peers and durations ----
@@ -152,23 +154,9 @@ Duration Faults::outage(bool harmless) {
   return chance_.duration(Duration{0}, short_one ? 6 * kTick : 3 * kPeerTimeout);
 }
 
-// `end` runs once, at stop() at the latest.
-void Faults::last(Duration duration, std::function<void()> end) {
-  const uint64_t id = ++started_;
-  lasting_.emplace_back(id, std::move(end));
-  world_.event_loop().after(duration, [this, id] {
-    const auto at = std::find_if(lasting_.begin(), lasting_.end(),
-                                 [id](const auto& one) { return one.first == id; });
-    if (at == lasting_.end()) return;
-    const auto ends = std::move(at->second);
-    lasting_.erase(at);
-    ends();
-  });
-}
-
 void Faults::block(Network::Host from, Network::Host to, Duration duration, Duration longer) {
   world_.block(from, to);
-  last(duration, [this, from, to, longer] {
+  lasting_.add(duration, [this, from, to, longer] {
     world_.event_loop().after(longer, [this, from, to] { world_.lift(from, to); });
   });
 }
@@ -203,7 +191,7 @@ bool Faults::stop_process() {
   const Duration pause = chance_.once_in(3) ? kTick : outage(false);
   cluster_.at_risk(*peer, pause + kAftermath);
   peer->stop();
-  last(pause, [peer] { peer->go_on(); });
+  lasting_.add(pause, [peer] { peer->go_on(); });
   return true;
 }
 
@@ -214,7 +202,7 @@ bool Faults::slow_down() {
   const Duration duration = chance_.duration(Duration{0}, kPeerTimeout);
   cluster_.at_risk(*peer, duration + kAftermath);
   peer->be_slow(late);
-  last(duration, [peer] { peer->be_slow(Duration{0}); });
+  lasting_.add(duration, [peer] { peer->be_slow(Duration{0}); });
   return true;
 }
 
@@ -240,7 +228,7 @@ bool Faults::be_late() {
   const Duration limit = cluster_.rules().call_timeout;
   if (peer == nullptr || limit == Duration{0} || cluster_.unsure(*peer)) return false;
   cluster_.be_late(*peer, chance_.duration(Duration{0}, 4 * limit));
-  last(kAftermath, [peer] { Cluster::workload(*peer).be_late(Duration{0}); });
+  lasting_.add(kAftermath, [peer] { Cluster::workload(*peer).be_late(Duration{0}); });
   return true;
 }
 
@@ -392,7 +380,7 @@ bool Faults::kill_master() {
   world_.kill_master();
   const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
   master_up_ = world_.event_loop().now() + away;
-  last(away, [this] {
+  lasting_.add(away, [this] {
     if (!world_.master_runs()) world_.start_master();
   });
   return true;
@@ -409,7 +397,7 @@ bool Faults::stop_master() {
   world_.stop_master();
   const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
   master_up_ = world_.event_loop().now() + away;
-  last(away, [this] { world_.master_goes_on(); });
+  lasting_.add(away, [this] { world_.master_goes_on(); });
   return true;
 }
 
@@ -447,7 +435,7 @@ bool Faults::renew() {
   const bool early = !cluster_.spared(*peer) && chance_.once_in(4);
   cluster_.at_risk(*peer, early ? kDeactivate + 4 * kLearned : kDeactivate);
   world_.renew(*peer, early ? World::Renewal::kUnknown : World::Renewal::kKnown);
-  if (early) last(kLearned, [this, peer] { world_.learn(*peer); });
+  if (early) lasting_.add(kLearned, [this, peer] { world_.learn(*peer); });
   return true;
 }
 
@@ -578,7 +566,7 @@ bool Faults::narrow_pair() {
     if (one_way && from == other) continue;
     if (world_.network().width(from->port(), to->port()) != SIZE_MAX) continue;
     world_.narrow(from->port(), to->port(), width);
-    last(duration, [this, a = from->port(), b = to->port()] { world_.widen(a, b); });
+    lasting_.add(duration, [this, a = from->port(), b = to->port()] { world_.widen(a, b); });
   }
   return true;
 }

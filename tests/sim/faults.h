@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/sim/cluster.h"
+#include "tests/sim/lasting.h"
 
 namespace pccl::sim {
 
@@ -100,7 +101,6 @@ class Faults {
   Duration outage(bool harmless);
   bool master_is_stable() const;
   Duration master_may_be_away();
-  void last(Duration duration, std::function<void()> end);
   void block(Network::Host from, Network::Host to, Duration duration, Duration longer = {});
   void cut_off(PeerNode& peer, Duration duration);
   PeerNode* to_cut_off();  // a peer to cut off from all others; null: none
@@ -112,8 +112,7 @@ class Faults {
   Coverage* const coverage_;
   Random chance_;
   std::map<std::string, uint64_t> caused_;
-  std::vector<std::pair<uint64_t, std::function<void()>>> lasting_;
-  uint64_t started_ = 0;
+  Lasting lasting_;
   bool paused_ = false;
   bool sender_dies_ = false;
   bool sprung_ = false;                         // whether the trigger has fired

@@ -36,6 +36,7 @@ std::vector<protocol::Message> Insider::instead_of(protocol::Message message) {
     report->state = protocol::LinkState::kDown;
   }
   if (auto* answer = std::get_if<protocol::AbortAnswer>(&message)) change(*answer);
+  if (auto* vote = std::get_if<protocol::Vote>(&message)) change(*vote);
   if (auto* report = std::get_if<protocol::StateReport>(&message)) change(*report);
   const auto* const resume = std::get_if<protocol::Resume>(&message);
   if (resume == nullptr) {
@@ -62,6 +63,19 @@ void Insider::change(protocol::AbortAnswer& answer) {
   if (!tempted()) return;
   lie();
   answer.state = some_state();
+}
+
+void Insider::change(protocol::Vote& vote) {
+  if (has_voted_ || !tempted()) return;
+  has_voted_ = true;
+  lie();
+  // An older number would be silence: the others wait for it until their timeout, as for any member
+  // that is late.
+  if (vote.offer.digest && chance_.once_in(2)) {
+    *vote.offer.digest ^= 1;
+  } else {
+    ++vote.number;
+  }
 }
 
 void Insider::change(protocol::StateReport& report) {

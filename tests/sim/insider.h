@@ -1,8 +1,8 @@
 // Insider: makes a simulated peer lie to the master. Its core is the usual one, and the Insider
 // changes what the core sends, or sends more, at random. Such a member is a volunteer of many with
 // a valid token. PeerNode owns it. These are the lies of docs/operating.md, section 7: about what
-// was done (StateReport, Resume, Done, AbortRequest, AbortAnswer), and, once each, in a Begin and a
-// LinkReport.
+// was done (StateReport, Resume, Done, AbortRequest, AbortAnswer), and, once each, in a Begin, a
+// LinkReport and a Vote.
 #pragma once
 
 #include <set>
@@ -28,6 +28,7 @@ class Insider {
   void lie() { ++lies_; }
   void change(protocol::Begin& begin);
   void change(protocol::AbortAnswer& answer);
+  void change(protocol::Vote& vote);
   void change(protocol::StateReport& report);
   protocol::Resume changed(protocol::Resume resume);
   protocol::OpState some_state() { return static_cast<protocol::OpState>(chance_.below(3)); }
@@ -35,7 +36,7 @@ class Insider {
   Random chance_;
   uint64_t lies_ = 0;
   std::set<OpKey> of_interest_;
-  bool has_described_ = false, has_dropped_ = false;  // the lies that it tells once
+  bool has_described_ = false, has_dropped_ = false, has_voted_ = false;  // lies of once
 };
 
 }  // namespace pccl::sim

@@ -13,6 +13,7 @@
 //   --kill-at STEP                 with --seed: a loss at that step instead of the faults
 //   --insider alone|faults         one peer lies to the master; alone: without other faults than
 //                                  restarts of the master
+//   --reconfigures on             the application decides who is in its group, and changes it
 //   --devices on                  tensors are on devices in every run
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks; with
@@ -50,15 +51,24 @@ struct Plant {
   const char* name;
   Bug bug;
   const char* breaks;
-  bool needs_liar = false;
+  enum class Needs : uint8_t { kNothing, kLiar, kReconfigures } needs = Needs::kNothing;
 };
 constexpr Plant kPlants[] = {
-    {"early-commit", Bug::kEarlyCommit, "P1"}, {"no-restore", Bug::kNoRestore, "P2"},
-    {"foreign-size", Bug::kForeignSize, "P3"}, {"never-absent", Bug::kNeverAbsent, "P3"},
-    {"lost-answer", Bug::kLostAnswer, "P4"},   {"told-too-early", Bug::kToldTooEarly, "P6"},
-    {"any-run", Bug::kAnyRun, "P5"},           {"no-forget", Bug::kNoForget, "P4"},
-    {"hasty-end", Bug::kHastyEnd, "P1"},       {"hidden-return", Bug::kHiddenReturn, "P1", true},
-    {"unbound", Bug::kUnbound, "P1", true},    {"any-decision", Bug::kAnyDecision, "P1", true}};
+    {"early-commit", Bug::kEarlyCommit, "P1"},
+    {"no-restore", Bug::kNoRestore, "P2"},
+    {"foreign-size", Bug::kForeignSize, "P3"},
+    {"never-absent", Bug::kNeverAbsent, "P3"},
+    {"lost-answer", Bug::kLostAnswer, "P4"},
+    {"told-too-early", Bug::kToldTooEarly, "P6"},
+    {"any-run", Bug::kAnyRun, "P5"},
+    {"no-forget", Bug::kNoForget, "P4"},
+    {"hasty-end", Bug::kHastyEnd, "P1"},
+    {"hidden-return", Bug::kHiddenReturn, "P1", Plant::Needs::kLiar},
+    {"unasked", Bug::kUnasked, "P1", Plant::Needs::kLiar},
+    {"unbound", Bug::kUnbound, "P1", Plant::Needs::kLiar},
+    {"any-decision", Bug::kAnyDecision, "P1", Plant::Needs::kLiar},
+    {"few-founders", Bug::kFewFounders, "P1", Plant::Needs::kReconfigures},
+    {"no-invitation", Bug::kNoInvitation, "P4", Plant::Needs::kReconfigures}};
 
 const Plant* find_plant(const std::string& name) {
   for (const Plant& plant : kPlants) {
@@ -94,7 +104,8 @@ RunReport run_watched(const RunOptions& options) {
 }
 
 struct Totals {
-  uint64_t runs = 0, steps = 0, outcomes = 0, turns = 0, mistakes = 0, late = 0, failed = 0;
+  uint64_t runs = 0, steps = 0, outcomes = 0, turns = 0, mistakes = 0, late = 0, failed = 0,
+           reconfigures = 0;
   std::map<std::string, uint64_t> faults;
   double virtual_seconds = 0;
 };
@@ -120,6 +131,7 @@ void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   totals.turns += report.turns;
   totals.mistakes += report.mistakes;
   totals.late += report.late;
+  totals.reconfigures += report.reconfigures;
   totals.virtual_seconds += pccl::to_seconds(report.virtual_time);
   if (report.violations.empty()) return;
   ++totals.failed;
@@ -145,13 +157,14 @@ int summary(const Totals& totals, double wall) {
   }
   std::printf(
       "%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns, %llu "
-      "mistakes of newcomers and %llu late peers looked at; %.1f seeds/s, %.2f "
+      "mistakes of newcomers, %llu late peers and %llu reconfigures looked at; %.1f seeds/s, %.2f "
       "virtual hours per minute\n",
       static_cast<unsigned long long>(totals.runs), static_cast<unsigned long long>(totals.steps),
       static_cast<unsigned long long>(faults), static_cast<unsigned long long>(totals.outcomes),
       static_cast<unsigned long long>(totals.turns),
       static_cast<unsigned long long>(totals.mistakes),
-      static_cast<unsigned long long>(totals.late), static_cast<double>(totals.runs) / wall,
+      static_cast<unsigned long long>(totals.late),
+      static_cast<unsigned long long>(totals.reconfigures), static_cast<double>(totals.runs) / wall,
       totals.virtual_seconds / 60 / wall);
   std::printf("%llu passed, %llu failed\n",
               static_cast<unsigned long long>(totals.runs - totals.failed),
@@ -165,7 +178,8 @@ int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count)
     RunOptions options;
     options.seed = seed;
     options.plant = plant.bug;
-    if (plant.needs_liar) options.insider = RunOptions::Insider::kAlone;
+    if (plant.needs == Plant::Needs::kLiar) options.insider = RunOptions::Insider::kAlone;
+    options.reconfigures = plant.needs == Plant::Needs::kReconfigures;
     options.coverage = &coverage;
     for (const std::string& violation : run_watched(options).violations) {
       if (violation.find(plant.breaks) == std::string::npos) continue;
@@ -204,7 +218,7 @@ int main(int argc, char** argv) {
                  "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --campaign COUNT | "
                  "--sweep COUNT | --states PEERS  [--first N] "
                  "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--devices "
-                 "on] [--insider alone|faults] [--plant BUG]\n");
+                 "on] [--reconfigures on] [--insider alone|faults] [--plant BUG]\n");
     return 2;
   }
   if (given->contains("states"))
@@ -245,6 +259,9 @@ int main(int argc, char** argv) {
     options.coverage = &coverage;
     if (plant != nullptr) options.plant = plant->bug;
     options.devices = given->contains("devices");
+    // In a mixture, the application changes its groups in every fifth run.
+    const bool mixed = (campaign || seconds_max > 0) && insider == Insider::kNone;
+    options.reconfigures = given->contains("reconfigures") || (mixed && options.seed % 5 == 0);
     options.insider = insider;
     options.bursts = static_cast<uint64_t>(number("bursts", 1));
     options.faults_max = static_cast<uint64_t>(number("faults", 12));

@@ -47,6 +47,8 @@ class Workload : public App {
     bool rings_only = false;        // the run asks for the ring, for quantized tensors too
     bool joins = true;              // false: it does nothing at all
     bool one_lies = false;          // so any call may fail, and the ranks wait for each other
+    // With a liar: while a peer is pending, no cycle of waits is found, and the timeout ends it.
+    std::function<bool()> may_time_out = {};
     // The only thing that it ever calls, unless it founds its group.
     Mistake mistake = Mistake::kNone;
     std::function<bool()> excused = {};         // whether faults may have kept it from calling
@@ -82,9 +84,15 @@ class Workload : public App {
   void be_late(Duration time, std::function<void()> begun = {});
   // It is about to be late, is late, or was so just now: it may be removed for it.
   bool is_late() const;
+  // Before its first call: the process comes from another run, with this state.
+  void begin_with(const Workload& before) {
+    state_ = before.state_;
+    revision_ = before.revision_;
+  }
   uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
+  bool may_time_out() const { return rules_.may_time_out && rules_.may_time_out(); }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
   // Whether it last agreed on the state that this error names.
   bool agreed_on_state_in(const std::string& error) const;
@@ -143,6 +151,7 @@ class Workload : public App {
   void quantize(Call& call, Random& random) const;
   void post(const Call& call);
   Duration patience(const Call& call) const;
+  int8_t priority(peer::Handle handle) const;
   void post_batch(bool late);
   void enter(Stage stage);
   void finished_stage();  // what follows a stage that ended well

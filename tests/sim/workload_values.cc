@@ -91,6 +91,14 @@ void Workload::on_called(peer::Handle handle, bool fetches) {
   if (adds && reduces && call.count > 0) checker_.misses(call.name, node_.id());
 }
 
+// Each rank has its own, in half of the runs.
+int8_t Workload::priority(peer::Handle handle) const {
+  if (Random(seed_ ^ 0x9410).once_in(2)) return 0;
+  Random random(mix(mix(seed_ ^ 0x9410, node_.id().value), handle));
+  return static_cast<int8_t>(protocol::kPriorityMin +
+                             static_cast<int>(random.below(protocol::kPriorities)));
+}
+
 std::vector<PeerId> Workload::members_at(Epoch epoch) const {
   auto took_part = epochs_.upper_bound(epoch);
   PCCL_ASSERT(took_part != epochs_.begin());

@@ -24,11 +24,14 @@ struct World::Connection {
   bool master_open = true;  // the master's end is open
   bool peer_open = true;    // the peer's end is open
   bool half_open = false;   // the master has dropped it, and the peer has not noticed
+  bool admitted = false;    // by the gate, if there is one
+  std::deque<protocol::Message> held = {};  // until then
 };
 
-World::World(uint64_t seed, WorldOptions options)
+World::World(uint64_t seed, WorldOptions options, EventLoop* clock)
     : options_(options),
       random_(seed),
+      event_loop_(clock == nullptr ? own_event_loop_ : *clock),
       disk_(event_loop_, random_, options.disk_delay_min, options.disk_delay_max) {
   disk_.replace(master::journal::header());
   start_master();
@@ -138,13 +141,24 @@ void World::master_goes_on() {
   while (!master_backlog_.empty() && !master_paused_) {
     const auto next = std::move(master_backlog_.front());
     master_backlog_.pop_front();
-    next();
+    take_turn(next);
   }
 }
 
 void World::run_master(std::function<void()> what) {
-  if (!master_paused_) return what();
-  master_backlog_.push_back(std::move(what));
+  if (master_paused_) return master_backlog_.push_back(std::move(what));
+  take_turn(what);
+}
+
+// The gate learns at the end of the turn which connections have closed in it.
+void World::take_turn(const std::function<void()>& what) {
+  ++turns_;
+  what();
+  while (turns_ == 1 && !closed_.empty()) {
+    for (const master::ConnectionId id : std::exchange(closed_, {}))
+      if (master_) gate_->closed(id);
+  }
+  --turns_;
 }
 
 void World::jump_master_clock(Duration ahead) {
@@ -320,14 +334,63 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   const auto* hello = std::get_if<protocol::Hello>(&message);
   const bool foreign = hello != nullptr && !protocol::common(hello->versions, protocol::kSpoken);
   PCCL_ASSERT(decoded.ok() && (foreign || decoded.value() == message));
-  if (!connection->introduced) {
-    connection->introduced = true;
-    master::Accepted accepted{connection->id, "127.0.0.1", true};
-    if (options_.secured) accepted.holder = holder(connection->peer, connection->token);
-    step_master(accepted);
-  }
+  if (waits_at_gate(connection, message)) return;
+  if (!connection->introduced) introduce(connection);
   connection->registered |= std::holds_alternative<protocol::Register>(message);
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
+}
+
+void World::introduce(const std::shared_ptr<Connection>& connection) {
+  connection->introduced = true;
+  master::Accepted accepted{connection->id, "127.0.0.1", true};
+  if (options_.secured) accepted.holder = holder(connection->peer, connection->token);
+  step_master(accepted);
+}
+
+// ---- The gate ----
+
+// A member that resumes is known already.
+bool World::waits_at_gate(const std::shared_ptr<Connection>& connection,
+                          const protocol::Message& message) {
+  if (gate_ == nullptr || connection->admitted) return false;
+  const auto* hello = std::get_if<protocol::Hello>(&message);
+  if (hello == nullptr && connection->held.empty()) {
+    connection->admitted = true;
+    return false;
+  }
+  if (std::holds_alternative<protocol::Pong>(message)) return true;
+  connection->held.push_back(message);
+  if (hello != nullptr) gate_->arrive(connection->id, *hello);
+  return true;
+}
+
+void World::admit(master::ConnectionId id) {
+  take_turn([this, connection = open_.at(id)] {
+    connection->admitted = true;
+    for (const protocol::Message& message : std::exchange(connection->held, {}))
+      arrived_at_master(connection, message);
+  });
+}
+
+void World::refuse(master::ConnectionId id, const protocol::Reject& why) {
+  take_turn([this, &why, connection = open_.at(id)] {
+    send_to_peer(connection, why);
+    close(connection, true, "closed by the master");
+  });
+}
+
+void World::ping(master::ConnectionId id) {
+  const auto found = open_.find(id);
+  if (found != open_.end() && !found->second->admitted)
+    send_to_peer(found->second, protocol::Ping{});
+}
+
+void World::end_run(const protocol::Reject& why) {
+  take_turn([this, &why] {
+    for (const auto& [id, connection] : open_)
+      if (connection->admitted) send_to_peer(connection, why);
+    step_master(master::Ended{why.text});
+  });
 }
 
 // The planted bugs: each undoes one of the rules that protect against a member that lies.
@@ -349,15 +412,19 @@ void World::plant_against_liars(const std::shared_ptr<Connection>& connection,
   }
 }
 
-// The planted bug: a peer that is done does not notice that it has answered.
+// The planted bugs: no peer is asked, or a peer that is done does not notice that it has answered.
 bool World::answered_without_peer(const std::shared_ptr<Connection>& connection,
                                   const protocol::Message& message) {
   const auto* proposal = std::get_if<protocol::AbortProposal>(&message);
-  if (proposal == nullptr || options_.plant != Bug::kUnbound) return false;
+  const auto forge = [&](protocol::OpState state) {
+    send_to_master(connection, protocol::AbortAnswer{proposal->epoch, proposal->op, state});
+    return true;
+  };
+  if (proposal == nullptr) return false;
+  if (options_.plant == Bug::kUnasked) return forge(protocol::OpState::kNotDone);
+  if (options_.plant != Bug::kUnbound) return false;
   if (!done_by_.contains({connection->peer.port(), proposal->epoch, proposal->op})) return false;
-  send_to_master(connection,
-                 protocol::AbortAnswer{proposal->epoch, proposal->op, protocol::OpState::kDone});
-  return true;
+  return forge(protocol::OpState::kDone);
 }
 
 // The planted bug: when all members but one have reported an operation done, the master receives a
@@ -382,6 +449,10 @@ void World::step_master(const master::Event& event) {
   master_->step(event, master_now(), effects);
   master_->check();
   for (auto& effect : effects) std::visit([this](auto& what) { apply(what); }, effect);
+  if (gate_ != nullptr && !begun_ && master_->view().is_founded()) {
+    begun_ = true;
+    gate_->begun();
+  }
   if (master_ends_ && !std::holds_alternative<master::Draining>(event))
     return step_master(master::Draining{});
   if (!master_ends_ || !master_->view().is_settled()) return arm_master();
@@ -451,6 +522,7 @@ void World::close(std::shared_ptr<Connection> connection, bool by_master, const 
   if (by_master) {
     connection->master_open = false;
     open_.erase(connection->id);
+    if (gate_ != nullptr) closed_.push_back(connection->id);
     connection->to_peer.post(control_delay(), [this, connection, why] {
       network_.pass(Network::kMaster, connection->peer.port(),
                     [this, connection, why] { cut(connection, why); });
@@ -470,6 +542,7 @@ void World::peer_gone(const std::shared_ptr<Connection>& connection, const std::
     if (!connection->master_open) return;
     connection->master_open = false;
     open_.erase(connection->id);
+    if (gate_ != nullptr) closed_.push_back(connection->id);
     if (connection->introduced) step_master(master::Closed{connection->id, why});
   });
 }

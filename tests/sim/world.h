@@ -1,7 +1,7 @@
 // World: a simulated run in one thread. It has the shipped MasterCore with its journal, PeerCores
 // and ring Engines, on virtual time, over a virtual network that carries real bytes. One App per
 // peer acts as the application. The owner of the World (a Driver or a scenario) causes the faults.
-// Everything is a function of the seed.
+// Everything is a function of the seed. Several Worlds on one clock are several runs.
 #pragma once
 
 #include <deque>
@@ -89,8 +89,12 @@ enum class Bug {
   kHastyEnd,      // P1: the master says farewell without ending what is under way
   // Against a member that lies:
   kHiddenReturn,  // P1: the master is not told that a member has returned an operation
+  kUnasked,       // P1: an abort is decided without the answers of the members
   kUnbound,       // P1: a member that is done answers, and then goes on
   kAnyDecision,   // P1: a restarted master believes every verdict
+  // Of a reconfigure:
+  kFewFounders,   // P1: its run begins without the last process
+  kNoInvitation,  // P4: its host learns of a lost process only if that has come before
 };
 
 struct WorldOptions {
@@ -119,12 +123,30 @@ struct WorldOptions {
   uint64_t seed = 0;         // of the devices
 };
 
+// Decides who may enter the run of a World, as the rendezvous of a hosted master does. A connection
+// waits from its Hello on.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  virtual void arrive(master::ConnectionId id, const protocol::Hello& hello) = 0;
+  virtual void closed(master::ConnectionId id) = 0;  // of a peer that waited or was let in
+  virtual void begun() = 0;                          // all founders are members
+};
+
 class World {
  public:
   static constexpr uint64_t kRunId = 7;
 
-  World(uint64_t seed, WorldOptions options);
+  // `clock`: null for one of its own.
+  World(uint64_t seed, WorldOptions options, EventLoop* clock = nullptr);
   ~World();
+
+  // ---- If it has a gate ----
+  void set_gate(Gate& gate) { gate_ = &gate; }
+  void admit(master::ConnectionId id);
+  void refuse(master::ConnectionId id, const protocol::Reject& why);
+  void ping(master::ConnectionId id);  // a peer that waits
+  void end_run(const protocol::Reject& why);
 
   PeerNode& add_peer(const std::string& name, peer::Options options);
   EventLoop& event_loop() { return event_loop_; }
@@ -205,12 +227,18 @@ class World {
   void apply(master::Close& effect);
   void apply(master::Persist& persist);
   void apply(master::PlanRing& effect);
-  void apply(master::Log& effect) { note("master", leveled(effect)); }
+  void apply(master::Log& effect) {
+    if (effect.level != LogLevel::kDebug) note("master", leveled(effect));
+  }
   void cut(const std::shared_ptr<Connection>& connection, const std::string& why);
   void send_to_master(const std::shared_ptr<Connection>& connection,
                       const protocol::Message& message);
   void arrived_at_master(const std::shared_ptr<Connection>& connection,
                          const protocol::Message& message);
+  void introduce(const std::shared_ptr<Connection>& connection);
+  bool waits_at_gate(const std::shared_ptr<Connection>& connection,
+                     const protocol::Message& message);
+  void take_turn(const std::function<void()>& what);
   void plant_against_liars(const std::shared_ptr<Connection>& connection,
                            protocol::Message& message);
   bool answered_without_peer(const std::shared_ptr<Connection>& connection,
@@ -225,7 +253,12 @@ class World {
 
   WorldOptions options_;
   Random random_;
-  EventLoop event_loop_;
+  EventLoop own_event_loop_;
+  EventLoop& event_loop_;
+  Gate* gate_ = nullptr;                      // null: everybody may enter
+  bool begun_ = false;                        // the gate knows that all founders are members
+  std::vector<master::ConnectionId> closed_;  // in this turn
+  int turns_ = 0;                             // that are under way, one in another
   Disk disk_;
   Network network_;
   std::optional<protocol::Key> seed_of(uint32_t incarnation) const;

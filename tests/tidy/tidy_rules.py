@@ -71,7 +71,13 @@ PURE_FOLDERS = (
     "csrc/probe",
     "master",
 )
-PURE_FILES = ("csrc/net/framing", "csrc/net/checksum", "csrc/net/keys", "csrc/net/openssl")
+PURE_FILES = (
+    "csrc/net/framing",
+    "csrc/net/checksum",
+    "csrc/net/digest",
+    "csrc/net/keys",
+    "csrc/net/openssl",
+)
 SHELLS = re.compile(r"/shell/|/main\.cc$")  # they use sockets, clocks, threads and files
 COMPUTE = (
     "kernels",

@@ -32,11 +32,11 @@ Control::Control(net::Endpoint master, Options options, link::DriverOptions data
       on_reconfigured_(std::move(on_reconfigured)),
       loop_({thread, &thread->loop}),
       core_(std::move(options)) {
-  set_log_context({});
+  set_log_context({}, {});
   // The objects of the loop are created on the loop. Nothing is pushed before this.
   loop_.post([this, data = std::move(data), thread] {
     const auto on_event = [this](ring::DataEvent event) { on_data(std::move(event)); };
-    const auto on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); };
+    const auto on_warning = [this](const std::string& text) { warn(text); };
     data_ = std::make_unique<ring::DataPlane>(
         data, ring::DataPlane::Callbacks{on_event, on_warning}, loop_,
         std::shared_ptr<memory::Pool>(thread, &thread->pool));
@@ -69,8 +69,7 @@ void Control::watch_token(TokenSource token) {
   };
   token_watch_ = std::make_unique<TokenWatch>(
       std::move(token.path), std::move(token.token),
-      TokenWatch::Callbacks{
-          take, [this](const std::string& text) { log_.log(LogLevel::kWarning, text); }});
+      TokenWatch::Callbacks{take, [this](const std::string& text) { warn(text); }});
 }
 
 // ---- The inbox ----
@@ -376,7 +375,7 @@ Status Control::report(const std::vector<protocol::Scalar>& scalars) {
 void Control::apply(SayDone& effect) { data_->engine().done(effect.op); }
 
 void Control::apply(BeginEpoch& effect) {
-  set_log_context(effect.rank);
+  set_log_context(effect.rank, effect.epoch);
   data_->begin_epoch(effect.epoch, std::move(effect.peers), std::move(effect.neighbours));
 }
 
@@ -500,12 +499,14 @@ void Control::apply(Reconfigured& effect) {
   on_reconfigured_(effect.topology);
 }
 
-void Control::apply(Log& effect) { log_.log(effect.level, effect.text); }
+void Control::apply(Log& effect) { log_.log(effect.level, effect.event, effect.text); }
 
-void Control::set_log_context(std::optional<uint32_t> rank) {
-  const uint32_t group = options_.group.value;
-  log_.set("run \"" + options_.run + "\"" + (group == 0 ? "" : ", group " + std::to_string(group)) +
-           (rank ? ", rank " + std::to_string(*rank) : ""));
+void Control::warn(const std::string& text) const {
+  log_.log(LogLevel::kWarning, LogEvent::kOther, text);
+}
+
+void Control::set_log_context(std::optional<uint32_t> rank, Epoch epoch) {
+  log_.set({options_.run, options_.group.value, options_.name, rank, epoch ? text(epoch) : ""});
 }
 
 void Control::apply(Gone& effect) {

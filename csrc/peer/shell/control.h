@@ -189,7 +189,8 @@ class Control {
   void lent(StartOp& start, uint64_t number, const Result<std::span<std::byte>>& span);
   void post_to_ring(StartOp& start, ring::Memory memory);
   protocol::OpInfo describe(const OpRequest& request) const;
-  void set_log_context(std::optional<uint32_t> rank);
+  void set_log_context(std::optional<uint32_t> rank, Epoch epoch);
+  void warn(const std::string& text) const;
 
   const net::Endpoint master_;
   const Options options_;

@@ -172,6 +172,8 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   options.master_text = text(master);
   options.secured = token.any();
   options.scratch_bytes_max = std::min(options.scratch_bytes_max, memory_share());
+  const Duration period =
+      options.rendezvous ? Waiter::kInterruptPeriodShort : Waiter::kInterruptPeriod;
   if (token.token == nullptr && token.any()) {
     Result<Token> read = read_token(token.path);
     if (!read.ok()) return read.status();
@@ -184,7 +186,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   const auto call = std::make_shared<Control::WaitingCall>();
   impl.control.join(call);
   const WaitRecord::Wait wait(impl.control.waits().get(), {kInJointCall, monotonic_now()});
-  const std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  const std::optional<FinishJoint> result = call->waiter.wait(interrupted, period);
   if (!result) return interrupted_status("joining the run");
   if (!result->status.ok()) return result->status;
   impl.see(*result->topology);

@@ -27,8 +27,8 @@ void Waiter::finish(FinishJoint result) {
   changed_.notify_all();
 }
 
-std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
-  Instant asks = monotonic_now() + kInterruptPeriod;
+std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted, Duration period) {
+  Instant asks = monotonic_now() + period;
   Lock lock(mutex_);
   while (!result_ || !tasks_.empty()) {
     if (tasks_.empty() && !interrupted) {
@@ -39,7 +39,7 @@ std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
       if (changed_.wait_until(lock, asks) || result_ || !tasks_.empty()) continue;
       lock.unlock();
       if (interrupted()) return std::nullopt;
-      asks = monotonic_now() + kInterruptPeriod;
+      asks = monotonic_now() + period;
       lock.lock();
       continue;
     }
@@ -47,7 +47,7 @@ std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
     tasks.swap(tasks_);
     lock.unlock();
     for (const Task& task : tasks) task.run();
-    asks = monotonic_now() + kInterruptPeriod;
+    asks = monotonic_now() + period;
     lock.lock();
   }
   return std::move(result_);

@@ -16,6 +16,8 @@ namespace pccl::peer {
 class Waiter {
  public:
   static constexpr Duration kInterruptPeriod = std::chrono::milliseconds(100);
+  // For a call that another thread of the application may end.
+  static constexpr Duration kInterruptPeriodShort = std::chrono::milliseconds(20);
 
   // The waiting thread runs the task. finish() drops the tasks that were not run yet.
   void work(std::function<void()> task);
@@ -25,7 +27,9 @@ class Waiter {
   // Runs tasks until the call ends. Returns the end of the call, or nothing if `interrupted` has
   // returned true; then wait() may be called again. If a task throws, wait() throws the same
   // exception; after that only end() may be called.
-  std::optional<FinishJoint> wait(const Interrupted& interrupted);
+  // `period`: between two calls of `interrupted`.
+  std::optional<FinishJoint> wait(const Interrupted& interrupted,
+                                  Duration period = kInterruptPeriod);
   // Waits for the end of the call and returns it. No task is run any more.
   FinishJoint end();
 

@@ -21,7 +21,8 @@ void DriftWatch::synced(const protocol::Offer& offer, const protocol::StateEntri
   result.drifted = true;
   drift->count = ++count_;
   if (!protocol::is_announced(count_)) return;
-  context_.note(LogLevel::kWarning, protocol::drift_warning("this process", *drift));
+  context_.note(LogLevel::kWarning, LogEvent::kStatesDiffer,
+                protocol::drift_warning("this process", *drift));
 }
 
 }  // namespace pccl::peer

@@ -462,8 +462,9 @@ void StateSync::refuse(const PieceChecked& event) {
   const bool may_continue =
       event.status.code == Code::kSharedState && !swarm_.is_source(event.peer);
   if (!may_continue) return say_fetched(event.status.code, event.status.message + ", from " + from);
-  context_.note(LogLevel::kWarning, event.status.message + ", from " + from +
-                                        ": this process takes nothing more from it");
+  context_.note(
+      LogLevel::kWarning, LogEvent::kStateRefused,
+      event.status.message + ", from " + from + ": this process takes nothing more from it");
   if (is_piece(event.what)) swarm_.refused(event.what & ~kSpare, event.peer);
   swarm_.exclude(event.peer);
   fail_if_lost();
@@ -567,7 +568,7 @@ void StateSync::log_progress() {
             (swarm_.busy() == 1 ? " peer; " : " peers; ");
   }
   line += "sent " + mib(sent_bytes_) + ", " + mib(sent_bytes_ - logged_sent_) + "/s";
-  context_.note(LogLevel::kInfo, line);
+  context_.note(LogLevel::kInfo, LogEvent::kStateProgress, line);
   logged_done_ = done_bytes_;
   logged_sent_ = sent_bytes_;
 }

@@ -16,5 +16,11 @@ TEST(Clock, DurationsHaveTheUnitThatReadsBest) {
   EXPECT_EQ(text(std::chrono::hours(1000)), "1000 h");
 }
 
+TEST(Clock, ATimeIsIso8601InUtc) {
+  EXPECT_EQ(iso_text(std::chrono::milliseconds(0)), "1970-01-01T00:00:00.000Z");
+  EXPECT_EQ(iso_text(std::chrono::milliseconds(1785501296789)), "2026-07-31T12:34:56.789Z");
+  EXPECT_EQ(iso_text(std::chrono::milliseconds(951782400001)), "2000-02-29T00:00:00.001Z");
+}
+
 }  // namespace
 }  // namespace pccl

@@ -62,7 +62,7 @@ TEST(HelperThreads, RestWhenTheyAreLate) {
     if (!threads.ready()) continue;
     threads.for_each(2, [&](size_t worker, size_t) {
       if (worker == 1) helped = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(worker == 1 ? 2 : 1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(worker == 1 ? 30 : 1));
     });
     with_helper += helped ? 1 : 0;
   }

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/log_queue.h"
 
 namespace pccl {
 namespace {
@@ -75,14 +76,14 @@ TEST(Log, AContextSaysWhatItsLinesAreAbout) {
   LogContext context;
   const auto line = [&] {
     testing::internal::CaptureStderr();
-    context.log(LogLevel::kWarning, "all is lost");
+    context.log(LogLevel::kWarning, LogEvent::kLost, "all is lost");
     return captured();
   };
   EXPECT_TRUE(line().ends_with("Z warning: all is lost\n"));
-  context.set("run \"a\", rank 3");
+  context.set({"a", 0, "tokyo", 3});
   EXPECT_TRUE(line().ends_with("Z warning: run \"a\", rank 3: all is lost\n"));
   LogContext other;
-  other.set("run \"b\"");
+  other.set({"b"});
   EXPECT_TRUE(line().ends_with("Z warning: run \"a\", rank 3: all is lost\n"));
 }
 
@@ -91,6 +92,37 @@ TEST(Log, TextOfOthersForgesNoLine) {
       logged(LogLevel::kWarning, "run \"x\"\npccl 00:00:00.000 error: \x1b[2Jforged");
   EXPECT_TRUE(line.ends_with("run \"x\"\\npccl 00:00:00.000 error: \\x1b[2Jforged\n")) << line;
   EXPECT_EQ(line.find('\n'), line.size() - 1);
+}
+
+TEST(Log, JsonIsAFormat) {
+  set_log_format(LogFormat::kJson);
+  const std::string line = logged(LogLevel::kWarning, "peer 1.3 lost");
+  set_log_format(LogFormat::kText);
+  const std::regex form(
+      R"re(\{"time":"[^"]+Z","level":"warning","event":"other","text":"peer 1.3 lost"\}\n)re");
+  EXPECT_TRUE(std::regex_match(line, form)) << line;
+}
+
+// ---- The queue ----------------------------------------------------------------------------------
+
+TEST(Log, AnOpenQueueGetsTheRecords) {
+  log_queue().open();
+  EXPECT_EQ(logged(LogLevel::kWarning, "first"), "");
+  EXPECT_EQ(logged(LogLevel::kInfo, "not enabled"), "");
+  const auto taken = log_queue().take(Duration(0));
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].text, "first");
+  EXPECT_NE(taken[0].since_1970.count(), 0);
+  EXPECT_TRUE(log_queue().close().empty());
+  EXPECT_TRUE(logged(LogLevel::kWarning, "second").ends_with(" warning: second\n"));
+}
+
+TEST(Log, ATakenRecordKeepsItsTime) {
+  testing::internal::CaptureStderr();
+  LogRecord record{LogLevel::kWarning, LogEvent::kOther, "late"};
+  record.since_1970 = std::chrono::milliseconds(1785501296789);
+  write_log(record);
+  EXPECT_EQ(captured(), "pccl 2026-07-31T12:34:56.789Z warning: late\n");
 }
 
 TEST(Log, RefusesAnUnknownLevelAndKeepsTheOld) {
@@ -166,6 +198,30 @@ TEST(LogDeathTest, ALogThatIsNotReadDoesNotDelayAnAbort) {
   const int status = end_with_full_stderr(fails);
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGABRT);
+}
+
+TEST(LogDeathTest, AnExitWritesTheQueue) {
+  const auto logs_and_ends = [] {
+    log_queue().open();
+    log(LogLevel::kWarning, "nobody has taken this");
+    std::exit(7);
+  };
+  EXPECT_EXIT(logs_and_ends(), testing::ExitedWithCode(7), "nobody has taken this\n");
+}
+
+TEST(LogDeathTest, AForkedChildDoesNotUseTheQueueOfItsParent) {
+  log_queue().open();
+  log(LogLevel::kWarning, "of the parent");
+  testing::internal::CaptureStderr();
+  const pid_t child = fork();
+  if (child == 0) {
+    log(LogLevel::kWarning, "of the child");
+    end_log();
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(captured().ends_with(" warning: of the child\n"));
+  EXPECT_EQ(log_queue().close().size(), 1u);
 }
 
 // What waits belongs to the parent. The child would write it a second time.

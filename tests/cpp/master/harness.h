@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/protocol/codec.h"
@@ -268,6 +269,8 @@ class Harness {
     log.swap(log_);
     return log;
   }
+  // The subjects of the lines in the log since the last call, with those of the level debug.
+  std::vector<About> take_events() { return std::exchange(events_, {}); }
   // The texts of the warnings in the log since the last call.
   std::vector<std::string> warnings() {
     std::vector<std::string> warnings;
@@ -314,6 +317,8 @@ class Harness {
       searches_.push_back(*plan);
     } else {
       const Log& line = std::get<Log>(effect);
+      events_.push_back(line.about);
+      if (line.level == LogLevel::kDebug) return;
       log_.push_back(line.text);
       if (line.level == LogLevel::kWarning) warnings_.push_back(line.text);
     }
@@ -408,6 +413,7 @@ class Harness {
   std::vector<Record> records_;
   std::vector<PlanRing> searches_;
   std::vector<std::string> lines_, log_, warnings_;
+  std::vector<About> events_;
 };
 
 using Lines = std::vector<std::string>;

@@ -634,6 +634,37 @@ TEST(Core, AMemberThatHasTooManyOperationsOpenIsRemoved) {
   EXPECT_TRUE(contains(h.last<protocol::EpochEnd>("b")->text, "it has more than 65536"));
 }
 
+TEST(Core, AMemberThatBreaksRulesAgainAndAgainIsRemoved) {
+  Harness h;
+  h.found({"a", "b"});
+  for (int times = 1; times <= 3; ++times) {
+    EXPECT_EQ(h.last<protocol::Kicked>("a"), nullptr) << times;
+    h.say("a", protocol::JointAbort{0, epoch(2)});
+    if (times < 3) h.come_back("a", h.resume("a", epoch(1)));
+  }
+  const auto* kicked = h.last<protocol::Kicked>("a");
+  ASSERT_TRUE(kicked != nullptr);
+  EXPECT_TRUE(contains(kicked->text, "it broke rules again and again: JointAbort in a future"))
+      << kicked->text;
+  EXPECT_EQ(h.last<protocol::Kicked>("b"), nullptr);
+}
+
+TEST(Core, BreachesOfAnEarlierEpochAreForgiven) {
+  Harness h;
+  h.found({"a", "b"});
+  const auto break_rule = [&h](uint64_t present) {
+    h.say("a", protocol::JointAbort{0, epoch(9)});
+    h.come_back("a", h.resume("a", epoch(present)));
+  };
+  for (int times = 0; times < 2; ++times) break_rule(1);
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0);
+  ASSERT_TRUE(h.last<protocol::EpochStart>("c") != nullptr);
+  for (int times = 0; times < 2; ++times) break_rule(2);
+  EXPECT_EQ(h.last<protocol::Kicked>("a"), nullptr);
+}
+
 TEST(Core, MoreThanThereIsRoomForEndsTheRunAndNothingElse) {
   Harness h;
   const std::vector<std::string> names = {"a", "b", "c", "f", "g"};

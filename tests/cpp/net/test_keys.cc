@@ -43,7 +43,7 @@ std::string hex(const Range& bytes) {
 //       sha256, hmac_of = hashlib.sha256, lambda key, text: hmac.new(key, text, sha256).digest()
 //       return hmac_of(hmac_of(bytes(32), secret), info + b"\1")
 //   identity = struct.pack("<QQIQ", 1 << 32 | 2, 1 << 32 | 3, 1, 7)
-//   hkdf(bytes(range(32)), b"pccl control"), hkdf(bytes(range(32)), b"pccl probe")
+//   hkdf(bytes(range(32)), b"pccl control"), and so on for b"pccl probe" and b"pccl http"
 //   accepting = hkdf(bytes(range(32)), b"pccl accepting" + struct.pack("<Q", 1 << 32 | 3))
 //   hkdf(accepting, b"pccl lane" + struct.pack("<Q", 77) + identity)
 TEST(Keys, AreTheOnesThatAreDocumented) {
@@ -51,6 +51,8 @@ TEST(Keys, AreTheOnesThatAreDocumented) {
             "6ec8d6c528c4a1711ea2a47eb750868cfcc59a04b86882e38acd76f311e90711");
   EXPECT_EQ(hex(probe_key(counted(32)).bytes),
             "e7708e901f3942357305ee30fc974701bd417976f8d10f7ab26707553ebc902e");
+  EXPECT_EQ(hex(http_key(counted(32)).bytes),
+            "b178a41dbe3f64bfb9a71e67cbd148183813d2ebfeaebed9a0502f414a3c9b28");
   const protocol::Key accepting = accepting_key(seed(), kAcceptor);
   EXPECT_EQ(hex(Key(accepting).bytes),
             "2d23a6b28c0b733b8bbf5b366382fffd5baab6e1d9b439f033fd215d3b169bc9");
@@ -101,15 +103,16 @@ TEST(Keys, OtherBytesAreNoIntroduction) {
   EXPECT_EQ(of(one, one), std::nullopt);
 }
 
-// The values are those of Python's hmac. The key changes and comes back.
-TEST(Keys, AMacIsTheBeginOfAnHmac) {
-  const std::string text = "abc";
-  const auto bytes = std::as_bytes(std::span(text));
-  const protocol::Key one{{1, 2, 3, 4}}, other{{5, 2, 3, 4}};
+// The value is the test vector of the SipHash paper, appendix A. The key changes and comes back.
+TEST(Keys, AMacIsASipHash) {
+  std::array<std::byte, 15> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(i);
+  const protocol::Key paper{{0x0706050403020100, 0x0f0e0d0c0b0a0908, 3, 4}};
+  const protocol::Key other{{0x0706050403020100, 0x1f0e0d0c0b0a0908, 3, 4}};
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(mac(one, bytes), 0xf4ceaf12a8529a83u);
-    EXPECT_EQ(mac(one, bytes), 0xf4ceaf12a8529a83u);
-    EXPECT_EQ(mac(other, bytes), 0x4456906e43ae31a7u);
+    EXPECT_EQ(mac(paper, bytes), 0xa129ca6149be45e5u);
+    EXPECT_EQ(mac(paper, bytes), 0xa129ca6149be45e5u);
+    EXPECT_NE(mac(other, bytes), 0xa129ca6149be45e5u);
   }
 }
 

@@ -38,10 +38,9 @@ TEST_F(AnySourceTest, ItAsksOnceForAllThatWait) {
 TEST_F(AnySourceTest, ItEndsAtItsTimeoutAndWithdrawsTheQuestion) {
   t.call(receive(5, "a", 2));
   t.call(receive(6, "a", 3));
-  EXPECT_EQ(t.wait(2),
-            "finish call 5: operation timeout: " + kCall +
-                " (a) reached its timeout of 2 s on rank 1: no rank had begun a send to it "
-                "under this tag\n");
+  EXPECT_EQ(t.wait(2), "finish call 5: operation timeout: " + kCall +
+                           " (a) timed out after 2 s on rank 1: no rank had begun a send to it "
+                           "under this tag\n");
   EXPECT_NE(t.wait(1).find("finish call 6: operation timeout: "), std::string::npos);
   EXPECT_EQ(hear_of(3, 0, "a"), "") << "it has crossed the withdrawal";
   EXPECT_EQ(t.call(receive(7, "a")), "tell AwaitSend 1 under 'a' in 1.1\n");

@@ -292,7 +292,7 @@ TEST(Core, RepeatsWhatMayNotHaveArrived) {
             "warn: the master at host:1 is back after 100 ms\n"
             "tell AbortRequest #0, operation timeout: all_reduce(sum, float32, 8 elements, world "
             "size 3) (#0) in epoch 1.1 "
-            "reached its timeout of 1 s on rank 1 (peer 1.2)\n"
+            "timed out after 1 s on rank 1 (peer 1.2)\n"
             "tell Vote 0 update_topology of 1.1\n"
             "tell JointAbort 0 of 1.1\n"
             "tell LinkReport 1.4 up\n");

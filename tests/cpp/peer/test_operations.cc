@@ -198,9 +198,8 @@ TEST(Operations, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
   t.become_member();
   t.call(t.all_reduce(5, "a", std::chrono::milliseconds(1500)));
   EXPECT_EQ(t.wait(1.4), "");
-  EXPECT_EQ(t.wait(0.1),
-            "tell AbortRequest a#0, operation timeout: " + kReduce +
-                " (a, #0) in epoch 1.1 reached its timeout of 1.5 s on rank 1 (peer 1.2)\n");
+  EXPECT_EQ(t.wait(0.1), "tell AbortRequest a#0, operation timeout: " + kReduce +
+                             " (a, #0) in epoch 1.1 timed out after 1.5 s on rank 1 (peer 1.2)\n");
   EXPECT_EQ(t.wait(0.4), "");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0, "a")}), "") << "it is given up";
   EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0, "a"), Code::kOperationTimeout, "late")}),

@@ -83,5 +83,50 @@ TEST(PeerLink, AFailedLinkHasNoReadyLane) {
   EXPECT_EQ(std::get<FailLink>(effects.at(0)).why, "a reason");
 }
 
+Operation with_priority(int8_t priority, bool pulled = false) {
+  return {{.epoch = Epoch{5},
+           .op = {},
+           .shape = {.rank = 1, .world = 3, .element_bytes = 4, .count = 1000, .block_bytes = {}},
+           .upstream = kPeer,
+           .downstream = kPeer,
+           .priority = priority,
+           .pulled = pulled},
+          1};
+}
+
+TEST(PeerLink, ALowerPriorityLeavesLanesFreeWhileAHigherOneMoves) {
+  PeerLink link = link_of(3);
+  Operation low = with_priority(0), high = with_priority(2);
+  link.leaves(low);
+  EXPECT_FALSE(link.holds_back(low));
+  link.arrived(high);
+  EXPECT_FALSE(link.holds_back(low)) << "no chunk is leaving";
+  link.lanes[1].sending.operation = &low;
+  EXPECT_TRUE(link.holds_back(low));
+  EXPECT_FALSE(link.holds_back(high));
+  for (int chunk = 0; chunk < 7; ++chunk) link.leaves(low);
+  EXPECT_TRUE(link.holds_back(low));
+  link.leaves(high);
+  for (int chunk = 0; chunk < 7; ++chunk) link.leaves(low);
+  EXPECT_TRUE(link.holds_back(low)) << "the higher one has moved in between";
+  link.leaves(low);
+  EXPECT_FALSE(link.holds_back(low)) << "the higher one has stopped";
+  link.leaves(low);
+  link.arrived(low);
+  EXPECT_FALSE(link.holds_back(low));
+}
+
+TEST(PeerLink, SharedStateIsNotHeldBackAndHoldsNobodyBack) {
+  PeerLink link = link_of(2);
+  Operation low = with_priority(-8), state = with_priority(0, true), high = with_priority(1);
+  link.lanes[0].sending.operation = &high;
+  link.leaves(state);
+  link.arrived(state);
+  EXPECT_FALSE(link.holds_back(low));
+  link.leaves(high);
+  EXPECT_TRUE(link.holds_back(low));
+  EXPECT_FALSE(link.holds_back(state));
+}
+
 }  // namespace
 }  // namespace pccl::ring

@@ -16,7 +16,7 @@ protocol::Verdict verdict(uint32_t sequence) {
 TEST(DecisionMac, EveryFieldCountsButTheText) {
   const uint64_t mac = mac_of(kKey, epoch(1), 5, verdict(0));
   EXPECT_EQ(mac, mac_of(kKey, epoch(1), 5, verdict(0)));
-  EXPECT_NE(mac, mac_of({{1, 2, 3, 5}}, epoch(1), 5, verdict(0)));
+  EXPECT_NE(mac, mac_of({{1, 5, 3, 4}}, epoch(1), 5, verdict(0)));
   EXPECT_NE(mac, mac_of(kKey, epoch(2), 5, verdict(0)));
   EXPECT_NE(mac, mac_of(kKey, epoch(1), 6, verdict(0)));
   EXPECT_NE(mac, mac_of(kKey, epoch(1), 5, verdict(1)));

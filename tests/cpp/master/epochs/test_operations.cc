@@ -48,12 +48,14 @@ TEST_F(OperationsTest, AVerdictNamesTheLastCallerAndTheTimeSinceThen) {
   ASSERT_EQ(settled.size(), 1u);
   EXPECT_EQ(settled[0].last, 1u);
   EXPECT_EQ(settled[0].last_us, 3000u);
-  const auto begins = table.take_committed().begins;
-  ASSERT_EQ(begins.size(), 1u);
-  EXPECT_EQ(begins[0].last, kB);
-  EXPECT_EQ(begins[0].first_at, at(10));
-  EXPECT_EQ(begins[0].before_last_at, at(20));
-  EXPECT_EQ(begins[0].last_at, at(50));
+  const auto endings = table.take_endings();
+  ASSERT_EQ(endings.size(), 1u);
+  EXPECT_TRUE(endings[0].committed);
+  ASSERT_TRUE(endings[0].begins);
+  EXPECT_EQ(endings[0].begins->last, kB);
+  EXPECT_EQ(endings[0].begins->first_at, at(10));
+  EXPECT_EQ(endings[0].begins->before_last_at, at(20));
+  EXPECT_EQ(endings[0].begins->last_at, at(50));
 }
 
 TEST_F(OperationsTest, AVerdictNamesTheLowestRankThatHasNotCalled) {
@@ -62,7 +64,9 @@ TEST_F(OperationsTest, AVerdictNamesTheLowestRankThatHasNotCalled) {
   const protocol::Verdict what = verdict();
   EXPECT_EQ(what.last, 1u);
   EXPECT_EQ(what.last_us, 0u);
-  EXPECT_TRUE(table.take_committed().begins.empty());
+  const auto endings = table.take_endings();
+  ASSERT_EQ(endings.size(), 1u);
+  EXPECT_FALSE(endings[0].committed || endings[0].begins);
 }
 
 TEST_F(OperationsTest, TheSecondDescriptionThatDiffersEndsIt) {

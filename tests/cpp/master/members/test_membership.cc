@@ -75,6 +75,17 @@ TEST_F(MembershipTest, AnUnreachablePeerIsNotAwaited) {
   EXPECT_EQ(group.pending(10), peers({1, 3}));
 }
 
+TEST_F(MembershipTest, AFirstPeerThatNobodyReachesKeepsNobodyOut) {
+  enlist(1);
+  enlist(2, -1, {1});
+  enlist(3, -1, {1});
+  EXPECT_EQ(group.pending(10), peers({1})) << "whether it can be reached is not known yet";
+  for (const uint64_t other : {2, 3})
+    group.links.report({other}, {{1}, LinkState::kUnreachable, "no answer", 0});
+  EXPECT_EQ(group.pending(10), peers({2, 3}));
+  EXPECT_EQ(group.founders(2), peers({2, 3}));
+}
+
 TEST_F(MembershipTest, AllMembersMustHaveReachedANewcomer) {
   enlist(1);
   enlist(2);

@@ -20,6 +20,15 @@ TEST(Control, ReadsWhatThereIsToAsk) {
             (ControlRequest{.command = Command::kRevoke, .tokens = {"k3v9x2mq", "later"}}));
   EXPECT_EQ(parse_request(R"({"command":"revoke","tokens":[]})").value(),
             (ControlRequest{.command = Command::kRevoke}));
+  EXPECT_EQ(parse_request(R"({"command":"status","run":"r","history":true})").value(),
+            (ControlRequest{.command = Command::kStatus, .run = "r", .history = true}));
+  EXPECT_EQ(parse_request(R"({"command":"status","history":false})").value(),
+            (ControlRequest{.command = Command::kStatus}));
+}
+
+TEST(Control, TheFlagForTheHistoryIsABoolean) {
+  EXPECT_EQ(refusal(R"({"command":"status","history":"yes"})"),
+            "the \"history\" of the command \"status\" must be true or false");
 }
 
 TEST(Control, SaysWhatIsWrongWithARequest) {

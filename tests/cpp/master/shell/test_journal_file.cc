@@ -55,6 +55,16 @@ TEST_F(JournalFileTest, ALaterMasterFindsWhatWasWritten) {
   EXPECT_EQ(memory.runs.at("r").shared_states.at({0}).revision, 5u);
 }
 
+TEST_F(JournalFileTest, DurableEntriesAreCounted) {
+  auto journal = open();
+  ASSERT_TRUE(journal.ok());
+  EXPECT_EQ(journal.value()->counts().writes, 0u);
+  write(*journal.value(), RunOpened{"r", 42, "10.0.0.1"});
+  write(*journal.value(), RunForgotten{"r"});
+  EXPECT_EQ(journal.value()->counts().writes, 2u);
+  EXPECT_FALSE(journal.value()->counts().failed);
+}
+
 using JournalFileDeathTest = JournalFileTest;
 
 TEST_F(JournalFileDeathTest, ItsMemoryIsTakenOnce) {

@@ -18,6 +18,10 @@ struct RunAnswersTest : testing::Test {
     const std::string named = run.empty() ? "" : ",\"run\":\"" + run + "\"";
     return Asker(temporary.path() + "/journal.sock").ask("{\"command\":\"status\"" + named + "}\n");
   }
+  std::string status_with_history() const {
+    return Asker(temporary.path() + "/journal.sock")
+        .ask("{\"command\":\"status\",\"history\":true}\n");
+  }
   const TempFolder temporary;
   std::unique_ptr<Shell> shell;
 };
@@ -33,6 +37,14 @@ TEST_F(RunAnswersTest, TheOnlyRunNeedsNoName) {
     EXPECT_TRUE(contains(shown, "\"run\":\"night\"")) << shown;
     EXPECT_TRUE(contains(shown, "\"code\":\"nothing_wrong\"")) << shown;
   }
+}
+
+TEST_F(RunAnswersTest, AStatusHasTheLastHourIfItIsAskedFor) {
+  Client peer(shell->port());
+  peer.join("night");
+  EXPECT_FALSE(contains(status(), "scalars_history"));
+  const std::string shown = status_with_history();
+  EXPECT_TRUE(contains(shown, "\"scalars_history\":{}")) << shown.substr(0, 1000);
 }
 
 TEST_F(RunAnswersTest, OneOfSeveralRunsMustBeNamed) {

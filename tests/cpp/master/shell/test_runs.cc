@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <list>
 
 #include "master/shell/shell.h"
@@ -153,6 +154,34 @@ TEST_F(ShellRunsTest, TenThousandRunsComeAndGo) {
   old.join("run 0");
   old.say(protocol::Vote{0, kSync, offer(0, {1}), old.epoch()});
   EXPECT_EQ(old.hear_a<protocol::Answer>()->code, Code::kSharedState) << "it has revision 1";
+}
+
+TEST(Runs, MetricsAreOfAllLivingRuns) {
+  net::Loop loop("runs");
+  auto runs =
+      std::make_unique<Runs>(loop, true, false, kKeepDaysDefault, protocol::kSpoken,
+                             Runs::Callbacks{.send = [](ConnectionId, const protocol::Message&) {},
+                                             .close = [](ConnectionId) {},
+                                             .on_stepped = [] {}});
+  ASSERT_TRUE(runs->open({}).ok());
+  std::promise<std::string> before, after;
+  loop.post([&] {
+    before.set_value(runs->metrics());
+    for (uint64_t i = 1; i <= 2; ++i) {
+      protocol::Hello hello = Harness::hello(1);
+      hello.run = "run " + std::to_string(i);
+      const Runs::Found found = runs->admit(hello, "127.0.0.1");
+      runs->attach(*found.run, Accepted{{i}, "127.0.0.1", true}, hello);
+    }
+    after.set_value(runs->metrics());
+    runs.reset();
+  });
+  EXPECT_TRUE(contains(before.get_future().get(), "\npccl_build_info{"));
+  const std::string text = after.get_future().get();
+  for (const char* run : {"run 1", "run 2"})
+    EXPECT_TRUE(contains(text, std::string("\npccl_finding{run=\"") + run)) << text;
+  EXPECT_FALSE(contains(text, "pccl_journal")) << "this master has none";
+  loop.stop();
 }
 
 }  // namespace

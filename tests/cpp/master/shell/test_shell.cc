@@ -17,6 +17,8 @@
 
 #include "csrc/base/log.h"
 #include "csrc/protocol/limits.h"
+#include "master/shell/loopback.h"
+#include "master/shell/meetings.h"
 #include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/client.h"
 #include "tests/cpp/master/keyring_lines.h"
@@ -47,6 +49,41 @@ TEST_F(ShellTest, AdmitsAPeerAndSaysWhereItIsSeen) {
 TEST_F(ShellTest, ServesManyRunsIndependently) {
   Client one(shell->port()), other(shell->port());
   EXPECT_NE(one.join("one").run_id, other.join("other").run_id);
+}
+
+// A process of a reconfigure, under a name that would lead into another run.
+protocol::Hello stray(const std::string& group) {
+  protocol::Hello hello = Harness::hello(1);
+  hello.run = "run";
+  hello.join_timeout_ms = 50;
+  hello.rendezvous = protocol::Rendezvous{
+      7, {{{"10.0.0.1", 4000}, group, 1}, {{"10.0.0.2", 4000}, "other", 1}}, 1, {}};
+  return hello;
+}
+
+TEST_F(ShellTest, RefusesAStrayProcessOfAReconfigure) {
+  Client caller(shell->port());
+  caller.say(stray("unknown"));
+  const auto stale = caller.hear_a<protocol::Reject>();
+  ASSERT_TRUE(stale);
+  EXPECT_EQ(stale->code, Code::kPeerLost) << stale->text;
+  Client hasty(shell->port());
+  protocol::Hello hello = stray("unknown");
+  hello.settings.peer_timeout = Duration{0};
+  hasty.say(hello);
+  const auto bad = hasty.hear_a<protocol::Reject>();
+  ASSERT_TRUE(bad);
+  EXPECT_EQ(bad->code, Code::kInvalidArgument) << bad->text;
+}
+
+TEST_F(ShellTest, LetsAProcessOfAReconfigureIntoNoOtherRun) {
+  shell->announce("run");
+  shell->with_meetings([](Meetings& all) { all.open("group", nullptr); });
+  Client caller(shell->port());
+  caller.say(stray("group"));
+  const auto late = caller.hear_a<protocol::Reject>();
+  ASSERT_TRUE(late) << "the run of its Hello would welcome it";
+  EXPECT_EQ(late->code, Code::kOperationTimeout) << late->text;
 }
 
 TEST_F(ShellTest, ConnectsBackToTheAddressThatAsks) {

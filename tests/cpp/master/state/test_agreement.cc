@@ -192,7 +192,8 @@ class DriftingAgreement : public AgreementTest {
   Lines warnings() {
     Lines all;
     for (const Effect& effect : std::exchange(effects, {})) {
-      if (const auto* log = std::get_if<Log>(&effect)) all.push_back(log->text);
+      const auto* const log = std::get_if<Log>(&effect);
+      if (log != nullptr && log->level == LogLevel::kWarning) all.push_back(log->text);
     }
     return all;
   }
