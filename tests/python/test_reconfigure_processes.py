@@ -33,6 +33,8 @@ dist.init_process_group(
     "pccl", store=store, rank=0, world_size=1, timeout=timedelta(seconds=60),
     enable_reconfigure=True,
 )
+hook_calls = []
+dist.group.WORLD.register_abort_hook(1, lambda: hook_calls.append(1))
 tensor = torch.ones(1000)
 for line in sys.stdin:
     verb, *rest = json.loads(line)
@@ -46,6 +48,10 @@ for line in sys.stdin:
             tensor.fill_(1.0)
             dist.all_reduce(tensor)
             answer = tensor[0].item()
+        elif verb == "abort":
+            dist.group.WORLD.abort()
+        elif verb == "hook_calls":
+            answer = len(hook_calls)
         elif verb == "encrypted":
             answer = pccl_backend.run_info().encrypted
     except Exception as error:
@@ -104,6 +110,16 @@ def test_survivors_go_on_without_a_killed_process_also_without_the_host(peers: l
     meet(peers[1:], 2)
     peers[2].kill()
     meet(peers[1:2], 3)
+
+
+def test_the_loss_of_the_host_runs_no_abort_hook(peers: list[Peer]) -> None:
+    """A hook of torch writes a dump, which takes seconds; the group only needs a reconfigure."""
+    meet(peers, 1)
+    peers[0].kill()  # the host of the run
+    assert peers[1].ask("reduce").endswith("reconfigure without it")
+    assert peers[1].ask("hook_calls") == 0
+    peers[1].ask("abort")
+    assert peers[1].ask("hook_calls") == 1
 
 
 def test_a_process_that_is_killed_while_it_waits_ends_the_call_of_the_others(
